@@ -1,0 +1,149 @@
+// The client library: what a serving engine or a trainer links to store models and to attach to them.
+//
+// A Client talks to the store daemon of its own host. Weights are never copied into the client: a Replica maps the
+// daemon's memory read-only (host) or opens its IPC handle (GPU), and holds the lease while it lives.
+//
+//   TC_ASSIGN_OR_RETURN(auto client, Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock"}));
+//   TC_ASSIGN_OR_RETURN(auto replica, client->Get("llama-3-8b/prod", {.location = "cpu"}));
+//   TC_ASSIGN_OR_RETURN(TensorView view, replica->Find("model.embed_tokens.weight"));
+//
+// Errors: UNAVAILABLE when the daemon (or, for keys, the global store behind it) cannot be reached, NOT_FOUND for
+// unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full, DATA_LOSS when no source has intact bytes,
+// DEADLINE_EXCEEDED and CANCELLED as asked. Only UNAVAILABLE is retried, within the deadline.
+// Client is thread-safe; Replica is thread-safe for reading.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/artifact/manifest.h"
+#include "core/engine/transfer.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast::client {
+
+// One tensor of an attached replica: zero copies. Valid while its Replica lives.
+struct TensorView {
+  const Tensor* tensor = nullptr;        // name, dtype, shape, offset, nbytes
+  std::span<const std::byte> host;       // host replicas
+  DevicePtr device;                      // GPU replicas: in this process's address space
+};
+
+// An attached replica: the lease. Destroying it closes the mapping and gives the lease back.
+class Replica {
+ public:
+  virtual ~Replica() = default;
+  virtual const std::string& artifact_id() const = 0;
+  virtual const std::string& replica_id() const = 0;
+  virtual const Location& location() const = 0;
+  virtual const Manifest& manifest() const = 0;
+  virtual uint64_t key_revision() const = 0;  // of the key it was asked by; 0 when asked by id
+  // NOT_FOUND when the artifact has no tensor of that name.
+  virtual absl::StatusOr<TensorView> Find(std::string_view name) const = 0;
+  // The whole image of a host replica.
+  virtual std::span<const std::byte> image() const = 0;
+  // How it came here; nullopt when it was already there.
+  virtual const std::optional<TransferReport>& transfer() const = 0;
+  // The daemon went away: bytes stay readable, but a new Get is needed for a lease.
+  virtual bool lost() const = 0;
+};
+
+struct GetOptions {
+  std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
+  std::string lane;              // force "local", "ucx", "ucx-rma" or "disk"; empty: the fastest
+  bool wait_for_space = false;
+  bool attach = true;
+  std::function<void(const TransferProgress&)> on_progress;  // on a library thread
+};
+
+struct PutOptions {
+  std::optional<std::string> key;
+  std::optional<uint64_t> expected_revision;  // compare-and-swap; 0: the key must not exist yet
+  bool durable = false;                       // packed to disk before Put returns
+  uint64_t chunk_bytes = 0;                   // 0: 16 MiB
+  std::string location = "cpu";
+  bool wait_for_space = false;
+  std::function<void(const TransferProgress&)> on_progress;
+};
+
+struct PutResult {
+  std::string artifact_id;
+  std::string replica_id;
+  bool existed = false;  // the same content was already stored
+  uint64_t key_revision = 0;
+  std::optional<TransferReport> transfer;
+};
+
+// A tensor to be put, borrowed for the call.
+struct PutTensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  std::vector<uint64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+struct KeyInfo {
+  std::string name;
+  std::string artifact_id;
+  uint64_t revision = 0;
+  absl::Time updated;
+  bool deleted = false;  // in watches
+};
+
+struct ClientOptions {
+  std::string daemon;  // unix:/path or host:port
+  absl::Duration connect_timeout = absl::Seconds(5);
+  DeviceRuntime* devices = nullptr;  // to open GPU replicas; may be null; must outlive the client
+};
+
+// A get that runs in the background.
+class PendingGet {
+ public:
+  virtual ~PendingGet() = default;  // cancels it when it still runs
+  // Blocks to the end or the deadline (DEADLINE_EXCEEDED; the get goes on, Wait can be called again). Once it returned
+  // a replica or another error, it is spent.
+  virtual absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline) = 0;
+  virtual void Cancel() = 0;
+};
+
+class Client {
+ public:
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  virtual ~Client() = default;
+
+  // `artifact` is a key or an artifact id.
+  virtual absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
+                                                       const GetOptions& options) = 0;
+  virtual std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
+                                               const GetOptions& options) = 0;
+
+  // Copies the tensors once, into a sealed memfd that is handed to the daemon.
+  virtual absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
+                                        const std::map<std::string, std::string>& metadata,
+                                        const PutOptions& options) = 0;
+  // The daemon reads the files itself: a .safetensors file or a sharded directory on its host.
+  virtual absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
+                                           const PutOptions& options) = 0;
+
+  virtual absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
+                                          std::string_view artifact_id,
+                                          std::optional<uint64_t> expected_revision) = 0;
+  virtual absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key) = 0;
+  virtual absl::Status DeleteKey(const RequestContext& context, std::string_view key,
+                                 std::optional<uint64_t> expected_revision) = 0;
+  virtual absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix) = 0;
+  // Calls `on_key` for the keys as they are, then for each change, until the context ends or it returns false.
+  // Reconnects by itself.
+  virtual absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
+                                 std::function<bool(const KeyInfo&)> on_key) = 0;
+};
+
+}  // namespace tensorcast::client

@@ -1,0 +1,73 @@
+# How every TensorCast target is built: tensorcast_library(), tensorcast_test(), tensorcast_benchmark().
+
+include(GNUInstallDirs)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+find_program(TENSORCAST_CCACHE ccache)
+if(TENSORCAST_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${TENSORCAST_CCACHE}")
+endif()
+
+find_program(TENSORCAST_LLD ld.lld)
+
+# Private to each of our targets, so that nothing leaks to those who link the installed libraries.
+function(_tensorcast_target_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+  if(TENSORCAST_LLD)
+    target_link_options(${target} PRIVATE -fuse-ld=lld)
+  endif()
+endfunction()
+
+# tensorcast_library(NAME core_memory SRCS pool.cc HDRS pool.h DEPS tensorcast::core_status ... [PRIVATE_DEPS ...])
+#
+# One small static library a leaf folder, linked as tensorcast::<NAME>. Without SRCS it is an interface library.
+# DEPS are those that its headers mention, PRIVATE_DEPS those that only its sources do.
+function(tensorcast_library)
+  cmake_parse_arguments(arg "" "NAME" "SRCS;HDRS;DEPS;PRIVATE_DEPS" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tensorcast_library(${arg_NAME}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(target tensorcast_${arg_NAME})
+  if(arg_SRCS)
+    add_library(${target} STATIC ${arg_SRCS} ${arg_HDRS})
+    _tensorcast_target_options(${target})
+    target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
+  else()
+    add_library(${target} INTERFACE)
+    target_include_directories(${target} INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+    target_link_libraries(${target} INTERFACE ${arg_DEPS})
+  endif()
+  add_library(tensorcast::${arg_NAME} ALIAS ${target})
+endfunction()
+
+# tensorcast_test(NAME host_pool_test SRCS host_pool_test.cc DEPS tensorcast::core_memory [LABELS unit] [TIMEOUT s])
+#
+# One GoogleTest binary, one CTest entry. LABELS: unit (default), contract, integration, e2e, robustness, gpu.
+function(tensorcast_test)
+  cmake_parse_arguments(arg "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${arg_NAME} ${arg_SRCS})
+  _tensorcast_target_options(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS})
+  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# tensorcast_benchmark(NAME digest_benchmark SRCS ... DEPS ...): a Google Benchmark binary; not a test.
+function(tensorcast_benchmark)
+  cmake_parse_arguments(arg "" "NAME" "SRCS;DEPS" ${ARGN})
+  add_executable(${arg_NAME} ${arg_SRCS})
+  _tensorcast_target_options(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} benchmark::benchmark benchmark::benchmark_main)
+endfunction()

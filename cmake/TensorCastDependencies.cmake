@@ -1,0 +1,66 @@
+# Finds every third-party library and gives each one imported target. Nothing else in the build names a path.
+
+set(TENSORCAST_DEPS_DIR "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH "Where tools/setup.sh put what it built")
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+# Abseil: setup.sh's where it built one (Debian 12), else the system's, which must have absl::LogSink.
+find_package(absl CONFIG REQUIRED PATHS "${TENSORCAST_DEPS_DIR}/abseil" NO_DEFAULT_PATH QUIET)
+if(NOT absl_FOUND)
+  find_package(absl CONFIG REQUIRED)
+endif()
+if(NOT TARGET absl::log)
+  message(FATAL_ERROR "Abseil ${absl_VERSION} in ${absl_DIR} has no absl::log (20230125 is the first): run tools/setup.sh")
+endif()
+
+# tensorcast_import(NAME LIBRARIES lib... [HEADER file]): imports shared libraries by path. gRPC is imported this
+# way because its own CMake package would bind the distribution's older Abseil targets.
+function(tensorcast_import name)
+  cmake_parse_arguments(arg "" "HEADER" "LIBRARIES" ${ARGN})
+  add_library(${name} INTERFACE IMPORTED)
+  foreach(library ${arg_LIBRARIES})
+    string(MAKE_C_IDENTIFIER "TENSORCAST_LIB_${library}" variable)
+    find_library(${variable} ${library} REQUIRED)
+    target_link_libraries(${name} INTERFACE "${${variable}}")
+  endforeach()
+  if(arg_HEADER)
+    string(MAKE_C_IDENTIFIER "TENSORCAST_INCLUDE_${arg_HEADER}" variable)
+    find_path(${variable} ${arg_HEADER} REQUIRED)
+    target_include_directories(${name} SYSTEM INTERFACE "${${variable}}")
+  endif()
+endfunction()
+
+find_package(Protobuf MODULE REQUIRED)
+find_program(TENSORCAST_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+tensorcast_import(thirdparty::grpc HEADER grpcpp/grpcpp.h LIBRARIES grpc++ grpc gpr)
+tensorcast_import(thirdparty::grpc_reflection LIBRARIES grpc++_reflection)
+target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf)
+
+tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp ucs)
+tensorcast_import(thirdparty::xxhash HEADER xxhash.h LIBRARIES xxhash)
+tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
+tensorcast_import(thirdparty::yaml HEADER yaml-cpp/yaml.h LIBRARIES yaml-cpp)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(nlohmann_json REQUIRED)
+find_path(TENSORCAST_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+add_library(thirdparty::cli11 INTERFACE IMPORTED)
+target_include_directories(thirdparty::cli11 SYSTEM INTERFACE "${TENSORCAST_CLI11_INCLUDE}")
+
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+
+# CUDA is optional: the runtime is linked statically, so the binary also starts on a host without a driver.
+set(TENSORCAST_CUDA_ROOT "/usr/local/cuda" CACHE PATH "The CUDA toolkit, if there is one")
+find_path(TENSORCAST_CUDA_INCLUDE cuda_runtime_api.h HINTS "${TENSORCAST_CUDA_ROOT}/include")
+find_library(TENSORCAST_CUDART_STATIC cudart_static HINTS "${TENSORCAST_CUDA_ROOT}/lib64")
+if(TENSORCAST_CUDA_INCLUDE AND TENSORCAST_CUDART_STATIC)
+  set(TENSORCAST_HAVE_CUDA ON)
+  add_library(thirdparty::cudart INTERFACE IMPORTED)
+  target_include_directories(thirdparty::cudart SYSTEM INTERFACE "${TENSORCAST_CUDA_INCLUDE}")
+  target_link_libraries(thirdparty::cudart INTERFACE "${TENSORCAST_CUDART_STATIC}" Threads::Threads ${CMAKE_DL_LIBS} rt)
+  message(STATUS "CUDA toolkit: ${TENSORCAST_CUDA_INCLUDE} (cuda device backend built)")
+else()
+  set(TENSORCAST_HAVE_CUDA OFF)
+  message(STATUS "CUDA toolkit: not found (only the fake device backend is built)")
+endif()

@@ -1,0 +1,52 @@
+// An artifact's manifest and its canonical bytes (FORMAT.md). The id of an artifact is the SHA-256 of those bytes, so
+// every field of a manifest is part of the artifact's identity.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/digest.h"
+#include "core/artifact/layout.h"
+
+namespace tensorcast {
+
+// Immutable once made; share it as shared_ptr<const Manifest>.
+class Manifest {
+ public:
+  // INVALID_ARGUMENT when the layout is not valid or there is not one digest a chunk.
+  static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout, std::vector<Digest> digests,
+                                                                std::map<std::string, std::string> metadata);
+
+  // INVALID_ARGUMENT (with the byte offset) for bytes that are not exactly the canonical encoding of a manifest;
+  // never crashes and never allocates more than a small multiple of `bytes`.
+  static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
+
+  const ImageLayout& layout() const { return layout_; }
+  const std::vector<Digest>& digests() const { return digests_; }                      // one a chunk
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }     // the user's, e.g. "format"
+  const std::string& bytes() const { return bytes_; }                                  // canonical encoding
+  const std::string& id() const { return id_; }                                        // "tc1:..."
+
+  // nullptr when there is no tensor of that name.
+  const Tensor* Find(std::string_view name) const;
+
+ private:
+  Manifest() = default;
+
+  ImageLayout layout_;
+  std::vector<Digest> digests_;
+  std::map<std::string, std::string> metadata_;
+  std::string bytes_;
+  std::string id_;
+  std::vector<uint32_t> by_name_;  // tensor indices, sorted by name
+};
+
+// "tc1:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
+std::string ArtifactId(std::string_view canonical_manifest);
+bool IsArtifactId(std::string_view text);
+
+}  // namespace tensorcast

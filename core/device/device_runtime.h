@@ -1,0 +1,89 @@
+// What TensorCast needs of GPUs, behind one interface with two backends: `cuda`, and `fake`, a test double for the
+// hardware that keeps device memory in shared memory. Only this folder sees CUDA's headers.
+//
+// Devices are named by UUID between processes and by ordinal within one. Thread-safe, except that one Stream is
+// used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tensorcast {
+
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string uuid;  // "GPU-xxxxxxxx-xxxx-..." as NVML writes it; "FAKE-..." for the double
+  std::string name;
+  uint64_t total_bytes = 0;
+};
+
+// An address in a device's memory; never to be dereferenced by the host.
+struct DevicePtr {
+  int device = -1;
+  uint64_t address = 0;
+
+  explicit operator bool() const { return device >= 0; }
+  DevicePtr operator+(uint64_t bytes) const { return {device, address + bytes}; }
+  friend bool operator==(const DevicePtr&, const DevicePtr&) = default;
+};
+
+// Copies on one stream run in order and asynchronously to the host. Errors of earlier copies surface at Synchronize.
+// Host memory given to a copy must stay valid until the copy is done. Destroying a stream waits for its copies.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) = 0;
+  virtual absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) = 0;
+  virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
+  // Blocks until everything enqueued before is done; the first error since the last call, if any.
+  virtual absl::Status Synchronize() = 0;
+};
+
+// An exporter's handle to one allocation, meaningful to other processes of the same host and the same backend.
+struct IpcHandle {
+  std::string device_uuid;
+  std::string opaque;  // at most 255 bytes
+  uint64_t bytes = 0;
+};
+
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+
+  virtual std::string_view backend() const = 0;  // "cuda" or "fake"
+  virtual const std::vector<DeviceInfo>& devices() const = 0;
+  // The ordinal of the device with this UUID, or NOT_FOUND.
+  absl::StatusOr<int> FindDevice(std::string_view uuid) const;
+
+  // RESOURCE_EXHAUSTED when the device is full. REQUIRES for Free: no stream still uses the memory and no importer
+  // has it open.
+  virtual absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) = 0;
+  virtual absl::Status Free(DevicePtr pointer) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) = 0;
+
+  // Page-locks host memory for fast copies. Once for a pool, never per tensor. OK and nothing done without devices.
+  virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes) = 0;
+  virtual absl::Status UnregisterHost(std::byte* base) = 0;
+
+  virtual absl::StatusOr<IpcHandle> Export(DevicePtr allocation) = 0;
+  // Maps another process's allocation. Not for a handle of one's own process (FAILED_PRECONDITION).
+  virtual absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) = 0;
+  virtual absl::Status CloseIpc(DevicePtr pointer) = 0;
+};
+
+// The GPUs of this host. UNAVAILABLE with the reason when the binary was built without CUDA, there is no driver,
+// or there is no GPU.
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime();
+
+// A runtime with no device at all, for hosts that only hold replicas in host memory and on disk.
+std::unique_ptr<DeviceRuntime> CreateNullRuntime();
+
+}  // namespace tensorcast

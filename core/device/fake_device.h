@@ -1,0 +1,30 @@
+// The fake backend: N devices of a given size whose memory is shared memory, so that other processes can open it as
+// they would CUDA IPC handles. A test double for hardware: streams run asynchronously and in order on a thread of
+// their own, addresses mean nothing to the host, and faults can be injected.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/time/time.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast {
+
+// Faults that tests switch on and off at any time. Counts run down: N means "the next N fail".
+struct FakeDeviceFaults {
+  std::atomic<int> fail_allocations{0};
+  std::atomic<int> fail_copies{0};
+  std::atomic<int64_t> copy_delay_ns{0};  // added to each copy
+};
+
+struct FakeDeviceOptions {
+  int device_count = 1;
+  uint64_t device_bytes = uint64_t{1} << 30;
+  std::shared_ptr<FakeDeviceFaults> faults;  // may be null
+};
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options);
+
+}  // namespace tensorcast

@@ -1,0 +1,52 @@
+// The disk tier: one packed file an artifact (FORMAT.md: header, manifest, page-aligned image) in one folder.
+//
+// A file appears under its final name only when it is complete: written, synced, renamed. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/manifest.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+// An open packed file. Safe to read after the file was removed.
+class PackedFile {
+ public:
+  virtual ~PackedFile() = default;
+  virtual const std::shared_ptr<const Manifest>& manifest() const = 0;
+  virtual const std::string& path() const = 0;
+  virtual int fd() const = 0;
+  virtual uint64_t image_offset() const = 0;  // a multiple of 4096
+};
+
+// A packed file being written. Destroying it uncommitted removes what was written.
+class PackedWriter {
+ public:
+  virtual ~PackedWriter() = default;
+  // Writes a range of the image. Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED when the disk is full.
+  virtual absl::Status Write(uint64_t image_offset, std::span<const ConstHostSpan> bytes) = 0;
+  // Writes the manifest, syncs, renames, syncs the folder. REQUIRES: the whole image was written.
+  virtual absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) = 0;
+};
+
+class ArtifactStore {
+ public:
+  // Creates the folder if need be and removes what unfinished writers left behind.
+  static absl::StatusOr<std::unique_ptr<ArtifactStore>> Open(const std::string& directory);
+  virtual ~ArtifactStore() = default;
+
+  // The artifacts on disk, found at Open and since. Files that are not readable as packed files are logged and left.
+  virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
+  virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
+
+  // `manifest_bytes_max` bounds the manifest that Commit will be given, since the image begins behind it.
+  virtual absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
+                                                               uint64_t manifest_bytes_max) = 0;
+  virtual absl::Status Remove(std::string_view artifact_id) = 0;
+};
+
+}  // namespace tensorcast

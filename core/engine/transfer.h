@@ -1,0 +1,53 @@
+// What an ingest tells about itself: progress while it runs, and afterwards how long each stage took from which source.
+// This is the one place where a stage's start, end, bytes and outcome are known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/source/chunk_source.h"
+#include "core/engine/replica.h"
+
+namespace tensorcast {
+
+enum class Stage : uint8_t { kFetch, kVerify, kPlace };
+std::string_view StageName(Stage stage);
+
+// One stage with one source. Stages overlap, so busy time can exceed end - start when several chunks are in a stage at once.
+struct StageReport {
+  Stage stage = Stage::kFetch;
+  SourceInfo source;
+  uint64_t bytes = 0;
+  uint32_t chunks = 0;
+  absl::Time start;
+  absl::Time end;
+  absl::Duration busy;  // summed over chunks
+  absl::Status status;  // of the stage: why the source was given up, if it was
+};
+
+struct TransferReport {
+  std::string transfer_id;  // UUID
+  std::string artifact_id;
+  std::string replica_id;
+  Location destination;
+  uint64_t bytes = 0;
+  absl::Time queued;
+  absl::Time start;
+  absl::Time end;
+  absl::Status status;
+  std::vector<StageReport> stages;
+  uint32_t refetched_chunks = 0;  // their first source died or was wrong
+  // Chunks whose digest was compared with the manifest's; a first ingest computes digests and compares none.
+  uint32_t verified_chunks = 0;
+};
+
+struct TransferProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+  SourceInfo source;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,57 @@
+// Reading and writing the safetensors format (https://github.com/huggingface/safetensors#format): single files, and
+// directories with a model.safetensors.index.json. Only headers are parsed here; tensor bytes are read by core/disk.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/layout.h"
+#include "core/disk/disk_source.h"
+
+namespace tensorcast {
+
+// A parsed header.
+struct SafetensorsHeader {
+  struct Entry {
+    std::string name;
+    DType dtype;
+    std::vector<uint64_t> shape;
+    ByteRange data;  // relative to the data section
+  };
+  std::vector<Entry> tensors;                   // in the order of their data
+  std::map<std::string, std::string> metadata;  // __metadata__
+  uint64_t data_offset = 0;                     // where the data section begins in the file
+  uint64_t data_bytes = 0;
+};
+
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
+
+// Checks all that the format asks for: a valid JSON object without repeated keys, known dtypes, sizes that follow from
+// shapes, data that covers the section without holes or overlaps. INVALID_ARGUMENT says which tensor and what is wrong.
+// `header` is the JSON (without the 8-byte length); `data_bytes` is what the file holds behind it.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes);
+
+// A model on disk and the image it becomes: tensors by shard name, then by offset.
+struct SafetensorsModel {
+  std::vector<FileIdentity> files;
+  std::vector<FileExtent> extents;  // where each tensor's bytes are
+  ImageLayout layout;
+  std::map<std::string, std::string> metadata;
+};
+
+// `path` is a .safetensors file, or a directory that holds model.safetensors.index.json or a single model.safetensors.
+// NOT_FOUND for a missing file or shard; INVALID_ARGUMENT for anything malformed, naming file and tensor.
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64_t chunk_bytes = kDefaultChunkBytes);
+
+// The first bytes of a safetensors file with these tensors in this order (length and padded JSON); tensor data follows
+// back to back.
+absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& tensors,
+                                                    const std::map<std::string, std::string>& metadata);
+
+// Writes a whole image as one file: to a temporary name, synced and renamed. RESOURCE_EXHAUSTED when the disk is full.
+absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
+                              const std::map<std::string, std::string>& metadata, ConstHostSpan image);
+
+}  // namespace tensorcast

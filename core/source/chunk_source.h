@@ -1,0 +1,70 @@
+// Where an ingest gets its bytes from. The engine knows nothing else of disks, peers or clients: each of them is a
+// ChunkSource (core/disk, core/memory, daemon/peer), and a test brings its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/artifact/digest.h"
+#include "core/artifact/layout.h"
+#include "core/memory/host_pool.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+
+enum class SourceType { kLocal, kRemote, kDisk };  // tc.source.type
+std::string_view SourceTypeName(SourceType type);
+
+// Identifies a source in errors, logs, spans and reports.
+struct SourceInfo {
+  SourceType type = SourceType::kLocal;
+  std::string lane;  // "local", "ucx", "ucx-rma", "loopback", "disk", "memory"
+  std::string name;  // whom it reads: a node name, a path
+};
+
+struct ChunkRequest {
+  uint32_t chunk = 0;
+  ByteRange range;                        // of the image
+  std::span<const HostSpan> destination;  // pool memory, together range.bytes long
+};
+
+// Thread-safe: up to max_concurrency() calls of Fetch at a time.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+
+  virtual const SourceInfo& info() const = 0;
+  // How many fetches keep it busy; more at once gain nothing.
+  virtual int max_concurrency() const = 0;
+
+  // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing writes there
+  // any more. Returns the chunk's digest when the source computed it on the way (a fused copy), nullopt when not.
+  // A transient error is the source's to retry; an error from here means that the source is no good any more.
+  virtual absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context, const ChunkRequest& request) = 0;
+};
+
+// Why the source before was given up.
+struct SourceFailure {
+  SourceInfo source;
+  absl::Status status;
+  bool corrupt = false;  // it delivered bytes that do not match the manifest
+};
+
+// Opens the sources of one ingest, one after another. Used by one thread at a time; its calls may block.
+class SourceProvider {
+ public:
+  virtual ~SourceProvider() = default;
+  // The first source, or the next one after `failure`. An error ends the ingest with that error.
+  virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
+                                                           const SourceFailure* failure) = 0;
+  // The ingest ended: the source opened last, if any, is already destroyed.
+  virtual void Finished(const absl::Status& status) { (void)status; }
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,66 @@
+// What a request carries through every layer: how long it may take, whether anyone still wants it, which trace it
+// belongs to, and the id that makes it idempotent. A value: handlers pass it down, nothing is thread-local.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "otel/api/trace_context.h"
+
+namespace tensorcast {
+
+// Tells, once, that a request is no longer wanted. Copies share one state. Thread-safe.
+class Cancellation {
+ public:
+  // Keeps a callback registered; its destructor unregisters and waits for a running call of it to end
+  // (unless it is that call itself that destroys it). Movable.
+  class Registration {
+   public:
+    Registration() = default;
+    Registration(Registration&&) noexcept;
+    Registration& operator=(Registration&&) noexcept;
+    ~Registration();
+
+   private:
+    friend class Cancellation;
+    struct Entry;
+    explicit Registration(std::shared_ptr<Entry> entry);
+    std::shared_ptr<Entry> entry_;
+  };
+
+  Cancellation();
+
+  // The first call runs the registered callbacks on this thread; later calls do nothing.
+  void Cancel() const;
+  bool IsCancelled() const;
+  // Runs `callback` on Cancel(), or at once when already cancelled.
+  [[nodiscard]] Registration OnCancel(std::function<void()> callback) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+struct RequestContext {
+  absl::Time deadline = absl::InfiniteFuture();
+  Cancellation cancellation;
+  otel::TraceContext trace;
+  std::string request_id;  // empty: the call is not a mutation
+
+  // A context with a fresh request id and trace, for work that nobody called for.
+  static RequestContext Background(absl::Duration timeout = absl::InfiniteDuration());
+
+  // A child for a call on behalf of this one: the same deadline, cancellation and request id, a new span id.
+  RequestContext Child() const;
+
+  // OK, CANCELLED or DEADLINE_EXCEEDED; `what` names the work for the message.
+  absl::Status Check(std::string_view what) const;
+};
+
+// A random UUID (version 4) in its usual text form.
+std::string NewUuid();
+
+}  // namespace tensorcast

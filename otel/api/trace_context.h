@@ -1,0 +1,43 @@
+// The identity of a span as it travels between processes: W3C Trace Context (https://www.w3.org/TR/trace-context/).
+// A plain value with no SDK behind it, so that every layer can carry one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tensorcast::otel {
+
+struct TraceContext {
+  std::array<uint8_t, 16> trace_id{};
+  std::array<uint8_t, 8> span_id{};
+  uint8_t flags = 0;        // bit 0: sampled
+  std::string trace_state;  // passed on as it came
+
+  static constexpr uint8_t kSampled = 0x01;
+
+  // False for the all-zero ids, which W3C declares invalid; such a context is "no trace".
+  bool IsValid() const;
+  bool IsSampled() const { return (flags & kSampled) != 0; }
+
+  // "00-<32 hex>-<16 hex>-<2 hex>", or "" when not valid.
+  std::string ToTraceparent() const;
+
+  // nullopt for anything malformed; versions above 00 are read by their first four fields, as W3C asks.
+  static std::optional<TraceContext> FromTraceparent(std::string_view traceparent,
+                                                     std::string_view trace_state = {});
+
+  // A fresh, sampled root: random trace and span ids.
+  static TraceContext NewRoot();
+  // The same trace, a new random span id.
+  TraceContext NewChild() const;
+
+  std::string TraceIdHex() const;
+  std::string SpanIdHex() const;
+
+  friend bool operator==(const TraceContext&, const TraceContext&) = default;
+};
+
+}  // namespace tensorcast::otel

