@@ -1,5 +1,6 @@
-// What a request carries through every layer: how long it may take, whether anyone still wants it, which trace it
-// belongs to, and the id that makes it idempotent. A value: handlers pass it down, nothing is thread-local.
+// What a request carries through every layer: how long it may take, whether anyone still wants it, which
+// trace it belongs to, and the id that makes it idempotent. A value: handlers pass it down, nothing is
+// thread-local.
 #pragma once
 
 #include <functional>

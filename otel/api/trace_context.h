@@ -1,5 +1,6 @@
-// The identity of a span as it travels between processes: W3C Trace Context (https://www.w3.org/TR/trace-context/).
-// A plain value with no SDK behind it, so that every layer can carry one.
+// The identity of a span as it travels between processes: W3C Trace Context
+// (https://www.w3.org/TR/trace-context/). A plain value with no SDK behind it, so that every layer can carry
+// one.
 #pragma once
 
 #include <array>
