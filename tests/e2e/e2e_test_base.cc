@@ -1,0 +1,94 @@
+#include "tests/e2e/e2e_test_base.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+void E2eTest::SetUp() {
+  TC_ASSERT_OK_AND_ASSIGN(directory_, TemporaryDirectory::Create("tensorcast-e2e"));
+  TC_ASSERT_OK_AND_ASSIGN(devices_, CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{128} << 20}));
+}
+
+void E2eTest::TearDown() {
+  clients_.clear();
+  if (HasFailure() && cluster_ != nullptr) {
+    std::cerr << "global store's log ends:\n" << FileTail(directory_->path() + "/global-store/log", 40) << "\n";
+    for (int i = 0; i < cluster_->daemons(); ++i) {
+      std::cerr << "daemon " << i << "'s log ends:\n" << FileTail(cluster_->daemon_directory(i) + "/log", 40) << "\n";
+    }
+  }
+  cluster_.reset();
+}
+
+ClusterOptions E2eTest::DefaultOptions() const {
+  ClusterOptions options{.binary = TENSORCAST_BINARY, .directory = directory_->path()};
+  options.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=3s"};
+  options.daemon_settings = {"daemon.host_pool=192MiB",    "daemon.device_runtime=fake",
+                             "daemon.fake_devices=2",      "daemon.fake_device_memory=128MiB",
+                             "daemon.staging_buffers=2",   "daemon.peer_timeout=5s"};
+  return options;
+}
+
+void E2eTest::StartCluster(const ClusterOptions& options) {
+  TC_ASSERT_OK_AND_ASSIGN(cluster_, LocalCluster::Start(options));
+  for (int node = 0; node < cluster_->daemons(); ++node) {
+    TC_ASSERT_OK_AND_ASSIGN(clients_.emplace_back(), NewClient(node));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<client::Client>> E2eTest::NewClient(int node) {
+  return client::Client::Connect({.daemon = cluster_->addresses(node).unix_socket, .devices = devices_.get()});
+}
+
+std::string E2eTest::MakeModel(const std::string& name, uint64_t bytes, int shards, uint64_t seed) {
+  const std::string path = directory_->path() + "/" + name;
+  EXPECT_TRUE(WriteLlamaModel(path, {.bytes = bytes, .shards = shards, .seed = seed}).ok());
+  return path;
+}
+
+absl::StatusOr<uint64_t> E2eTest::Compare(const client::Replica& replica, const std::string& model) {
+  std::vector<std::byte> copy;
+  std::unique_ptr<Stream> stream;
+  return CompareWithModel(model, [&](const Tensor& tensor) -> absl::StatusOr<ConstHostSpan> {
+    TC_ASSIGN_OR_RETURN(const client::TensorView view, replica.Find(tensor.name));
+    if (!view.device) return ConstHostSpan(view.host);
+    if (stream == nullptr) {
+      TC_ASSIGN_OR_RETURN(stream, devices_->CreateStream(view.device.device));
+    }
+    copy.resize(tensor.nbytes);
+    if (tensor.nbytes > 0) TC_RETURN_IF_ERROR(stream->CopyToHost(copy.data(), view.device, tensor.nbytes));
+    TC_RETURN_IF_ERROR(stream->Synchronize());
+    return ConstHostSpan(copy);
+  });
+}
+
+E2eTest::CommandResult E2eTest::RunCommand(std::vector<std::string> arguments) {
+  static int counter = 0;
+  CommandResult result;
+  const std::string log = absl::StrCat(directory_->path(), "/command-", counter++, ".log");
+  arguments.insert(arguments.begin(), TENSORCAST_BINARY);
+  auto process = Process::Start({.argv = std::move(arguments), .log_path = log});
+  if (!process.ok()) {
+    result.output = std::string(process.status().message());
+    return result;
+  }
+  const absl::StatusOr<int> code = (*process)->Wait(absl::Now() + kStepTimeout);
+  result.exit_code = code.value_or(-1);
+  result.output = ReadFile(log);
+  return result;
+}
+
+}  // namespace tensorcast

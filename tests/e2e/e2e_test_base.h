@@ -1,0 +1,68 @@
+// What the end-to-end tests share: a cluster of real processes with small pools and fake devices, clients, and models.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+#include "core/device/fake_device.h"
+#include "tools/cluster/local_cluster.h"
+#include "tools/model/compare.h"
+#include "tools/model/llama_model.h"
+
+namespace tensorcast {
+
+inline constexpr absl::Duration kStepTimeout = absl::Seconds(60);
+
+#define TC_ASSERT_OK(expr)                                   \
+  do {                                                       \
+    const absl::Status tc_assert_status = (expr);            \
+    ASSERT_TRUE(tc_assert_status.ok()) << tc_assert_status;  \
+  } while (false)
+
+#define TC_ASSERT_OK_AND_ASSIGN(lhs, expr) \
+  TC_ASSERT_OK_AND_ASSIGN_IMPL(TC_STATUS_CONCAT(tc_assert_or_, __LINE__), lhs, expr)
+#define TC_ASSERT_OK_AND_ASSIGN_IMPL(result, lhs, expr) \
+  auto result = (expr);                                 \
+  ASSERT_TRUE(result.ok()) << result.status();          \
+  lhs = *std::move(result)
+
+class E2eTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  // Prints the logs of the processes when the test failed.
+  void TearDown() override;
+
+  // Options with the binary, a folder of their own, 192 MiB pools and two fake GPUs of 128 MiB a node.
+  ClusterOptions DefaultOptions() const;
+  // Starts the cluster and a client for each daemon.
+  void StartCluster(const ClusterOptions& options);
+  void StartCluster() { StartCluster(DefaultOptions()); }
+
+  client::Client& client(int node) { return *clients_[node]; }
+  // A client of its own; another process's place in the tests.
+  absl::StatusOr<std::unique_ptr<client::Client>> NewClient(int node);
+  static RequestContext Context(absl::Duration timeout = kStepTimeout) { return RequestContext::Background(timeout); }
+
+  // A model of about that many bytes, made once per path.
+  std::string MakeModel(const std::string& name, uint64_t bytes, int shards = 1, uint64_t seed = 1);
+  // Compares an attached replica with the model's files.
+  absl::StatusOr<uint64_t> Compare(const client::Replica& replica, const std::string& model);
+
+  // Runs the tensorcast binary with these arguments; its exit code, and what it printed.
+  struct CommandResult {
+    int exit_code = -1;
+    std::string output;  // stdout and stderr
+  };
+  CommandResult RunCommand(std::vector<std::string> arguments);
+
+  std::unique_ptr<TemporaryDirectory> directory_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<LocalCluster> cluster_;
+  std::vector<std::unique_ptr<client::Client>> clients_;
+};
+
+}  // namespace tensorcast

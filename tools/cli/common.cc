@@ -1,0 +1,86 @@
+#include "tools/cli/common.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "client/admin.h"
+#include "client/client.h"
+#include "core/status/status.h"
+#include "proto/config.pb.h"
+#include "tools/config/config.h"
+
+namespace tensorcast::cli {
+namespace {
+
+constexpr int kInterrupted = 130;
+
+sigset_t TerminationSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+absl::StatusOr<std::string> DaemonAddress(const CommonFlags& flags) {
+  if (!flags.daemon.empty()) return flags.daemon;
+  TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
+  return config.client().daemon();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags, DeviceRuntime* devices) {
+  TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
+  return client::Client::Connect({.daemon = address, .devices = devices});
+}
+
+absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
+  return client::AdminClient::Connect(address);
+}
+
+absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
+  return config::Load({.path = flags.config, .sets = flags.sets});
+}
+
+void BlockSignals() {
+  const sigset_t signals = TerminationSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+Cancellation OnTerminationSignal() {
+  static const Cancellation cancellation = [] {
+    Cancellation cancel;
+    std::thread([cancel] {
+      const sigset_t signals = TerminationSignals();
+      int number = 0;
+      sigwait(&signals, &number);
+      cancel.Cancel();
+      sigwait(&signals, &number);
+      _exit(kInterrupted);
+    }).detach();
+    return cancel;
+  }();
+  return cancellation;
+}
+
+RequestContext InterruptibleContext(absl::Duration timeout) {
+  RequestContext context = RequestContext::Background(timeout);
+  context.cancellation = OnTerminationSignal();
+  return context;
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "tensorcast: %s: %s\n", absl::StatusCodeToString(status.code()).c_str(),
+               std::string(status.message()).c_str());
+  return OnTerminationSignal().IsCancelled() ? kInterrupted : 1;
+}
+
+int ExitCode(const absl::Status& status) { return status.ok() ? 0 : Fail(status); }
+
+}  // namespace tensorcast::cli

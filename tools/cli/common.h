@@ -1,0 +1,51 @@
+// What every command shares: the common flags, the connection to the daemon, errors, and Ctrl-C.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast::client {
+class AdminClient;
+class Client;
+}  // namespace tensorcast::client
+
+namespace tensorcast::v1 {
+class Config;
+}
+
+namespace tensorcast {
+class DeviceRuntime;
+}
+
+namespace tensorcast::cli {
+
+struct CommonFlags {
+  std::string config;             // YAML file; empty: defaults
+  std::vector<std::string> sets;  // a.b.c=value
+  std::string daemon;             // overrides client.daemon
+  bool json = false;
+};
+
+absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
+
+// Connects to the daemon that the flags name. `devices` may be null.
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
+                                                              DeviceRuntime* devices = nullptr);
+absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
+
+// Cancelled by the first SIGINT or SIGTERM; a second one ends the process at once. The signals were blocked by
+// BlockSignals() before any thread started.
+void BlockSignals();
+Cancellation OnTerminationSignal();
+RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
+
+// Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
+int Fail(const absl::Status& status);
+int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,257 @@
+// The main job on real parts: one global store and two daemons as processes, a model put on one node and brought to the
+// other over each lane, attached, and compared with the file byte for byte.
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/admin.h"
+#include "client/client.h"
+#include "core/device/device_runtime.h"
+#include "core/device/fake_device.h"
+#include "core/status/status.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/output.h"
+#include "tools/cluster/local_cluster.h"
+#include "tools/config/units.h"
+#include "tools/model/compare.h"
+#include "tools/model/llama_model.h"
+
+namespace tensorcast::cli {
+namespace {
+
+constexpr char kKey[] = "demo/model";
+
+struct Move {
+  std::string to;  // location on node B
+  std::string lane;
+};
+
+struct MoveResult {
+  std::string what, from, to;
+  TransferReport transfer;
+  std::string checked;
+};
+
+// One row a stage, with the busiest source's figures: the demo's transfers have one source each.
+struct StageRates {
+  std::string fetch = "-", verify = "-", place = "-";
+};
+
+StageRates RatesOf(const TransferReport& transfer) {
+  StageRates rates;
+  for (const StageReport& stage : transfer.stages) {
+    const std::string rate = FormatRate(stage.bytes, stage.busy);
+    if (stage.stage == Stage::kFetch) rates.fetch = rate;
+    if (stage.stage == Stage::kVerify) rates.verify = rate;
+    if (stage.stage == Stage::kPlace) rates.place = rate;
+  }
+  return rates;
+}
+
+std::string LaneOf(const TransferReport& transfer) {
+  return transfer.stages.empty() ? "-" : transfer.stages.front().source.lane;
+}
+
+// GB/s of one thread's memcpy into memory that was touched before: the yardstick of the table.
+double PlainCopyRate(uint64_t bytes) {
+  std::vector<char> from(bytes, 1), to(bytes, 2);
+  std::vector<double> rates;
+  for (int i = 0; i < 3; ++i) {
+    const absl::Time start = absl::Now();
+    std::memcpy(to.data(), from.data(), bytes);
+    rates.push_back(static_cast<double>(bytes) / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[1];
+}
+
+class Demo {
+ public:
+  Demo(const CommonFlags& common, const DemoFlags& flags) : common_(common), flags_(flags) {}
+
+  absl::Status Run() {
+    TC_RETURN_IF_ERROR(PrepareModel());
+    TC_RETURN_IF_ERROR(StartCluster());
+    TC_RETURN_IF_ERROR(Put());
+    for (const Move& move : {Move{"gpu:0", "ucx"}, Move{"cpu", "ucx"}, Move{"gpu:0", "local"}, Move{"cpu", "local"}}) {
+      TC_RETURN_IF_ERROR(Materialize(move));
+    }
+    const double plain_copy = PlainCopyRate(std::min<uint64_t>(results_.front().transfer.bytes, uint64_t{1} << 30));
+    Print(plain_copy);
+    Say("stopping the processes");
+    return cluster_->Stop();
+  }
+
+ private:
+  void Say(const std::string& line) const { std::fprintf(stderr, "demo: %s\n", line.c_str()); }
+
+  absl::Status PrepareModel() {
+    TC_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Create("tensorcast-demo"));
+    model_ = flags_.model;
+    if (model_.empty()) {
+      TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(flags_.size));
+      model_ = directory_->path() + "/model.safetensors";
+      Say(absl::StrCat("writing a Llama-shaped bf16 model of about ", FormatBytes(bytes), " to ", model_));
+      TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = bytes}));
+    }
+    TC_RETURN_IF_ERROR(context_.Check("demo"));
+    TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_));
+    image_bytes_ = model.layout.image_bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status ChooseDevices() {
+    absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
+    if (cuda.ok()) {
+      devices_ = *std::move(cuda);
+      Say(absl::StrCat("using ", devices_->devices().size(), " real GPU(s): ", devices_->devices().front().name));
+      return absl::OkStatus();
+    }
+    Say("no GPU here: two fake GPUs a node, whose memory is shared memory of this host");
+    fake_ = true;
+    TC_ASSIGN_OR_RETURN(devices_, CreateFakeRuntime({.device_count = 2, .device_bytes = DeviceBytes()}));
+    return absl::OkStatus();
+  }
+
+  uint64_t DeviceBytes() const { return image_bytes_ + (uint64_t{64} << 20); }
+
+  absl::Status StartCluster() {
+    TC_RETURN_IF_ERROR(ChooseDevices());
+    char self[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
+    if (length <= 0) return ErrnoStatus(errno, "readlink", "/proc/self/exe");
+    ClusterOptions options{.binary = std::string(self, length), .directory = directory_->path()};
+    // The image, and room for the staging buffers.
+    options.daemon_settings = {absl::StrCat("daemon.host_pool=", image_bytes_ + (uint64_t{320} << 20)),
+                               absl::StrCat("daemon.device_runtime=", fake_ ? "fake" : "cuda")};
+    if (fake_) {
+      options.daemon_settings.push_back("daemon.fake_devices=2");
+      options.daemon_settings.push_back(absl::StrCat("daemon.fake_device_memory=", DeviceBytes()));
+    }
+    Say("starting a global store and two daemons");
+    TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(options));
+    for (int node = 0; node < 2; ++node) {
+      TC_ASSIGN_OR_RETURN(clients_[node], client::Client::Connect({.daemon = cluster_->addresses(node).unix_socket,
+                                                                   .devices = devices_.get()}));
+    }
+    TC_ASSIGN_OR_RETURN(admin_, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
+    return absl::OkStatus();
+  }
+
+  absl::Status Put() {
+    Say(absl::StrCat("put on node-0 under the key ", kKey));
+    ProgressBar bar("put");
+    TC_ASSIGN_OR_RETURN(const client::PutResult put,
+                        clients_[0]->Import(context_, model_, {.key = kKey, .on_progress = bar.callback()}));
+    if (!put.transfer.has_value()) return absl::InternalError("the put reported no transfer");
+    artifact_id_ = put.artifact_id;
+    results_.push_back({"put", "file", "node-0 cpu", *put.transfer, "digests computed"});
+    return absl::OkStatus();
+  }
+
+  absl::Status Materialize(const Move& move) {
+    Say(absl::StrCat("get on node-1 into ", move.to, " over the lane ", move.lane));
+    ProgressBar bar(absl::StrCat("get ", move.to, " ", move.lane));
+    TC_ASSIGN_OR_RETURN(
+        std::unique_ptr<client::Replica> replica,
+        clients_[1]->Get(context_, kKey, {.location = move.to, .lane = move.lane, .on_progress = bar.callback()}));
+    if (!replica->transfer().has_value()) return absl::InternalError("the replica was there before it was asked for");
+    TC_ASSIGN_OR_RETURN(const uint64_t compared, Compare(*replica));
+    results_.push_back({"get", "node-0 cpu", "node-1 " + move.to, *replica->transfer(),
+                        absl::StrCat(replica->transfer()->verified_chunks, " chunk digests; attached client compared ",
+                                     FormatBytes(compared))});
+    const std::string replica_id = replica->replica_id();
+    replica.reset();
+    // The next move is to come from node 0 again, not from this copy.
+    return admin_->EvictReplica(context_, replica_id, /*force=*/true);
+  }
+
+  absl::StatusOr<uint64_t> Compare(const client::Replica& replica) {
+    if (replica.artifact_id() != artifact_id_) return absl::DataLossError("the key resolved to another artifact");
+    std::vector<std::byte> copy;
+    std::unique_ptr<Stream> stream;
+    return CompareWithModel(model_, [&](const Tensor& tensor) -> absl::StatusOr<ConstHostSpan> {
+      TC_RETURN_IF_ERROR(context_.Check("compare"));
+      TC_ASSIGN_OR_RETURN(const client::TensorView view, replica.Find(tensor.name));
+      if (!view.device) return ConstHostSpan(view.host);
+      if (stream == nullptr) {
+        TC_ASSIGN_OR_RETURN(stream, devices_->CreateStream(view.device.device));
+      }
+      copy.resize(tensor.nbytes);
+      if (tensor.nbytes > 0) TC_RETURN_IF_ERROR(stream->CopyToHost(copy.data(), view.device, tensor.nbytes));
+      TC_RETURN_IF_ERROR(stream->Synchronize());
+      return ConstHostSpan(copy);
+    });
+  }
+
+  void Print(double plain_copy) const {
+    if (common_.json) {
+      PrintJson(plain_copy);
+      return;
+    }
+    Table table({"what", "from", "to", "lane", "bytes", "seconds", "GB/s", "fetch", "verify", "place", "verified"});
+    for (const MoveResult& result : results_) {
+      const TransferReport& transfer = result.transfer;
+      const absl::Duration elapsed = transfer.end - transfer.start;
+      const StageRates rates = RatesOf(transfer);
+      table.Add({result.what, result.from, result.to, LaneOf(transfer), absl::StrCat(transfer.bytes),
+                 FormatSeconds(elapsed), FormatRate(transfer.bytes, elapsed), rates.fetch, rates.verify, rates.place,
+                 result.checked});
+    }
+    std::printf("\n%s\n", table.ToString().c_str());
+    std::printf("fetch, verify, place: GB/s of one thread while it is in that stage. A fetch that digests on the way\n"
+                "(disk and local lanes) leaves nothing to the verify stage.\n");
+    std::printf("A plain one-thread memory copy on this machine just now: %.2f GB/s.\n", plain_copy);
+    std::printf("Every get was attached by a client process and equals the file, tensor for tensor.%s\n",
+                fake_ ? " The GPUs were fake." : "");
+  }
+
+  void PrintJson(double plain_copy) const {
+    nlohmann::json moves = nlohmann::json::array();
+    for (const MoveResult& result : results_) {
+      const absl::Duration elapsed = result.transfer.end - result.transfer.start;
+      moves.push_back({{"what", result.what},
+                       {"from", result.from},
+                       {"to", result.to},
+                       {"lane", LaneOf(result.transfer)},
+                       {"bytes", result.transfer.bytes},
+                       {"seconds", absl::ToDoubleSeconds(elapsed)},
+                       {"verified_chunks", result.transfer.verified_chunks}});
+    }
+    const nlohmann::json all = {{"artifact_id", artifact_id_},
+                                {"fake_devices", fake_},
+                                {"plain_copy_gb_per_second", plain_copy},
+                                {"moves", moves}};
+    std::printf("%s\n", all.dump(2).c_str());
+  }
+
+  const CommonFlags& common_;
+  const DemoFlags& flags_;
+  RequestContext context_ = InterruptibleContext();
+  std::unique_ptr<TemporaryDirectory> directory_;
+  std::string model_;
+  uint64_t image_bytes_ = 0;
+  bool fake_ = false;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<LocalCluster> cluster_;
+  std::unique_ptr<client::Client> clients_[2];
+  std::unique_ptr<client::AdminClient> admin_;
+  std::string artifact_id_;
+  std::vector<MoveResult> results_;
+};
+
+}  // namespace
+
+int RunDemo(const CommonFlags& common, const DemoFlags& flags) {
+  const absl::Status status = Demo(common, flags).Run();
+  return ExitCode(status);
+}
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,180 @@
+#include "tools/cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "tools/cli/commands.h"
+
+namespace tensorcast::cli {
+namespace {
+
+// The flags of all commands live as long as the parse; one command runs.
+struct AllFlags {
+  CommonFlags common;
+  ServerFlags server;
+  PutFlags put;
+  GetFlags get;
+  ListFlags list;
+  RemoveFlags remove;
+  GcFlags gc;
+  PinFlags pin;
+  KeyFlags key;
+  MakeModelFlags make_model;
+  DemoFlags demo;
+  std::function<int()> run;
+};
+
+void AddCommon(CLI::App* command, CommonFlags& common) {
+  command->add_option("--config", common.config, "YAML configuration file")->check(CLI::ExistingFile);
+  command->add_option("--set", common.sets, "Override one key of the configuration: a.b.c=value")->take_all();
+  command->add_flag("--json", common.json, "Print the result as JSON");
+}
+
+void AddDaemonAddress(CLI::App* command, CommonFlags& common) {
+  command->add_option("--daemon", common.daemon, "The daemon to talk to: unix:/path or host:port");
+}
+
+CLI::App* AddCommand(CLI::App& parent, AllFlags& all, const std::string& name, const std::string& help,
+                     std::function<int()> run) {
+  CLI::App* command = parent.add_subcommand(name, help);
+  AddCommon(command, all.common);
+  command->callback([&all, run = std::move(run)] { all.run = run; });
+  return command;
+}
+
+CLI::App* AddClientCommand(CLI::App& parent, AllFlags& all, const std::string& name, const std::string& help,
+                           std::function<int()> run) {
+  CLI::App* command = AddCommand(parent, all, name, help, std::move(run));
+  AddDaemonAddress(command, all.common);
+  return command;
+}
+
+void AddServers(CLI::App& app, AllFlags& all) {
+  for (CLI::App* server :
+       {AddCommand(app, all, "global-store", "Run the global store: what exists, where it is, who may pull from whom",
+                   [&] { return RunGlobalStore(all.common, all.server); }),
+        AddCommand(app, all, "daemon", "Run this host's store daemon",
+                   [&] { return RunDaemon(all.common, all.server); })}) {
+    server->add_option("--ready-fd", all.server.ready_fd, "Write a JSON line with the addresses to this descriptor");
+  }
+}
+
+void AddTransfers(CLI::App& app, AllFlags& all) {
+  CLI::App* put = AddClientCommand(app, all, "put", "Store a safetensors model",
+                                   [&] { return RunPut(all.common, all.put); });
+  put->add_option("model", all.put.model, "A .safetensors file, or a folder with model.safetensors.index.json")
+      ->required();
+  put->add_option("--key", all.put.key, "Bind this name to the artifact");
+  put->add_option("--expect-revision", all.put.expected_revision,
+                  "Bind only if the key has this revision (0: does not exist)");
+  put->add_flag("--durable", all.put.durable, "Also pack it to disk before returning");
+  put->add_option("--device", all.put.location, "Where the first replica is made")->capture_default_str();
+  put->add_flag("--wait", all.put.wait_for_space, "Wait for space instead of failing when the pool is held");
+
+  CLI::App* get = AddClientCommand(app, all, "get", "Bring an artifact to this daemon",
+                                   [&] { return RunGet(all.common, all.get); });
+  get->add_option("artifact", all.get.artifact, "A key, or an artifact id (tc1:...)")->required();
+  get->add_option("--device", all.get.device, "gpu:N, cpu or disk")->capture_default_str();
+  get->add_option("--lane", all.get.lane, "Force the way: local, ucx, ucx-rma or disk");
+  get->add_option("--out", all.get.out, "Write the tensors to this .safetensors file");
+  get->add_flag("--wait", all.get.wait_for_space, "Wait for space instead of failing when the pool is held");
+  get->add_option("--timeout", all.get.timeout_seconds, "Give up after this many seconds")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddManagement(CLI::App& app, AllFlags& all) {
+  AddClientCommand(app, all, "ls", "List artifacts, their keys and replicas",
+                   [&] { return RunList(all.common, all.list); })
+      ->add_flag("--replicas", all.list.replicas, "List this daemon's replicas instead");
+
+  CLI::App* rm = AddClientCommand(app, all, "rm", "Delete an artifact, or evict one replica",
+                                  [&] { return RunRemove(all.common, all.remove); });
+  rm->add_option("artifact", all.remove.artifact, "A key (which is removed too), or an artifact id");
+  rm->add_option("--replica", all.remove.replica, "Evict only this replica from this daemon");
+  rm->add_flag("--force", all.remove.force, "Even when other keys are bound to it, or it is the last copy");
+
+  CLI::App* gc = AddClientCommand(app, all, "gc", "Delete artifacts that no key names",
+                                  [&] { return RunGc(all.common, all.gc); });
+  gc->add_option("--older-than", all.gc.older_than, "Only those at least this old, such as 24h")
+      ->capture_default_str();
+  gc->add_flag("--dry-run", all.gc.dry_run, "Only list them");
+
+  for (const bool pinned : {true, false}) {
+    AddClientCommand(app, all, pinned ? "pin" : "unpin",
+                     pinned ? "Keep a replica of this daemon from being evicted" : "Allow eviction again",
+                     [&all, pinned] {
+                       all.pin.pinned = pinned;
+                       return RunPin(all.common, all.pin);
+                     })
+        ->add_option("replica", all.pin.replica, "A replica id, from ls --replicas")
+        ->required();
+  }
+  AddClientCommand(app, all, "status", "Show the cluster and this daemon", [&] { return RunStatus(all.common); });
+}
+
+void AddKeys(CLI::App& app, AllFlags& all) {
+  CLI::App* key = app.add_subcommand("key", "Work with keys: names bound to artifacts");
+  key->require_subcommand(1);
+  CLI::App* bind = AddClientCommand(*key, all, "bind", "Bind a key to an artifact id",
+                                    [&] { return RunKeyBind(all.common, all.key); });
+  bind->add_option("key", all.key.key)->required();
+  bind->add_option("artifact", all.key.artifact, "An artifact id (tc1:...)")->required();
+  CLI::App* resolve = AddClientCommand(*key, all, "resolve", "Show what a key names",
+                                       [&] { return RunKeyResolve(all.common, all.key); });
+  resolve->add_option("key", all.key.key)->required();
+  CLI::App* list = AddClientCommand(*key, all, "ls", "List keys", [&] { return RunKeyList(all.common, all.key); });
+  list->add_option("prefix", all.key.key, "Only keys that start so");
+  CLI::App* watch = AddClientCommand(*key, all, "watch", "Print keys that start so, and each change of them",
+                                     [&] { return RunKeyWatch(all.common, all.key); });
+  watch->add_option("prefix", all.key.key)->required();
+  CLI::App* remove =
+      AddClientCommand(*key, all, "rm", "Remove a key", [&] { return RunKeyRemove(all.common, all.key); });
+  remove->add_option("key", all.key.key)->required();
+  for (CLI::App* command : {bind, remove}) {
+    command->add_option("--expect-revision", all.key.expected_revision,
+                        "Only if the key has this revision (0: does not exist)");
+  }
+}
+
+void AddTools(CLI::App& app, AllFlags& all) {
+  CLI::App* make_model = AddCommand(app, all, "make-model", "Write a Llama-shaped bf16 model with random weights",
+                                    [&] { return RunMakeModel(all.common, all.make_model); });
+  make_model->add_option("out", all.make_model.out, "A .safetensors file; with --shards a folder")->required();
+  make_model->add_option("--size", all.make_model.size, "About this many bytes")->capture_default_str();
+  make_model->add_option("--shards", all.make_model.shards)->check(CLI::Range(1, 999))->capture_default_str();
+  make_model->add_option("--seed", all.make_model.seed)->capture_default_str();
+
+  CLI::App* demo = AddCommand(app, all, "demo", "Run the main job on a cluster of real processes on this machine",
+                              [&] { return RunDemo(all.common, all.demo); });
+  demo->add_option("--model", all.demo.model, "Your own .safetensors file or sharded folder");
+  demo->add_option("--size", all.demo.size, "Of the model that is made when none is given")->capture_default_str();
+
+  CLI::App* config = app.add_subcommand("config", "Check or show the configuration");
+  config->require_subcommand(1);
+  AddCommand(*config, all, "check", "Say what is wrong with a configuration, and where",
+             [&] { return RunConfigCheck(all.common); });
+  AddCommand(*config, all, "show", "Print the configuration in force, defaults included",
+             [&] { return RunConfigShow(all.common); });
+}
+
+}  // namespace
+
+int ParseAndRun(int argc, char** argv) {
+  CLI::App app("TensorCast: model weights stored once and then everywhere", "tensorcast");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", TENSORCAST_VERSION);
+  AllFlags all;
+  AddServers(app, all);
+  AddTransfers(app, all);
+  AddManagement(app, all);
+  AddKeys(app, all);
+  AddTools(app, all);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return all.run();
+}
+
+}  // namespace tensorcast::cli

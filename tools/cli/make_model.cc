@@ -1,0 +1,19 @@
+#include <cstdio>
+
+#include "tools/cli/commands.h"
+#include "tools/config/units.h"
+#include "tools/model/llama_model.h"
+
+namespace tensorcast::cli {
+
+int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
+  const absl::StatusOr<uint64_t> bytes = ParseSize(flags.size);
+  if (!bytes.ok()) return Fail(bytes.status());
+  const absl::Status status =
+      WriteLlamaModel(flags.out, {.bytes = *bytes, .shards = flags.shards, .seed = flags.seed});
+  if (status.ok() && !common.json) std::printf("wrote %s\n", flags.out.c_str());
+  if (status.ok() && common.json) std::printf("{\"path\": \"%s\"}\n", flags.out.c_str());
+  return ExitCode(status);
+}
+
+}  // namespace tensorcast::cli

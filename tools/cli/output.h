@@ -1,0 +1,47 @@
+// How the commands print: tables, sizes, rates, and a progress bar on a terminal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/engine/transfer.h"
+
+namespace tensorcast::cli {
+
+std::string FormatBytes(uint64_t bytes);                         // "1.03 GiB"
+std::string FormatRate(uint64_t bytes, absl::Duration elapsed);  // "12.3" (GB/s, 10^9 bytes), "-" for no time
+std::string FormatSeconds(absl::Duration elapsed);               // "0.123"
+
+// Columns as wide as their widest cell; numbers (cells that begin with a digit or are "-") to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
+  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string ToString() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Draws a bar on stderr once a transfer has run for a second, if stderr is a terminal; erased at destruction. The
+// callback may be called from any thread, one at a time.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label);
+  ~ProgressBar();
+  std::function<void(const TransferProgress&)> callback();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// "fetch ucx node-0: 1.03 GiB in 0.31 s ..." one line a stage and source.
+std::string DescribeStages(const TransferReport& report);
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,151 @@
+#include "tools/cluster/local_cluster.h"
+
+#include <stdlib.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr absl::Duration kStopGrace = absl::Seconds(20);
+
+absl::Status MakeDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return ErrnoStatus(error.value(), "create folder", path);
+  return absl::OkStatus();
+}
+
+void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    argv.push_back("--set");
+    argv.push_back(setting);
+  }
+}
+
+// The ready line is a flat JSON object of strings.
+absl::StatusOr<std::string> ReadyField(const std::string& line, const char* field) {
+  const nlohmann::json ready = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!ready.is_object() || !ready.contains(field) || !ready[field].is_string()) {
+    return absl::InternalError(absl::StrCat("ready line without \"", field, "\": ", line));
+  }
+  return ready[field].get<std::string>();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TemporaryDirectory>> TemporaryDirectory::Create(std::string_view prefix) {
+  const char* base = getenv("TMPDIR");
+  std::string path = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/", prefix, "-XXXXXX");
+  if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, "create folder", path);
+  return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path));
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options), daemons_(options.daemons) {}
+
+LocalCluster::~LocalCluster() { (void)Stop(kStopGrace); }
+
+std::string LocalCluster::daemon_directory(int index) const {
+  return absl::StrCat(options_.directory, "/node-", index);
+}
+
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const ClusterOptions& options) {
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
+  if (options.global_store) TC_RETURN_IF_ERROR(cluster->StartGlobalStore());
+  for (int i = 0; i < options.daemons; ++i) TC_RETURN_IF_ERROR(cluster->LaunchDaemon(i));
+  for (int i = 0; i < options.daemons; ++i) TC_RETURN_IF_ERROR(cluster->AwaitDaemon(i));
+  return cluster;
+}
+
+absl::Status LocalCluster::StartGlobalStore() {
+  const std::string directory = options_.directory + "/global-store";
+  TC_RETURN_IF_ERROR(MakeDirectory(directory));
+  // A restart keeps the port: daemons know the store by its address.
+  const std::string listen = global_store_address_.empty() ? "127.0.0.1:0" : global_store_address_;
+  ProcessOptions process;
+  process.argv = {options_.binary, "global-store"};
+  AddSettings(process.argv, {"global_store.listen=" + listen, "global_store.metadata_path=" + directory + "/metadata.db"});
+  AddSettings(process.argv, options_.global_store_settings);
+  process.log_path = directory + "/log";
+  process.ready_pipe = true;
+  TC_ASSIGN_OR_RETURN(global_store_, Process::Start(process));
+  TC_ASSIGN_OR_RETURN(const std::string line, global_store_->WaitReady(absl::Now() + options_.start_timeout));
+  TC_ASSIGN_OR_RETURN(global_store_address_, ReadyField(line, "grpc"));
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::LaunchDaemon(int index) {
+  const std::string directory = daemon_directory(index);
+  TC_RETURN_IF_ERROR(MakeDirectory(directory));
+  ProcessOptions process;
+  process.argv = {options_.binary, "daemon"};
+  AddSettings(process.argv, {absl::StrCat("daemon.name=node-", index), "daemon.listen=127.0.0.1:0",
+                             "daemon.state_dir=" + directory, "daemon.ucx_listen=127.0.0.1:0"});
+  if (options_.global_store) AddSettings(process.argv, {"daemon.global_store=" + global_store_address_});
+  AddSettings(process.argv, options_.daemon_settings);
+  if (index < static_cast<int>(options_.settings_of_daemon.size())) {
+    AddSettings(process.argv, options_.settings_of_daemon[index]);
+  }
+  if (index < static_cast<int>(options_.network_namespaces.size())) {
+    process.network_namespace = options_.network_namespaces[index];
+  }
+  process.log_path = directory + "/log";
+  process.ready_pipe = true;
+  TC_ASSIGN_OR_RETURN(daemons_[index].process, Process::Start(process));
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::AwaitDaemon(int index) {
+  Daemon& daemon = daemons_[index];
+  TC_ASSIGN_OR_RETURN(const std::string line, daemon.process->WaitReady(absl::Now() + options_.start_timeout));
+  TC_ASSIGN_OR_RETURN(daemon.addresses.grpc, ReadyField(line, "grpc"));
+  TC_ASSIGN_OR_RETURN(daemon.addresses.unix_socket, ReadyField(line, "unix"));
+  TC_ASSIGN_OR_RETURN(daemon.addresses.handle_socket, ReadyField(line, "handles"));
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::RestartDaemon(int index) {
+  TC_RETURN_IF_ERROR(LaunchDaemon(index));
+  return AwaitDaemon(index);
+}
+
+absl::Status LocalCluster::RestartGlobalStore() { return StartGlobalStore(); }
+
+absl::Status LocalCluster::Stop(absl::Duration grace) {
+  std::vector<Process*> processes;
+  for (Daemon& daemon : daemons_) {
+    if (daemon.process != nullptr) processes.push_back(daemon.process.get());
+  }
+  // All daemons at once: each drains on its own.
+  for (Process* process : processes) {
+    if (process->running()) (void)process->Signal(SIGTERM);
+  }
+  if (global_store_ != nullptr) processes.push_back(global_store_.get());
+
+  std::vector<std::string> problems;
+  for (Process* process : processes) {
+    const absl::StatusOr<int> code = process->Stop(grace);
+    if (!code.ok()) {
+      problems.push_back(std::string(code.status().message()));
+    } else if (*code != 0) {
+      problems.push_back(absl::StrCat("exit code ", *code, ", log ", process->log_path()));
+    }
+  }
+  for (Daemon& daemon : daemons_) daemon.process.reset();
+  global_store_.reset();
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("processes did not stop cleanly: ", absl::StrJoin(problems, "; ")));
+}
+
+}  // namespace tensorcast

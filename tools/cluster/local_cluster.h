@@ -1,0 +1,85 @@
+// A cluster of real processes on this machine: one global store and N daemons, each with folders of its own below one
+// directory. The demo, the benchmarks and the end-to-end tests use it. Thread-compatible; see process.h about threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/cluster/process.h"
+
+namespace tensorcast {
+
+struct ClusterOptions {
+  std::string binary;     // the tensorcast executable
+  std::string directory;  // must exist; logs, sockets and stores go below it
+  int daemons = 2;
+  bool global_store = true;  // false: each daemon works alone
+  std::vector<std::string> global_store_settings;  // "global_store.grant_ttl=5s", as for --set
+  std::vector<std::string> daemon_settings;        // for every daemon
+  // For one daemon, after the common ones; may be shorter than `daemons`.
+  std::vector<std::vector<std::string>> settings_of_daemon;
+  std::vector<std::string> network_namespaces;  // of each daemon; may be empty
+  absl::Duration start_timeout = absl::Seconds(60);
+};
+
+// A daemon's addresses, as it reported them when it was ready.
+struct DaemonAddresses {
+  std::string grpc;           // host:port
+  std::string unix_socket;    // "unix:/path"
+  std::string handle_socket;  // path
+};
+
+class LocalCluster {
+ public:
+  // Starts everything and waits until it serves.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const ClusterOptions& options);
+  // Stops the daemons in order (SIGTERM, then SIGKILL), then the global store.
+  ~LocalCluster();
+
+  int daemons() const { return static_cast<int>(daemons_.size()); }
+  Process& daemon(int index) { return *daemons_[index].process; }
+  const DaemonAddresses& addresses(int index) const { return daemons_[index].addresses; }
+  Process& global_store() { return *global_store_; }
+  const std::string& global_store_address() const { return global_store_address_; }
+  std::string daemon_directory(int index) const;
+
+  // Starts one again after it ended, with the same folders (and, for the global store, the same port).
+  absl::Status RestartDaemon(int index);
+  absl::Status RestartGlobalStore();
+
+  // SIGTERM to all and waits; the exit codes that were not 0 make the error.
+  absl::Status Stop(absl::Duration grace = absl::Seconds(20));
+
+ private:
+  struct Daemon {
+    std::unique_ptr<Process> process;
+    DaemonAddresses addresses;
+  };
+
+  explicit LocalCluster(const ClusterOptions& options);
+  absl::Status StartGlobalStore();
+  absl::Status LaunchDaemon(int index);
+  absl::Status AwaitDaemon(int index);
+
+  ClusterOptions options_;
+  std::unique_ptr<Process> global_store_;
+  std::string global_store_address_;
+  std::vector<Daemon> daemons_;
+};
+
+// A fresh folder below $TMPDIR (or /tmp), removed with everything in it when destroyed.
+class TemporaryDirectory {
+ public:
+  static absl::StatusOr<std::unique_ptr<TemporaryDirectory>> Create(std::string_view prefix);
+  ~TemporaryDirectory();
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,61 @@
+// A child process with its output in a file and a pipe that tells when it is ready. It never outlives its parent: the
+// kernel kills it when the thread that started it ends. Start it from a thread that lives long enough (main).
+// Thread-compatible.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/handles/handles.h"
+
+namespace tensorcast {
+
+struct ProcessOptions {
+  std::vector<std::string> argv;  // argv[0] is the program's path
+  std::vector<std::pair<std::string, std::string>> environment;  // added to the parent's
+  std::string log_path;                                          // stdout and stderr, appended; empty: inherited
+  std::string network_namespace;                                 // of `ip netns`; empty: the parent's
+  // Adds "--ready-fd N" to argv: the child writes one line there when it serves.
+  bool ready_pipe = false;
+};
+
+class Process {
+ public:
+  static absl::StatusOr<std::unique_ptr<Process>> Start(const ProcessOptions& options);
+  // Kills it (SIGKILL) if it still runs, and reaps it.
+  ~Process();
+
+  pid_t pid() const { return pid_; }
+  const std::string& log_path() const { return log_path_; }
+
+  // The line the child wrote when it was ready. UNAVAILABLE with the tail of its log when it ended before.
+  absl::StatusOr<std::string> WaitReady(absl::Time deadline);
+  absl::Status Signal(int signal_number);
+  // The exit code, or 128 + the signal that ended it. DEADLINE_EXCEEDED when it still runs.
+  absl::StatusOr<int> Wait(absl::Time deadline);
+  // SIGTERM, then SIGKILL after `grace`. Returns what Wait returned.
+  absl::StatusOr<int> Stop(absl::Duration grace);
+  bool running() const;
+
+ private:
+  Process(pid_t pid, UniqueFd pidfd, UniqueFd ready, std::string name, std::string log_path);
+
+  pid_t pid_;
+  UniqueFd pidfd_;
+  UniqueFd ready_;
+  std::string name_;
+  std::string log_path_;
+  mutable bool reaped_ = false;
+  int exit_code_ = 0;
+};
+
+// The last lines of a file, for error messages.
+std::string FileTail(const std::string& path, size_t lines);
+
+}  // namespace tensorcast

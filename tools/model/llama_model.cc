@@ -1,0 +1,167 @@
+#include "tools/model/llama_model.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/safetensors/safetensors.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kBf16Bytes = 2;
+
+struct Dimensions {
+  uint64_t hidden;
+  uint64_t intermediate;
+  uint64_t key_value;
+  uint64_t vocabulary;
+};
+
+// Llama 3.2 1B's widths for models that are large enough to have a few such layers, narrower ones below that.
+Dimensions DimensionsFor(uint64_t bytes) {
+  if (bytes >= uint64_t{512} << 20) return {2048, 8192, 512, 32000};
+  if (bytes >= uint64_t{64} << 20) return {1024, 2816, 256, 8000};
+  return {256, 688, 64, 1000};
+}
+
+Tensor Bf16(std::string name, std::vector<uint64_t> shape) {
+  Tensor tensor{.name = std::move(name), .dtype = DType::kBF16, .shape = std::move(shape)};
+  tensor.nbytes = kBf16Bytes;
+  for (const uint64_t dimension : tensor.shape) tensor.nbytes *= dimension;
+  return tensor;
+}
+
+std::vector<Tensor> LayerTensors(const Dimensions& dims, uint64_t layer) {
+  const auto name = [&](const char* part) { return absl::StrCat("model.layers.", layer, ".", part, ".weight"); };
+  return {
+      Bf16(name("input_layernorm"), {dims.hidden}),
+      Bf16(name("mlp.down_proj"), {dims.hidden, dims.intermediate}),
+      Bf16(name("mlp.gate_proj"), {dims.intermediate, dims.hidden}),
+      Bf16(name("mlp.up_proj"), {dims.intermediate, dims.hidden}),
+      Bf16(name("post_attention_layernorm"), {dims.hidden}),
+      Bf16(name("self_attn.k_proj"), {dims.key_value, dims.hidden}),
+      Bf16(name("self_attn.o_proj"), {dims.hidden, dims.hidden}),
+      Bf16(name("self_attn.q_proj"), {dims.hidden, dims.hidden}),
+      Bf16(name("self_attn.v_proj"), {dims.key_value, dims.hidden}),
+  };
+}
+
+uint64_t TotalBytes(const std::vector<Tensor>& tensors) {
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += tensor.nbytes;
+  return bytes;
+}
+
+// Small weights around zero as trained models have them: random mantissas and signs, exponents of 2^-7 to 2^-4.
+class Bf16Noise {
+ public:
+  explicit Bf16Noise(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+
+  void Fill(std::vector<uint16_t>& values) {
+    for (size_t i = 0; i < values.size(); i += 4) {
+      const uint64_t random = Next();
+      for (size_t k = 0; k < 4 && i + k < values.size(); ++k) {
+        const uint16_t bits = static_cast<uint16_t>(random >> (16 * k));
+        values[i + k] = (bits & 0x807F) | ((0x3C00 + (bits & 0x0180)) & 0x7F80);
+      }
+    }
+  }
+
+ private:
+  uint64_t Next() {  // xorshift64* (Vigna, 2016)
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545F4914F6CDD1Du;
+  }
+  uint64_t state_;
+};
+
+absl::Status WriteShard(const std::string& path, const std::vector<Tensor>& tensors, Bf16Noise& noise) {
+  TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, {{"format", "pt"}}));
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  if (!file) return ErrnoStatus(errno, "create", path);
+  file.write(header.data(), header.size());
+  std::vector<uint16_t> block(uint64_t{1} << 19);
+  for (const Tensor& tensor : tensors) {
+    for (uint64_t left = tensor.nbytes; left > 0;) {
+      const uint64_t bytes = std::min<uint64_t>(left, block.size() * kBf16Bytes);
+      noise.Fill(block);
+      file.write(reinterpret_cast<const char*>(block.data()), bytes);
+      left -= bytes;
+    }
+  }
+  file.close();
+  if (!file) return ErrnoStatus(errno, "write", path);
+  return absl::OkStatus();
+}
+
+absl::Status WriteIndex(const std::string& path, const std::map<std::string, std::string>& shard_of_tensor,
+                        uint64_t total_bytes) {
+  nlohmann::json index;
+  index["metadata"]["total_size"] = total_bytes;
+  index["weight_map"] = shard_of_tensor;
+  std::ofstream file(path, std::ios::trunc);
+  file << index.dump(2) << "\n";
+  file.close();
+  if (!file) return ErrnoStatus(errno, "write", path);
+  return absl::OkStatus();
+}
+
+absl::Status WriteSharded(const std::string& folder, const std::vector<Tensor>& tensors, int shards, Bf16Noise& noise) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return ErrnoStatus(error.value(), "create folder", folder);
+
+  const uint64_t total = TotalBytes(tensors);
+  std::vector<std::vector<Tensor>> parts(shards);
+  uint64_t before = 0;
+  for (const Tensor& tensor : tensors) {
+    parts[std::min<uint64_t>(before * shards / total, shards - 1)].push_back(tensor);
+    before += tensor.nbytes;
+  }
+  std::map<std::string, std::string> shard_of_tensor;
+  for (int i = 0; i < shards; ++i) {
+    const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, shards);
+    TC_RETURN_IF_ERROR(WriteShard(absl::StrCat(folder, "/", name), parts[i], noise));
+    for (const Tensor& tensor : parts[i]) shard_of_tensor[tensor.name] = name;
+  }
+  return WriteIndex(folder + "/model.safetensors.index.json", shard_of_tensor, total);
+}
+
+}  // namespace
+
+std::vector<Tensor> LlamaTensors(uint64_t bytes) {
+  const Dimensions dims = DimensionsFor(bytes);
+  std::vector<Tensor> tensors = {Bf16("model.embed_tokens.weight", {dims.vocabulary, dims.hidden})};
+  const uint64_t layer_bytes = TotalBytes(LayerTensors(dims, 0));
+  const uint64_t fixed_bytes = TotalBytes(tensors);
+  const uint64_t for_layers = bytes > fixed_bytes ? bytes - fixed_bytes : 0;
+  const uint64_t layers = std::max<uint64_t>(1, (for_layers + layer_bytes / 2) / layer_bytes);
+  for (uint64_t layer = 0; layer < layers; ++layer) {
+    for (Tensor& tensor : LayerTensors(dims, layer)) tensors.push_back(std::move(tensor));
+  }
+  tensors.push_back(Bf16("model.norm.weight", {dims.hidden}));
+  return tensors;
+}
+
+absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& options) {
+  const std::vector<Tensor> tensors = LlamaTensors(options.bytes);
+  if (options.shards > static_cast<int>(tensors.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("a model of this size has ", tensors.size(), " tensors and cannot be cut into ",
+                                                   options.shards, " shards; ask for fewer"));
+  }
+  Bf16Noise noise(options.seed);
+  if (options.shards > 1) return WriteSharded(path, tensors, options.shards, noise);
+  return WriteShard(path, tensors, noise);
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,26 @@
+// Writes Llama-shaped bf16 safetensors models with random weights, for the demo, the benchmarks and the tests. The names
+// and shapes are those that the Hugging Face Llama implementation uses (LlamaForCausalLM with tied embeddings).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/tensor/tensor.h"
+
+namespace tensorcast {
+
+struct LlamaModelOptions {
+  uint64_t bytes = uint64_t{1} << 30;  // about; at least a few MiB are written
+  int shards = 1;                      // more than one: a folder with model.safetensors.index.json
+  uint64_t seed = 1;                   // the same seed and size give the same bytes
+};
+
+// The tensors of a model of about that many bytes, in file order.
+std::vector<Tensor> LlamaTensors(uint64_t bytes);
+
+// Writes to `path`: a file when shards == 1, else a folder, which is created.
+absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& options);
+
+}  // namespace tensorcast

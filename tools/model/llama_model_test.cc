@@ -1,0 +1,54 @@
+#include "tools/model/llama_model.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/safetensors/safetensors.h"
+
+namespace tensorcast {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(LlamaModel, HasAboutTheSizeThatWasAskedFor) {
+  for (const uint64_t mib : {8, 100, 1024, 4096}) {
+    uint64_t bytes = 0;
+    for (const Tensor& tensor : LlamaTensors(mib << 20)) bytes += tensor.nbytes;
+    EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(mib << 20), 0.1 * static_cast<double>(mib << 20)) << mib;
+  }
+}
+
+TEST(LlamaModel, ShardedAndSingleHoldTheSameTensorsAndOpen) {
+  const std::string base = ::testing::TempDir() + "/llama_model_test";
+  std::filesystem::remove_all(base);
+  std::filesystem::create_directories(base);
+  ASSERT_TRUE(WriteLlamaModel(base + "/one.safetensors", {.bytes = 8 << 20}).ok());
+  ASSERT_TRUE(WriteLlamaModel(base + "/three", {.bytes = 8 << 20, .shards = 3}).ok());
+
+  const auto one = OpenSafetensors(base + "/one.safetensors");
+  const auto three = OpenSafetensors(base + "/three");
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_TRUE(three.ok()) << three.status();
+  EXPECT_EQ(three->files.size(), 3u);
+  EXPECT_EQ(one->layout, three->layout);
+  std::filesystem::remove_all(base);
+}
+
+TEST(LlamaModel, TheSameSeedGivesTheSameBytesAndAnotherSeedOthers) {
+  const std::string base = ::testing::TempDir() + "/llama_seed_test";
+  ASSERT_TRUE(WriteLlamaModel(base + "a", {.bytes = 8 << 20, .seed = 7}).ok());
+  ASSERT_TRUE(WriteLlamaModel(base + "b", {.bytes = 8 << 20, .seed = 7}).ok());
+  ASSERT_TRUE(WriteLlamaModel(base + "c", {.bytes = 8 << 20, .seed = 8}).ok());
+  EXPECT_EQ(ReadFile(base + "a"), ReadFile(base + "b"));
+  EXPECT_NE(ReadFile(base + "a"), ReadFile(base + "c"));
+  for (const char* name : {"a", "b", "c"}) std::filesystem::remove(base + name);
+}
+
+}  // namespace
+}  // namespace tensorcast
