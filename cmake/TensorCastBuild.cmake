@@ -10,7 +10,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 
 find_program(TENSORCAST_CCACHE ccache)
 if(TENSORCAST_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${TENSORCAST_CCACHE}")
+  # Paths relative to the checkout, so that every build folder and every clone shares one cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=true "${TENSORCAST_CCACHE}")
 endif()
 
 find_program(TENSORCAST_LLD ld.lld)
