@@ -1,0 +1,151 @@
+// Artifacts: durable facts, and the replicas and keys that belong to each.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/status/status.h"
+#include "global_store/directory/directory.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr size_t kKeysNamedInErrors = 5;
+
+absl::Status NoSuchArtifact(std::string_view artifact_id) {
+  return absl::NotFoundError(absl::StrCat("there is no artifact ", artifact_id));
+}
+
+// Puts `origin` in, in place of an older one of its node. False when that changes nothing.
+bool MergeOrigin(std::vector<Origin>& origins, const Origin& origin) {
+  auto at = std::lower_bound(origins.begin(), origins.end(), origin,
+                             [](const Origin& a, const Origin& b) { return a.node_id < b.node_id; });
+  if (at == origins.end() || at->node_id != origin.node_id) {
+    origins.insert(at, origin);
+    return true;
+  }
+  if (*at == origin) return false;
+  *at = origin;
+  return true;
+}
+
+}  // namespace
+
+void Directory::Apply(const DurableFacts& facts, absl::Time now) {
+  for (const ArtifactRecord& record : facts.artifacts) {
+    ApplyArtifact(record);
+    if (record.deleted) {
+      EndGrantsIf([&](const Grant& grant) { return grant.artifact_id == record.artifact_id; },
+                  GrantEnd::kRevoked, now);
+    }
+  }
+  for (const KeyRecord& record : facts.keys) ApplyKey(record);
+}
+
+void Directory::ApplyArtifact(const ArtifactRecord& record) {
+  if (record.deleted) {
+    artifacts_.erase(record.artifact_id);
+    tombstones_[record.artifact_id] = record.updated;
+    return;
+  }
+  tombstones_.erase(record.artifact_id);
+  artifacts_[record.artifact_id].record = record;
+}
+
+void Directory::PurgeTombstones(absl::Time before) {
+  for (auto it = tombstones_.begin(); it != tombstones_.end();) {
+    it = it->second < before ? tombstones_.erase(it) : std::next(it);
+  }
+  for (auto it = keys_.begin(); it != keys_.end();) {
+    it = it->second.deleted && it->second.updated < before ? keys_.erase(it) : std::next(it);
+  }
+}
+
+absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& request, absl::Time now) const {
+  TC_RETURN_IF_ERROR(CheckIdentity(request.node));
+  if (request.replica.has_value()) {
+    TC_RETURN_IF_ERROR(ValidateReplica(nodes_.find(request.node.node_id)->second, *request.replica));
+    if (request.replica->artifact_id != request.artifact.artifact_id) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the replica ", request.replica->replica_id, " is of ", request.replica->artifact_id,
+                       ", but the manifest is of ", request.artifact.artifact_id));
+    }
+  }
+  PublishPlan plan;
+  ArtifactRecord record = request.artifact;
+  record.created = now;
+  record.updated = now;
+  record.deleted = false;
+  record.origins.clear();
+  auto known = artifacts_.find(request.artifact.artifact_id);
+  plan.existed = known != artifacts_.end();
+  if (plan.existed) record = known->second.record;
+  bool changed = !plan.existed;
+  if (request.origin.has_value()) {
+    Origin origin = *request.origin;
+    origin.node_id = request.node.node_id;
+    changed |= MergeOrigin(record.origins, origin);
+  }
+  if (changed) plan.facts.artifacts.push_back(std::move(record));
+  if (!request.key.empty()) {
+    TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding(request.key, request.artifact.artifact_id,
+                                                   request.expected_revision, now));
+    plan.key_revision = key.revision;
+    plan.facts.keys.push_back(std::move(key));
+  }
+  return plan;
+}
+
+void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaFacts& replica) {
+  absl::StatusOr<NodeState*> live = FindLive(node);
+  if (!live.ok()) return;
+  // The node's own updates are newer than what travelled with the publication.
+  if ((*live)->replicas.contains(replica.replica_id)) return;
+  if (ValidateReplica(**live, replica).ok()) PutReplica(**live, replica);
+}
+
+absl::StatusOr<DurableFacts> Directory::PrepareDeleteArtifact(std::string_view artifact_id,
+                                                              absl::Time now) const {
+  auto found = artifacts_.find(artifact_id);
+  if (found == artifacts_.end()) return NoSuchArtifact(artifact_id);
+  const std::set<std::string>& keys = found->second.keys;
+  if (!keys.empty()) {
+    std::vector<std::string> named(keys.begin(), keys.end());
+    const bool more = named.size() > kKeysNamedInErrors;
+    if (more) named.resize(kKeysNamedInErrors);
+    return absl::FailedPreconditionError(absl::StrCat("artifact ", artifact_id, " is bound to the keys ",
+                                                      absl::StrJoin(named, ", "), more ? ", ..." : "",
+                                                      ": delete or rebind them first"));
+  }
+  DurableFacts facts;
+  facts.artifacts.push_back({.artifact_id = std::string(artifact_id), .deleted = true, .updated = now});
+  return facts;
+}
+
+ArtifactView Directory::ViewOf(const ArtifactState& artifact) const {
+  ArtifactView view{
+      .record = artifact.record, .keys = {artifact.keys.begin(), artifact.keys.end()}, .replicas = {}};
+  ForEachReplica(artifact.record.artifact_id, [&](const NodeState&, const HeldReplica& replica) {
+    view.replicas.push_back(replica.facts);
+    return true;
+  });
+  return view;
+}
+
+absl::StatusOr<ArtifactView> Directory::DescribeArtifact(std::string_view artifact_id) const {
+  auto found = artifacts_.find(artifact_id);
+  if (found == artifacts_.end()) return NoSuchArtifact(artifact_id);
+  return ViewOf(found->second);
+}
+
+std::vector<ArtifactView> Directory::ListArtifacts(std::string_view after, size_t limit, bool unkeyed_only,
+                                                   absl::Time created_before) const {
+  std::vector<ArtifactView> views;
+  for (auto it = artifacts_.upper_bound(after); it != artifacts_.end() && views.size() < limit; ++it) {
+    if (unkeyed_only && !it->second.keys.empty()) continue;
+    if (it->second.record.created > created_before) continue;
+    views.push_back(ViewOf(it->second));
+  }
+  return views;
+}
+
+}  // namespace tensorcast::global_store

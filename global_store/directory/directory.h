@@ -1,0 +1,203 @@
+// The directory: everything the global store knows, as a deterministic state machine. No clock, no
+// randomness, no threads, no I/O: callers pass the time, `Secrets` makes ids and keys, and durable changes
+// are made in two steps.
+//
+//   plan = directory.PrepareBindKey(...)   // const: checks, and says which facts would change
+//   store.Commit(plan.facts)               // by the caller, without the directory's lock if it likes
+//   directory.Apply(plan.facts, now)       // cannot fail; also how the directory is loaded at start
+//
+// REQUIRES between Prepare and Apply: no other durable change (callers serialise these). Soft state (nodes,
+// replicas, grants) changes at once and may change in between.
+//
+// Calls that name a NodeIdentity fail with ABORTED for an incarnation that was replaced, and with NOT_FOUND
+// for a node that is not registered (any more): it registers again and sends its inventory.
+//
+// Thread-compatible: one caller at a time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "global_store/directory/types.h"
+
+namespace tensorcast::global_store {
+
+// The directory's only source of randomness.
+class Secrets {
+ public:
+  virtual ~Secrets() = default;
+  virtual std::string NewTransportId() = 0;
+  virtual std::string NewGrantKey() = 0;  // 32 secret bytes
+};
+
+struct DirectoryOptions {
+  absl::Duration node_ttl = absl::Seconds(10);
+  absl::Duration grant_ttl = absl::Seconds(30);
+  // A source that serves this many grants is offered only when every other one does too.
+  uint32_t soft_grants_per_source = 4;
+};
+
+class Directory {
+ public:
+  // `secrets` must outlive the directory.
+  Directory(const DirectoryOptions& options, Secrets* secrets) : options_(options), secrets_(secrets) {}
+
+  // ---- Durable facts (artifacts.cc, keys.cc) ----
+  void Apply(const DurableFacts& facts, absl::Time now);
+  // Forgets tombstones older than `before`, as the metadata store's Purge does.
+  void PurgeTombstones(absl::Time before);
+
+  // Fails for an unregistered node, and for the key as PrepareBindKey does. A tombstone of the artifact is
+  // lifted.
+  absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
+  // After Apply: the replica that came with it. Ignored when its node was replaced or expired meanwhile.
+  void AddPublishedReplica(const NodeIdentity& node, const ReplicaFacts& replica);
+  // FAILED_PRECONDITION, naming keys, while any is bound to it.
+  absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
+  absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id) const;
+  // Those after `after` in order of id, at most `limit`.
+  std::vector<ArtifactView> ListArtifacts(std::string_view after, size_t limit, bool unkeyed_only,
+                                          absl::Time created_before) const;
+
+  // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
+  absl::StatusOr<KeyPlan> PrepareBindKey(std::string_view key, std::string_view artifact_id,
+                                         std::optional<uint64_t> expected, absl::Time now) const;
+  absl::StatusOr<KeyPlan> PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
+                                           absl::Time now) const;
+  absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
+  // Those with the prefix after `after`, at most `limit`, in order of name.
+  std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
+
+  // ---- Nodes (nodes.cc) ----
+  // ALREADY_EXISTS when another live node has the name. The same incarnation registering again keeps its
+  // state and key.
+  absl::StatusOr<Registration> RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
+                                            absl::Time now);
+  absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
+                                           const std::vector<std::string>& active_transports,
+                                           uint64_t inventory_sequence, absl::Time now);
+  absl::Status DrainNode(std::string_view node_id, bool draining);
+  std::vector<NodeView> ListNodes(absl::Time now) const;
+  absl::StatusOr<NodeView> FindNode(std::string_view node_id, absl::Time now) const;
+  // OK, or why calls of this identity are refused.
+  absl::Status CheckIdentity(const NodeIdentity& node) const;
+
+  // ---- Inventory (inventory.cc) ----
+  // True: something was missed, an inventory is wanted.
+  absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
+                                      const std::vector<ReplicaFacts>& replicas, absl::Time now);
+  // Replaces all that is known of the node's replicas; returns artifacts that the directory never heard of.
+  // An inventory older than the last update changes nothing, and another is asked for.
+  absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
+                                                              const std::vector<ReplicaFacts>& replicas,
+                                                              absl::Time now);
+  // Granted unless it is the last copy. A replica granted for eviction is no longer offered.
+  absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id);
+  // The node kept a replica that it was allowed to evict: it counts again.
+  absl::Status WithdrawEviction(const NodeIdentity& node, std::string_view replica_id);
+
+  // ---- Grants (grants.cc) ----
+  absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, absl::Time now);
+  // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended.
+  absl::Status CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id, GrantEnd end,
+                                 bool source_corrupt);
+  const Grant* FindGrant(std::string_view transport_id) const;
+  // The same offer again while its grant lives; nullopt after.
+  std::optional<GrantedTransport> RepeatGrant(std::string_view transport_id, absl::Time now) const;
+  // Grants that ended since the last call, each once.
+  std::vector<EndedGrant> TakeEndedGrants() { return std::exchange(ended_, {}); }
+
+  // Expires nodes and grants; returns how many nodes.
+  size_t Tick(absl::Time now);
+
+  DirectoryCounts counts() const;
+
+ private:
+  friend class DirectoryInvariants;  // tests
+
+  struct HeldReplica {
+    ReplicaFacts facts;
+    bool evicting = false;  // counted out by RequestEviction
+    bool corrupt = false;   // a receiver's digests did not match
+    bool IsSource() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
+  };
+  struct NodeState {
+    NodeFacts facts;
+    std::string grant_key;
+    bool draining = false;
+    std::vector<PoolFacts> pools;
+    absl::Time last_heartbeat;
+    uint64_t sequence = 0;           // of the last inventory change that was applied
+    uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
+    bool inventory_wanted = true;
+    absl::btree_map<std::string, HeldReplica> replicas;
+    absl::btree_map<std::string, absl::Time> revoked;  // transport id -> when to stop repeating it
+    uint32_t serving = 0;                              // active grants with this node as the source
+  };
+  struct ArtifactState {
+    ArtifactRecord record;
+    std::set<std::string> keys;
+  };
+  struct Fence {
+    uint64_t incarnation = 0;
+    absl::Time since;
+  };
+  using HolderSet = std::set<std::pair<std::string, std::string>>;  // node id, replica id
+
+  absl::StatusOr<NodeState*> FindLive(const NodeIdentity& node);
+  absl::Status CheckName(const NodeFacts& facts) const;
+  // Drops a node's soft state and ends its grants as expired.
+  void DropNode(std::string_view node_id, absl::Time now);
+
+  absl::Status ValidateReplica(const NodeState& node, const ReplicaFacts& replica) const;
+  void PutReplica(NodeState& node, const ReplicaFacts& replica);
+  void RemoveReplica(NodeState& node, const std::string& replica_id, absl::Time now);
+  void MarkCorrupt(std::string_view replica_id);
+  // Calls `visit` for each replica of the artifact until it returns false.
+  void ForEachReplica(std::string_view artifact_id,
+                      const std::function<bool(const NodeState&, const HeldReplica&)>& visit) const;
+  // Another source of the replica's artifact that outlives it; see inventory.cc for what counts.
+  bool HasOtherCopy(const HeldReplica& replica) const;
+  bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
+  std::vector<std::string> ForgottenOn(const NodeState& node) const;
+  std::vector<std::string> EvictableOn(const NodeState& node) const;
+
+  absl::StatusOr<KeyRecord> PlanBinding(std::string_view key, std::string_view artifact_id,
+                                        std::optional<uint64_t> expected, absl::Time now) const;
+  uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
+  void ApplyArtifact(const ArtifactRecord& record);
+  void ApplyKey(const KeyRecord& record);
+  ArtifactView ViewOf(const ArtifactState& artifact) const;
+  NodeView ViewOf(const NodeState& node, absl::Time now) const;
+
+  void EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end);
+  // Ends them without their receiver's word, and tells both ends with their heartbeats.
+  void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, absl::Time now);
+  void TellRevoked(const std::string& node_id, const std::string& transport_id, absl::Time now);
+
+  const DirectoryOptions options_;
+  Secrets* const secrets_;
+
+  absl::btree_map<std::string, ArtifactState> artifacts_;
+  absl::btree_map<std::string, absl::Time> tombstones_;  // artifact id -> deleted when
+  absl::btree_map<std::string, KeyRecord> keys_;         // deleted ones too
+  uint64_t live_keys_ = 0;
+
+  absl::btree_map<std::string, NodeState> nodes_;
+  absl::btree_map<std::string, Fence> fences_;           // of nodes that are gone
+  absl::flat_hash_map<std::string, HolderSet> holders_;  // by artifact id
+  absl::flat_hash_map<std::string, std::string> node_of_replica_;
+  absl::btree_map<std::string, Grant> grants_;
+  std::vector<EndedGrant> ended_;
+};
+
+}  // namespace tensorcast::global_store

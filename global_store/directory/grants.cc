@@ -1,0 +1,164 @@
+// Grants: permissions to pull. Each is given once, renewed by its receiver's heartbeats, and ends exactly
+// once.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "global_store/directory/directory.h"
+#include "global_store/scheduler/scheduler.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// A token outlives its grant where a receiver queues before it opens the pull, but never by more than this.
+constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
+
+LaneEnd EndOf(const NodeFacts& facts) {
+  return {.host_id = facts.host_id,
+          .handle_socket = facts.handle_socket,
+          .lanes = facts.lanes,
+          .protocol_version = facts.protocol_version,
+          .has_devices = !facts.devices.empty()};
+}
+
+std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
+  if (elsewhere == 0) return "no other node has a replica";
+  if (usable == 0)
+    return absl::StrCat("of ", elsewhere, " replicas elsewhere none is ready, intact and untried");
+  const std::string lane = required_lane.empty() ? "any lane" : absl::StrCat("the lane ", required_lane);
+  return absl::StrCat("none of the ", usable, " nodes with a replica shares ", lane, " with this one");
+}
+
+}  // namespace
+
+std::string_view GrantEndName(GrantEnd end) {
+  switch (end) {
+    case GrantEnd::kSucceeded:
+      return "succeeded";
+    case GrantEnd::kFailed:
+      return "failed";
+    case GrantEnd::kCancelled:
+      return "cancelled";
+    case GrantEnd::kExpired:
+      return "expired";
+    case GrantEnd::kRevoked:
+      return "revoked";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportRequest& request, absl::Time now) {
+  TC_ASSIGN_OR_RETURN(NodeState * receiver, FindLive(request.receiver));
+  auto artifact = artifacts_.find(request.artifact_id);
+  if (artifact == artifacts_.end()) {
+    return absl::NotFoundError(absl::StrCat("there is no artifact ", request.artifact_id));
+  }
+  for (const std::string& replica_id : request.corrupt_replicas) MarkCorrupt(replica_id);
+
+  TransportOffer offer;
+  for (const Origin& origin : artifact->second.record.origins) {
+    if (nodes_.contains(origin.node_id)) offer.origins.push_back(origin);
+  }
+  size_t elsewhere = 0;
+  std::vector<SourceCandidate> candidates;
+  ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
+    if (&node == receiver) return true;
+    ++elsewhere;
+    const std::vector<std::string>& excluded = request.excluded_replicas;
+    const bool tried = std::find(excluded.begin(), excluded.end(), held.facts.replica_id) != excluded.end();
+    if (!held.IsSource() || tried) return true;
+    candidates.push_back({.replica_id = held.facts.replica_id,
+                          .end = EndOf(node.facts),
+                          .place = held.facts.location.kind,
+                          .draining = node.draining,
+                          .active_grants = node.serving});
+    return true;
+  });
+  const SourceQuery query{.receiver = EndOf(receiver->facts),
+                          .destination = request.destination.kind,
+                          .required_lane = request.required_lane,
+                          .soft_grants_per_source = options_.soft_grants_per_source};
+  const std::optional<SourceChoice> choice = ChooseSource(query, candidates);
+  if (!choice.has_value()) {
+    offer.no_source_reason = WhyNoSource(elsewhere, candidates.size(), request.required_lane);
+    return offer;
+  }
+  const std::string& replica_id = candidates[choice->candidate].replica_id;
+  NodeState& source = nodes_.find(node_of_replica_.find(replica_id)->second)->second;
+  Grant grant{.transport_id = secrets_->NewTransportId(),
+              .artifact_id = request.artifact_id,
+              .replica_id = replica_id,
+              .source_node = source.facts.node_id,
+              .receiver_node = request.receiver.node_id,
+              .lane = choice->lane,
+              .issued = now,
+              .expires = now + options_.grant_ttl,
+              .token_expires = now + std::clamp(request.timeout, options_.grant_ttl,
+                                                std::max(options_.grant_ttl, kMaxTokenAge))};
+  ++source.serving;
+  const std::string transport_id = grant.transport_id;
+  grants_[transport_id] = std::move(grant);
+  offer.granted = RepeatGrant(transport_id, now);
+  return offer;
+}
+
+std::optional<GrantedTransport> Directory::RepeatGrant(std::string_view transport_id, absl::Time now) const {
+  auto grant = grants_.find(transport_id);
+  if (grant == grants_.end()) return std::nullopt;
+  // A grant ends before its source or its replica goes, so both are here.
+  const NodeState& source = nodes_.find(grant->second.source_node)->second;
+  return GrantedTransport{.grant = grant->second,
+                          .source = ViewOf(source, now),
+                          .replica = source.replicas.find(grant->second.replica_id)->second.facts,
+                          .source_key = source.grant_key,
+                          .ttl = options_.grant_ttl};
+}
+
+const Grant* Directory::FindGrant(std::string_view transport_id) const {
+  auto grant = grants_.find(transport_id);
+  return grant == grants_.end() ? nullptr : &grant->second;
+}
+
+absl::Status Directory::CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id,
+                                          GrantEnd end, bool source_corrupt) {
+  const absl::Status identity = CheckIdentity(receiver);
+  if (absl::IsAborted(identity)) return identity;
+  auto grant = grants_.find(transport_id);
+  if (grant == grants_.end()) return absl::OkStatus();
+  if (grant->second.receiver_node != receiver.node_id) {
+    return absl::PermissionDeniedError(absl::StrCat("transport ", transport_id, " was granted to node ",
+                                                    grant->second.receiver_node, ", not to ",
+                                                    receiver.node_id));
+  }
+  if (source_corrupt) MarkCorrupt(grant->second.replica_id);
+  EndGrant(grant, end);
+  return absl::OkStatus();
+}
+
+void Directory::EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end) {
+  if (auto source = nodes_.find(grant->second.source_node); source != nodes_.end()) --source->second.serving;
+  ended_.push_back({.grant = std::move(grant->second), .end = end});
+  grants_.erase(grant);
+}
+
+void Directory::EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end,
+                            absl::Time now) {
+  std::vector<std::string> ending;
+  for (const auto& [transport_id, grant] : grants_) {
+    if (predicate(grant)) ending.push_back(transport_id);
+  }
+  for (const std::string& transport_id : ending) {
+    auto grant = grants_.find(transport_id);
+    TellRevoked(grant->second.source_node, transport_id, now);
+    TellRevoked(grant->second.receiver_node, transport_id, now);
+    EndGrant(grant, end);
+  }
+}
+
+// Repeated in each heartbeat for a while, since an answer can be lost; both ends take it any number of times.
+void Directory::TellRevoked(const std::string& node_id, const std::string& transport_id, absl::Time now) {
+  auto node = nodes_.find(node_id);
+  if (node != nodes_.end()) node->second.revoked[transport_id] = now + options_.node_ttl;
+}
+
+}  // namespace tensorcast::global_store

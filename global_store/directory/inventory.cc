@@ -1,0 +1,207 @@
+// Replicas: what each node says it holds, in sequence, and which of them may go.
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "global_store/directory/directory.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+bool Removes(ReplicaState state) { return state == ReplicaState::kGone || state == ReplicaState::kFailed; }
+
+}  // namespace
+
+absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaFacts& replica) const {
+  if (replica.replica_id.empty()) return absl::InvalidArgumentError("a replica has no id");
+  if (!replica.node_id.empty() && replica.node_id != node.facts.node_id) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", node.facts.node_id, " reports replica ",
+                                                   replica.replica_id, " of node ", replica.node_id));
+  }
+  auto holder = node_of_replica_.find(replica.replica_id);
+  if (holder != node_of_replica_.end() && holder->second != node.facts.node_id) {
+    return absl::InvalidArgumentError(absl::StrCat("replica ", replica.replica_id, " of node ",
+                                                   node.facts.node_id, " is already held by node ",
+                                                   holder->second));
+  }
+  if (replica.state == ReplicaState::kReady && replica.artifact_id.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replica ", replica.replica_id, " is ready, but names no artifact"));
+  }
+  return absl::OkStatus();
+}
+
+void Directory::PutReplica(NodeState& node, const ReplicaFacts& replica) {
+  HeldReplica& held = node.replicas[replica.replica_id];
+  if (!held.facts.artifact_id.empty() && held.facts.artifact_id != replica.artifact_id) {
+    auto holders = holders_.find(held.facts.artifact_id);
+    holders->second.erase({node.facts.node_id, replica.replica_id});
+    if (holders->second.empty()) holders_.erase(holders);
+  }
+  held.facts = replica;  // `evicting` and `corrupt` stay: they go with the replica's id
+  held.facts.node_id = node.facts.node_id;
+  node_of_replica_[replica.replica_id] = node.facts.node_id;
+  if (!replica.artifact_id.empty()) {
+    holders_[replica.artifact_id].emplace(node.facts.node_id, replica.replica_id);
+  }
+}
+
+void Directory::RemoveReplica(NodeState& node, const std::string& id, absl::Time now) {
+  auto held = node.replicas.find(id);
+  if (held == node.replicas.end()) return;
+  const std::string replica_id = id;  // `id` may live in the entry that is erased
+  if (auto holders = holders_.find(held->second.facts.artifact_id); holders != holders_.end()) {
+    holders->second.erase({node.facts.node_id, replica_id});
+    if (holders->second.empty()) holders_.erase(holders);
+  }
+  node.replicas.erase(held);
+  node_of_replica_.erase(replica_id);
+  EndGrantsIf([&](const Grant& grant) { return grant.replica_id == replica_id; }, GrantEnd::kRevoked, now);
+}
+
+void Directory::MarkCorrupt(std::string_view replica_id) {
+  auto holder = node_of_replica_.find(replica_id);
+  if (holder == node_of_replica_.end()) return;
+  nodes_.find(holder->second)->second.replicas.find(replica_id)->second.corrupt = true;
+}
+
+absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uint64_t sequence,
+                                               const std::vector<ReplicaFacts>& replicas, absl::Time now) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  for (const ReplicaFacts& replica : replicas) TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
+  if (sequence <= node->sequence) return node->inventory_wanted;  // a repeated call
+  // After a gap these replicas are still as the node says; it is others that may be wrong until the inventory
+  // comes.
+  if (sequence != node->sequence + 1) node->inventory_wanted = true;
+  node->sequence = sequence;
+  for (const ReplicaFacts& replica : replicas) {
+    if (Removes(replica.state)) {
+      RemoveReplica(*node, replica.replica_id, now);
+    } else {
+      PutReplica(*node, replica);
+    }
+  }
+  return node->inventory_wanted;
+}
+
+absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
+    const NodeIdentity& identity, uint64_t sequence, const std::vector<ReplicaFacts>& replicas,
+    absl::Time now) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  std::set<std::string> unknown;
+  std::set<std::string> listed;
+  for (const ReplicaFacts& replica : replicas) {
+    TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
+    if (Removes(replica.state)) continue;
+    listed.insert(replica.replica_id);
+    if (replica.state == ReplicaState::kReady && !artifacts_.contains(replica.artifact_id) &&
+        !tombstones_.contains(replica.artifact_id)) {
+      unknown.insert(replica.artifact_id);
+    }
+  }
+  std::vector<std::string> unknown_artifacts(unknown.begin(), unknown.end());
+  if (sequence < node->sequence) {
+    node->inventory_wanted = true;
+    return unknown_artifacts;
+  }
+  std::vector<std::string> gone;
+  for (const auto& [replica_id, held] : node->replicas) {
+    if (!listed.contains(replica_id)) gone.push_back(replica_id);
+  }
+  for (const std::string& replica_id : gone) RemoveReplica(*node, replica_id, now);
+  for (const ReplicaFacts& replica : replicas) {
+    if (!Removes(replica.state)) PutReplica(*node, replica);
+  }
+  node->sequence = sequence;
+  node->inventory_wanted = false;
+  return unknown_artifacts;
+}
+
+void Directory::ForEachReplica(std::string_view artifact_id,
+                               const std::function<bool(const NodeState&, const HeldReplica&)>& visit) const {
+  auto holders = holders_.find(artifact_id);
+  if (holders == holders_.end()) return;
+  for (const auto& [node_id, replica_id] : holders->second) {
+    const NodeState& node = nodes_.find(node_id)->second;
+    if (!visit(node, node.replicas.find(replica_id)->second)) return;
+  }
+}
+
+// A packed file outlives its daemon, so it counts wherever it is; memory on a node that drains is about to
+// go.
+bool Directory::HasOtherCopy(const HeldReplica& replica) const {
+  bool found = false;
+  ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
+    found = other.facts.replica_id != replica.facts.replica_id && other.IsSource() &&
+            (other.facts.location.kind == LocationKind::kDisk || !node.draining);
+    return !found;
+  });
+  if (found) return true;
+  auto artifact = artifacts_.find(replica.facts.artifact_id);
+  if (artifact == artifacts_.end()) return false;
+  for (const Origin& origin : artifact->second.record.origins) {
+    if (nodes_.contains(origin.node_id)) return true;
+  }
+  return false;
+}
+
+bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
+  bool found = false;
+  ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
+    found = other.facts.replica_id != replica.facts.replica_id && other.IsSource() && !node.draining;
+    return !found;
+  });
+  return found;
+}
+
+absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& identity,
+                                                            std::string_view replica_id) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  auto held = node->replicas.find(replica_id);
+  if (held == node->replicas.end()) {
+    node->inventory_wanted = true;
+    return EvictionDecision{.granted = false,
+                            .reason = absl::StrCat("the global store does not know replica ", replica_id,
+                                                   " yet: send the inventory, then ask again")};
+  }
+  HeldReplica& replica = held->second;
+  // An artifact that was never published (or whose record is lost) still matters; only a deleted one does
+  // not.
+  const bool matters = replica.IsSource() && !tombstones_.contains(replica.facts.artifact_id);
+  if (matters && !HasOtherCopy(replica)) {
+    return EvictionDecision{
+        .granted = false,
+        .reason = absl::StrCat("replica ", replica_id, " is the last copy of ", replica.facts.artifact_id,
+                               ": pack it to disk, replicate it or delete the artifact")};
+  }
+  replica.evicting = true;
+  return EvictionDecision{.granted = true, .reason = ""};
+}
+
+absl::Status Directory::WithdrawEviction(const NodeIdentity& identity, std::string_view replica_id) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  auto held = node->replicas.find(replica_id);
+  if (held != node->replicas.end()) held->second.evicting = false;
+  return absl::OkStatus();
+}
+
+// Derived from what the node still reports, so it is repeated until the node has obeyed and said so.
+std::vector<std::string> Directory::ForgottenOn(const NodeState& node) const {
+  std::set<std::string> forgotten;
+  for (const auto& [replica_id, held] : node.replicas) {
+    if (tombstones_.contains(held.facts.artifact_id)) forgotten.insert(held.facts.artifact_id);
+  }
+  return {forgotten.begin(), forgotten.end()};
+}
+
+// Packed files stay: the node may come back.
+std::vector<std::string> Directory::EvictableOn(const NodeState& node) const {
+  std::vector<std::string> evictable;
+  for (const auto& [replica_id, held] : node.replicas) {
+    const bool in_memory = held.facts.location.kind != LocationKind::kDisk;
+    if (in_memory && held.IsSource() && !held.facts.pinned && HasCopyOffDrainingNodes(held)) {
+      evictable.push_back(replica_id);
+    }
+  }
+  return evictable;
+}
+
+}  // namespace tensorcast::global_store

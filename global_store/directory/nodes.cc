@@ -1,0 +1,173 @@
+// Nodes: who is alive, under which incarnation, and what each is told with its heartbeat.
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "global_store/directory/directory.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// How long a node that is gone still fences its older incarnations.
+constexpr absl::Duration kFenceAge = absl::Hours(24);
+
+absl::Status CheckFacts(const NodeFacts& facts) {
+  if (facts.node_id.empty() || facts.name.empty() || facts.incarnation == 0) {
+    return absl::InvalidArgumentError("a node registers with a node id, a name and an incarnation above 0");
+  }
+  if (!ProtocolVersionsWorkTogether(facts.protocol_version, kProtocolVersion)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", facts.name, " speaks protocol version ", facts.protocol_version, ", the global store ",
+        kProtocolVersion, ": they may be one apart; upgrade the older one"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Fenced(const NodeIdentity& node, uint64_t newer) {
+  return absl::AbortedError(absl::StrCat("node ", node.node_id, " has a newer incarnation (", newer,
+                                         ", this is ", node.incarnation,
+                                         "): this process was replaced and must stop"));
+}
+
+absl::Status NotRegistered(const NodeIdentity& node) {
+  return absl::NotFoundError(absl::StrCat("node ", node.node_id, ", incarnation ", node.incarnation,
+                                          ", is not registered: register it again"));
+}
+
+}  // namespace
+
+absl::Status Directory::CheckName(const NodeFacts& facts) const {
+  for (const auto& [node_id, node] : nodes_) {
+    if (node_id == facts.node_id || node.facts.name != facts.name) continue;
+    return absl::AlreadyExistsError(absl::StrCat("the name ", facts.name, " belongs to the live node ",
+                                                 node_id, " at ", node.facts.grpc_address,
+                                                 ": stop that one, or give this one another name"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Directory::CheckIdentity(const NodeIdentity& node) const {
+  if (auto it = nodes_.find(node.node_id); it != nodes_.end()) {
+    const uint64_t current = it->second.facts.incarnation;
+    if (node.incarnation == current) return absl::OkStatus();
+    return node.incarnation < current ? Fenced(node, current) : NotRegistered(node);
+  }
+  auto fence = fences_.find(node.node_id);
+  if (fence != fences_.end() && node.incarnation < fence->second.incarnation) {
+    return Fenced(node, fence->second.incarnation);
+  }
+  return NotRegistered(node);
+}
+
+absl::StatusOr<Directory::NodeState*> Directory::FindLive(const NodeIdentity& node) {
+  TC_RETURN_IF_ERROR(CheckIdentity(node));
+  return &nodes_.find(node.node_id)->second;
+}
+
+absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
+                                                     absl::Time now) {
+  TC_RETURN_IF_ERROR(CheckFacts(facts));
+  const absl::Status identity = CheckIdentity({facts.node_id, facts.incarnation});
+  if (absl::IsAborted(identity)) return identity;
+  TC_RETURN_IF_ERROR(CheckName(facts));
+  if (absl::IsNotFound(identity)) {
+    if (nodes_.contains(facts.node_id)) DropNode(facts.node_id, now);
+    fences_.erase(facts.node_id);
+  }
+  NodeState& node = nodes_[facts.node_id];
+  node.facts = facts;
+  node.pools = std::move(pools);
+  node.last_heartbeat = now;
+  node.inventory_wanted = true;
+  // The same incarnation may only be repeating a call whose answer was lost: its running grants stay valid.
+  if (node.grant_key.empty()) node.grant_key = secrets_->NewGrantKey();
+  return Registration{.grant_key = node.grant_key};
+}
+
+void Directory::DropNode(std::string_view node_id, absl::Time now) {
+  auto it = nodes_.find(node_id);
+  if (it == nodes_.end()) return;
+  EndGrantsIf(
+      [&](const Grant& grant) { return grant.source_node == node_id || grant.receiver_node == node_id; },
+      GrantEnd::kExpired, now);
+  NodeState& node = it->second;
+  while (!node.replicas.empty()) RemoveReplica(node, node.replicas.begin()->first, now);
+  fences_[it->first] = {.incarnation = node.facts.incarnation, .since = now};
+  nodes_.erase(it);
+}
+
+absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
+                                                    std::vector<PoolFacts> pools,
+                                                    const std::vector<std::string>& active_transports,
+                                                    uint64_t inventory_sequence, absl::Time now) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  node->last_heartbeat = now;
+  node->pools = std::move(pools);
+  for (const std::string& transport_id : active_transports) {
+    auto grant = grants_.find(transport_id);
+    if (grant != grants_.end() && grant->second.receiver_node == identity.node_id) {
+      grant->second.expires = now + options_.grant_ttl;
+    }
+  }
+  // A heartbeat may overtake the update that it names, so only what the one before named is missed.
+  if (node->sequence < node->reported_sequence) node->inventory_wanted = true;
+  node->reported_sequence = inventory_sequence;
+
+  HeartbeatReply reply;
+  reply.inventory_wanted = node->inventory_wanted;
+  for (const auto& [transport_id, until] : node->revoked) reply.revoked_transports.push_back(transport_id);
+  reply.forgotten_artifacts = ForgottenOn(*node);
+  if (node->draining) reply.evict_replicas = EvictableOn(*node);
+  return reply;
+}
+
+absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
+  auto it = nodes_.find(node_id);
+  if (it == nodes_.end()) return absl::NotFoundError(absl::StrCat("there is no live node ", node_id));
+  it->second.draining = draining;
+  return absl::OkStatus();
+}
+
+NodeView Directory::ViewOf(const NodeState& node, absl::Time now) const {
+  return NodeView{.facts = node.facts,
+                  .draining = node.draining,
+                  .pools = node.pools,
+                  .since_heartbeat = std::max(now - node.last_heartbeat, absl::ZeroDuration())};
+}
+
+std::vector<NodeView> Directory::ListNodes(absl::Time now) const {
+  std::vector<NodeView> views;
+  for (const auto& [node_id, node] : nodes_) views.push_back(ViewOf(node, now));
+  return views;
+}
+
+absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, absl::Time now) const {
+  auto it = nodes_.find(node_id);
+  if (it == nodes_.end()) return absl::NotFoundError(absl::StrCat("there is no live node ", node_id));
+  return ViewOf(it->second, now);
+}
+
+size_t Directory::Tick(absl::Time now) {
+  std::vector<std::string> silent;
+  for (auto& [node_id, node] : nodes_) {
+    if (now - node.last_heartbeat > options_.node_ttl) silent.push_back(node_id);
+    absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second < now; });
+  }
+  for (const std::string& node_id : silent) {
+    LOG(WARNING) << "node " << nodes_[node_id].facts.name << " (" << node_id << ") missed its heartbeats for "
+                 << now - nodes_[node_id].last_heartbeat << ": its replicas are no longer offered";
+    DropNode(node_id, now);
+  }
+  EndGrantsIf([&](const Grant& grant) { return grant.expires < now; }, GrantEnd::kExpired, now);
+  absl::erase_if(fences_, [&](const auto& entry) { return now - entry.second.since > kFenceAge; });
+  return silent.size();
+}
+
+DirectoryCounts Directory::counts() const {
+  return {.nodes = nodes_.size(),
+          .artifacts = artifacts_.size(),
+          .keys = live_keys_,
+          .replicas = node_of_replica_.size(),
+          .active_grants = grants_.size()};
+}
+
+}  // namespace tensorcast::global_store

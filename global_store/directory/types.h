@@ -1,0 +1,176 @@
+// What the directory is told and what it answers. Plain values; the service converts them to and from
+// protobuf.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/engine/replica.h"
+#include "global_store/directory/facts.h"
+
+namespace tensorcast::global_store {
+
+// Of the global store's own contract. Neighbours one version apart work together.
+inline constexpr uint32_t kProtocolVersion = 1;
+inline bool ProtocolVersionsWorkTogether(uint32_t a, uint32_t b) { return a > b ? a - b <= 1 : b - a <= 1; }
+
+struct NodeIdentity {
+  std::string node_id;
+  uint64_t incarnation = 0;
+};
+
+struct DeviceFacts {
+  int ordinal = 0;
+  std::string uuid;
+  std::string name;
+  uint64_t total_bytes = 0;
+};
+
+struct PoolFacts {
+  Location location;
+  uint64_t capacity_bytes = 0;
+  uint64_t used_bytes = 0;
+  uint64_t pinned_bytes = 0;
+  uint64_t high_water_bytes = 0;
+  uint64_t failed_allocations = 0;
+  uint64_t evictions = 0;
+};
+
+// As a node registers itself.
+struct NodeFacts {
+  std::string node_id;
+  std::string name;
+  uint64_t incarnation = 0;
+  std::string host_id;
+  std::string grpc_address;
+  std::string handle_socket;  // empty: other daemons of the host cannot attach, so no local lane
+  std::vector<std::string> lanes;
+  std::vector<DeviceFacts> devices;
+  uint32_t protocol_version = kProtocolVersion;
+};
+
+struct NodeView {
+  NodeFacts facts;
+  bool draining = false;
+  std::vector<PoolFacts> pools;
+  absl::Duration since_heartbeat;
+};
+
+// As a node reports it.
+struct ReplicaFacts {
+  std::string replica_id;
+  std::string artifact_id;
+  std::string node_id;
+  Location location;
+  std::string device_uuid;
+  ReplicaState state = ReplicaState::kAllocating;
+  uint64_t image_bytes = 0;
+  uint32_t chunks_total = 0;
+  uint32_t chunks_present = 0;
+  uint32_t leases = 0;
+  bool pinned = false;
+  absl::Time last_used;
+};
+
+struct ArtifactView {
+  ArtifactRecord record;
+  std::vector<std::string> keys;
+  std::vector<ReplicaFacts> replicas;
+};
+
+struct Registration {
+  std::string grant_key;
+};
+
+struct HeartbeatReply {
+  bool inventory_wanted = false;
+  std::vector<std::string> revoked_transports;
+  std::vector<std::string> forgotten_artifacts;
+  std::vector<std::string> evict_replicas;
+};
+
+struct EvictionDecision {
+  bool granted = false;
+  std::string reason;
+};
+
+struct PublishRequest {
+  NodeIdentity node;
+  ArtifactRecord artifact;  // id, sizes and counts; the rest is filled in
+  std::optional<ReplicaFacts> replica;
+  std::optional<Origin> origin;
+  std::string key;  // empty: none is bound
+  std::optional<uint64_t> expected_revision;
+};
+
+// What a change of durable facts would be. Commit `facts`, then Apply them.
+struct PublishPlan {
+  DurableFacts facts;  // may be empty: all of it is known
+  bool existed = false;
+  uint64_t key_revision = 0;
+};
+
+struct KeyPlan {
+  DurableFacts facts;
+  KeyRecord key;
+};
+
+struct TransportRequest {
+  NodeIdentity receiver;
+  std::string artifact_id;
+  Location destination;
+  std::vector<std::string> excluded_replicas;
+  std::vector<std::string> corrupt_replicas;
+  absl::Duration timeout;  // how long the receiver expects to take at most; zero: unknown
+  std::string required_lane;
+};
+
+struct Grant {
+  std::string transport_id;
+  std::string artifact_id;
+  std::string replica_id;
+  std::string source_node;
+  std::string receiver_node;
+  std::string lane;
+  absl::Time issued;
+  absl::Time expires;        // moved on by the receiver's heartbeats
+  absl::Time token_expires;  // to open the pull by; fixed
+};
+
+// A fresh grant with what its holder needs to use it.
+struct GrantedTransport {
+  Grant grant;
+  NodeView source;
+  ReplicaFacts replica;
+  std::string source_key;  // signs the token
+  absl::Duration ttl;
+};
+
+struct TransportOffer {
+  std::optional<GrantedTransport> granted;
+  std::string no_source_reason;  // when not granted
+  std::vector<Origin> origins;   // on live nodes
+};
+
+// How a grant ended; each ends exactly once.
+enum class GrantEnd : uint8_t { kSucceeded, kFailed, kCancelled, kExpired, kRevoked };
+std::string_view GrantEndName(GrantEnd end);
+
+struct EndedGrant {
+  Grant grant;
+  GrantEnd end = GrantEnd::kExpired;
+};
+
+struct DirectoryCounts {
+  uint64_t nodes = 0;
+  uint64_t artifacts = 0;
+  uint64_t keys = 0;
+  uint64_t replicas = 0;
+  uint64_t active_grants = 0;
+};
+
+}  // namespace tensorcast::global_store
