@@ -1,10 +1,12 @@
-// The host pool: one memfd of pinned size that holds every host replica and every staging buffer of the daemon.
+// The host pool: one memfd of pinned size that holds every host replica and every staging buffer of the
+// daemon.
 //
-// It is mapped once, pre-faulted in the background, and sealed (SHRINK | GROW | FUTURE_WRITE | SEAL), so a process that is handed its
-// descriptor can map it for reading only. CUDA and the transports register base()..base()+bytes() once.
+// It is mapped once, pre-faulted in the background, and sealed (SHRINK | GROW | FUTURE_WRITE | SEAL), so a
+// process that is handed its descriptor can map it for reading only. CUDA and the transports register
+// base()..base()+bytes() once.
 //
-// Space is handed out in extents of whole 2 MiB granules: contiguous where possible, in pieces otherwise, so an
-// allocation no larger than the free granules never fails. Thread-safe.
+// Space is handed out in extents of whole 2 MiB granules: contiguous where possible, in pieces otherwise, so
+// an allocation no larger than the free granules never fails. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -71,9 +73,10 @@ class HostPool {
     int prefault_threads = 1;    // 0: pages appear at first touch
   };
 
-  // RESOURCE_EXHAUSTED when the host cannot give that much memory.
+  // RESOURCE_EXHAUSTED when the host cannot give that much memory: more than it has, or, for a pool that is
+  // pre-faulted, more than is available right now.
   static absl::StatusOr<std::unique_ptr<HostPool>> Create(const Options& options);
-  // Stops the background pre-faulting. REQUIRES: no allocation is left.
+  // Stops the background pre-faulting. REQUIRES: no allocation is left (checked).
   ~HostPool();
 
   HostPool(const HostPool&) = delete;
@@ -84,9 +87,11 @@ class HostPool {
 
   std::byte* base() const;
   uint64_t bytes() const;
-  int fd() const;                  // sealed; to be passed to readers
+  int fd() const;  // sealed; to be passed to readers
   bool huge_pages() const;
-  // True once the background has touched every page; WaitPrefaulted blocks for it.
+  // True once the background has touched every page. WaitPrefaulted blocks until the background has ended; it
+  // leaves prefaulted() false when there was none, or memory ran out (logged) and the rest appears at first
+  // touch.
   bool prefaulted() const;
   void WaitPrefaulted();
   PoolStats stats() const;
