@@ -29,7 +29,8 @@ class DigestBuilder {
   DigestBuilder& operator=(DigestBuilder&&) noexcept;
 
   void Update(std::span<const std::byte> bytes);
-  // Copies `source` to `destination` and digests it in one pass, in steps that stay in the first cache levels.
+  // Copies `source` to `destination` and digests it in one pass, in steps that stay in the first cache
+  // levels.
   void UpdateAndCopy(std::byte* destination, std::span<const std::byte> source);
   Digest Finish() const;
   void Reset();

@@ -19,8 +19,8 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-// Tensors in image order, each at the first aligned offset after the one before; zero bytes between them; the image
-// ends at the aligned end of the last tensor. A value; immutable once valid.
+// Tensors in image order, each at the first aligned offset after the one before; zero bytes between them; the
+// image ends at the aligned end of the last tensor. A value; immutable once valid.
 struct ImageLayout {
   std::vector<Tensor> tensors;
   uint64_t image_bytes = 0;
@@ -33,9 +33,9 @@ struct ImageLayout {
   friend bool operator==(const ImageLayout&, const ImageLayout&) = default;
 };
 
-// Sets every tensor's offset and the image's size from names, types, shapes and order. INVALID_ARGUMENT for an empty or
-// repeated name, a size that does not follow from dtype and shape, an image past 2^63 bytes, a chunk size that is
-// not a positive multiple of 4096, or more than 2^32-1 chunks.
+// Sets every tensor's offset and the image's size from names, types, shapes and order. INVALID_ARGUMENT for
+// an empty, repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an image past 2^63
+// bytes, a chunk size that is not a positive multiple of 4096, or more than 2^32-1 chunks.
 absl::Status AssignOffsets(ImageLayout& layout);
 
 // The same checks, and that the offsets are those that AssignOffsets would give.

@@ -1,5 +1,5 @@
-// An artifact's manifest and its canonical bytes (FORMAT.md). The id of an artifact is the SHA-256 of those bytes, so
-// every field of a manifest is part of the artifact's identity.
+// An artifact's manifest and its canonical bytes (FORMAT.md). The id of an artifact is the SHA-256 of those
+// bytes, so every field of a manifest is part of the artifact's identity.
 #pragma once
 
 #include <map>
@@ -14,28 +14,34 @@
 
 namespace tensorcast {
 
+struct ManifestFields;
+
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
-  // INVALID_ARGUMENT when the layout is not valid or there is not one digest a chunk.
-  static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout, std::vector<Digest> digests,
+  // INVALID_ARGUMENT when the layout is not valid, there is not one digest a chunk, or metadata is not UTF-8.
+  static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
+                                                                std::vector<Digest> digests,
                                                                 std::map<std::string, std::string> metadata);
 
-  // INVALID_ARGUMENT (with the byte offset) for bytes that are not exactly the canonical encoding of a manifest;
-  // never crashes and never allocates more than a small multiple of `bytes`.
+  // INVALID_ARGUMENT (with the byte offset) for bytes that are not exactly the canonical encoding of a
+  // manifest; never crashes and never allocates more than a small multiple of `bytes`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
   const ImageLayout& layout() const { return layout_; }
-  const std::vector<Digest>& digests() const { return digests_; }                      // one a chunk
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }     // the user's, e.g. "format"
-  const std::string& bytes() const { return bytes_; }                                  // canonical encoding
-  const std::string& id() const { return id_; }                                        // "tc1:..."
+  const std::vector<Digest>& digests() const { return digests_; }  // one a chunk
+  const std::map<std::string, std::string>& metadata() const {
+    return metadata_;
+  }                                                    // the user's, e.g. "format"
+  const std::string& bytes() const { return bytes_; }  // canonical encoding
+  const std::string& id() const { return id_; }        // "tc1:..."
 
   // nullptr when there is no tensor of that name.
   const Tensor* Find(std::string_view name) const;
 
  private:
   Manifest() = default;
+  static std::shared_ptr<const Manifest> Make(ManifestFields fields, std::string bytes);
 
   ImageLayout layout_;
   std::vector<Digest> digests_;

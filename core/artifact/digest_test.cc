@@ -1,0 +1,138 @@
+#include "core/artifact/digest.h"
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/artifact/streaming_copy.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+std::vector<std::byte> RandomBytes(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) {
+    byte = static_cast<std::byte>(random());
+  }
+  return bytes;
+}
+
+std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+// Sizes around every border that the implementation has: xxHash's short inputs and stripes, cache lines, the
+// copy's and the fused step's.
+constexpr size_t kSizes[] = {0,     1,     3,     16,    17,           63,    64,      65,     128,
+                             240,   241,   1024,  2047,  2048,         2049,  2111,    2112,   4096,
+                             16383, 16384, 16385, 16448, 32768 + 1024, 65536, 100'003, 262'144};
+
+// Reference values from xxHash's portable inline build, without dispatch, as two 64-bit halves in
+// hexadecimal.
+TEST(Digest, IsCanonicalXxh3Of128Bits) {
+  EXPECT_EQ(ComputeDigest({}).ToHex(), "99aa06d3014798d86001c324468d497f");
+  EXPECT_EQ(ComputeDigest(AsBytes("a")).ToHex(), "a96faf705af16834e6c632b61e964e1f");
+  EXPECT_EQ(ComputeDigest(AsBytes(std::string(1000, 'x'))).ToHex(), "50a1af5a5f2dcf01c0a4877b962cba82");
+}
+
+TEST(Digest, HexIsTheBytesInOrder) {
+  Digest digest;
+  digest.bytes = {0x00, 0x01, 0x0A, 0xF0, 0xFF, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0x80};
+  EXPECT_EQ(digest.ToHex(), "00010af0ff05060708090a0b0c0d0e80");
+}
+
+TEST(Digest, ChangesWithEveryByte) {
+  std::vector<std::byte> bytes = RandomBytes(5000, 1);
+  const Digest original = ComputeDigest(bytes);
+  for (const size_t position : {size_t{0}, size_t{64}, size_t{2500}, size_t{4999}}) {
+    bytes[position] ^= std::byte{1};
+    EXPECT_NE(ComputeDigest(bytes), original) << "byte " << position;
+    bytes[position] ^= std::byte{1};
+  }
+  EXPECT_EQ(ComputeDigest(bytes), original);
+}
+
+TEST(DigestBuilder, GivesTheSameDigestHoweverTheBytesAreCut) {
+  const std::vector<std::byte> bytes = RandomBytes(300'000, 2);
+  const Digest whole = ComputeDigest(bytes);
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{4096}, size_t{65'537}, bytes.size()}) {
+    DigestBuilder builder;
+    for (size_t offset = 0; offset < bytes.size(); offset += piece) {
+      builder.Update(std::span(bytes).subspan(offset, std::min(piece, bytes.size() - offset)));
+      builder.Update({});
+    }
+    EXPECT_EQ(builder.Finish(), whole) << "pieces of " << piece;
+  }
+}
+
+TEST(DigestBuilder, OfNothingIsTheDigestOfNothing) {
+  DigestBuilder builder;
+  EXPECT_EQ(builder.Finish(), ComputeDigest({}));
+  builder.Update({});
+  builder.UpdateAndCopy(nullptr, {});
+  EXPECT_EQ(builder.Finish(), ComputeDigest({}));
+}
+
+TEST(DigestBuilder, FinishCanBeAskedAgainAndMoreBytesMayFollow) {
+  DigestBuilder builder;
+  builder.Update(AsBytes("ab"));
+  EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("ab")));
+  EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("ab")));
+  builder.Update(AsBytes("c"));
+  EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("abc")));
+}
+
+TEST(DigestBuilder, StartsAnewAfterReset) {
+  DigestBuilder builder;
+  builder.Update(AsBytes("something else"));
+  builder.Reset();
+  builder.Update(AsBytes("ab"));
+  EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("ab")));
+}
+
+TEST(DigestBuilder, KeepsWhatItHasWhenItIsMoved) {
+  DigestBuilder first;
+  first.Update(AsBytes("a"));
+  DigestBuilder second = std::move(first);
+  second.Update(AsBytes("b"));
+  DigestBuilder third;
+  third = std::move(second);
+  EXPECT_EQ(third.Finish(), ComputeDigest(AsBytes("ab")));
+}
+
+TEST(DigestBuilder, UpdateAndCopyCopiesExactlyTheBytesThatItDigestsAtAnyAlignment) {
+  constexpr std::byte kGuard{0xA5};
+  for (const size_t size : kSizes) {
+    for (const size_t source_shift : {0, 1, 33}) {
+      for (const size_t destination_shift : {0, 1, 15, 48}) {
+        const std::vector<std::byte> buffer = RandomBytes(size + source_shift, 3);
+        const auto source = std::span(buffer).subspan(source_shift);
+        std::vector<std::byte> destination(size + destination_shift + 64, kGuard);
+        DigestBuilder builder;
+        builder.UpdateAndCopy(destination.data() + destination_shift, source);
+        ASSERT_EQ(builder.Finish(), ComputeDigest(source)) << size;
+        ASSERT_TRUE(std::equal(source.begin(), source.end(), destination.begin() + destination_shift))
+            << size;
+        ASSERT_TRUE(std::all_of(destination.begin(), destination.begin() + destination_shift,
+                                [](std::byte b) { return b == kGuard; }));
+        ASSERT_TRUE(std::all_of(destination.begin() + destination_shift + size, destination.end(),
+                                [](std::byte b) { return b == kGuard; }));
+      }
+    }
+  }
+}
+
+TEST(DigestBuilder, UpdateAndUpdateAndCopyMayBeMixed) {
+  const std::vector<std::byte> bytes = RandomBytes(50'000, 4);
+  std::vector<std::byte> copy(bytes.size());
+  DigestBuilder builder;
+  builder.Update(std::span(bytes).first(777));
+  builder.UpdateAndCopy(copy.data(), std::span(bytes).subspan(777, 40'000));
+  builder.Update(std::span(bytes).subspan(40'777));
+  EXPECT_EQ(builder.Finish(), ComputeDigest(bytes));
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,173 @@
+#include "core/artifact/layout.h"
+
+#include <string>
+
+#include "core/artifact/text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
+  const uint64_t bytes = *TensorBytes(dtype, shape);
+  return Tensor{.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .nbytes = bytes};
+}
+
+ImageLayout LayoutOf(std::vector<Tensor> tensors, uint64_t chunk_bytes = kDefaultChunkBytes) {
+  return ImageLayout{.tensors = std::move(tensors), .chunk_bytes = chunk_bytes};
+}
+
+void ExpectRejected(ImageLayout layout, std::string_view reason) {
+  const ImageLayout before = layout;
+  const absl::Status status = AssignOffsets(layout);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr(reason));
+  EXPECT_EQ(layout, before) << "an error must leave the layout as it was";
+  EXPECT_EQ(ValidateLayout(layout).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(AssignOffsets, PutsEachTensorAtTheNextAlignedOffset) {
+  ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kF32, {64}),
+                                 MakeTensor("c", DType::kU8, {257}), MakeTensor("d", DType::kF64, {})});
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  EXPECT_EQ(layout.tensors[0].offset, 0u);
+  EXPECT_EQ(layout.tensors[1].offset, 256u);
+  EXPECT_EQ(layout.tensors[2].offset, 512u);
+  EXPECT_EQ(layout.tensors[3].offset, 1024u);
+  EXPECT_EQ(layout.image_bytes, 1280u);
+  EXPECT_TRUE(ValidateLayout(layout).ok());
+}
+
+TEST(AssignOffsets, EmptyTensorsTakeNoSpace) {
+  ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {0}), MakeTensor("b", DType::kU8, {300}),
+                                 MakeTensor("c", DType::kF32, {4, 0}), MakeTensor("d", DType::kU8, {1}),
+                                 MakeTensor("e", DType::kU8, {0})});
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  EXPECT_EQ(layout.tensors[0].offset, 0u);
+  EXPECT_EQ(layout.tensors[1].offset, 0u);
+  EXPECT_EQ(layout.tensors[2].offset, 512u);
+  EXPECT_EQ(layout.tensors[3].offset, 512u);
+  EXPECT_EQ(layout.tensors[4].offset, 768u);
+  EXPECT_EQ(layout.image_bytes, 768u);
+}
+
+TEST(AssignOffsets, AnImageWithoutTensorsIsEmptyAndHasNoChunks) {
+  ImageLayout layout;
+  layout.image_bytes = 999;
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  EXPECT_EQ(layout.image_bytes, 0u);
+  EXPECT_EQ(layout.chunk_count(), 0u);
+  EXPECT_TRUE(ValidateLayout(layout).ok());
+}
+
+TEST(AssignOffsets, RejectsNamesThatAreEmptyRepeatedOrNotUtf8) {
+  ExpectRejected(LayoutOf({MakeTensor("", DType::kU8, {1})}), "empty");
+  ExpectRejected(LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1}),
+                           MakeTensor("a", DType::kF32, {1})}),
+                 "two tensors are named \"a\"");
+  ExpectRejected(LayoutOf({MakeTensor("a\xFF", DType::kU8, {1})}), "UTF-8");
+}
+
+TEST(AssignOffsets, RejectsSizesThatDoNotFollowFromTypeAndShape) {
+  Tensor wrong = MakeTensor("w", DType::kF32, {2});
+  wrong.nbytes = 9;
+  ExpectRejected(LayoutOf({wrong}), "tensor \"w\" has 9 bytes, but its dtype and shape ask for 8");
+  Tensor unknown = MakeTensor("w", DType::kF32, {2});
+  unknown.dtype = static_cast<DType>(99);
+  ExpectRejected(LayoutOf({unknown}), "tensor \"w\": unknown dtype value 99");
+}
+
+TEST(AssignOffsets, RejectsAnImagePastTwoToThe63Bytes) {
+  ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {UINT64_MAX})}, uint64_t{1} << 40), "2^63");
+  ExpectRejected(LayoutOf({MakeTensor("v", DType::kU8, {uint64_t{1} << 62}),
+                           MakeTensor("w", DType::kU8, {uint64_t{1} << 62})},
+                          uint64_t{1} << 40),
+                 "tensor \"w\"");
+  ImageLayout largest = LayoutOf({MakeTensor("w", DType::kU8, {uint64_t{1} << 62})}, uint64_t{1} << 40);
+  EXPECT_TRUE(AssignOffsets(largest).ok());
+}
+
+TEST(AssignOffsets, RejectsChunkSizesThatAreNotPositiveMultiplesOf4096) {
+  for (const uint64_t chunk_bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4097}, UINT64_MAX}) {
+    ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {1})}, chunk_bytes), "chunk size");
+  }
+}
+
+TEST(AssignOffsets, RejectsMoreChunksThanFitIn32Bits) {
+  const uint64_t most = uint64_t{UINT32_MAX} * 4096;
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {most})}, 4096);
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  EXPECT_EQ(layout.chunk_count(), UINT32_MAX);
+  ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {most + 1})}, 4096), "2^32-1");
+}
+
+TEST(ValidateLayout, RejectsEveryOffsetAndSizeButTheAssignedOnes) {
+  ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1})});
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  ImageLayout moved = layout;
+  moved.tensors[1].offset = 512;
+  EXPECT_THAT(ValidateLayout(moved).message(),
+              HasSubstr("tensor \"b\" is at offset 512 of the image instead of 256"));
+  ImageLayout longer = layout;
+  longer.image_bytes += 256;
+  EXPECT_THAT(ValidateLayout(longer).message(), HasSubstr("768 bytes, but its tensors end at 512"));
+}
+
+TEST(ImageLayout, ChunksCoverTheImageOnceAndTheLastMayBeShorter) {
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {10'000})}, 4096);
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  EXPECT_EQ(layout.image_bytes, 10'240u);
+  ASSERT_EQ(layout.chunk_count(), 3u);
+  EXPECT_EQ(layout.chunk(0), (ByteRange{0, 4096}));
+  EXPECT_EQ(layout.chunk(1), (ByteRange{4096, 4096}));
+  EXPECT_EQ(layout.chunk(2), (ByteRange{8192, 2048}));
+}
+
+TEST(ImageLayout, AnImageOfWholeChunksHasNoShortOne) {
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {8192})}, 4096);
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  ASSERT_EQ(layout.chunk_count(), 2u);
+  EXPECT_EQ(layout.chunk(1), (ByteRange{4096, 4096}));
+}
+
+TEST(ImageLayout, ChunkOffsetsPast4GiBAreExact) {
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {uint64_t{1} << 40})});
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  ASSERT_EQ(layout.chunk_count(), 65'536u);
+  EXPECT_EQ(layout.chunk(65'535), (ByteRange{(uint64_t{1} << 40) - kDefaultChunkBytes, kDefaultChunkBytes}));
+}
+
+TEST(Utf8, WellFormedTextOfEveryLengthIsAccepted) {
+  for (const std::string_view text :
+       {"", "plain", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+        "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(IsValidUtf8(text)) << testing::PrintToString(std::string(text));
+  }
+  EXPECT_TRUE(IsValidUtf8(std::string_view("a\0b", 3)));
+}
+
+TEST(Utf8, IllFormedBytesAreRejected) {
+  for (const std::string_view text :
+       {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xE1\x80",
+        "\xE1\x80\x41", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF1\x80\x80", "\xF4\x90\x80\x80",
+        "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
+    EXPECT_FALSE(IsValidUtf8(text)) << testing::PrintToString(std::string(text));
+    EXPECT_FALSE(IsValidUtf8("before" + std::string(text))) << testing::PrintToString(std::string(text));
+  }
+}
+
+TEST(QuoteName, EscapesWhatWouldSpoilAMessageAndCutsLongNamesBetweenCharacters) {
+  EXPECT_EQ(QuoteName("layers.0"), "\"layers.0\"");
+  EXPECT_EQ(QuoteName("a\nb"), "\"a\\nb\"");
+  EXPECT_EQ(QuoteName("a\xFF"), "\"a\\xff\"");
+  EXPECT_EQ(QuoteName("\xC3\xA9"), "\"\xC3\xA9\"");
+  std::string long_name(199, 'x');
+  EXPECT_EQ(QuoteName(long_name + "\xC3\xA9"), "\"" + long_name + "...\"");
+  EXPECT_EQ(QuoteName(long_name + "y"), "\"" + long_name + "y\"");
+}
+
+}  // namespace
+}  // namespace tensorcast

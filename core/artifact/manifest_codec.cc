@@ -1,0 +1,210 @@
+#include "core/artifact/manifest_codec.h"
+
+#include <cstring>
+#include <limits>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "core/artifact/byte_io.h"
+#include "core/artifact/layout_checker.h"
+#include "core/artifact/text.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr std::string_view kMagic = "TCMF";
+constexpr uint16_t kVersion = 1;
+constexpr uint8_t kDigestXxh3128 = 1;
+constexpr uint64_t kDigestBytes = sizeof(Digest::bytes);
+// The least that a count can stand for in the input; what bounds an allocation by the input's size.
+constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
+constexpr uint64_t kMinMetadataBytes = 4 + 4;
+constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();
+
+void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
+  writer.String(tensor.name);
+  writer.Integer(static_cast<uint8_t>(tensor.dtype));
+  writer.Integer(static_cast<uint32_t>(tensor.shape.size()));
+  for (const uint64_t dimension : tensor.shape) {
+    writer.Integer(dimension);
+  }
+  writer.Integer(tensor.offset);
+  writer.Integer(tensor.nbytes);
+}
+
+absl::StatusOr<Tensor> ReadTensor(ByteReader& reader) {
+  Tensor tensor;
+  TC_ASSIGN_OR_RETURN(tensor.name, reader.String("a tensor name"));
+  uint8_t dtype = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(dtype, "a dtype"));
+  tensor.dtype = static_cast<DType>(dtype);
+  uint32_t rank = 0;
+  TC_RETURN_IF_ERROR(reader.Count(rank, sizeof(uint64_t), "a rank"));
+  tensor.shape.resize(rank);
+  for (uint64_t& dimension : tensor.shape) {
+    TC_RETURN_IF_ERROR(reader.Integer(dimension, "a dimension"));
+  }
+  TC_RETURN_IF_ERROR(reader.Integer(tensor.offset, "an offset"));
+  TC_RETURN_IF_ERROR(reader.Integer(tensor.nbytes, "a size"));
+  return tensor;
+}
+
+absl::Status ReadTensors(ByteReader& reader, uint32_t count, ImageLayout& layout) {
+  LayoutChecker checker(count);
+  layout.tensors.reserve(count);  // the checker needs them to stay where they are
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t at = reader.position();
+    TC_ASSIGN_OR_RETURN(Tensor read, ReadTensor(reader));
+    const Tensor& tensor = layout.tensors.emplace_back(std::move(read));
+    const absl::StatusOr<uint64_t> offset = checker.Next(tensor);
+    if (!offset.ok()) {
+      return reader.Error(at, offset.status().message());
+    }
+    if (tensor.offset != *offset) {
+      return reader.Error(at, absl::StrCat("tensor ", QuoteName(tensor.name), " is at offset ", tensor.offset,
+                                           " of the image instead of ", *offset));
+    }
+  }
+  if (layout.image_bytes != checker.image_bytes()) {
+    return reader.Error(reader.position(),
+                        absl::StrCat("the image has ", layout.image_bytes, " bytes, but its tensors end at ",
+                                     checker.image_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadMetadata(ByteReader& reader, uint32_t count, std::map<std::string, std::string>& metadata) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t at = reader.position();
+    TC_ASSIGN_OR_RETURN(const std::string_view key, reader.String("a metadata key"));
+    TC_ASSIGN_OR_RETURN(const std::string_view value, reader.String("a metadata value"));
+    if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
+      return reader.Error(at, absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+    }
+    if (!metadata.empty() && key <= metadata.rbegin()->first) {
+      return reader.Error(at, absl::StrCat("metadata key ", QuoteName(key), " is not in ascending order"));
+    }
+    metadata.emplace_hint(metadata.end(), key, value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadDigests(ByteReader& reader, uint32_t count, std::vector<Digest>& digests) {
+  if (reader.left() != count * kDigestBytes) {
+    return reader.Error(reader.position(), absl::StrCat(reader.left(), " bytes are left instead of those of ",
+                                                        count, " digests"));
+  }
+  digests.resize(count);
+  for (Digest& digest : digests) {
+    TC_ASSIGN_OR_RETURN(const std::string_view raw, reader.Raw(kDigestBytes, "a digest"));
+    std::memcpy(digest.bytes.data(), raw.data(), kDigestBytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPreamble(ByteReader& reader) {
+  TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
+  if (magic != kMagic) {
+    return reader.Error(0, absl::StrCat("it begins with ", QuoteName(magic), " instead of \"", kMagic, "\""));
+  }
+  uint16_t version = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(version, "the version"));
+  if (version != kVersion) {
+    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only version ",
+                                        kVersion, ": use a build that knows it"));
+  }
+  uint8_t digest = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
+  if (digest != kDigestXxh3128) {
+    return reader.Error(6, absl::StrCat("unknown digest algorithm ", digest));
+  }
+  uint8_t zero = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(zero, "the reserved byte"));
+  return zero == 0 ? absl::OkStatus() : reader.Error(7, "the reserved byte is not zero");
+}
+
+absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
+  if (metadata.size() > kMaxLength) {
+    return absl::InvalidArgumentError("more than 2^32-1 metadata entries");
+  }
+  for (const auto& [key, value] : metadata) {
+    if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
+      return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+    }
+    if (key.size() > kMaxLength || value.size() > kMaxLength) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata ", QuoteName(key), " is longer than 2^32-1 bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFields(const ManifestFields& fields) {
+  TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));
+  if (fields.layout.tensors.size() > kMaxLength) {
+    return absl::InvalidArgumentError("more than 2^32-1 tensors");
+  }
+  for (const Tensor& tensor : fields.layout.tensors) {
+    if (tensor.name.size() > kMaxLength || tensor.shape.size() > kMaxLength) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the name or shape of tensor ", QuoteName(tensor.name), " is longer than 2^32-1"));
+    }
+  }
+  if (fields.digests.size() != fields.layout.chunk_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(fields.digests.size(), " digests for ",
+                                                   fields.layout.chunk_count(),
+                                                   " chunks: each chunk needs one"));
+  }
+  return CheckMetadata(fields.metadata);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
+  TC_RETURN_IF_ERROR(CheckFields(fields));
+  const ImageLayout& layout = fields.layout;
+  ByteWriter writer;
+  writer.Raw(kMagic);
+  writer.Integer(kVersion);
+  writer.Integer(kDigestXxh3128);
+  writer.Integer(uint8_t{0});
+  writer.Integer(layout.chunk_bytes);
+  writer.Integer(layout.image_bytes);
+  writer.Integer(static_cast<uint32_t>(layout.tensors.size()));
+  writer.Integer(static_cast<uint32_t>(fields.metadata.size()));
+  for (const Tensor& tensor : layout.tensors) {
+    WriteTensor(tensor, writer);
+  }
+  for (const auto& [key, value] : fields.metadata) {
+    writer.String(key);
+    writer.String(value);
+  }
+  for (const Digest& digest : fields.digests) {
+    writer.Raw({reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()});
+  }
+  return std::move(writer).Take();
+}
+
+absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
+  ByteReader reader(bytes);
+  ManifestFields fields;
+  TC_RETURN_IF_ERROR(ReadPreamble(reader));
+  const uint64_t sizes_at = reader.position();
+  TC_RETURN_IF_ERROR(reader.Integer(fields.layout.chunk_bytes, "the chunk size"));
+  TC_RETURN_IF_ERROR(reader.Integer(fields.layout.image_bytes, "the image size"));
+  if (const absl::Status chunks = CheckChunkBytes(fields.layout.chunk_bytes, fields.layout.image_bytes);
+      !chunks.ok()) {
+    return reader.Error(sizes_at, chunks.message());
+  }
+  uint32_t tensors = 0;
+  uint32_t metadata = 0;
+  TC_RETURN_IF_ERROR(reader.Count(tensors, kMinTensorBytes, "a tensor count"));
+  TC_RETURN_IF_ERROR(reader.Count(metadata, kMinMetadataBytes, "a metadata count"));
+  TC_RETURN_IF_ERROR(ReadTensors(reader, tensors, fields.layout));
+  TC_RETURN_IF_ERROR(ReadMetadata(reader, metadata, fields.metadata));
+  TC_RETURN_IF_ERROR(ReadDigests(reader, fields.layout.chunk_count(), fields.digests));
+  return fields;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,305 @@
+#include "core/artifact/manifest.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
+  const uint64_t bytes = *TensorBytes(dtype, shape);
+  return Tensor{.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .nbytes = bytes};
+}
+
+ImageLayout LayoutOf(std::vector<Tensor> tensors, uint64_t chunk_bytes) {
+  ImageLayout layout{.tensors = std::move(tensors), .chunk_bytes = chunk_bytes};
+  EXPECT_TRUE(AssignOffsets(layout).ok());
+  return layout;
+}
+
+// The worked example of FORMAT.md.
+std::shared_ptr<const Manifest> Example() {
+  Digest digest;
+  for (size_t i = 0; i < digest.bytes.size(); ++i) {
+    digest.bytes[i] = static_cast<uint8_t>(0xA0 + i);
+  }
+  auto manifest = Manifest::Create(
+      LayoutOf({MakeTensor("w", DType::kBF16, {2, 3}), MakeTensor("s", DType::kF32, {})}, 4096), {digest},
+      {{"format", "pt"}});
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  return *manifest;
+}
+
+constexpr std::string_view kExampleHex =
+    "54434d46"
+    "0100"
+    "01"
+    "00"  // magic, version, digest algorithm, reserved
+    "0010000000000000"
+    "0002000000000000"  // chunk size, image size
+    "02000000"
+    "01000000"  // tensors, metadata entries
+    "01000000"
+    "77"
+    "0d"  // "w", BF16
+    "02000000"
+    "0200000000000000"
+    "0300000000000000"
+    "0000000000000000"
+    "0c00000000000000"  // offset, size
+    "01000000"
+    "73"
+    "10"
+    "00000000"  // "s", F32, no dimensions
+    "0001000000000000"
+    "0400000000000000"
+    "06000000"
+    "666f726d6174"
+    "02000000"
+    "7074"
+    "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
+constexpr std::string_view kExampleId = "tc1:lff7dai4gj7gyje6azsyrifeimwhm4qkxkmgx4ouf6ofru7dcysq";
+
+std::string Unhex(std::string_view hex) {
+  std::string bytes;
+  EXPECT_TRUE(absl::HexStringToBytes(hex, &bytes));
+  return bytes;
+}
+
+std::string ExampleBytes() { return Unhex(kExampleHex); }
+
+void ExpectRejected(std::string_view bytes, std::string_view reason) {
+  const auto manifest = Manifest::Decode(bytes);
+  ASSERT_EQ(manifest.status().code(), absl::StatusCode::kInvalidArgument) << "expected: " << reason;
+  EXPECT_THAT(manifest.status().message(), HasSubstr(reason));
+  EXPECT_THAT(manifest.status().message(), HasSubstr("at byte "));
+}
+
+// The example with `replacement` in place of the bytes at `position`.
+std::string Patched(size_t position, std::string_view replacement_hex) {
+  std::string bytes = ExampleBytes();
+  const std::string replacement = Unhex(replacement_hex);
+  bytes.replace(position, replacement.size(), replacement);
+  return bytes;
+}
+
+TEST(Manifest, EncodesToTheGoldenBytesAndId) {
+  const auto manifest = Example();
+  EXPECT_EQ(absl::BytesToHexString(manifest->bytes()), kExampleHex);
+  EXPECT_EQ(manifest->id(), kExampleId);
+}
+
+TEST(Manifest, DecodesTheGoldenBytes) {
+  const auto manifest = Manifest::Decode(ExampleBytes());
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto example = Example();
+  EXPECT_EQ((*manifest)->layout(), example->layout());
+  EXPECT_EQ((*manifest)->digests(), example->digests());
+  EXPECT_EQ((*manifest)->metadata(), example->metadata());
+  EXPECT_EQ((*manifest)->bytes(), example->bytes());
+  EXPECT_EQ((*manifest)->id(), example->id());
+}
+
+TEST(Manifest, AnEmptyArtifactIsValid) {
+  const auto manifest = Manifest::Create(ImageLayout{}, {}, {});
+  ASSERT_TRUE(manifest.ok());
+  EXPECT_EQ((*manifest)->bytes().size(), 32u);
+  const auto decoded = Manifest::Decode((*manifest)->bytes());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ((*decoded)->id(), (*manifest)->id());
+  EXPECT_EQ((*decoded)->Find("w"), nullptr);
+}
+
+TEST(Manifest, EmptyTensorsScalarsAndEveryDTypeSurviveTheRoundTrip) {
+  std::vector<Tensor> tensors = {MakeTensor("empty", DType::kF32, {3, 0}),
+                                 MakeTensor("scalar", DType::kF64, {})};
+  for (const DTypeInfo& info : AllDTypes()) {
+    tensors.push_back(MakeTensor(std::string(info.name), info.dtype, {4, 2}));
+  }
+  const ImageLayout layout = LayoutOf(std::move(tensors), 4096);
+  const std::map<std::string, std::string> metadata = {
+      {"", "empty key"}, {"empty value", ""}, {"\xC3\xA9", "\xE2\x82\xAC"}};
+  const auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), metadata);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto decoded = Manifest::Decode((*manifest)->bytes());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ((*decoded)->layout(), layout);
+  EXPECT_EQ((*decoded)->metadata(), metadata);
+}
+
+TEST(Manifest, EveryFieldIsPartOfTheId) {
+  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})}, 4096);
+  const std::string id = (*Manifest::Create(layout, {Digest{}}, {}))->id();
+  EXPECT_EQ((*Manifest::Create(layout, {Digest{}}, {}))->id(), id);
+  EXPECT_NE((*Manifest::Create(layout, {Digest{{1}}}, {}))->id(), id);
+  EXPECT_NE((*Manifest::Create(layout, {Digest{}}, {{"a", "b"}}))->id(), id);
+  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("v", DType::kF32, {2})}, 4096), {Digest{}}, {}))->id(),
+            id);
+  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("w", DType::kI32, {2})}, 4096), {Digest{}}, {}))->id(),
+            id);
+  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("w", DType::kF32, {1, 2})}, 4096), {Digest{}}, {}))->id(),
+            id);
+  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("w", DType::kF32, {2})}, 8192), {Digest{}}, {}))->id(),
+            id);
+}
+
+TEST(Manifest, FindsTensorsByName) {
+  const ImageLayout layout = LayoutOf(
+      {MakeTensor("z", DType::kU8, {1}), MakeTensor("a", DType::kU8, {1}), MakeTensor("m", DType::kU8, {1})},
+      4096);
+  const auto manifest = *Manifest::Create(layout, {Digest{}}, {});
+  for (const std::string name : {"z", "a", "m"}) {
+    ASSERT_NE(manifest->Find(name), nullptr);
+    EXPECT_EQ(manifest->Find(name)->name, name);
+  }
+  EXPECT_EQ(manifest->Find("b"), nullptr);
+  EXPECT_EQ(manifest->Find(""), nullptr);
+  EXPECT_EQ(manifest->Find("zz"), nullptr);
+}
+
+TEST(Manifest, CreateRejectsWhatCanNotBeEncoded) {
+  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})}, 4096);
+  EXPECT_THAT(Manifest::Create(layout, {}, {}).status().message(), HasSubstr("0 digests for 1 chunks"));
+  EXPECT_FALSE(Manifest::Create(layout, {Digest{}, Digest{}}, {}).ok());
+  EXPECT_THAT(Manifest::Create(layout, {Digest{}}, {{"k", "\xFF"}}).status().message(), HasSubstr("UTF-8"));
+  EXPECT_THAT(Manifest::Create(layout, {Digest{}}, {{"\xFF", "v"}}).status().message(), HasSubstr("UTF-8"));
+  ImageLayout moved = layout;
+  moved.tensors[0].offset = 256;
+  EXPECT_EQ(Manifest::Create(moved, {Digest{}}, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ManifestDecode, RejectsEveryTruncation) {
+  const std::string bytes = ExampleBytes();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(Manifest::Decode(std::string_view(bytes).substr(0, size)).ok()) << size << " bytes";
+  }
+}
+
+TEST(ManifestDecode, RejectsTrailingBytes) { ExpectRejected(ExampleBytes() + '\0', "bytes are left"); }
+
+// The encoding is unique: no other bytes decode to the same fields.
+TEST(ManifestDecode, AChangedByteIsEitherRejectedOrAnotherManifestsCanonicalEncoding) {
+  const std::string original = ExampleBytes();
+  int accepted = 0;
+  for (size_t position = 0; position < original.size(); ++position) {
+    for (int value = 0; value < 256; ++value) {
+      std::string changed = original;
+      changed[position] = static_cast<char>(value);
+      const auto decoded = Manifest::Decode(changed);
+      if (!decoded.ok() || changed == original) {
+        continue;
+      }
+      ++accepted;
+      const auto again =
+          Manifest::Create((*decoded)->layout(), (*decoded)->digests(), (*decoded)->metadata());
+      ASSERT_TRUE(again.ok()) << "byte " << position << " = " << value << ": " << again.status();
+      ASSERT_EQ((*again)->bytes(), changed) << "byte " << position << " = " << value;
+      ASSERT_NE((*again)->id(), kExampleId);
+    }
+  }
+  EXPECT_GT(accepted, 16 * 255);  // at least every change of the digest
+}
+
+TEST(ManifestDecode, RejectsAWrongPreamble) {
+  ExpectRejected("", "at byte 0");
+  ExpectRejected(Patched(0, "55"), "instead of \"TCMF\"");
+  ExpectRejected(Patched(4, "0200"), "format version 2");
+  ExpectRejected(Patched(6, "02"), "digest algorithm 2");
+  ExpectRejected(Patched(7, "01"), "at byte 7");
+}
+
+TEST(ManifestDecode, RejectsWrongSizes) {
+  ExpectRejected(Patched(8, "0100000000000000"), "at byte 8: the chunk size of 1 bytes");
+  ExpectRejected(Patched(8, "0000000000000000"), "chunk size");
+  ExpectRejected(Patched(16, "0003000000000000"), "768 bytes, but its tensors end at 512");
+  ExpectRejected(Patched(16, "ffffffffffffffff"), "2^32-1");
+}
+
+TEST(ManifestDecode, RejectsCountsThatTheInputCanNotHoldBeforeAllocatingForThem) {
+  ExpectRejected(Patched(24, "ffffffff"), "at byte 24: a tensor count of 4294967295");
+  ExpectRejected(Patched(28, "ffffffff"), "at byte 28: a metadata count of 4294967295");
+  ExpectRejected(Patched(32, "ffffffff"), "a tensor name needs 4294967295 bytes");
+  ExpectRejected(Patched(38, "ffffffff"), "at byte 38: a rank of 4294967295");
+}
+
+TEST(ManifestDecode, RejectsTensorsThatAreNotAsTheRulesMakeThem) {
+  ExpectRejected(Patched(36, "ff"), "at byte 32: the tensor name \"\\xff\" is not valid UTF-8");
+  ExpectRejected(Patched(36, "73"), "two tensors are named \"s\"");
+  ExpectRejected(Patched(37, "00"), "unknown dtype value 0");
+  ExpectRejected(Patched(37, "17"), "unknown dtype value 23");
+  ExpectRejected(Patched(42, "0300000000000000"), "has 12 bytes, but its dtype and shape ask for 18");
+  ExpectRejected(Patched(42, "ffffffffffffffff"), "more elements than fit in 64 bits");
+  ExpectRejected(Patched(58, "0001000000000000"), "tensor \"w\" is at offset 256 of the image instead of 0");
+}
+
+TEST(ManifestDecode, RejectsMetadataOutOfOrderRepeatedOrNotUtf8) {
+  const auto manifest = *Manifest::Create(ImageLayout{}, {}, {{"a", "1"}, {"b", "2"}});
+  const std::string& bytes = manifest->bytes();
+  ExpectRejected(absl::StrReplaceAll(bytes, {{"a", "c"}}), "metadata key \"b\" is not in ascending order");
+  ExpectRejected(absl::StrReplaceAll(bytes, {{"b", "a"}}), "metadata key \"a\" is not in ascending order");
+  ExpectRejected(absl::StrReplaceAll(bytes, {{"b", "\xFF"}}), "UTF-8");
+  ExpectRejected(absl::StrReplaceAll(bytes, {{"2", "\xFF"}}), "UTF-8");
+}
+
+TEST(ManifestDecode, RejectsAnImageSizeThatAsksForMoreDigestsThanThereAre) {
+  // One tensor of 1 TiB in 4 KiB chunks, but no digest.
+  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {4096})}, 4096);
+  std::string bytes = (*Manifest::Create(layout, {Digest{}}, {}))->bytes();
+  const std::string tebibyte = Unhex("0000000000010000");
+  bytes.replace(16, 8, tebibyte);  // image size
+  bytes.replace(42, 8, tebibyte);  // dimension
+  bytes.replace(58, 8, tebibyte);  // tensor size
+  ExpectRejected(bytes, "digests");
+}
+
+TEST(Manifest, OfAHundredThousandTensorsGoesRound) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 100'000; ++i) {
+    tensors.push_back(MakeTensor(absl::StrCat("model.layers.", i / 100, ".experts.", i % 100, ".weight"),
+                                 DType::kBF16, {64, 2}));
+  }
+  const ImageLayout layout = LayoutOf(std::move(tensors), kDefaultChunkBytes);
+  const auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {});
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto decoded = Manifest::Decode((*manifest)->bytes());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ((*decoded)->layout(), layout);
+  EXPECT_EQ((*decoded)->Find("model.layers.999.experts.99.weight"), &(*decoded)->layout().tensors.back());
+}
+
+TEST(ArtifactId, IsBase32OfSha256) {
+  // SHA-256 of nothing is e3b0c442...b855.
+  EXPECT_EQ(ArtifactId(""), "tc1:4oymiquy7qobjgx36tejs35zeqt24qpemsnzgtfeswmrw6csxbkq");
+  EXPECT_EQ(ArtifactId("abc"), "tc1:xj4bnp4pahh6uqkbidpf3lrceoyagyndsylxvhfucd7wd4qacwwq");
+}
+
+TEST(ArtifactId, RecognisesOnlyWholeIds) {
+  const std::string id = Example()->id();
+  EXPECT_TRUE(IsArtifactId(id));
+  EXPECT_FALSE(IsArtifactId(""));
+  EXPECT_FALSE(IsArtifactId("tc1:"));
+  EXPECT_FALSE(IsArtifactId(id.substr(0, id.size() - 1)));
+  EXPECT_FALSE(IsArtifactId(id + "a"));
+  EXPECT_FALSE(IsArtifactId(id.substr(4)));
+  EXPECT_FALSE(IsArtifactId("tc2:" + id.substr(4)));
+  std::string upper = id;
+  upper[10] = 'A';
+  EXPECT_FALSE(IsArtifactId(upper));
+  std::string foreign = id;
+  foreign[10] = '1';
+  EXPECT_FALSE(IsArtifactId(foreign));
+  std::string stray_bits = id;
+  stray_bits.back() = 'b';
+  EXPECT_FALSE(IsArtifactId(stray_bits));
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,79 @@
+#include "core/artifact/text.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+namespace {
+
+struct SequenceRule {
+  uint8_t first_min, first_max;  // lead byte
+  uint8_t second_min,
+      second_max;  // the byte that shuts out overlong forms, surrogates and values past U+10FFFF
+  size_t length;
+};
+
+constexpr SequenceRule kRules[] = {
+    {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3},
+    {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
+    {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4},
+};
+
+bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
+
+// Length of the well-formed sequence at the front of `text`, or 0.
+size_t SequenceLength(std::string_view text) {
+  const uint8_t first = static_cast<uint8_t>(text[0]);
+  if (first < 0x80) {
+    return 1;
+  }
+  for (const SequenceRule& rule : kRules) {
+    if (first < rule.first_min || first > rule.first_max) {
+      continue;
+    }
+    if (text.size() < rule.length) {
+      return 0;
+    }
+    const uint8_t second = static_cast<uint8_t>(text[1]);
+    if (second < rule.second_min || second > rule.second_max) {
+      return 0;
+    }
+    for (size_t i = 2; i < rule.length; ++i) {
+      if (!IsContinuation(text[i])) {
+        return 0;
+      }
+    }
+    return rule.length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool IsValidUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    if (length == 0) {
+      return false;
+    }
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string QuoteName(std::string_view name) {
+  constexpr size_t kShownBytes = 200;
+  std::string_view shown = name.substr(0, kShownBytes);
+  if (shown.size() < name.size()) {
+    while (!shown.empty() && IsContinuation(name[shown.size()])) {
+      shown.remove_suffix(1);
+    }
+  }
+  const std::string escaped = IsValidUtf8(shown) ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown);
+  return absl::StrCat("\"", escaped, shown.size() < name.size() ? "...\"" : "\"");
+}
+
+}  // namespace tensorcast
