@@ -1,0 +1,39 @@
+// Grant tokens: how a source knows, without asking anyone, that the global store allowed a pull (FORMAT.md).
+//
+// The global store signs the claims with the grant key that it gave the source at registration; the source
+// verifies them with the same key before it opens the pull or hands out an attach ticket. A token is a
+// permission and no secret of its own: who holds one can only pull what it names, as the node it names, over
+// the lane it names. Thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tensorcast::rpc {
+
+// How far apart the clocks of the global store's host and a source's may be.
+inline constexpr absl::Duration kGrantClockSkew = absl::Minutes(2);
+
+struct GrantClaims {
+  std::string transport_id;
+  std::string replica_id;
+  std::string artifact_id;
+  std::string receiver_node_id;
+  std::string lane;
+  absl::Time expires;  // to open the pull by, in whole seconds; a pull that is open ends with its grant
+
+  friend bool operator==(const GrantClaims&, const GrantClaims&) = default;
+};
+
+// REQUIRES: the key is not empty, and no string has more than 65535 bytes.
+std::string SignGrant(std::string_view key, const GrantClaims& claims);
+
+// INVALID_ARGUMENT for bytes that are no token, FAILED_PRECONDITION for a token of another version,
+// PERMISSION_DENIED when the key did not sign it, DEADLINE_EXCEEDED when it expired more than kGrantClockSkew
+// before `now`.
+absl::StatusOr<GrantClaims> VerifyGrant(std::string_view key, std::string_view token, absl::Time now);
+
+}  // namespace tensorcast::rpc

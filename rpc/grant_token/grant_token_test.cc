@@ -1,0 +1,110 @@
+#include "rpc/grant_token/grant_token.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/escaping.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kExpires = absl::FromUnixSeconds(1'800'000'000);
+constexpr char kKey[] = "0123456789abcdef0123456789abcdef";
+
+GrantClaims Claims() {
+  return {.transport_id = "t1",
+          .replica_id = "r1",
+          .artifact_id = "tc1:a",
+          .receiver_node_id = "n2",
+          .lane = "ucx",
+          .expires = kExpires};
+}
+
+TEST(GrantToken, TellsTheSourceWhatWasGranted) {
+  auto claims = VerifyGrant(kKey, SignGrant(kKey, Claims()), kExpires);
+  ASSERT_TRUE(claims.ok()) << claims.status();
+  EXPECT_EQ(*claims, Claims());
+}
+
+TEST(GrantToken, HasTheBytesThatTheFormatSays) {
+  const std::string token = SignGrant(kKey, Claims());
+  EXPECT_EQ(absl::BytesToHexString(token),
+            "01"
+            "000000006b49d200"
+            "0002"
+            "7431"
+            "0002"
+            "7231"
+            "0005"
+            "7463313a61"
+            "0002"
+            "6e32"
+            "0003"
+            "756378"
+            "58a7e88b4b94eb85d8bec980b09963be7243d013f8871190f9224ea862b5be7f");
+}
+
+TEST(GrantToken, OfAnotherKeyIsRefused) {
+  auto claims = VerifyGrant("another key", SignGrant(kKey, Claims()), kExpires);
+  EXPECT_EQ(claims.status().code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST(GrantToken, IsRefusedByASourceThatHasNoKeyYet) {
+  EXPECT_EQ(VerifyGrant("", SignGrant(kKey, Claims()), kExpires).status().code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
+TEST(GrantToken, IsAcceptedWithinTheClocksAllowanceAndNotAfter) {
+  const std::string token = SignGrant(kKey, Claims());
+  EXPECT_TRUE(VerifyGrant(kKey, token, kExpires + kGrantClockSkew).ok());
+  auto late = VerifyGrant(kKey, token, kExpires + kGrantClockSkew + absl::Seconds(1));
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(late.status().message(), HasSubstr("ago"));
+}
+
+TEST(GrantToken, OfAnotherVersionSaysSo) {
+  std::string token = SignGrant(kKey, Claims());
+  token[0] = 2;
+  EXPECT_EQ(VerifyGrant(kKey, token, kExpires).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(GrantToken, WithAnyBitChangedIsRefused) {
+  const std::string token = SignGrant(kKey, Claims());
+  for (size_t bit = 0; bit < token.size() * 8; ++bit) {
+    std::string changed = token;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_FALSE(VerifyGrant(kKey, changed, kExpires).ok()) << "bit " << bit;
+  }
+}
+
+TEST(GrantToken, CutShortOrLengthenedIsRefused) {
+  const std::string token = SignGrant(kKey, Claims());
+  for (size_t size = 0; size < token.size(); ++size) {
+    EXPECT_FALSE(VerifyGrant(kKey, token.substr(0, size), kExpires).ok()) << size;
+  }
+  EXPECT_FALSE(VerifyGrant(kKey, token + "x", kExpires).ok());
+}
+
+TEST(GrantToken, DecoderTakesAnyBytes) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    std::string token(random() % 200, '\0');
+    for (char& c : token) c = static_cast<char>(random());
+    if (!token.empty() && random() % 2 == 0) token[0] = 1;
+    EXPECT_FALSE(VerifyGrant(kKey, token, kExpires).ok());
+  }
+}
+
+TEST(GrantToken, FieldsCannotBeShiftedIntoEachOther) {
+  GrantClaims moved = Claims();
+  moved.transport_id = "t1r";
+  moved.replica_id = "1";
+  EXPECT_NE(SignGrant(kKey, Claims()), SignGrant(kKey, moved));
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc
