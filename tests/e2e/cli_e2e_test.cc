@@ -1,0 +1,121 @@
+// The command line as a user types it: exit codes, messages, JSON, files that other programs can read.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/e2e_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CommandLine : public E2eTest {
+ protected:
+  void SetUp() override {
+    E2eTest::SetUp();
+    if (!HasFatalFailure()) StartCluster();
+  }
+  CommandResult OnNode(int node, std::vector<std::string> arguments) {
+    arguments.push_back("--daemon");
+    arguments.push_back(cluster_->addresses(node).unix_socket);
+    return RunCommand(std::move(arguments));
+  }
+  // Of a command that must succeed.
+  nlohmann::json Json(int node, std::vector<std::string> arguments) {
+    arguments.push_back("--json");
+    const CommandResult result = OnNode(node, std::move(arguments));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  }
+};
+
+TEST_F(CommandLine, PutListGetAndRemove) {
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  const nlohmann::json put = Json(0, {"put", model, "--key", "llama/prod"});
+  const std::string id = put.value("artifact_id", "");
+  EXPECT_THAT(id, testing::StartsWith("tc1:"));
+
+  const nlohmann::json listed = Json(1, {"ls"});
+  ASSERT_EQ(listed["artifacts"].size(), 1u);
+  EXPECT_EQ(listed["artifacts"][0]["artifact_id"], id);
+  EXPECT_EQ(listed["artifacts"][0]["keys"][0], "llama/prod");
+
+  const CommandResult get = OnNode(1, {"get", "llama/prod", "--device", "gpu:0"});
+  EXPECT_EQ(get.exit_code, 0) << get.output;
+  EXPECT_THAT(get.output, HasSubstr(id));
+
+  const CommandResult removed = OnNode(1, {"rm", "llama/prod"});
+  EXPECT_EQ(removed.exit_code, 0) << removed.output;
+  EXPECT_TRUE(Json(0, {"ls"})["artifacts"].empty());
+  EXPECT_EQ(OnNode(0, {"get", "llama/prod"}).exit_code, 1);
+}
+
+TEST_F(CommandLine, GetOutWritesTheSameArtifactAgain) {
+  const std::string model = MakeModel("sharded", 20 << 20, /*shards=*/2);
+  const nlohmann::json put = Json(0, {"put", model, "--key", "m"});
+  const std::string out = directory_->path() + "/out.safetensors";
+  const CommandResult get = OnNode(1, {"get", "m", "--out", out});
+  ASSERT_EQ(get.exit_code, 0) << get.output;
+  // The same tensors in the same order with the same metadata: the same artifact.
+  EXPECT_EQ(Json(1, {"put", out})["artifact_id"], put["artifact_id"]);
+}
+
+TEST_F(CommandLine, KeysAreComparedAndSwapped) {
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  const std::string id = Json(0, {"put", model}).value("artifact_id", "");
+  EXPECT_EQ(OnNode(0, {"key", "bind", "k", id, "--expect-revision", "0"}).exit_code, 0);
+  const CommandResult stale = OnNode(0, {"key", "bind", "k", id, "--expect-revision", "0"});
+  EXPECT_EQ(stale.exit_code, 1);
+  EXPECT_THAT(stale.output, HasSubstr("revision"));
+  EXPECT_EQ(OnNode(0, {"key", "bind", "k", id, "--expect-revision", "1"}).exit_code, 0);
+  const CommandResult resolved = OnNode(1, {"key", "resolve", "k"});
+  EXPECT_THAT(resolved.output, HasSubstr(id));
+  EXPECT_THAT(resolved.output, HasSubstr("revision 2"));
+  EXPECT_EQ(OnNode(1, {"key", "rm", "k"}).exit_code, 0);
+  EXPECT_EQ(OnNode(1, {"key", "resolve", "k"}).exit_code, 1);
+}
+
+TEST_F(CommandLine, GcDeletesWhatNoKeyNames) {
+  const std::string kept = MakeModel("kept.safetensors", 4 << 20, 1, 1);
+  const std::string dropped = MakeModel("dropped.safetensors", 4 << 20, 1, 2);
+  const std::string kept_id = Json(0, {"put", kept, "--key", "k"}).value("artifact_id", "");
+  const std::string dropped_id = Json(0, {"put", dropped}).value("artifact_id", "");
+  EXPECT_THAT(OnNode(0, {"gc", "--older-than", "1h"}).output, testing::Not(HasSubstr(dropped_id)));
+  EXPECT_THAT(OnNode(0, {"gc", "--older-than", "0s", "--dry-run"}).output, HasSubstr(dropped_id));
+  EXPECT_THAT(OnNode(0, {"gc", "--older-than", "0s"}).output, HasSubstr(dropped_id));
+  const nlohmann::json listed = Json(0, {"ls"});
+  ASSERT_EQ(listed["artifacts"].size(), 1u);
+  EXPECT_EQ(listed["artifacts"][0]["artifact_id"], kept_id);
+}
+
+TEST_F(CommandLine, StatusShowsTheClusterAndTheDaemon) {
+  const CommandResult status = OnNode(0, {"status"});
+  EXPECT_EQ(status.exit_code, 0) << status.output;
+  EXPECT_THAT(status.output, HasSubstr("node-0"));
+  EXPECT_THAT(status.output, HasSubstr("node-1"));
+  const nlohmann::json json = Json(0, {"status"});
+  EXPECT_EQ(json["cluster"]["nodes"].size(), 2u);
+}
+
+TEST_F(CommandLine, AnUnreachableDaemonIsNamed) {
+  const std::string address = "unix:" + directory_->path() + "/nobody.sock";
+  const CommandResult result = RunCommand({"ls", "--daemon", address});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("nobody.sock"));
+}
+
+TEST_F(CommandLine, AWrongConfigurationIsExplained) {
+  const std::string path = directory_->path() + "/config.yaml";
+  std::ofstream(path) << "daemon:\n  host_pol: 1GiB\n";
+  const CommandResult result = RunCommand({"config", "check", "--config", path});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("host_pol"));
+  EXPECT_THAT(result.output, HasSubstr("host_pool"));
+  EXPECT_EQ(RunCommand({"no-such-command"}).exit_code, 2);
+  EXPECT_EQ(RunCommand({"--help"}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,241 @@
+// What goes wrong for real: killed and stopped processes, full pools, wrong bytes, bad input.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/admin.h"
+#include "tests/e2e/e2e_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Failures : public E2eTest {
+ protected:
+  // Pools that hold a model large enough to be caught in the middle of its transfer.
+  ClusterOptions LargeOptions() const {
+    ClusterOptions options = DefaultOptions();
+    options.daemon_settings.push_back("daemon.host_pool=640MiB");
+    return options;
+  }
+
+  // Waits until the daemon's status satisfies `condition`; the daemon streams it.
+  absl::Status AwaitStatus(int node, const std::function<bool(const v1::GetStatusResponse&)>& condition) {
+    auto admin = client::AdminClient::Connect(cluster_->addresses(node).unix_socket);
+    if (!admin.ok()) return admin.status();
+    bool met = false;
+    const absl::Status status =
+        (*admin)->WatchStatus(Context(), absl::Milliseconds(20), [&](const v1::GetStatusResponse& now) {
+          met = condition(now);
+          return !met;
+        });
+    return met ? absl::OkStatus() : absl::DeadlineExceededError(absl::StrCat("condition never met: ", status.ToString()));
+  }
+
+  uint64_t HostPoolUsed(const v1::GetStatusResponse& status) {
+    for (const v1::Pool& pool : status.pools()) {
+      if (pool.location().kind() == v1::LOCATION_KIND_CPU) return pool.used_bytes();
+    }
+    return 0;
+  }
+};
+
+TEST_F(Failures, ASourceKilledInTheMiddleIsReplacedByAnother) {
+  ClusterOptions options = LargeOptions();
+  options.daemons = 3;
+  StartCluster(options);
+  const std::string model = MakeModel("model.safetensors", 500 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "local"}).status());
+
+  std::atomic<bool> killed = false;
+  client::GetOptions get{.lane = "ucx"};
+  get.on_progress = [&](const TransferProgress& progress) {
+    if (progress.bytes_done == 0 || killed.exchange(true)) return;
+    const int source = progress.source.name.find("node-1") != std::string::npos ? 1 : 0;
+    (void)cluster_->daemon(source).Signal(SIGKILL);
+  };
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(2).Get(Context(), "m", get));
+  TC_ASSERT_OK(Compare(*replica, model).status());
+  ASSERT_TRUE(replica->transfer().has_value());
+  if (killed) {
+    EXPECT_GE(replica->transfer()->stages.size(), 2u);
+  }
+}
+
+TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
+  StartCluster(LargeOptions());
+  const std::string model = MakeModel("model.safetensors", 500 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
+  TC_ASSERT_OK_AND_ASSIGN(const auto before, admin->GetStatus(Context()));
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));  // connects, and never answers
+  std::unique_ptr<client::PendingGet> get = client(1).StartGet(Context(), "m", {.lane = "ucx"});
+  TC_ASSERT_OK(AwaitStatus(1, [](const auto& status) { return status.active_transfers() > 0; }));
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
+  const auto replica = get->Wait(absl::Now() + kStepTimeout);
+  ASSERT_FALSE(replica.ok());
+  EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
+  TC_ASSERT_OK(AwaitStatus(1, [&](const auto& status) {
+    return status.active_transfers() == 0 && status.replicas() == 0 && HostPoolUsed(status) == HostPoolUsed(before);
+  }));
+}
+
+TEST_F(Failures, AStoppedSourceDoesNotHangAGetPastThePeerTimeout) {
+  ClusterOptions options = DefaultOptions();
+  options.daemon_settings.push_back("daemon.peer_timeout=1s");
+  StartCluster(options);
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));
+  const auto replica = client(1).Get(Context(absl::Seconds(30)), "m", {.lane = "ucx"});
+  EXPECT_FALSE(replica.ok());
+  EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGCONT));
+  // The source is as good as before.
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK(Compare(*again, model).status());
+}
+
+TEST_F(Failures, AKilledClientsLeaseIsReleasedAtOnce) {
+  ClusterOptions options = DefaultOptions();
+  options.daemons = 1;
+  StartCluster(options);
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto holder,
+                          Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, "m"},
+                                          .log_path = directory_->path() + "/holder.log",
+                                          .ready_pipe = true}));
+  TC_ASSERT_OK(holder->WaitReady(absl::Now() + kStepTimeout).status());
+  TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 1; }));
+  TC_ASSERT_OK(holder->Signal(SIGKILL));
+  TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 0; }));
+}
+
+TEST_F(Failures, APoolThatIsTooSmallSaysWhatIsWantedAndWhatThereIs) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", 400 << 20);
+  const auto put = client(0).Import(Context(), model, {.key = "m"});
+  EXPECT_EQ(put.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(put.status().message()), HasSubstr("pool"));
+  EXPECT_EQ(client(0).ResolveKey(Context(), "m").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(Failures, AFullPoolEvictsWhatNobodyHoldsAndRefusesWhenEverythingIsHeld) {
+  ClusterOptions options = DefaultOptions();
+  options.daemons = 1;
+  StartCluster(options);
+  // Room for one such model beside the staging buffers, not for two.
+  const std::string one = MakeModel("one.safetensors", 100 << 20, 1, 1);
+  const std::string two = MakeModel("two.safetensors", 100 << 20, 1, 2);
+  TC_ASSERT_OK(client(0).Import(Context(), one, {.key = "one", .durable = true}).status());
+  TC_ASSERT_OK_AND_ASSIGN(auto held, client(0).Get(Context(), "one", {}));
+  const auto refused = client(0).Import(Context(), two, {.key = "two"});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("lease"));
+  held.reset();
+  TC_ASSERT_OK(client(0).Import(Context(), two, {.key = "two", .durable = true}).status());
+  // The first comes back from its packed file.
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(0).Get(Context(), "one", {}));
+  TC_ASSERT_OK(Compare(*again, one).status());
+}
+
+TEST_F(Failures, APackedFileWithAWrongByteIsNeverServed) {
+  ClusterOptions options = DefaultOptions();
+  options.daemons = 1;
+  StartCluster(options);
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m", .durable = true}));
+  std::filesystem::remove(model);  // no origin to fall back to
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK(admin->EvictReplica(Context(), put.replica_id, /*force=*/true));
+
+  std::string packed;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(cluster_->daemon_directory(0) + "/artifacts")) {
+    if (entry.is_regular_file()) packed = entry.path();
+  }
+  ASSERT_FALSE(packed.empty());
+  std::fstream file(packed, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(10 << 20);
+  const char byte = static_cast<char>(file.get());
+  file.seekp(10 << 20);
+  file.put(static_cast<char>(byte ^ 1));
+  file.close();
+
+  const auto replica = client(0).Get(Context(), "m", {});
+  EXPECT_EQ(replica.status().code(), absl::StatusCode::kDataLoss) << replica.status();
+}
+
+TEST_F(Failures, WithoutItsGlobalStoreADaemonStillServesWhatItHoldsAndSaysWhatItCannot) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m"}));
+  ASSERT_EQ(cluster_->global_store().Stop(absl::Seconds(20)).value_or(-1), 0);
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), put.artifact_id, {}));
+  TC_ASSERT_OK(Compare(*replica, model).status());
+  const auto resolved = client(0).ResolveKey(Context(absl::Seconds(3)), "m");
+  EXPECT_THAT(resolved.status().code(),
+              testing::AnyOf(absl::StatusCode::kUnavailable, absl::StatusCode::kDeadlineExceeded));
+
+  // With its database it comes back whole: keys at once, replicas from the daemons' inventories.
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK_AND_ASSIGN(const auto key, client(0).ResolveKey(Context(), "m"));
+  EXPECT_EQ(key.artifact_id, put.artifact_id);
+  TC_ASSERT_OK(AwaitStatus(1, [](const auto& status) { return status.global_store_reachable(); }));
+  TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.global_store_reachable(); }));
+  TC_ASSERT_OK_AND_ASSIGN(const auto elsewhere, client(1).Get(Context(), "m", {}));
+  TC_ASSERT_OK(Compare(*elsewhere, model).status());
+}
+
+TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {
+  ClusterOptions options = DefaultOptions();
+  options.daemons = 1;
+  StartCluster(options);
+  const auto import_of = [&](std::string_view bytes) {
+    const std::string path = directory_->path() + "/bad.safetensors";
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    return client(0).Import(Context(), path, {.key = "bad"}).status();
+  };
+  const auto with_length = [](std::string header, uint64_t length) {
+    std::string bytes(8, '\0');
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+    return bytes + header;
+  };
+  const std::string unknown_dtype = R"({"t":{"dtype":"F7","shape":[1],"data_offsets":[0,1]}})";
+  const std::string past_end = R"({"t":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})";
+  for (const auto& [bytes, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"", "bad.safetensors"},
+           {with_length("{", 1), "bad.safetensors"},
+           {with_length("{}", uint64_t{1} << 60), "bad.safetensors"},
+           {with_length(unknown_dtype, unknown_dtype.size()) + "x", "F7"},
+           {with_length(past_end, past_end.size()) + "x", "t"}}) {
+    const absl::Status status = import_of(bytes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+  }
+  EXPECT_EQ(client(0).Import(Context(), directory_->path() + "/nothing-here", {}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(Failures, UnknownNamesAreNotFound) {
+  ClusterOptions options = DefaultOptions();
+  options.daemons = 1;
+  StartCluster(options);
+  const auto by_key = client(0).Get(Context(), "no/such/key", {});
+  EXPECT_EQ(by_key.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(by_key.status().message()), HasSubstr("no/such/key"));
+  const std::string id = "tc1:" + std::string(52, 'a');
+  EXPECT_EQ(client(0).Get(Context(), id, {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace tensorcast

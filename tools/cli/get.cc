@@ -1,0 +1,69 @@
+#include <cstdio>
+
+#include "client/client.h"
+#include "core/safetensors/safetensors.h"
+#include "core/status/status.h"
+#include "proto/daemon.pb.h"
+#include "rpc/convert/convert.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/json.h"
+#include "tools/cli/output.h"
+
+namespace tensorcast::cli {
+namespace {
+
+void Print(const client::Replica& replica, const GetFlags& flags) {
+  std::printf("%s\nreplica %s at %s\n", replica.artifact_id().c_str(), replica.replica_id().c_str(),
+              replica.location().ToString().c_str());
+  if (const auto& transfer = replica.transfer(); transfer.has_value()) {
+    const absl::Duration elapsed = transfer->end - transfer->start;
+    std::printf("%s in %s s, %s GB/s, %u chunks verified\n%s", FormatBytes(transfer->bytes).c_str(),
+                FormatSeconds(elapsed).c_str(), FormatRate(transfer->bytes, elapsed).c_str(),
+                transfer->verified_chunks, DescribeStages(*transfer).c_str());
+  } else {
+    std::printf("it was already there\n");
+  }
+  if (!flags.out.empty()) std::printf("wrote %s\n", flags.out.c_str());
+}
+
+void PrintJson(const client::Replica& replica) {
+  v1::MaterializeReplicaResult message;
+  message.set_artifact_id(replica.artifact_id());
+  message.mutable_replica()->set_replica_id(replica.replica_id());
+  message.mutable_replica()->set_artifact_id(replica.artifact_id());
+  *message.mutable_replica()->mutable_location() = rpc::ToProto(replica.location());
+  message.set_already_present(!replica.transfer().has_value());
+  message.set_key_revision(replica.key_revision());
+  if (replica.transfer().has_value()) *message.mutable_transfer() = rpc::ToProto(*replica.transfer());
+  std::fputs(ToJson(message).c_str(), stdout);
+}
+
+absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  ProgressBar bar("get");
+  client::GetOptions options{.location = flags.device,
+                             .lane = flags.lane,
+                             .wait_for_space = flags.wait_for_space,
+                             .attach = !flags.out.empty(),
+                             .on_progress = bar.callback()};
+  const absl::Duration timeout =
+      flags.timeout_seconds > 0 ? absl::Seconds(flags.timeout_seconds) : absl::InfiniteDuration();
+  TC_ASSIGN_OR_RETURN(const auto replica, client->Get(InterruptibleContext(timeout), flags.artifact, options));
+  if (!flags.out.empty()) {
+    const Manifest& manifest = replica->manifest();
+    TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, manifest.layout(), manifest.metadata(), replica->image()));
+  }
+  common.json ? PrintJson(*replica) : Print(*replica, flags);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunGet(const CommonFlags& common, const GetFlags& flags) {
+  if (!flags.out.empty() && flags.device != "cpu") {
+    return Fail(absl::InvalidArgumentError("--out writes from host memory: use it with --device cpu"));
+  }
+  return ExitCode(Get(common, flags));
+}
+
+}  // namespace tensorcast::cli

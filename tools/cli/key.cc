@@ -1,0 +1,94 @@
+#include <cstdio>
+
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "core/status/status.h"
+#include "proto/global_store.pb.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/json.h"
+#include "tools/cli/output.h"
+
+namespace tensorcast::cli {
+namespace {
+
+v1::Key ToMessage(const client::KeyInfo& key) {
+  v1::Key message;
+  message.set_name(key.name);
+  message.set_artifact_id(key.artifact_id);
+  message.set_revision(key.revision);
+  message.mutable_updated()->set_seconds(absl::ToUnixSeconds(key.updated));
+  return message;
+}
+
+void PrintKey(const CommonFlags& common, const client::KeyInfo& key) {
+  if (common.json) {
+    v1::WatchKeysResponse message;
+    *message.mutable_key() = ToMessage(key);
+    message.set_deleted(key.deleted);
+    std::fputs(ToJson(message).c_str(), stdout);
+  } else {
+    std::printf("%s  %s  revision %llu%s\n", key.name.c_str(), key.artifact_id.c_str(),
+                static_cast<unsigned long long>(key.revision), key.deleted ? "  deleted" : "");
+  }
+  std::fflush(stdout);
+}
+
+absl::Status Print(const CommonFlags& common, const absl::StatusOr<client::KeyInfo>& key) {
+  if (key.ok()) PrintKey(common, *key);
+  return key.status();
+}
+
+absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  TC_ASSIGN_OR_RETURN(const auto keys, client->ListKeys(InterruptibleContext(), flags.key));
+  if (common.json) {
+    v1::ListKeysResponse all;
+    for (const client::KeyInfo& key : keys) *all.add_keys() = ToMessage(key);
+    std::fputs(ToJson(all).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  Table table({"key", "artifact", "revision"});
+  for (const client::KeyInfo& key : keys) table.Add({key.name, key.artifact_id, std::to_string(key.revision)});
+  std::fputs(table.ToString().c_str(), stdout);
+  return absl::OkStatus();
+}
+
+absl::Status Watch(const CommonFlags& common, const KeyFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  const absl::Status status =
+      client->WatchKeys(InterruptibleContext(), flags.key, [&](const client::KeyInfo& key) {
+        PrintKey(common, key);
+        return true;
+      });
+  // Ctrl-C is how a watch ends.
+  return OnTerminationSignal().IsCancelled() ? absl::OkStatus() : status;
+}
+
+absl::Status Remove(const CommonFlags& common, const KeyFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  TC_RETURN_IF_ERROR(client->DeleteKey(InterruptibleContext(), flags.key, flags.expected_revision));
+  if (!common.json) std::printf("removed key %s; its artifact stays until rm or gc\n", flags.key.c_str());
+  if (common.json) std::printf("{}\n");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunKeyBind(const CommonFlags& common, const KeyFlags& flags) {
+  const auto client = ConnectClient(common);
+  if (!client.ok()) return Fail(client.status());
+  return ExitCode(Print(
+      common, (*client)->BindKey(InterruptibleContext(), flags.key, flags.artifact, flags.expected_revision)));
+}
+
+int RunKeyResolve(const CommonFlags& common, const KeyFlags& flags) {
+  const auto client = ConnectClient(common);
+  if (!client.ok()) return Fail(client.status());
+  return ExitCode(Print(common, (*client)->ResolveKey(InterruptibleContext(), flags.key)));
+}
+
+int RunKeyList(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(List(common, flags)); }
+int RunKeyWatch(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(Watch(common, flags)); }
+int RunKeyRemove(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(Remove(common, flags)); }
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,62 @@
+#include <cstdio>
+#include <filesystem>
+
+#include "client/client.h"
+#include "core/status/status.h"
+#include "proto/daemon.pb.h"
+#include "rpc/convert/convert.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/json.h"
+#include "tools/cli/output.h"
+
+namespace tensorcast::cli {
+namespace {
+
+void Print(const client::PutResult& result, const PutFlags& flags) {
+  std::printf("%s%s\n", result.artifact_id.c_str(), result.existed ? " (was already stored)" : "");
+  if (!flags.key.empty()) {
+    std::printf("key %s, revision %llu\n", flags.key.c_str(), static_cast<unsigned long long>(result.key_revision));
+  }
+  if (result.transfer.has_value()) {
+    const absl::Duration elapsed = result.transfer->end - result.transfer->start;
+    std::printf("%s in %s s, %s GB/s\n%s", FormatBytes(result.transfer->bytes).c_str(), FormatSeconds(elapsed).c_str(),
+                FormatRate(result.transfer->bytes, elapsed).c_str(), DescribeStages(*result.transfer).c_str());
+  }
+}
+
+void PrintJson(const client::PutResult& result) {
+  v1::PutArtifactResult message;
+  message.set_artifact_id(result.artifact_id);
+  message.set_existed(result.existed);
+  message.set_key_revision(result.key_revision);
+  message.mutable_replica()->set_replica_id(result.replica_id);
+  if (result.transfer.has_value()) *message.mutable_transfer() = rpc::ToProto(*result.transfer);
+  std::fputs(ToJson(message).c_str(), stdout);
+}
+
+absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  ProgressBar bar("put");
+  client::PutOptions options{.expected_revision = flags.expected_revision,
+                             .durable = flags.durable,
+                             .location = flags.location,
+                             .wait_for_space = flags.wait_for_space,
+                             .on_progress = bar.callback()};
+  if (!flags.key.empty()) options.key = flags.key;
+  // The daemon has another working directory.
+  const std::string path = std::filesystem::absolute(flags.model);
+  TC_ASSIGN_OR_RETURN(const client::PutResult result, client->Import(InterruptibleContext(), path, options));
+  common.json ? PrintJson(result) : Print(result, flags);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunPut(const CommonFlags& common, const PutFlags& flags) {
+  if (flags.expected_revision.has_value() && flags.key.empty()) {
+    return Fail(absl::InvalidArgumentError("--expect-revision needs --key"));
+  }
+  return ExitCode(Put(common, flags));
+}
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,74 @@
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/admin.h"
+#include "core/engine/replica.h"
+#include "core/status/status.h"
+#include "rpc/convert/convert.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/json.h"
+#include "tools/cli/output.h"
+
+namespace tensorcast::cli {
+namespace {
+
+std::string PoolText(const v1::Pool& pool) {
+  const absl::StatusOr<Location> location = rpc::FromProto(pool.location());
+  return absl::StrCat(location.ok() ? location->ToString() : "?", " ", FormatBytes(pool.used_bytes()), " of ",
+                      FormatBytes(pool.capacity_bytes()));
+}
+
+std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools) {
+  std::vector<std::string> texts;
+  for (const v1::Pool& pool : pools) texts.push_back(PoolText(pool));
+  return absl::StrJoin(texts, ", ");
+}
+
+void PrintDaemon(const v1::GetStatusResponse& status) {
+  std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
+              status.node().node_id().c_str(), status.node().grpc_address().c_str(), status.global_store().c_str(),
+              status.global_store_reachable() ? "" : " (not reachable)");
+  std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
+  std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
+              status.active_transfers(), status.active_servings());
+  std::printf("  lanes      %s\n\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
+}
+
+void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
+  std::printf("cluster: %llu artifacts, %llu keys, %llu replicas, %llu grants running, metadata in %s\n",
+              static_cast<unsigned long long>(cluster.artifacts()), static_cast<unsigned long long>(cluster.keys()),
+              static_cast<unsigned long long>(cluster.replicas()),
+              static_cast<unsigned long long>(cluster.active_grants()), cluster.metadata_store().c_str());
+  Table table({"node", "id", "address", "lanes", "heartbeat", "pools"});
+  for (const v1::Node& node : cluster.nodes()) {
+    const double age = static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
+    table.Add({absl::StrCat(node.name(), node.draining() ? " (draining)" : ""), node.node_id().substr(0, 8),
+               node.grpc_address(), absl::StrJoin(node.lanes(), ","), absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"),
+               PoolsText(node.pools())});
+  }
+  std::fputs(table.ToString().c_str(), stdout);
+}
+
+absl::Status Status(const CommonFlags& common) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const RequestContext context = InterruptibleContext(absl::Seconds(10));
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse daemon, admin->GetStatus(context));
+  const absl::StatusOr<v1::GetClusterStatusResponse> cluster = admin->GetClusterStatus(context);
+  if (common.json) {
+    std::string json = absl::StrCat("{\"daemon\": ", ToJson(daemon));
+    if (cluster.ok()) absl::StrAppend(&json, ", \"cluster\": ", ToJson(*cluster));
+    std::printf("%s}\n", json.c_str());
+    return absl::OkStatus();
+  }
+  PrintDaemon(daemon);
+  TC_RETURN_IF_ERROR(Annotate(cluster.status(), "the cluster's status"));
+  PrintCluster(*cluster);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunStatus(const CommonFlags& common) { return ExitCode(Status(common)); }
+
+}  // namespace tensorcast::cli
