@@ -1,12 +1,12 @@
-// Moving image bytes between hosts. A transport registers the host pool once, serves replicas to pulls that the daemon
-// has authorised, and pulls ranges of a peer's replica into registered memory.
+// Moving image bytes between hosts. A transport registers the host pool once, serves replicas to pulls that
+// the daemon has authorised, and pulls ranges of a peer's replica into registered memory.
 //
-// The receiver drives: it asks for ranges, and that bounds what is in flight. Every operation has a deadline and
-// completes exactly once; memory that was given to an operation is touched no more after its completion.
+// The receiver drives: it asks for ranges, and that bounds what is in flight. Every operation has a deadline
+// and completes exactly once; memory that was given to an operation is touched no more after its completion.
 //
-// Who may pull is not decided here: a pull id is a secret of 128 random bits that the source daemon hands to one
-// receiver after it checked the grant. Thread-safe throughout; callbacks run on the transport's progress thread, must
-// not block, and may enqueue further operations.
+// Who may pull is not decided here: a pull id is a secret of 128 random bits that the source daemon hands to
+// one receiver after it checked the grant. Thread-safe throughout; callbacks run on the transport's progress
+// thread, must not block, and may enqueue further operations.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,9 @@ class ServedImage {
   // True: the image lies in registered memory, Read never blocks, and `segments` is its whole extent.
   virtual bool in_place() const = 0;
   virtual std::vector<ConstHostSpan> segments() const { return {}; }
-  // Registered memory with image bytes from `offset`: at least one, at most `bytes`. May block when not in_place()
-  // (a copy from a GPU or a disk read into a staging buffer), and then is called on a serving thread.
+  // Registered memory with image bytes from `offset`: at least one, at most `bytes`. May block when not
+  // in_place() (a copy from a GPU or a disk read into a staging buffer), and then is called on a serving
+  // thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
 };
 
@@ -49,10 +50,11 @@ struct ServeStats {
   uint64_t requests = 0;
   absl::Time first_request;
   absl::Time last_completion;
+  otel::TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did
 };
 
-// A source's side of one pull. Destroying it revokes the pull: when the destructor returns, the image's memory is read
-// no more, not even by the peer (the endpoint is closed by force if need be).
+// A source's side of one pull. Destroying it revokes the pull: when the destructor returns, the image's
+// memory is read no more, not even by the peer (the endpoint is closed by force if need be).
 class Serving {
  public:
   virtual ~Serving() = default;
@@ -64,13 +66,13 @@ class Serving {
 // A receiver's side of one pull.
 class Pull {
  public:
-  // Pending fetches complete first (with CANCELLED where they have not); the destructor waits for that, at most for the
-  // time a forced close takes.
+  // Pending fetches complete first (with CANCELLED where they have not); the destructor waits for that, at
+  // most for the time a forced close takes.
   virtual ~Pull() = default;
 
-  // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of `bytes` in
-  // all. `done` is called exactly once; any error but INVALID_ARGUMENT means that the pull is broken and all later
-  // fetches fail at once.
+  // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of
+  // `bytes` in all. `done` is called exactly once; any error but INVALID_ARGUMENT means that the pull is
+  // broken and all later fetches fail at once.
   virtual void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
                      std::function<void(absl::Status)> done) = 0;
 
@@ -87,13 +89,13 @@ class Transport {
   // Registers memory that pulls write to and servings read from. Once a pool, before anything else.
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
 
-  // Offers an image to whoever has the descriptor, until the Serving is destroyed. FAILED_PRECONDITION when the lane
-  // needs the image in place and it is not.
+  // Offers an image to whoever has the descriptor, until the Serving is destroyed. FAILED_PRECONDITION when
+  // the lane needs the image in place and it is not.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image) = 0;
 
-  // Connects to a serving. UNAVAILABLE when the peer cannot be reached, DEADLINE_EXCEEDED when it does not answer,
-  // FAILED_PRECONDITION for another protocol version, NOT_FOUND when it no longer serves this pull. The context's trace
-  // travels along.
+  // Connects to a serving. UNAVAILABLE when the peer cannot be reached, DEADLINE_EXCEEDED when it does not
+  // answer, FAILED_PRECONDITION for another protocol version, NOT_FOUND when it no longer serves this pull.
+  // The context's trace travels along.
   virtual absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                         std::string_view descriptor) = 0;
 };

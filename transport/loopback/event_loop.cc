@@ -1,0 +1,56 @@
+#include "transport/loopback/event_loop.h"
+
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
+namespace tensorcast::transport {
+
+EventLoop::EventLoop() : queue_([this] { Wake(); }), thread_([this] { Loop(); }) {}
+
+EventLoop::~EventLoop() { CHECK(!thread_.joinable()) << "an event loop was destroyed before it was stopped"; }
+
+void EventLoop::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+    awake_ = true;
+  }
+  thread_.join();
+  queue_.Close();
+}
+
+void EventLoop::Run(std::function<void()> task) {
+  if (std::this_thread::get_id() == thread_.get_id()) {
+    task();
+    return;
+  }
+  absl::Notification done;
+  Post([&] {
+    task();
+    done.Notify();
+  });
+  done.WaitForNotification();
+}
+
+void EventLoop::Wake() {
+  absl::MutexLock lock(&mutex_);
+  awake_ = true;
+}
+
+void EventLoop::Loop() {
+  for (;;) {
+    queue_.RunPosted();
+    queue_.RunTimers(absl::Now());
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithDeadline(absl::Condition(&awake_), queue_.next_timer());
+    if (stop_) {
+      return;
+    }
+    awake_ = false;
+  }
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,157 @@
+#include "transport/loopback/loopback_serving.h"
+
+#include <utility>
+
+#include "absl/base/no_destructor.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "transport/byte_codec.h"
+#include "transport/registered_memory.h"
+
+namespace tensorcast::transport {
+namespace {
+
+constexpr std::string_view kMagic = "TCLB";
+constexpr uint8_t kVersion = 1;
+
+struct Registry {
+  absl::Mutex mutex;
+  absl::flat_hash_map<PullId, std::shared_ptr<LoopbackSource>> sources ABSL_GUARDED_BY(mutex);
+};
+
+Registry& GlobalRegistry() {
+  static absl::NoDestructor<Registry> registry;
+  return *registry;
+}
+
+class LoopbackServing : public Serving {
+ public:
+  explicit LoopbackServing(std::shared_ptr<LoopbackSource> source)
+      : id_(NewPullId()), descriptor_(EncodeLoopbackDescriptor(id_)), source_(std::move(source)) {
+    Registry& registry = GlobalRegistry();
+    absl::MutexLock lock(&registry.mutex);
+    registry.sources.emplace(id_, source_);
+  }
+
+  ~LoopbackServing() override {
+    Registry& registry = GlobalRegistry();
+    {
+      absl::MutexLock lock(&registry.mutex);
+      registry.sources.erase(id_);
+    }
+    source_->Revoke();
+  }
+
+  const std::string& descriptor() const override { return descriptor_; }
+  ServeStats stats() const override { return source_->stats(); }
+
+ private:
+  const PullId id_;
+  const std::string descriptor_;
+  const std::shared_ptr<LoopbackSource> source_;
+};
+
+}  // namespace
+
+LoopbackSource::LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads)
+    : image_(std::move(image)),
+      threads_(threads),
+      image_bytes_(image_->image_bytes()),
+      in_place_(image_->in_place()),
+      segments_(in_place_ ? image_->segments() : std::vector<ConstHostSpan>{}) {}
+
+bool LoopbackSource::BeginUse() {
+  absl::MutexLock lock(&mutex_);
+  if (revoked_) {
+    return false;
+  }
+  ++users_;
+  return true;
+}
+
+void LoopbackSource::EndUse() {
+  absl::MutexLock lock(&mutex_);
+  CHECK_GT(users_, 0);
+  --users_;
+}
+
+ConstHostSpan LoopbackSource::InPlace(uint64_t offset, uint64_t bytes) const {
+  return SliceSegments(segments_, offset, bytes).front();
+}
+
+void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
+                                absl::AnyInvocable<void(absl::StatusOr<ServedPiece>)> done) {
+  if (!BeginUse()) {
+    done(absl::UnavailableError("the source revoked the pull"));
+    return;
+  }
+  threads_->Submit([self = shared_from_this(), offset, bytes, done = std::move(done)]() mutable {
+    done(self->image_->Read(offset, bytes));
+    self->EndUse();
+  });
+}
+
+void LoopbackSource::CountRequest() {
+  absl::MutexLock lock(&mutex_);
+  if (stats_.requests++ == 0) {
+    stats_.first_request = absl::Now();
+  }
+}
+
+void LoopbackSource::CountBytes(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  stats_.bytes += bytes;
+  stats_.last_completion = absl::Now();
+}
+
+void LoopbackSource::SetReceiverTrace(const otel::TraceContext& trace) {
+  absl::MutexLock lock(&mutex_);
+  stats_.receiver_trace = trace;
+}
+
+ServeStats LoopbackSource::stats() const {
+  absl::MutexLock lock(&mutex_);
+  return stats_;
+}
+
+void LoopbackSource::Revoke() {
+  absl::MutexLock lock(&mutex_);
+  revoked_ = true;
+  mutex_.Await(absl::Condition(this, &LoopbackSource::Unused));
+}
+
+std::string EncodeLoopbackDescriptor(const PullId& id) {
+  return ByteWriter().Put(kMagic).Put(kVersion).Put(AsBytes(id)).Take();
+}
+
+absl::StatusOr<PullId> DecodeLoopbackDescriptor(std::string_view bytes) {
+  ByteReader reader(bytes);
+  if (reader.GetBytes(kMagic.size()) != kMagic) {
+    return absl::InvalidArgumentError("not a loopback descriptor");
+  }
+  const uint8_t version = reader.Get<uint8_t>();
+  if (reader.ok() && version != kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("loopback descriptor of version ", version, ", ",
+                                                      kVersion, " is what this process understands"));
+  }
+  const std::string_view id = reader.GetBytes(PullId().size());
+  if (!reader.AtEnd()) {
+    return absl::InvalidArgumentError("a loopback descriptor of the wrong length");
+  }
+  return PullIdFromBytes(id);
+}
+
+std::unique_ptr<Serving> RegisterLoopbackServing(std::shared_ptr<LoopbackSource> source) {
+  return std::make_unique<LoopbackServing>(std::move(source));
+}
+
+std::shared_ptr<LoopbackSource> FindLoopbackSource(const PullId& id) {
+  Registry& registry = GlobalRegistry();
+  absl::MutexLock lock(&registry.mutex);
+  auto it = registry.sources.find(id);
+  return it == registry.sources.end() ? nullptr : it->second;
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,72 @@
+// A serving of the loopback transport, and the registry in which pulls find it. Private to this folder.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/pull_id.h"
+#include "transport/serving_threads.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport {
+
+// What pulls share with the serving. Pulls keep it alive; its image is only touched between BeginUse and
+// EndUse. Thread-safe.
+class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
+ public:
+  // `threads` must outlive Revoke().
+  LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads);
+
+  uint64_t image_bytes() const { return image_bytes_; }
+  bool in_place() const { return in_place_; }
+
+  // False once revoked. Between BeginUse and EndUse the image's memory may be read.
+  bool BeginUse() ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndUse() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // REQUIRES: in_place(), and in use.
+  ConstHostSpan InPlace(uint64_t offset, uint64_t bytes) const;
+
+  // ServedImage::Read on a serving thread; `done` runs there. UNAVAILABLE at once when revoked.
+  void ReadStaged(uint64_t offset, uint64_t bytes, absl::AnyInvocable<void(absl::StatusOr<ServedPiece>)> done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void CountRequest() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CountBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetReceiverTrace(const otel::TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
+  ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Blocks until nobody uses the image; nobody will again.
+  void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return users_ == 0; }
+
+  const std::shared_ptr<ServedImage> image_;
+  ServingThreads* const threads_;
+  const uint64_t image_bytes_;
+  const bool in_place_;
+  const std::vector<ConstHostSpan> segments_;
+  mutable absl::Mutex mutex_;
+  bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
+  int users_ ABSL_GUARDED_BY(mutex_) = 0;
+  ServeStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+// "TCLB", a version byte, the pull id.
+std::string EncodeLoopbackDescriptor(const PullId& id);
+// INVALID_ARGUMENT for bytes that are none, FAILED_PRECONDITION for those of another version.
+absl::StatusOr<PullId> DecodeLoopbackDescriptor(std::string_view bytes);
+
+// The process's servings. The source is found as long as the Serving lives.
+std::unique_ptr<Serving> RegisterLoopbackServing(std::shared_ptr<LoopbackSource> source);
+// nullptr when there is none.
+std::shared_ptr<LoopbackSource> FindLoopbackSource(const PullId& id);
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,22 @@
+// The transport within one process: a pull copies straight out of the serving's memory. It is the reference
+// for what transport.h promises, and lets everything above it be tested without a network.
+//
+// Servings of all LoopbackTransports of the process share one registry, so any of them can pull from any
+// other. Copies and callbacks run on the receiver's own thread, reads of images that are not in place on the
+// source's serving threads. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "transport/transport.h"
+
+namespace tensorcast::transport {
+
+struct LoopbackOptions {
+  int serving_threads = 2;
+};
+
+// REQUIRES: its pulls and servings are destroyed before it.
+std::unique_ptr<Transport> NewLoopbackTransport(const LoopbackOptions& options = {});
+
+}  // namespace tensorcast::transport

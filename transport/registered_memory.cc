@@ -1,0 +1,99 @@
+#include "transport/registered_memory.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast::transport {
+namespace {
+
+bool Holds(const std::byte* base, uint64_t bytes, ConstHostSpan span) {
+  const std::less_equal<const std::byte*> not_after;
+  return not_after(base, span.data()) && not_after(span.data(), base + bytes) &&
+         span.size() <= static_cast<uint64_t>(base + bytes - span.data());
+}
+
+}  // namespace
+
+absl::StatusOr<size_t> RegisteredMemory::Add(const std::byte* base, uint64_t bytes) {
+  if (base == nullptr || bytes == 0) {
+    return absl::InvalidArgumentError("cannot register an empty memory region");
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const Region& region : regions_) {
+    if (base < region.base + region.bytes && region.base < base + bytes) {
+      return absl::InvalidArgumentError("memory is registered already: each pool is registered once");
+    }
+  }
+  regions_.push_back({base, bytes});
+  return regions_.size() - 1;
+}
+
+std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
+  if (bytes.empty()) {
+    return 0;
+  }
+  absl::MutexLock lock(&mutex_);
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    if (Holds(regions_[i].base, regions_[i].bytes, bytes)) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t image_bytes, uint64_t offset,
+                                    const std::vector<HostSpan>& destination) {
+  uint64_t bytes = 0;
+  for (const HostSpan& span : destination) {
+    if (!memory.RegionOf(span).has_value()) {
+      return absl::InvalidArgumentError(
+          "a fetch's destination does not lie in memory registered with this transport");
+    }
+    bytes += span.size();
+  }
+  if (offset > image_bytes || bytes > image_bytes - offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a fetch of ", bytes, " bytes at ", offset,
+                                                   " reaches past the image's ", image_bytes, " bytes"));
+  }
+  return bytes;
+}
+
+absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
+                           const std::vector<ConstHostSpan>& segments) {
+  uint64_t bytes = 0;
+  for (const ConstHostSpan& segment : segments) {
+    if (!memory.RegionOf(segment).has_value()) {
+      return absl::FailedPreconditionError(
+          "an image to serve does not lie in memory registered with this transport");
+    }
+    bytes += segment.size();
+  }
+  if (bytes != image_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an image of ", image_bytes, " bytes came with segments of ", bytes, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segments, uint64_t offset,
+                                         uint64_t bytes) {
+  std::vector<ConstHostSpan> slices;
+  for (const ConstHostSpan& segment : segments) {
+    if (bytes == 0) {
+      break;
+    }
+    if (offset >= segment.size()) {
+      offset -= segment.size();
+      continue;
+    }
+    const uint64_t take = std::min<uint64_t>(bytes, segment.size() - offset);
+    slices.push_back(segment.subspan(offset, take));
+    bytes -= take;
+    offset = 0;
+  }
+  return slices;
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,34 @@
+#include "transport/serving_threads.h"
+
+#include <atomic>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+
+#include <gtest/gtest.h>
+
+namespace tensorcast::transport {
+namespace {
+
+TEST(ServingThreads, ABlockedTaskHoldsUpOnlyItsOwnThread) {
+  ServingThreads threads(2);
+  absl::Notification release, other_ran;
+  threads.Submit([&] { release.WaitForNotification(); });
+  threads.Submit([&] { other_ran.Notify(); });
+  other_ran.WaitForNotification();
+  release.Notify();
+}
+
+TEST(ServingThreads, WhatWasSubmittedRunsBeforeTheDestructorReturns) {
+  std::atomic<int> ran = 0;
+  {
+    ServingThreads threads(1);
+    for (int i = 0; i < 10; ++i) {
+      threads.Submit([&] { ++ran; });
+    }
+  }
+  EXPECT_EQ(ran, 10);
+}
+
+}  // namespace
+}  // namespace tensorcast::transport

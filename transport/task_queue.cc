@@ -1,0 +1,71 @@
+#include "transport/task_queue.h"
+
+#include <utility>
+
+namespace tensorcast::transport {
+
+TaskQueue::TaskQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+void TaskQueue::Post(Task task) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) {
+      return;
+    }
+    posted_.push_back(std::move(task));
+  }
+  wake_();
+}
+
+void TaskQueue::Close() {
+  std::vector<Task> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    dropped.swap(posted_);
+  }
+  timers_.clear();
+}
+
+TaskQueue::TimerId TaskQueue::At(absl::Time when, Task task) {
+  if (when == absl::InfiniteFuture()) {
+    return kNoTimer;
+  }
+  const TimerId id{when, ++timers_made_};
+  timers_.emplace(id, std::move(task));
+  return id;
+}
+
+absl::Time TaskQueue::next_timer() const {
+  return timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first.first;
+}
+
+bool TaskQueue::RunPosted() {
+  std::vector<Task> tasks;
+  {
+    absl::MutexLock lock(&mutex_);
+    tasks.swap(posted_);
+  }
+  for (Task& task : tasks) {
+    task();
+  }
+  return !tasks.empty();
+}
+
+bool TaskQueue::RunTimers(absl::Time now) {
+  bool ran = false;
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    Task task = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    task();
+    ran = true;
+  }
+  return ran;
+}
+
+bool TaskQueue::HasPosted() {
+  absl::MutexLock lock(&mutex_);
+  return !posted_.empty();
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,58 @@
+// Work handed to the one thread that owns a transport's state: closures from anywhere, and timers of its own.
+//
+// Post is thread-safe; everything else belongs to the owner thread. Tasks run outside the lock, in the order
+// in which they were posted. The owner sleeps however it likes (a condition variable, a worker's event
+// descriptor): `wake` tells it that something was posted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace tensorcast::transport {
+
+class TaskQueue {
+ public:
+  using Task = absl::AnyInvocable<void()>;
+  using TimerId = std::pair<absl::Time, uint64_t>;
+  static constexpr TimerId kNoTimer{absl::InfinitePast(), 0};
+
+  // `wake` may be called on any thread, with no lock held.
+  explicit TaskQueue(std::function<void()> wake);
+  // Drops what has not run.
+  ~TaskQueue() = default;
+
+  void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Drops what is posted and all that ever will be, and the timers.
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Runs `task` at `when` or soon after; never for absl::InfiniteFuture().
+  TimerId At(absl::Time when, Task task);
+  void CancelTimer(TimerId id) { timers_.erase(id); }
+  bool has_timers() const { return !timers_.empty(); }
+  // absl::InfiniteFuture() when there is none.
+  absl::Time next_timer() const;
+
+  // Runs what was posted before the call. True when anything ran.
+  bool RunPosted() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Runs the timers that are due at `now`. True when any was.
+  bool RunTimers(absl::Time now);
+  bool HasPosted() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const std::function<void()> wake_;
+  absl::Mutex mutex_;
+  std::vector<Task> posted_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<TimerId, Task> timers_;
+  uint64_t timers_made_ = 0;
+};
+
+}  // namespace tensorcast::transport

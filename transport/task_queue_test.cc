@@ -1,0 +1,69 @@
+#include "transport/task_queue.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tensorcast::transport {
+namespace {
+
+TEST(TaskQueue, PostedTasksRunInOrderAndWakeTheOwner) {
+  int wakes = 0;
+  std::vector<int> ran;
+  TaskQueue queue([&] { ++wakes; });
+  queue.Post([&] { ran.push_back(1); });
+  queue.Post([&] { ran.push_back(2); });
+  EXPECT_EQ(wakes, 2);
+  EXPECT_TRUE(queue.HasPosted());
+  EXPECT_TRUE(queue.RunPosted());
+  EXPECT_EQ(ran, (std::vector<int>{1, 2}));
+  EXPECT_FALSE(queue.RunPosted());
+}
+
+TEST(TaskQueue, ATaskPostedByATaskRunsInTheNextRound) {
+  TaskQueue queue([] {});
+  int rounds = 0;
+  queue.Post([&] { queue.Post([&] { ++rounds; }); });
+  queue.RunPosted();
+  EXPECT_EQ(rounds, 0);
+  queue.RunPosted();
+  EXPECT_EQ(rounds, 1);
+}
+
+TEST(TaskQueue, TimersRunWhenDueAndNotOnceCancelled) {
+  TaskQueue queue([] {});
+  const absl::Time t = absl::UnixEpoch();
+  std::vector<int> ran;
+  queue.At(t + absl::Seconds(2), [&] { ran.push_back(2); });
+  queue.At(t + absl::Seconds(1), [&] { ran.push_back(1); });
+  const TaskQueue::TimerId cancelled = queue.At(t + absl::Seconds(1), [&] { ran.push_back(9); });
+  EXPECT_EQ(queue.next_timer(), t + absl::Seconds(1));
+  queue.CancelTimer(cancelled);
+  EXPECT_FALSE(queue.RunTimers(t));
+  EXPECT_TRUE(queue.RunTimers(t + absl::Seconds(1)));
+  EXPECT_EQ(ran, (std::vector<int>{1}));
+  EXPECT_TRUE(queue.RunTimers(t + absl::Seconds(5)));
+  EXPECT_EQ(ran, (std::vector<int>{1, 2}));
+  EXPECT_EQ(queue.next_timer(), absl::InfiniteFuture());
+}
+
+TEST(TaskQueue, AClosedQueueDropsWhatItHasAndWhatComes) {
+  TaskQueue queue([] {});
+  int ran = 0;
+  queue.Post([&] { ++ran; });
+  queue.At(absl::UnixEpoch(), [&] { ++ran; });
+  queue.Close();
+  queue.Post([&] { ++ran; });
+  EXPECT_FALSE(queue.RunPosted());
+  EXPECT_FALSE(queue.RunTimers(absl::InfiniteFuture()));
+  EXPECT_EQ(ran, 0);
+}
+
+TEST(TaskQueue, ATimerInTheInfiniteFutureIsNone) {
+  TaskQueue queue([] {});
+  EXPECT_EQ(queue.At(absl::InfiniteFuture(), [] {}), TaskQueue::kNoTimer);
+  EXPECT_FALSE(queue.has_timers());
+}
+
+}  // namespace
+}  // namespace tensorcast::transport

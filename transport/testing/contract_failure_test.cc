@@ -1,0 +1,223 @@
+// The contract of cancellation, revocation, deadlines and sources that fail, within one process.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "transport/testing/transport_contract.h"
+
+namespace tensorcast::transport {
+namespace {
+
+constexpr uint64_t kImageBytes = 24 * kTestChunkBytes;
+
+bool IsOkOr(const absl::Status& status, absl::StatusCode code) {
+  return status.ok() || status.code() == code;
+}
+
+// For each fetch of a chunk that is over: OK, and the chunk is whole, or an error.
+void ExpectWholeChunksWhereOk(const std::vector<absl::Status>& statuses,
+                              const std::vector<HostSpan>& destination) {
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    const uint64_t offset = i * kTestChunkBytes;
+    if (statuses[i].ok()) {
+      EXPECT_TRUE(HoldPattern(Slice(destination, offset, kTestChunkBytes), offset)) << "chunk " << i;
+    }
+  }
+}
+
+void Fill(const std::vector<HostSpan>& spans, std::byte value) {
+  for (const HostSpan& span : spans) {
+    std::fill(span.begin(), span.end(), value);
+  }
+}
+
+TEST_P(TransportContract, ConnectingToARevokedPullIsNotFound) {
+  auto serving = ServePattern(kImageBytes);
+  const std::string descriptor = serving->descriptor();
+  serving.reset();
+  EXPECT_EQ(receiver_->Connect(RequestContext::Background(absl::Seconds(30)), descriptor).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_P(TransportContract, ConnectingHeedsTheContext) {
+  auto serving = ServePattern(kImageBytes);
+  RequestContext context = RequestContext::Background(absl::Seconds(30));
+  context.cancellation.Cancel();
+  EXPECT_EQ(receiver_->Connect(context, serving->descriptor()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(receiver_->Connect(RequestContext::Background(-absl::Seconds(1)), serving->descriptor())
+                .status()
+                .code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(TransportContract, DestroyingAServingBreaksItsPullsAndItsMemoryIsReadNoMore) {
+  auto serving = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  const std::vector<HostSpan> destination = Destination(kImageBytes);
+  Completions completions;
+  FetchAll(*pull, destination, completions);
+  ASSERT_TRUE(completions.WaitForAny());
+  serving.reset();
+  std::fill_n(source_memory_.data(), kImageBytes, std::byte{0xee});
+  ASSERT_TRUE(completions.Wait());
+  EXPECT_FALSE(completions.repeated());
+  ExpectWholeChunksWhereOk(completions.statuses(), destination);
+
+  Completions later;
+  pull->Fetch(0, {receiver_memory_.span(kImageBytes, 8)}, absl::Now() + absl::Seconds(30), later.Expect());
+  ASSERT_TRUE(later.Wait());
+  EXPECT_FALSE(later.statuses()[0].ok());
+  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(kImageBytes, 8), std::byte{0}));
+}
+
+TEST_P(TransportContract, RevokingOnePullLeavesTheOthers) {
+  auto serving = ServePattern(kImageBytes);
+  auto other = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  auto other_pull = ConnectTo(other->descriptor());
+  serving.reset();
+  EXPECT_FALSE(PullAll(*pull, Destination(kTestChunkBytes, kImageBytes)).ok());
+  const std::vector<HostSpan> destination = Destination(kImageBytes);
+  EXPECT_TRUE(PullAll(*other_pull, destination).ok());
+  EXPECT_TRUE(HoldPattern(destination, 0));
+  EXPECT_TRUE(PullAll(*ConnectTo(other->descriptor()), destination).ok());
+}
+
+TEST_P(TransportContract, CancelCompletesEveryFetchOnceAndNothingIsWrittenAfterIt) {
+  auto serving = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  const std::vector<HostSpan> destination = Destination(kImageBytes);
+  Completions completions;
+  FetchAll(*pull, destination, completions);
+  ASSERT_TRUE(completions.WaitForAny());
+  pull->Cancel();
+  pull->Cancel();
+  ASSERT_TRUE(completions.Wait());
+  const std::vector<absl::Status> statuses = completions.statuses();
+  ExpectWholeChunksWhereOk(statuses, destination);
+  for (const absl::Status& status : statuses) {
+    EXPECT_TRUE(IsOkOr(status, absl::StatusCode::kCancelled)) << status;
+  }
+
+  Fill(destination, std::byte{0x5a});
+  // By the time another pull is through, whatever the first one left behind has arrived too.
+  const std::vector<HostSpan> elsewhere = Destination(kImageBytes, kImageBytes);
+  EXPECT_TRUE(PullAll(*ConnectTo(serving->descriptor()), elsewhere).ok());
+  EXPECT_TRUE(HoldPattern(elsewhere, 0));
+  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, kImageBytes), std::byte{0x5a}));
+  EXPECT_FALSE(completions.repeated());
+}
+
+TEST_P(TransportContract, AfterCancelFetchesFailAtOnce) {
+  auto serving = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  pull->Cancel();
+  Completions completions;
+  pull->Fetch(0, {receiver_memory_.span(0, 8)}, absl::InfiniteFuture(), completions.Expect());
+  ASSERT_TRUE(completions.Wait());
+  EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kCancelled);
+}
+
+TEST_P(TransportContract, DestroyingAPullCompletesItsFetchesFirst) {
+  auto serving = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  const std::vector<HostSpan> destination = Destination(kImageBytes);
+  Completions completions;
+  FetchAll(*pull, destination, completions);
+  pull.reset();
+  EXPECT_EQ(completions.completed(), completions.statuses().size());
+  ExpectWholeChunksWhereOk(completions.statuses(), destination);
+  Fill(destination, std::byte{0x5a});
+  EXPECT_TRUE(PullAll(*ConnectTo(serving->descriptor()), Destination(kImageBytes, kImageBytes)).ok());
+  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, kImageBytes), std::byte{0x5a}));
+}
+
+TEST_P(TransportContract, AnExpiredFetchBreaksThePull) {
+  if (!GetParam().serves_staged_images) {
+    GTEST_SKIP() << "needs a source that can be slow: see AStoppedSource...";
+  }
+  absl::Notification release;
+  auto serving = ServeStaged(kImageBytes, [&](uint64_t) {
+    release.WaitForNotification();
+    return absl::OkStatus();
+  });
+  auto pull = ConnectTo(serving->descriptor());
+  Completions completions;
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::Now() + absl::Milliseconds(50), completions.Expect());
+  pull->Fetch(100, {receiver_memory_.span(100, 100)}, absl::InfiniteFuture(), completions.Expect());
+  ASSERT_TRUE(completions.Wait());
+  EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(completions.statuses()[1].ok());
+  Completions later;
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::InfiniteFuture(), later.Expect());
+  ASSERT_TRUE(later.Wait());
+  EXPECT_FALSE(later.statuses()[0].ok());
+  release.Notify();
+  serving.reset();
+  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 200), std::byte{0}));
+}
+
+TEST_P(TransportContract, AFetchWhoseDeadlineHasPassedIsNotStarted) {
+  auto serving = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  Completions completions;
+  pull->Fetch(0, {receiver_memory_.span(0, kTestChunkBytes)}, absl::Now() - absl::Seconds(1),
+              completions.Expect());
+  ASSERT_TRUE(completions.Wait());
+  EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, kTestChunkBytes), std::byte{0}));
+}
+
+TEST_P(TransportContract, AReadThatFailsAtTheSourceFailsTheFetchWithItsCode) {
+  if (!GetParam().serves_staged_images) {
+    GTEST_SKIP() << "nothing is read at the source";
+  }
+  auto serving = ServeStaged(kImageBytes, [](uint64_t offset) {
+    return offset >= kTestChunkBytes ? absl::DataLossError("the disk is gone") : absl::OkStatus();
+  });
+  auto pull = ConnectTo(serving->descriptor());
+  Completions completions;
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::InfiniteFuture(), completions.Expect());
+  ASSERT_TRUE(completions.Wait());
+  pull->Fetch(kTestChunkBytes, {receiver_memory_.span(100, 100)}, absl::InfiniteFuture(),
+              completions.Expect());
+  ASSERT_TRUE(completions.Wait());
+  EXPECT_TRUE(completions.statuses()[0].ok()) << completions.statuses()[0];
+  EXPECT_EQ(completions.statuses()[1].code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(completions.statuses()[1].message(), testing::HasSubstr("the disk is gone"));
+}
+
+TEST_P(TransportContract, RevokingAStagedImageWaitsForItsReadAndReleasesItsPieces) {
+  if (!GetParam().serves_staged_images) {
+    GTEST_SKIP() << "serves images in place only";
+  }
+  absl::Notification reading;
+  absl::Notification release;
+  auto image = std::make_shared<StagedImage>(kImageBytes, source_memory_.span(0, kTestChunkBytes), 2,
+                                             [&](uint64_t offset) {
+                                               if (offset == 0) {
+                                                 reading.Notify();
+                                                 release.WaitForNotification();
+                                               }
+                                               return absl::OkStatus();
+                                             });
+  std::weak_ptr<ServedImage> watch = image;
+  auto serving = *source_->Serve(std::move(image));
+  auto pull = ConnectTo(serving->descriptor());
+  Completions completions;
+  FetchAll(*pull, Destination(kImageBytes), completions);
+  reading.WaitForNotification();
+  release.Notify();
+  serving.reset();
+  ASSERT_TRUE(completions.Wait());
+  pull.reset();
+  // ~StagedImage checks that every piece was released.
+  receiver_.reset();
+  source_.reset();
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace tensorcast::transport

@@ -1,0 +1,113 @@
+// Images, memory and waiting for the transport tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport {
+
+// Page-aligned memory, zeroed.
+class TestMemory {
+ public:
+  explicit TestMemory(uint64_t bytes);
+  ~TestMemory();
+  TestMemory(const TestMemory&) = delete;
+  TestMemory& operator=(const TestMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  HostSpan span(uint64_t offset, uint64_t bytes) const { return {data_ + offset, bytes}; }
+
+ private:
+  std::byte* data_;
+  uint64_t bytes_;
+};
+
+// The test image's bytes: each is a function of its offset, so any two processes agree on them.
+void WritePattern(HostSpan memory, uint64_t image_offset);
+bool HoldsPattern(ConstHostSpan memory, uint64_t image_offset);
+bool HoldsOnly(ConstHostSpan memory, std::byte value);
+
+// Cuts memory into spans of unequal, odd lengths of at most `longest` bytes, the later half of the memory
+// first, so that neighbours in the image are none in memory.
+std::vector<HostSpan> Fragment(HostSpan memory, uint64_t longest);
+// The spans of image bytes [offset, offset + bytes) when the image lies in `spans`.
+std::vector<HostSpan> Slice(const std::vector<HostSpan>& spans, uint64_t offset, uint64_t bytes);
+void WritePattern(const std::vector<HostSpan>& image);
+bool HoldPattern(const std::vector<HostSpan>& spans, uint64_t image_offset);
+
+// An image in place, whose bytes lie in `segments` in order.
+class InPlaceImage : public ServedImage {
+ public:
+  explicit InPlaceImage(std::vector<HostSpan> segments);
+  uint64_t image_bytes() const override { return image_bytes_; }
+  bool in_place() const override { return true; }
+  std::vector<ConstHostSpan> segments() const override { return segments_; }
+  absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) override;
+
+ private:
+  std::vector<ConstHostSpan> segments_;
+  uint64_t image_bytes_ = 0;
+};
+
+// An image of the pattern that is written piece by piece into `slots` equal pieces of a staging memory; Read
+// blocks while all of them are held. `before_read` may fail a read or hold it up. Thread-safe.
+class StagedImage : public ServedImage {
+ public:
+  using ReadHook = std::function<absl::Status(uint64_t offset)>;
+  StagedImage(uint64_t image_bytes, HostSpan staging, int slots, ReadHook before_read = nullptr);
+  // All pieces must have been released.
+  ~StagedImage() override;
+
+  uint64_t image_bytes() const override { return image_bytes_; }
+  bool in_place() const override { return false; }
+  absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  bool AnyFree() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty(); }
+  HostSpan TakeSlot() ABSL_LOCKS_EXCLUDED(mutex_);
+  void FreeSlot(HostSpan slot) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const uint64_t image_bytes_;
+  const int slots_;
+  const ReadHook before_read_;
+  absl::Mutex mutex_;
+  std::vector<HostSpan> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Counts and keeps the completions of fetches. Outlives them. Thread-safe.
+class Completions {
+ public:
+  // The callback of one more fetch.
+  std::function<void(absl::Status)> Expect() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until all expected ones completed; false after a minute, which no test should need.
+  bool Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool WaitForAny() ABSL_LOCKS_EXCLUDED(mutex_);
+  // In the order of Expect(). UNKNOWN for those that have not completed.
+  std::vector<absl::Status> statuses() const ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t completed() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // True when one completed more than once.
+  bool repeated() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Complete(size_t index, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool AllDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ == statuses_.size(); }
+  bool AnyDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ > 0; }
+
+  mutable absl::Mutex mutex_;
+  std::vector<absl::Status> statuses_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> complete_ ABSL_GUARDED_BY(mutex_);
+  size_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool repeated_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tensorcast::transport

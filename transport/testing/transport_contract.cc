@@ -1,0 +1,76 @@
+#include "transport/testing/transport_contract.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+
+#include "absl/time/clock.h"
+
+namespace tensorcast::transport {
+
+void TransportContract::SetUp() {
+  source_ = NewTransport();
+  receiver_ = NewTransport();
+  ASSERT_TRUE(source_->RegisterMemory(source_memory_.data(), source_memory_.bytes()).ok());
+  ASSERT_TRUE(receiver_->RegisterMemory(receiver_memory_.data(), receiver_memory_.bytes()).ok());
+}
+
+std::unique_ptr<Serving> TransportContract::ServePattern(uint64_t image_bytes) {
+  const std::vector<HostSpan> segments = Fragment(source_memory_.span(0, image_bytes), 3 * kTestChunkBytes);
+  WritePattern(segments);
+  auto serving = source_->Serve(std::make_shared<InPlaceImage>(segments));
+  EXPECT_TRUE(serving.ok()) << serving.status();
+  return serving.ok() ? *std::move(serving) : nullptr;
+}
+
+std::unique_ptr<Serving> TransportContract::ServeStaged(uint64_t image_bytes,
+                                                        StagedImage::ReadHook before_read) {
+  auto serving = source_->Serve(std::make_shared<StagedImage>(
+      image_bytes, source_memory_.span(0, kTestChunkBytes), 3, std::move(before_read)));
+  EXPECT_TRUE(serving.ok()) << serving.status();
+  return serving.ok() ? *std::move(serving) : nullptr;
+}
+
+std::unique_ptr<Pull> TransportContract::ConnectTo(std::string_view descriptor) {
+  auto pull = receiver_->Connect(RequestContext::Background(absl::Seconds(30)), descriptor);
+  EXPECT_TRUE(pull.ok()) << pull.status();
+  return pull.ok() ? *std::move(pull) : nullptr;
+}
+
+std::vector<HostSpan> TransportContract::Destination(uint64_t image_bytes, uint64_t at) const {
+  return Fragment(receiver_memory_.span(at, image_bytes), 2 * kTestChunkBytes);
+}
+
+uint64_t TotalBytes(const std::vector<HostSpan>& spans) {
+  uint64_t bytes = 0;
+  for (const HostSpan& span : spans) {
+    bytes += span.size();
+  }
+  return bytes;
+}
+
+void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,
+              absl::Time deadline) {
+  const uint64_t bytes = TotalBytes(destination);
+  for (uint64_t offset = 0; offset < bytes; offset += kTestChunkBytes) {
+    const uint64_t count = std::min(kTestChunkBytes, bytes - offset);
+    pull.Fetch(offset, Slice(destination, offset, count), deadline, completions.Expect());
+  }
+}
+
+absl::Status PullAll(Pull& pull, const std::vector<HostSpan>& destination) {
+  Completions completions;
+  FetchAll(pull, destination, completions);
+  if (!completions.Wait()) {
+    ADD_FAILURE() << "fetches did not complete";
+    std::abort();
+  }
+  for (const absl::Status& status : completions.statuses()) {
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,65 @@
+// What every transport must do, as one test suite. A lane's test instantiates TransportContract with a
+// LaneUnderTest and compiles this folder's contract sources (link tensorcast::transport_testing, which
+// carries them).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "absl/time/time.h"
+#include "transport/testing/source_process.h"
+#include "transport/testing/test_image.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport {
+
+struct LaneUnderTest {
+  std::string lane;
+  // A transport that can be a source and a receiver.
+  TransportFactory create;
+  bool serves_staged_images = true;
+
+  friend void PrintTo(const LaneUnderTest& lane, std::ostream* os) { *os << lane.lane; }
+};
+
+inline constexpr uint64_t kTestChunkBytes = uint64_t{1} << 20;
+
+// A source and a receiver in this process, each with a registered memory of its own.
+class TransportContract : public testing::TestWithParam<LaneUnderTest> {
+ protected:
+  static constexpr uint64_t kMemoryBytes = 48 * kTestChunkBytes;
+
+  void SetUp() override;
+
+  // Serves the pattern, in place, in odd segments, from the start of the source's memory.
+  std::unique_ptr<Serving> ServePattern(uint64_t image_bytes);
+  std::unique_ptr<Serving> ServeStaged(uint64_t image_bytes, StagedImage::ReadHook before_read = nullptr);
+  std::unique_ptr<Pull> ConnectTo(std::string_view descriptor);
+  // The start of the receiver's memory, in odd pieces.
+  std::vector<HostSpan> Destination(uint64_t image_bytes, uint64_t at = 0) const;
+
+  std::unique_ptr<Transport> NewTransport() const { return GetParam().create(GetParam().lane); }
+
+  TestMemory source_memory_{kMemoryBytes};
+  TestMemory receiver_memory_{kMemoryBytes};
+  std::unique_ptr<Transport> source_;
+  std::unique_ptr<Transport> receiver_;
+};
+
+// For lanes that reach other processes; their test's main() calls MaybeRunSourceProcess.
+class SourceProcessContract : public TransportContract {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SourceProcessContract);
+
+// Fetches all of the image in chunks, all of them at once.
+void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,
+              absl::Time deadline = absl::InfiniteFuture());
+// FetchAll, waited for: OK, or the first error.
+absl::Status PullAll(Pull& pull, const std::vector<HostSpan>& destination);
+
+uint64_t TotalBytes(const std::vector<HostSpan>& spans);
+
+}  // namespace tensorcast::transport
