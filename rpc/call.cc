@@ -1,0 +1,38 @@
+#include "rpc/call.h"
+
+#include <algorithm>
+#include <string>
+
+#include "rpc/call_contexts.h"
+
+namespace tensorcast::rpc {
+
+ClientCall::ClientCall(const RequestContext& context) {
+  CallContexts::ForClient().File(&call_, context);
+  if (context.deadline != absl::InfiniteFuture()) call_.set_deadline(absl::ToChronoTime(context.deadline));
+  // A cancellation that came before the call began is remembered by gRPC.
+  cancel_ = context.cancellation.OnCancel([this] { call_.TryCancel(); });
+}
+
+ClientCall::~ClientCall() { CallContexts::ForClient().Remove(&call_); }
+
+void ClientCall::AnnounceMessages(size_t count) {
+  call_.AddMetadata(kStreamMessagesKey, std::to_string(count));
+}
+
+absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
+                              absl::FunctionRef<absl::Status(bool* final)> attempt) {
+  const absl::Time give_up = std::min(context.deadline, absl::Now() + options.retry_for);
+  Backoff backoff(options.backoff);
+  while (true) {
+    if (absl::Status wanted = context.Check(options.what); !wanted.ok()) return wanted;
+    bool final = false;
+    absl::Status status = attempt(&final);
+    if (final || !absl::IsUnavailable(status)) return status;
+    const absl::Duration wait = backoff.Next();
+    if (absl::Now() + wait >= give_up) return status;
+    if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) return slept;
+  }
+}
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,158 @@
+// Calling a service: blocking helpers that carry the RequestContext along. Its deadline and cancellation
+// become the call's, its trace and request id travel as metadata, and errors come back as absl::Status.
+//
+//   TC_ASSIGN_OR_RETURN(v1::BindKeyResponse response,
+//                       rpc::CallUnary(*stub, &v1::GlobalStore::Stub::BindKey, context, request));
+//
+// Only UNAVAILABLE is retried, with jittered backoff, for as long as the options and the deadline allow; that
+// is safe for mutations because every attempt carries the same request id. A stream is retried only while
+// nothing of it arrived. Thread-safe, as stubs are. Channels come from MakeChannel.
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "otel/api/request_context.h"
+#include "rpc/backoff.h"
+#include "rpc/status_mapping.h"
+
+namespace tensorcast::rpc {
+
+struct CallOptions {
+  // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
+  absl::Duration retry_for = absl::Seconds(10);
+  Backoff::Options backoff;
+  const char* what = "call";  // names the work in errors that arise here
+};
+
+// One attempt: the gRPC context of a call, tied to a RequestContext (which must outlive it) for as long as it
+// lives. The helpers below make one; use it directly for calls that they do not cover.
+class ClientCall {
+ public:
+  explicit ClientCall(const RequestContext& context);
+  ~ClientCall();
+  ClientCall(const ClientCall&) = delete;
+  ClientCall& operator=(const ClientCall&) = delete;
+
+  grpc::ClientContext* get() { return &call_; }
+  // Tells the server how many messages it is to expect of this client's stream.
+  void AnnounceMessages(size_t count);
+
+ private:
+  grpc::ClientContext call_;
+  Cancellation::Registration cancel_;
+};
+
+// Runs `attempt` until it returns anything but UNAVAILABLE. `attempt` sets *final to forbid another try.
+absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
+                              absl::FunctionRef<absl::Status(bool* final)> attempt);
+
+template <class Stub, class Class, class Request, class Response>
+absl::StatusOr<Response> CallUnary(
+    Stub& stub, grpc::Status (Class::*method)(grpc::ClientContext*, const Request&, Response*),
+    const RequestContext& context, const std::type_identity_t<Request>& request,
+    const CallOptions& options = {}) {
+  std::optional<Response> response;
+  absl::Status status = RetryUnavailable(context, options, [&](bool*) {
+    ClientCall call(context);
+    return FromGrpcStatus((stub.*method)(call.get(), request, &response.emplace()));
+  });
+  if (!status.ok()) return status;
+  return *std::move(response);
+}
+
+// A callback that takes no part in deducing the helpers' template arguments, so that lambdas can be passed.
+template <class Signature>
+using Callback = std::type_identity_t<absl::FunctionRef<Signature>>;
+
+namespace internal {
+
+// Reads responses to the end of the stream; the call's status, or the consumer's error.
+template <class Response, class Stream>
+absl::Status ReadAll(Stream& stream, ClientCall& call,
+                     absl::FunctionRef<absl::Status(Response&&)> on_response, bool* final) {
+  absl::Status consumed;
+  Response response;
+  while (consumed.ok() && stream.Read(&response)) {
+    *final = true;
+    consumed = on_response(std::move(response));
+    response.Clear();
+  }
+  if (!consumed.ok()) call.get()->TryCancel();
+  absl::Status status = FromGrpcStatus(stream.Finish());
+  return consumed.ok() ? status : consumed;
+}
+
+// Writes all, or until the server ended the call: its status then tells why.
+template <class Request, class Stream>
+void WriteAll(Stream& stream, size_t count, absl::FunctionRef<Request(size_t)> make_request) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!stream.Write(make_request(i))) return;
+  }
+  stream.WritesDone();
+}
+
+}  // namespace internal
+
+// One request, a stream of responses: `on_response` for each, on this thread. Its error cancels the call and
+// is returned.
+template <class Stub, class Class, class Request, class Response>
+absl::Status CallServerStream(
+    Stub& stub,
+    std::unique_ptr<grpc::ClientReader<Response>> (Class::*method)(grpc::ClientContext*, const Request&),
+    const RequestContext& context, const std::type_identity_t<Request>& request,
+    Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
+  return RetryUnavailable(context, options, [&](bool* final) {
+    ClientCall call(context);
+    auto stream = (stub.*method)(call.get(), request);
+    return internal::ReadAll<Response>(*stream, call, on_response, final);
+  });
+}
+
+// A stream of `count` requests, one response. `make_request(i)` makes the i-th; it may be asked again, for a
+// retry.
+template <class Stub, class Class, class Request, class Response>
+absl::StatusOr<Response> CallClientStream(
+    Stub& stub,
+    std::unique_ptr<grpc::ClientWriter<Request>> (Class::*method)(grpc::ClientContext*, Response*),
+    const RequestContext& context, size_t count, Callback<Request(size_t)> make_request,
+    const CallOptions& options = {}) {
+  std::optional<Response> response;
+  absl::Status status = RetryUnavailable(context, options, [&](bool*) {
+    ClientCall call(context);
+    call.AnnounceMessages(count);
+    auto stream = (stub.*method)(call.get(), &response.emplace());
+    internal::WriteAll<Request>(*stream, count, make_request);
+    return FromGrpcStatus(stream->Finish());
+  });
+  if (!status.ok()) return status;
+  return *std::move(response);
+}
+
+// A stream of `count` requests, then a stream of responses.
+template <class Stub, class Class, class Request, class Response>
+absl::Status CallBidiStream(
+    Stub& stub,
+    std::unique_ptr<grpc::ClientReaderWriter<Request, Response>> (Class::*method)(grpc::ClientContext*),
+    const RequestContext& context, size_t count, Callback<Request(size_t)> make_request,
+    Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
+  return RetryUnavailable(context, options, [&](bool* final) {
+    ClientCall call(context);
+    call.AnnounceMessages(count);
+    auto stream = (stub.*method)(call.get());
+    internal::WriteAll<Request>(*stream, count, make_request);
+    return internal::ReadAll<Response>(*stream, call, on_response, final);
+  });
+}
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,64 @@
+#include "rpc/call_contexts.h"
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/hash/hash.h"
+
+namespace tensorcast::rpc {
+
+// Never destroyed: calls may still end while the process runs its exit handlers.
+CallContexts& CallContexts::ForServer() {
+  static auto* const contexts = new CallContexts;
+  return *contexts;
+}
+
+CallContexts& CallContexts::ForClient() {
+  static auto* const contexts = new CallContexts;
+  return *contexts;
+}
+
+CallContexts::Shard& CallContexts::shard(const void* call) const {
+  return shards_[absl::HashOf(call) % shards_.size()];
+}
+
+void CallContexts::File(const void* call, RequestContext context) {
+  Shard& s = shard(call);
+  absl::MutexLock lock(&s.mutex);
+  s.contexts.insert_or_assign(call, std::move(context));
+}
+
+std::optional<RequestContext> CallContexts::Find(const void* call) const {
+  const Shard& s = shard(call);
+  absl::MutexLock lock(&s.mutex);
+  auto it = s.contexts.find(call);
+  if (it == s.contexts.end()) return std::nullopt;
+  return it->second;
+}
+
+void CallContexts::Remove(const void* call) {
+  Shard& s = shard(call);
+  absl::MutexLock lock(&s.mutex);
+  s.contexts.erase(call);
+}
+
+absl::Time ServerCallDeadline(const grpc::ServerContextBase& call) {
+  const std::chrono::system_clock::time_point deadline = call.deadline();
+  // gRPC writes "none" as the largest time point, give or take its own conversions.
+  if (deadline >= std::chrono::system_clock::time_point::max() - std::chrono::hours(1)) {
+    return absl::InfiniteFuture();
+  }
+  return absl::FromChrono(deadline);
+}
+
+RequestContext ServerCallContext(grpc::ServerContextBase* call) {
+  if (auto filed = CallContexts::ForServer().Find(call)) return *std::move(filed);
+  RequestContext context;
+  context.deadline = ServerCallDeadline(*call);
+  context.trace = otel::TraceContext::NewRoot();
+  return context;
+}
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,59 @@
+// Which RequestContext belongs to which gRPC call. gRPC gives interceptors and handlers one thing in common,
+// the call's own context object, so the RequestContext is filed under its address while the call lives:
+//   server: the interceptor files it, the handler helpers look it up;
+//   client: the call helpers file it, the interceptor looks it up and injects it as metadata.
+// Thread-safe.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "otel/api/request_context.h"
+
+namespace grpc {
+class ServerContextBase;
+}  // namespace grpc
+
+namespace tensorcast::rpc {
+
+// Metadata keys on the wire.
+inline constexpr char kTraceparentKey[] = "traceparent";
+inline constexpr char kTracestateKey[] = "tracestate";
+inline constexpr char kRequestIdKey[] = "tc-request-id";
+// How many messages a client stream has. A server cannot tell a stream that ended from one that was cut off
+// by a cancellation; the count can.
+inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";
+
+inline constexpr size_t kMaxRequestIdBytes = 128;
+
+class CallContexts {
+ public:
+  static CallContexts& ForServer();
+  static CallContexts& ForClient();
+
+  void File(const void* call, RequestContext context);
+  std::optional<RequestContext> Find(const void* call) const;
+  void Remove(const void* call);
+
+ private:
+  struct Shard {
+    mutable absl::Mutex mutex;
+    absl::flat_hash_map<const void*, RequestContext> contexts ABSL_GUARDED_BY(mutex);
+  };
+  Shard& shard(const void* call) const;
+
+  mutable std::array<Shard, 16> shards_;
+};
+
+// The context of a call being served: deadline, trace, request id; its cancellation is the one that the
+// handler helpers cancel. A server made without rpc::Server has none filed; then a fresh one with the call's
+// deadline.
+RequestContext ServerCallContext(grpc::ServerContextBase* call);
+
+// The deadline of a call being served, InfiniteFuture when the client set none.
+absl::Time ServerCallDeadline(const grpc::ServerContextBase& call);
+
+}  // namespace tensorcast::rpc

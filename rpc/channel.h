@@ -1,0 +1,31 @@
+// Channels to a daemon or a global store: interceptors, keepalive, message limits and credentials in one
+// place.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace tensorcast::rpc {
+
+// Manifests and inventories are streamed in pieces, so no single message comes near this.
+inline constexpr int kMaxMessageBytes = 16 << 20;
+
+struct ChannelOptions {
+  absl::Duration keepalive_interval = absl::Seconds(20);  // pings while calls are open
+  absl::Duration keepalive_timeout = absl::Seconds(10);   // no answer for this long: the connection is dead
+  absl::Duration max_reconnect_backoff = absl::Seconds(2);
+  int max_message_bytes = kMaxMessageBytes;
+};
+
+// `address` is host:port or unix:/path. Never fails and does not wait: a bad or silent address shows as
+// UNAVAILABLE when it is called. Thread-safe, as the stubs made on it are. HTTP proxies from the environment
+// are not used.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,86 @@
+#include "rpc/executor.h"
+
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast::rpc {
+
+Executor::Executor(const Options& options) : options_(options) {}
+
+Executor::~Executor() {
+  absl::flat_hash_map<std::thread::id, std::thread> running;
+  std::vector<std::thread> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    running.swap(running_);
+    left.swap(left_);
+  }
+  for (auto& [id, thread] : running) thread.join();
+  for (std::thread& thread : left) thread.join();
+}
+
+absl::Status Executor::Schedule(Task task) {
+  std::vector<std::thread> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (queue_.size() >= options_.max_queued) {
+      return absl::UnavailableError(absl::StrCat("overloaded: ", queue_.size(), " requests wait for one of ",
+                                                 options_.max_threads, " threads; try again later"));
+    }
+    queue_.push_back(std::move(task));
+    if (absl::Status grown = GrowIfNeeded(); !grown.ok()) {
+      queue_.pop_back();
+      return grown;
+    }
+    left.swap(left_);
+  }
+  for (std::thread& thread : left) thread.join();
+  return absl::OkStatus();
+}
+
+absl::Status Executor::GrowIfNeeded() {
+  if (queue_.size() <= idle_ || running_.size() >= static_cast<size_t>(options_.max_threads)) {
+    return absl::OkStatus();
+  }
+  try {
+    std::thread thread([this] { Run(); });
+    const std::thread::id id = thread.get_id();
+    running_.emplace(id, std::move(thread));
+  } catch (const std::system_error& error) {
+    if (running_.empty()) {
+      return absl::UnavailableError(absl::StrCat("cannot start a thread for the request: ", error.what()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Executor::Run() {
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    ++idle_;
+    mutex_.AwaitWithTimeout(absl::Condition(this, &Executor::HasWork), options_.idle_timeout);
+    --idle_;
+    if (queue_.empty()) break;
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    mutex_.Unlock();
+    std::move(task)();
+    task = nullptr;  // what it captured goes before the lock comes back
+    mutex_.Lock();
+  }
+  auto self = running_.find(std::this_thread::get_id());
+  if (self != running_.end()) {  // else the destructor took it to join it
+    left_.push_back(std::move(self->second));
+    running_.erase(self);
+  }
+}
+
+int Executor::threads() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(running_.size());
+}
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,59 @@
+// A pool of threads for handlers that may block. It grows on demand to a bound; threads that had nothing to
+// do for a while leave. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace tensorcast::rpc {
+
+class Executor {
+ public:
+  using Task = absl::AnyInvocable<void() &&>;
+
+  struct Options {
+    int max_threads = 64;
+    size_t max_queued = 4096;  // tasks that wait for a thread
+    absl::Duration idle_timeout = absl::Seconds(10);
+  };
+
+  Executor() : Executor(Options{}) {}
+  explicit Executor(const Options& options);
+  // Runs what is queued, then joins. Must outlive the rpc::Server whose handlers use it.
+  ~Executor();
+
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // UNAVAILABLE, and the task is dropped unrun, when max_queued tasks wait already.
+  absl::Status Schedule(Task task);
+
+  int threads() const;
+
+ private:
+  // Starts a thread unless enough are idle or the bound is reached; an error only when nobody could run the
+  // task.
+  absl::Status GrowIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run();
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); }
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::thread::id, std::thread> running_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> left_ ABSL_GUARDED_BY(mutex_);  // to be joined; they hold no lock any more
+  size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,80 @@
+// How a service's methods become plain functions: each returns a status, gets the call's RequestContext, may
+// block (it runs on an Executor), and never sees a reactor.
+//
+//   grpc::ServerUnaryReactor* BindKey(grpc::CallbackServerContext* call, const BindKeyRequest* request,
+//                                     BindKeyResponse* response) override {
+//     return rpc::HandleUnary(call, executor_, [this, request, response](const RequestContext& context) {
+//       return DoBindKey(context, *request, *response);
+//     });
+//   }
+//
+// A request and a response live until the handler has returned (or, in the asynchronous forms, until Finish).
+// The context's cancellation fires when the client cancels, goes away, or its deadline passes, on a gRPC
+// thread: what is registered there must not block. A handler whose caller is gone before it started is not
+// run. Errors: an Executor that is full ends the call with UNAVAILABLE.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "otel/api/request_context.h"
+#include "rpc/call_contexts.h"
+#include "rpc/executor.h"
+#include "rpc/finisher.h"
+#include "rpc/stream_bounds.h"
+#include "rpc/stream_writer.h"
+
+namespace tensorcast::rpc {
+
+// One request, one response.
+grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, Executor& executor,
+                                      std::function<absl::Status(const RequestContext&)> handler);
+
+// The handler runs on the executor like the others, but the call ends only when the Finisher says so: waiting
+// for a transfer needs no thread.
+grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, Executor& executor,
+                                           std::function<void(const RequestContext&, Finisher)> handler);
+
+// A stream of requests, one response. `on_message` runs on a gRPC thread for each message in turn and must
+// not block; its error ends the call. `on_end` runs on the executor once the whole stream is there: never for
+// one that was cut off.
+template <class Request>
+grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, Executor& executor,
+                                                   std::function<absl::Status(Request&&)> on_message,
+                                                   std::function<absl::Status(const RequestContext&)> on_end,
+                                                   const StreamBounds& bounds = {});
+
+// One request, a stream of responses.
+template <class Response>
+grpc::ServerWriteReactor<Response>* HandleWriteStream(
+    grpc::CallbackServerContext* call, Executor& executor,
+    std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler);
+
+// The same, ending when the Finisher says so: for streams that live long (watches) or wait for a transfer.
+// The writer may be kept past the end of the call; it is then closed.
+template <class Response>
+grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
+    grpc::CallbackServerContext* call, Executor& executor,
+    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> handler);
+
+// A stream of requests, all read before `on_end` answers with a stream of responses.
+template <class Request, class Response>
+grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
+    grpc::CallbackServerContext* call, Executor& executor, std::function<absl::Status(Request&&)> on_message,
+    std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
+    const StreamBounds& bounds = {});
+
+template <class Request, class Response>
+grpc::ServerBidiReactor<Request, Response>* HandleBidiStreamAsync(
+    grpc::CallbackServerContext* call, Executor& executor, std::function<absl::Status(Request&&)> on_message,
+    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> on_end,
+    const StreamBounds& bounds = {});
+
+}  // namespace tensorcast::rpc
+
+#include "rpc/handlers_internal.h"  // IWYU pragma: export

@@ -1,0 +1,38 @@
+// Byte strings that can be larger than a gRPC message (manifests): cut into pieces on one side, joined on the
+// other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace tensorcast::rpc {
+
+inline constexpr size_t kPieceBytes = size_t{1} << 20;
+inline constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
+
+// How many pieces `bytes` makes: at least one, so that an empty string travels too.
+size_t PieceCount(uint64_t bytes, size_t piece_bytes = kPieceBytes);
+// REQUIRES: index < PieceCount(bytes.size(), piece_bytes).
+std::string_view Piece(std::string_view bytes, size_t index, size_t piece_bytes = kPieceBytes);
+
+// Puts pieces together again. Thread-compatible.
+class PieceJoiner {
+ public:
+  explicit PieceJoiner(uint64_t max_bytes = kMaxManifestBytes) : max_bytes_(max_bytes) {}
+
+  // RESOURCE_EXHAUSTED when the whole would pass the bound; what was joined before stays.
+  absl::Status Add(std::string_view piece);
+  const std::string& bytes() const { return bytes_; }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  uint64_t max_bytes_;
+  std::string bytes_;
+};
+
+}  // namespace tensorcast::rpc

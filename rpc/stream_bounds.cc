@@ -1,0 +1,43 @@
+#include "rpc/stream_bounds.h"
+
+#include <grpcpp/server_context.h>
+
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "rpc/call_contexts.h"
+
+namespace tensorcast::rpc {
+
+StreamCounter::StreamCounter(const grpc::CallbackServerContext& call, const StreamBounds& bounds)
+    : bounds_(bounds) {
+  auto it = call.client_metadata().find(kStreamMessagesKey);
+  uint64_t count = 0;
+  if (it != call.client_metadata().end() &&
+      absl::SimpleAtoi(std::string_view(it->second.data(), it->second.size()), &count)) {
+    announced_ = count;
+  }
+}
+
+absl::Status StreamCounter::Count(uint64_t message_bytes) {
+  ++messages_;
+  bytes_ += message_bytes;
+  if (messages_ > bounds_.max_messages || bytes_ > bounds_.max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the stream passed a limit: ", messages_,
+                                                     " messages (at most ", bounds_.max_messages, "), ",
+                                                     bytes_, " bytes (at most ", bounds_.max_bytes, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& call) const {
+  if (announced_.has_value() && messages_ < *announced_) {
+    return absl::CancelledError(
+        absl::StrCat("the client's stream broke off after ", messages_, " of ", *announced_, " messages"));
+  }
+  if (call.IsCancelled()) return absl::CancelledError("the client cancelled its stream");
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::rpc

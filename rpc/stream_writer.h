@@ -1,0 +1,199 @@
+// The responses of one server stream on their way to the client. Handlers write, from any thread; gRPC takes
+// one message at a time; what waits in between is bounded.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "otel/api/request_context.h"
+#include "rpc/status_mapping.h"
+
+namespace tensorcast::rpc {
+
+// The gRPC reactor behind a StreamWriter. Not to be called after Finish.
+template <class Response>
+class StreamSink {
+ public:
+  virtual ~StreamSink() = default;
+  virtual void SinkWrite(const Response* message) = 0;
+  virtual void SinkFinish(const grpc::Status& status) = 0;
+};
+
+// Thread-safe. Messages are sent in the order they were written, except that WriteLatest replaces one that
+// waits.
+template <class Response>
+class StreamWriter {
+ public:
+  // `sink` must live until it was told to finish.
+  StreamWriter(StreamSink<Response>* sink, RequestContext context)
+      : sink_(sink), context_(std::move(context)) {}
+
+  // For messages that the client must see. Blocks while kMaxWaiting such messages wait, to the call's
+  // deadline or cancellation (CANCELLED, DEADLINE_EXCEEDED). OK means queued: a client may still go away.
+  absl::Status Write(Response message) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // For news that a later message makes worthless (progress, a key's revision): never blocks. A waiting
+  // message of the same slot is replaced, so a slow client misses intermediate ones, never the latest.
+  void WriteLatest(Response message, std::string_view slot = {}) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // True once nobody reads any more.
+  bool closed() const {
+    absl::MutexLock lock(&mutex_);
+    return closed_;
+  }
+
+  // Sends what waits, then ends the call. The handler helpers do this with the handler's status.
+  void Finish(const absl::Status& status);
+  // The client went away: drops what waits.
+  void Close();
+  // gRPC took the message, or (not ok) the stream is broken.
+  void OnWritten(bool ok);
+
+  static constexpr int kMaxWaiting = 4;
+
+ private:
+  struct Entry {
+    Response message;
+    bool mandatory = false;
+    std::string slot;
+  };
+  using Queue = std::list<Entry>;
+
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return closed_ || finish_.has_value() || waiting_mandatory_ < kMaxWaiting;
+  }
+  void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hands the sink its next operation, if it has none. gRPC may call back from within, so no lock is held.
+  void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  StreamSink<Response>* const sink_;
+  const RequestContext context_;
+  mutable absl::Mutex mutex_;
+  Queue waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, typename Queue::iterator> latest_ ABSL_GUARDED_BY(mutex_);
+  int waiting_mandatory_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<Response> in_flight_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> finish_ ABSL_GUARDED_BY(mutex_);
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+template <class Response>
+absl::Status StreamWriter<Response>::Write(Response message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithDeadline(absl::Condition(this, &StreamWriter::HasRoom), context_.deadline);
+    if (closed_) return absl::CancelledError("the client no longer reads this stream");
+    if (finish_.has_value()) return absl::FailedPreconditionError("the stream was finished already");
+    if (!HasRoom())
+      return absl::DeadlineExceededError("the client read too slowly: the call's deadline passed");
+    waiting_.push_back(Entry{std::move(message), /*mandatory=*/true, {}});
+    ++waiting_mandatory_;
+  }
+  Pump();
+  return absl::OkStatus();
+}
+
+template <class Response>
+void StreamWriter<Response>::WriteLatest(Response message, std::string_view slot) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_ || finish_.has_value()) return;
+    if (auto it = latest_.find(slot); it != latest_.end()) {
+      it->second->message = std::move(message);
+      return;
+    }
+    waiting_.push_back(Entry{std::move(message), /*mandatory=*/false, std::string(slot)});
+    latest_.emplace(slot, std::prev(waiting_.end()));
+  }
+  Pump();
+}
+
+template <class Response>
+void StreamWriter<Response>::Finish(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (finish_.has_value()) return;
+    finish_ = status;
+  }
+  Pump();
+}
+
+template <class Response>
+void StreamWriter<Response>::Close() {
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  DropWaiting();
+}
+
+template <class Response>
+void StreamWriter<Response>::OnWritten(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    in_flight_.reset();
+    if (!ok) {
+      closed_ = true;
+      DropWaiting();
+    }
+  }
+  Pump();
+}
+
+template <class Response>
+void StreamWriter<Response>::DropWaiting() {
+  latest_.clear();
+  waiting_.clear();
+  waiting_mandatory_ = 0;
+}
+
+template <class Response>
+void StreamWriter<Response>::TakeNext() {
+  Entry& next = waiting_.front();
+  if (next.mandatory) {
+    --waiting_mandatory_;
+  } else {
+    latest_.erase(next.slot);
+  }
+  in_flight_ = std::move(next.message);
+  waiting_.pop_front();
+}
+
+template <class Response>
+void StreamWriter<Response>::Pump() {
+  const Response* message = nullptr;
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (finished_ || in_flight_.has_value()) return;
+    if (!waiting_.empty()) {
+      TakeNext();
+      message = &*in_flight_;
+    } else if (finish_.has_value()) {
+      finished_ = true;
+      status = *finish_;
+    } else {
+      return;
+    }
+  }
+  // From here on the sink belongs to this thread: nobody else touches it while a message is in flight or
+  // after the end.
+  if (message != nullptr) {
+    sink_->SinkWrite(message);
+  } else {
+    sink_->SinkFinish(ToGrpcStatus(status));
+  }
+}
+
+}  // namespace tensorcast::rpc
