@@ -1,4 +1,5 @@
-# Finds every third-party library and gives each one imported target. Nothing else in the build names a path.
+# Finds every third-party library and gives each one imported target. Nothing else in the build names a path. Also part of
+# the installed package: those who link the libraries need what they link, but not what only the build and the tests use.
 
 set(TENSORCAST_DEPS_DIR "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH "Where tools/setup.sh put what it built")
 
@@ -32,7 +33,6 @@ function(tensorcast_import name)
 endfunction()
 
 find_package(Protobuf MODULE REQUIRED)
-find_program(TENSORCAST_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 tensorcast_import(thirdparty::grpc HEADER grpcpp/grpcpp.h LIBRARIES grpc++ grpc gpr)
 tensorcast_import(thirdparty::grpc_reflection LIBRARIES grpc++_reflection)
 target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf)
@@ -40,15 +40,18 @@ target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf)
 tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp ucs)
 tensorcast_import(thirdparty::xxhash HEADER xxhash.h LIBRARIES xxhash)
 tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
-tensorcast_import(thirdparty::yaml HEADER yaml-cpp/yaml.h LIBRARIES yaml-cpp)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(nlohmann_json REQUIRED)
-find_path(TENSORCAST_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
-add_library(thirdparty::cli11 INTERFACE IMPORTED)
-target_include_directories(thirdparty::cli11 SYSTEM INTERFACE "${TENSORCAST_CLI11_INCLUDE}")
 
-find_package(GTest REQUIRED)
-find_package(benchmark REQUIRED)
+if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
+  find_program(TENSORCAST_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+  tensorcast_import(thirdparty::yaml HEADER yaml-cpp/yaml.h LIBRARIES yaml-cpp)
+  find_path(TENSORCAST_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+  add_library(thirdparty::cli11 INTERFACE IMPORTED)
+  target_include_directories(thirdparty::cli11 SYSTEM INTERFACE "${TENSORCAST_CLI11_INCLUDE}")
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()
 
 # CUDA is optional: the runtime is linked statically, so the binary also starts on a host without a driver.
 set(TENSORCAST_CUDA_ROOT "/usr/local/cuda" CACHE PATH "The CUDA toolkit, if there is one")
