@@ -103,7 +103,7 @@ std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWrite
 }
 
 template <class Response>
-class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, private StreamSink<Response> {
+class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, public StreamSink<Response> {
  public:
   WriteStreamReactor(grpc::CallbackServerContext* call, Executor& executor, StreamHandler<Response> handler)
       : context_(ServerCallContext(call)), writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {
@@ -131,7 +131,7 @@ class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, priv
 
 template <class Request, class Response>
 class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response>,
-                                private StreamSink<Response> {
+                                public StreamSink<Response> {
  public:
   BidiStreamReactor(grpc::CallbackServerContext* call, Executor& executor,
                     std::function<absl::Status(Request&&)> on_message, StreamHandler<Response> on_end,

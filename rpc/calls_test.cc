@@ -1,0 +1,444 @@
+// Handlers and calls against each other, over real sockets.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "rpc/call.h"
+#include "rpc/rpc_test_service.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Stub = v1::GlobalStore::Stub;
+
+RequestContext Within(absl::Duration timeout) { return RequestContext::Background(timeout); }
+
+TEST(Unary, CarriesTheRequestContextAcross) {
+  TestServer server;
+  std::optional<RequestContext> seen;
+  server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest& request,
+                                v1::BindKeyResponse& response) {
+    seen = context;
+    response.mutable_key()->set_name(request.key());
+    return absl::OkStatus();
+  };
+  server.Start();
+  RequestContext context = Within(absl::Seconds(30));
+  context.trace.trace_state = "vendor=1";
+  v1::BindKeyRequest request;
+  request.set_key("llama/prod");
+  auto response = CallUnary(*server.stub, &Stub::BindKey, context, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->key().name(), "llama/prod");
+  ASSERT_TRUE(seen.has_value());
+  EXPECT_EQ(seen->request_id, context.request_id);
+  EXPECT_EQ(seen->trace.trace_id, context.trace.trace_id);
+  EXPECT_NE(seen->trace.span_id, context.trace.span_id);
+  EXPECT_EQ(seen->trace.trace_state, "vendor=1");
+  EXPECT_LT(absl::AbsDuration(seen->deadline - context.deadline), absl::Seconds(5));
+}
+
+TEST(Unary, ACallerWithoutAContextGetsAFreshTraceAndNoDeadline) {
+  TestServer server;
+  std::optional<RequestContext> seen;
+  server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
+                                v1::BindKeyResponse&) {
+    seen = context;
+    return absl::OkStatus();
+  };
+  server.Start();
+  grpc::ClientContext plain;
+  plain.AddMetadata("traceparent", "not a traceparent");
+  plain.AddMetadata("tc-request-id", std::string(kMaxRequestIdBytes + 1, 'x'));
+  v1::BindKeyResponse response;
+  ASSERT_TRUE(server.stub->BindKey(&plain, {}, &response).ok());
+  ASSERT_TRUE(seen.has_value());
+  EXPECT_TRUE(seen->trace.IsValid());
+  EXPECT_EQ(seen->request_id, "");
+  EXPECT_EQ(seen->deadline, absl::InfiniteFuture());
+}
+
+TEST(Unary, ErrorsComeBackWithCodeAndMessage) {
+  TestServer server;
+  server.service.bind_key = [](auto&&...) { return absl::AbortedError("key k has revision 3, expected 2"); };
+  server.Start();
+  auto response = CallUnary(*server.stub, &Stub::BindKey, Within(absl::Seconds(30)), {});
+  EXPECT_EQ(response.status(), absl::AbortedError("key k has revision 3, expected 2"));
+}
+
+TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
+  TestServer server;
+  absl::Notification started;
+  absl::Notification server_saw_it;
+  server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
+                                v1::BindKeyResponse&) {
+    auto registration = context.cancellation.OnCancel([&] { server_saw_it.Notify(); });
+    started.Notify();
+    server_saw_it.WaitForNotification();
+    return context.Check("binding");
+  };
+  server.Start();
+  RequestContext context = Within(absl::Seconds(60));
+  std::thread canceller([&] {
+    started.WaitForNotification();
+    context.cancellation.Cancel();
+  });
+  EXPECT_TRUE(absl::IsCancelled(CallUnary(*server.stub, &Stub::BindKey, context, {}).status()));
+  server_saw_it.WaitForNotification();
+  canceller.join();
+}
+
+TEST(Unary, TheDeadlineEndsTheCallAndTellsTheServer) {
+  TestServer server;
+  absl::Notification server_saw_it;
+  server.service.resolve_key = [&](const RequestContext& context, v1::ResolveKeyResponse&,
+                                   const Finisher& finisher) {
+    while (context.Check("resolving").ok()) absl::SleepFor(absl::Milliseconds(1));
+    server_saw_it.Notify();
+    finisher.Finish(context.Check("resolving"));
+  };
+  server.Start();
+  auto response = CallUnary(*server.stub, &Stub::ResolveKey, Within(absl::Milliseconds(50)), {});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(response.status())) << response.status();
+  server_saw_it.WaitForNotification();
+}
+
+TEST(Unary, AnAsynchronousHandlerHoldsNoThreadWhileItWaits) {
+  TestServer server({.max_threads = 1});
+  absl::Mutex mutex;
+  std::vector<Finisher> waiting;
+  server.service.resolve_key = [&](const RequestContext&, v1::ResolveKeyResponse& response,
+                                   const Finisher& finisher) {
+    response.mutable_key()->set_revision(7);
+    absl::MutexLock lock(&mutex);
+    waiting.push_back(finisher);
+  };
+  server.Start();
+  std::atomic<int> answered{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 5; ++i) {
+    callers.emplace_back([&] {
+      auto response = CallUnary(*server.stub, &Stub::ResolveKey, Within(absl::Seconds(60)), {});
+      if (response.ok() && response->key().revision() == 7) ++answered;
+    });
+  }
+  {
+    absl::MutexLock lock(&mutex);
+    auto all_wait = [&] { return waiting.size() == 5; };
+    mutex.Await(absl::Condition(&all_wait));
+    for (const Finisher& finisher : waiting) finisher.Finish(absl::OkStatus());
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(answered, 5);
+}
+
+TEST(Unary, AHandlerThatDropsItsFinisherDoesNotLeaveTheCallerHanging) {
+  TestServer server;
+  server.service.resolve_key = [](const RequestContext&, v1::ResolveKeyResponse&, const Finisher&) {};
+  server.Start();
+  auto response = CallUnary(*server.stub, &Stub::ResolveKey, Within(absl::Seconds(60)), {});
+  EXPECT_TRUE(absl::IsInternal(response.status())) << response.status();
+}
+
+TEST(Retry, UnavailableIsTriedAgainUnderTheSameRequestId) {
+  TestServer server;
+  std::vector<std::string> ids;
+  server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
+                                v1::BindKeyResponse&) {
+    ids.push_back(context.request_id);
+    return ids.size() < 3 ? absl::UnavailableError("starting") : absl::OkStatus();
+  };
+  server.Start();
+  const RequestContext context = Within(absl::Seconds(60));
+  ASSERT_TRUE(CallUnary(*server.stub, &Stub::BindKey, context, {}).ok());
+  EXPECT_THAT(ids, ElementsAre(context.request_id, context.request_id, context.request_id));
+}
+
+TEST(Retry, NothingElseIsTriedAgain) {
+  for (auto code :
+       {absl::StatusCode::kAborted, absl::StatusCode::kInternal, absl::StatusCode::kResourceExhausted}) {
+    TestServer server;
+    int calls = 0;
+    server.service.bind_key = [&](auto&&...) {
+      ++calls;
+      return absl::Status(code, "no");
+    };
+    server.Start();
+    EXPECT_EQ(CallUnary(*server.stub, &Stub::BindKey, Within(absl::Seconds(60)), {}).status().code(), code);
+    EXPECT_EQ(calls, 1);
+  }
+}
+
+TEST(Retry, EndsWithTheLastErrorWhenItsTimeIsUp) {
+  auto stub = v1::GlobalStore::NewStub(MakeChannel("unix:/nonexistent/tensorcast.sock"));
+  const CallOptions options{.retry_for = absl::Milliseconds(100)};
+  auto response = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(60)), {}, options);
+  EXPECT_TRUE(absl::IsUnavailable(response.status())) << response.status();
+}
+
+TEST(ClientStream, EveryMessageArrivesInOrderBeforeTheHandlerRuns) {
+  TestServer server;
+  std::vector<uint64_t> got;
+  server.service.on_inventory_message = [&](v1::ReconcileInventoryRequest&& request) {
+    got.push_back(request.sequence());
+    return absl::OkStatus();
+  };
+  server.service.on_inventory_end = [&](const RequestContext&, v1::ReconcileInventoryResponse& response) {
+    response.add_unknown_artifacts(absl::StrCat(got.size()));
+    return absl::OkStatus();
+  };
+  server.Start();
+  auto response =
+      CallClientStream(*server.stub, &Stub::ReconcileInventory, Within(absl::Seconds(60)), 100, [](size_t i) {
+        v1::ReconcileInventoryRequest request;
+        request.set_sequence(i);
+        return request;
+      });
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->unknown_artifacts(0), "100");
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i);
+}
+
+TEST(ClientStream, AMessageThatIsRefusedEndsTheCallWithTheReason) {
+  TestServer server;
+  server.service.on_inventory_message = [](v1::ReconcileInventoryRequest&& request) {
+    return request.sequence() < 3 ? absl::OkStatus() : absl::InvalidArgumentError("message 3 is bad");
+  };
+  server.service.on_inventory_end = [](auto&&...) {
+    ADD_FAILURE() << "the handler ran";
+    return absl::OkStatus();
+  };
+  server.Start();
+  auto response =
+      CallClientStream(*server.stub, &Stub::ReconcileInventory, Within(absl::Seconds(60)), 10, [](size_t i) {
+        v1::ReconcileInventoryRequest request;
+        request.set_sequence(i);
+        return request;
+      });
+  EXPECT_EQ(response.status(), absl::InvalidArgumentError("message 3 is bad"));
+}
+
+TEST(ClientStream, TooManyMessagesOrBytesAreRefused) {
+  for (const StreamBounds bounds : {StreamBounds{.max_messages = 4}, StreamBounds{.max_bytes = 3000}}) {
+    TestServer server;
+    server.service.inventory_bounds = bounds;
+    server.service.on_inventory_message = [](auto&&) { return absl::OkStatus(); };
+    server.service.on_inventory_end = [](auto&&...) { return absl::OkStatus(); };
+    server.Start();
+    auto response =
+        CallClientStream(*server.stub, &Stub::ReconcileInventory, Within(absl::Seconds(60)), 5, [](size_t) {
+          v1::ReconcileInventoryRequest request;
+          request.mutable_node()->set_node_id(std::string(900, 'n'));
+          return request;
+        });
+    EXPECT_TRUE(absl::IsResourceExhausted(response.status())) << response.status();
+  }
+}
+
+TEST(ClientStream, AStreamThatIsCutOffNeverReachesTheHandler) {
+  TestServer server;
+  absl::Notification first_message;
+  std::atomic<bool> handled{false};
+  server.service.on_inventory_message = [&](auto&&) {
+    if (!first_message.HasBeenNotified()) first_message.Notify();
+    return absl::OkStatus();
+  };
+  server.service.on_inventory_end = [&](auto&&...) {
+    handled = true;
+    return absl::OkStatus();
+  };
+  server.Start();
+  const RequestContext context = Within(absl::Seconds(60));
+  auto response = CallClientStream(*server.stub, &Stub::ReconcileInventory, context, 2, [&](size_t i) {
+    if (i == 1) {
+      first_message.WaitForNotification();
+      context.cancellation.Cancel();
+    }
+    return v1::ReconcileInventoryRequest();
+  });
+  EXPECT_TRUE(absl::IsCancelled(response.status())) << response.status();
+  server.server->Shutdown(absl::Now() + absl::Seconds(30));  // every call has ended then
+  EXPECT_FALSE(handled);
+}
+
+TEST(ClientStream, AHalfClosedStreamWithFewerMessagesThanAnnouncedIsRefused) {
+  TestServer server;
+  server.service.on_inventory_message = [](auto&&) { return absl::OkStatus(); };
+  server.service.on_inventory_end = [](auto&&...) {
+    ADD_FAILURE() << "the handler ran";
+    return absl::OkStatus();
+  };
+  server.Start();
+  const RequestContext context = Within(absl::Seconds(60));
+  ClientCall call(context);
+  call.AnnounceMessages(3);
+  v1::ReconcileInventoryResponse response;
+  auto stream = server.stub->ReconcileInventory(call.get(), &response);
+  ASSERT_TRUE(stream->Write({}));
+  stream->WritesDone();
+  const absl::Status status = FromGrpcStatus(stream->Finish());
+  EXPECT_THAT(status.message(), HasSubstr("after 1 of 3 messages"));
+}
+
+TEST(ServerStream, DeliversEveryMandatoryMessageThenTheStatus) {
+  TestServer server;
+  server.service.describe = [](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
+    for (int i = 0; i < 50; ++i) {
+      v1::DescribeArtifactResponse response;
+      response.set_manifest_piece(std::to_string(i));
+      if (absl::Status status = writer.Write(std::move(response)); !status.ok()) return status;
+    }
+    return absl::NotFoundError("the end");
+  };
+  server.Start();
+  int next = 0;
+  absl::Status status = CallServerStream(*server.stub, &Stub::DescribeArtifact, Within(absl::Seconds(60)), {},
+                                         [&](v1::DescribeArtifactResponse&& response) {
+                                           EXPECT_EQ(response.manifest_piece(), std::to_string(next++));
+                                           return absl::OkStatus();
+                                         });
+  EXPECT_EQ(status, absl::NotFoundError("the end"));
+  EXPECT_EQ(next, 50);
+}
+
+TEST(ServerStream, AReaderThatHadEnoughCancelsTheHandler) {
+  TestServer server;
+  absl::Notification stopped;
+  server.service.describe = [&](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
+    absl::Status status;
+    while (status.ok()) {
+      v1::DescribeArtifactResponse response;
+      response.set_manifest_piece(std::string(100000, 'p'));
+      status = writer.Write(std::move(response));
+    }
+    stopped.Notify();
+    return status;
+  };
+  server.Start();
+  absl::Status status = CallServerStream(*server.stub, &Stub::DescribeArtifact, Within(absl::Seconds(60)), {},
+                                         [](auto&&) { return absl::DataLossError("enough"); });
+  EXPECT_EQ(status, absl::DataLossError("enough"));
+  stopped.WaitForNotification();
+}
+
+TEST(ServerStream, IsTriedAgainOnlyWhileNothingArrived) {
+  TestServer server;
+  std::atomic<int> calls{0};
+  server.service.describe = [&](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
+    if (++calls == 1) return absl::UnavailableError("before the first message");
+    (void)writer.Write({});
+    return absl::UnavailableError("after the first message");
+  };
+  server.Start();
+  absl::Status status = CallServerStream(*server.stub, &Stub::DescribeArtifact, Within(absl::Seconds(60)), {},
+                                         [](auto&&) { return absl::OkStatus(); });
+  EXPECT_EQ(status, absl::UnavailableError("after the first message"));
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(ServerStream, AWatchLivesWithoutAThreadAndItsWriterMayOutliveIt) {
+  TestServer server({.max_threads = 1});
+  absl::Mutex mutex;
+  std::vector<std::shared_ptr<StreamWriter<v1::WatchKeysResponse>>> writers;
+  std::vector<Finisher> finishers;
+  server.service.watch = [&](const RequestContext&,
+                             std::shared_ptr<StreamWriter<v1::WatchKeysResponse>> writer,
+                             const Finisher& finisher) {
+    absl::MutexLock lock(&mutex);
+    writers.push_back(std::move(writer));
+    finishers.push_back(finisher);
+  };
+  server.Start();
+  const RequestContext context = Within(absl::Seconds(60));
+  std::atomic<int> seen{0};
+  std::vector<std::thread> watchers;
+  for (int i = 0; i < 4; ++i) {
+    watchers.emplace_back([&] {
+      absl::Status status = CallServerStream(*server.stub, &Stub::WatchKeys, context, {}, [&](auto&&) {
+        if (++seen == 4) context.cancellation.Cancel();
+        return absl::OkStatus();
+      });
+      EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    });
+  }
+  {
+    absl::MutexLock lock(&mutex);
+    auto all_watch = [&] { return writers.size() == 4; };
+    mutex.Await(absl::Condition(&all_watch));
+    for (auto& writer : writers) writer->WriteLatest({});
+  }
+  for (std::thread& watcher : watchers) watcher.join();
+  absl::MutexLock lock(&mutex);
+  for (auto& writer : writers) {
+    while (!writer->closed()) absl::SleepFor(absl::Milliseconds(1));
+    writer->WriteLatest({});
+    EXPECT_TRUE(absl::IsCancelled(writer->Write({})));
+  }
+  finishers.clear();
+}
+
+TEST(Server, PicksAPortAndServesOnAUnixSocketToo) {
+  TestServer server;
+  server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
+  const std::string path = absl::StrCat(testing::TempDir(), "/rpc_test.", getpid(), ".sock");
+  auto started = Server::Start({.listen = {"127.0.0.1:0", "unix:" + path}, .services = {&server.service}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  for (const std::string& address : (*started)->addresses()) {
+    auto stub = v1::GlobalStore::NewStub(MakeChannel(address));
+    EXPECT_TRUE(CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(60)), {}).ok()) << address;
+  }
+  auto second = Server::Start({.listen = {"unix:" + path}, .services = {&server.service}});
+  EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
+}
+
+TEST(Server, SaysWhichAddressItCannotHave) {
+  TestServer server;
+  server.Start();
+  auto second = Server::Start({.listen = {server.server->addresses()[0]}});
+  EXPECT_TRUE(absl::IsUnavailable(second.status())) << second.status();
+  EXPECT_THAT(second.status().message(), HasSubstr(server.server->addresses()[0]));
+  auto too_long = Server::Start({.listen = {"unix:/" + std::string(200, 'x')}});
+  EXPECT_TRUE(absl::IsInvalidArgument(too_long.status())) << too_long.status();
+}
+
+TEST(Server, AFullExecutorAnswersUnavailable) {
+  TestServer server({.max_threads = 1, .max_queued = 1});
+  absl::Notification release;
+  std::atomic<int> started{0};
+  server.service.bind_key = [&](auto&&...) {
+    ++started;
+    release.WaitForNotification();
+    return absl::OkStatus();
+  };
+  server.Start();
+  const CallOptions once{.retry_for = absl::ZeroDuration()};
+  std::atomic<int> refused{0};
+  std::atomic<int> served{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      auto response = CallUnary(*server.stub, &Stub::BindKey, Within(absl::Seconds(60)), {}, once);
+      if (response.ok()) ++served;
+      if (absl::IsUnavailable(response.status())) {
+        if (++refused == 2) release.Notify();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(refused, 2);
+  EXPECT_EQ(served, 2);
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc

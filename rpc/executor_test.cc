@@ -1,0 +1,104 @@
+#include "rpc/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+
+#include "absl/synchronization/barrier.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+TEST(Executor, GrowsUntilEveryBlockedTaskHasAThread) {
+  Executor executor({.max_threads = 8});
+  auto* barrier = new absl::Barrier(8);  // passes only when eight tasks run at a time
+  absl::BlockingCounter done(8);
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_TRUE(executor
+                    .Schedule([barrier, &done] {
+                      if (barrier->Block()) delete barrier;
+                      done.DecrementCount();
+                    })
+                    .ok());
+  }
+  done.Wait();
+  EXPECT_EQ(executor.threads(), 8);
+}
+
+TEST(Executor, NeverPassesItsBoundAndStillRunsEverything) {
+  std::atomic<int> running{0};
+  std::atomic<int> most{0};
+  std::atomic<int> ran{0};
+  {
+    Executor executor({.max_threads = 3});
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_TRUE(executor
+                      .Schedule([&] {
+                        int now = ++running;
+                        int seen = most;
+                        while (now > seen && !most.compare_exchange_weak(seen, now)) {
+                        }
+                        ++ran;
+                        --running;
+                      })
+                      .ok());
+    }
+  }
+  EXPECT_EQ(ran, 200);
+  EXPECT_LE(most, 3);
+}
+
+TEST(Executor, RefusesWithUnavailableWhenTooManyWait) {
+  absl::Notification release;
+  absl::Notification started;
+  Executor executor({.max_threads = 1, .max_queued = 2});
+  ASSERT_TRUE(executor
+                  .Schedule([&] {
+                    started.Notify();
+                    release.WaitForNotification();
+                  })
+                  .ok());
+  started.WaitForNotification();
+  ASSERT_TRUE(executor.Schedule([] {}).ok());
+  ASSERT_TRUE(executor.Schedule([] {}).ok());
+  absl::Status refused = executor.Schedule([] { FAIL() << "a refused task was run"; });
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(refused.message(), testing::HasSubstr("2 requests wait for one of 1 threads"));
+  release.Notify();
+}
+
+TEST(Executor, ThreadsLeaveWhenIdleAndComeBackWhenNeeded) {
+  Executor executor({.max_threads = 2, .idle_timeout = absl::Milliseconds(1)});
+  for (int round = 0; round < 3; ++round) {
+    absl::Notification ran;
+    ASSERT_TRUE(executor.Schedule([&] { ran.Notify(); }).ok());
+    ran.WaitForNotification();
+    while (executor.threads() > 0) absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+TEST(Executor, DestructorRunsWhatIsQueued) {
+  std::atomic<int> ran{0};
+  {
+    Executor executor({.max_threads = 1});
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(executor.Schedule([&] { ++ran; }).ok());
+  }
+  EXPECT_EQ(ran, 50);
+}
+
+TEST(Executor, ATasksCapturesGoAwayWhenItHasRun) {
+  Executor executor;
+  auto token = std::make_shared<int>(1);
+  std::weak_ptr<int> watch = token;
+  absl::Notification ran;
+  ASSERT_TRUE(executor.Schedule([token = std::move(token), &ran] { ran.Notify(); }).ok());
+  ran.WaitForNotification();
+  while (!watch.expired()) absl::SleepFor(absl::Milliseconds(1));
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc

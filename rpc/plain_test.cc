@@ -1,0 +1,207 @@
+// The parts that need no server: status mapping, pieces, backoff, finisher, stream writer.
+#include <gmock/gmock.h>
+#include <grpcpp/support/status.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
+#include "rpc/backoff.h"
+#include "rpc/finisher.h"
+#include "rpc/pieces.h"
+#include "rpc/status_mapping.h"
+#include "rpc/stream_writer.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(StatusMapping, EveryCodeSurvivesTheRoundTrip) {
+  for (int code = 0; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "why");
+    EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
+  }
+}
+
+TEST(StatusMapping, DetailsTravelAndOtherPayloadsStay) {
+  absl::Status status = absl::AbortedError("old incarnation");
+  status.SetPayload(kDetailsUrl, absl::Cord(std::string("\0binary", 7)));
+  status.SetPayload("elsewhere", absl::Cord("x"));
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(status));
+  EXPECT_EQ(back.GetPayload(kDetailsUrl), absl::Cord(std::string("\0binary", 7)));
+  EXPECT_FALSE(back.GetPayload("elsewhere").has_value());
+}
+
+TEST(StatusMapping, UnknownCodesBecomeUnknown) {
+  EXPECT_EQ(FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(77), "odd")).code(),
+            absl::StatusCode::kUnknown);
+}
+
+TEST(StatusMapping, LongMessagesAreCutToWhatTrailersHold) {
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(absl::InternalError(std::string(100000, 'x'))));
+  EXPECT_EQ(back.message().size(), kMaxErrorMessageBytes);
+  EXPECT_TRUE(absl::EndsWith(back.message(), "[cut]"));
+}
+
+TEST(Pieces, JoinToTheSameBytes) {
+  for (size_t size : {0, 1, 9, 10, 11, 20, 25}) {
+    std::string bytes;
+    for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>('a' + i));
+    PieceJoiner joiner;
+    for (size_t i = 0; i < PieceCount(bytes.size(), 10); ++i) {
+      EXPECT_LE(Piece(bytes, i, 10).size(), 10u);
+      ASSERT_TRUE(joiner.Add(Piece(bytes, i, 10)).ok());
+    }
+    EXPECT_EQ(joiner.Take(), bytes);
+  }
+}
+
+TEST(Pieces, AnEmptyStringIsOnePieceAndABoundaryMakesNoEmptyOne) {
+  EXPECT_EQ(PieceCount(0), 1u);
+  EXPECT_EQ(PieceCount(kPieceBytes), 1u);
+  EXPECT_EQ(PieceCount(kPieceBytes + 1), 2u);
+}
+
+TEST(Pieces, TheJoinerRefusesToGrowPastItsBound) {
+  PieceJoiner joiner(10);
+  ASSERT_TRUE(joiner.Add("12345").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(joiner.Add("678901")));
+  EXPECT_EQ(joiner.bytes(), "12345");
+  EXPECT_TRUE(joiner.Add("67890").ok());
+}
+
+TEST(Backoff, GrowsToItsMaximumWithJitterBelowTheStep) {
+  Backoff backoff({.initial = absl::Milliseconds(10), .max = absl::Milliseconds(40)});
+  for (int step_ms : {10, 20, 40, 40, 40}) {
+    const absl::Duration wait = backoff.Next();
+    EXPECT_GE(wait, absl::Milliseconds(step_ms) / 2);
+    EXPECT_LE(wait, absl::Milliseconds(step_ms));
+  }
+  backoff.Reset();
+  EXPECT_LE(backoff.Next(), absl::Milliseconds(10));
+}
+
+TEST(SleepFor, EndsWithCancelledAsSoonAsTheContextIsCancelled) {
+  RequestContext context;
+  std::thread canceller([&] { context.cancellation.Cancel(); });
+  EXPECT_TRUE(absl::IsCancelled(SleepFor(context, absl::Hours(1), "test")));
+  canceller.join();
+}
+
+TEST(SleepFor, DoesNotWaitForADeadlineThatComesFirst) {
+  RequestContext context;
+  context.deadline = absl::Now() + absl::Minutes(1);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(SleepFor(context, absl::Hours(1), "test")));
+}
+
+TEST(Finisher, OnlyTheFirstFinishCounts) {
+  std::vector<absl::Status> finished;
+  {
+    Finisher finisher([&](absl::Status status) { finished.push_back(std::move(status)); });
+    Finisher copy = finisher;
+    copy.Finish(absl::NotFoundError("first"));
+    finisher.Finish(absl::OkStatus());
+  }
+  EXPECT_THAT(finished, ElementsAre(absl::NotFoundError("first")));
+}
+
+TEST(Finisher, ACallThatIsDroppedEndsWithInternal) {
+  absl::Status finished;
+  {
+    Finisher finisher([&](absl::Status status) { finished = std::move(status); });
+  }
+  EXPECT_TRUE(absl::IsInternal(finished));
+}
+
+// Stands for gRPC: takes one message at a time and says when it is done with it.
+class FakeSink : public StreamSink<int> {
+ public:
+  void SinkWrite(const int* message) override { written.push_back(*message); }
+  void SinkFinish(const grpc::Status& status) override { finished.push_back(FromGrpcStatus(status)); }
+
+  std::vector<int> written;
+  std::vector<absl::Status> finished;
+};
+
+TEST(StreamWriter, SendsOneAtATimeInOrderAndFinishesLast) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  ASSERT_TRUE(writer.Write(1).ok());
+  ASSERT_TRUE(writer.Write(2).ok());
+  writer.Finish(absl::OkStatus());
+  EXPECT_THAT(sink.written, ElementsAre(1));
+  writer.OnWritten(true);
+  EXPECT_THAT(sink.written, ElementsAre(1, 2));
+  EXPECT_TRUE(sink.finished.empty());
+  writer.OnWritten(true);
+  EXPECT_THAT(sink.finished, ElementsAre(absl::OkStatus()));
+}
+
+TEST(StreamWriter, ASlowClientMissesIntermediateNewsButNeverTheLatest) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  for (int i = 1; i <= 1000; ++i) writer.WriteLatest(i);  // the client takes none: never blocks
+  ASSERT_TRUE(writer.Write(-1).ok());
+  writer.OnWritten(true);
+  writer.OnWritten(true);
+  EXPECT_THAT(sink.written, ElementsAre(1, 1000, -1));
+}
+
+TEST(StreamWriter, NewsOfDifferentSlotsDoNotReplaceEachOther) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  writer.WriteLatest(1, "a");  // in flight at once
+  writer.WriteLatest(2, "a");
+  writer.WriteLatest(10, "b");
+  writer.WriteLatest(3, "a");
+  for (int i = 0; i < 3; ++i) writer.OnWritten(true);
+  EXPECT_THAT(sink.written, ElementsAre(1, 3, 10));
+}
+
+TEST(StreamWriter, AMandatoryWriteWaitsForRoom) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  for (int i = 0; i <= StreamWriter<int>::kMaxWaiting; ++i) ASSERT_TRUE(writer.Write(i).ok());
+  absl::Notification wrote;
+  std::thread blocked([&] {
+    EXPECT_TRUE(writer.Write(99).ok());
+    wrote.Notify();
+  });
+  EXPECT_FALSE(wrote.WaitForNotificationWithTimeout(absl::Milliseconds(20)));
+  writer.OnWritten(true);
+  wrote.WaitForNotification();
+  blocked.join();
+}
+
+TEST(StreamWriter, AMandatoryWriteGivesUpAtTheDeadline) {
+  FakeSink sink;
+  RequestContext context;
+  context.deadline = absl::Now() + absl::Milliseconds(20);
+  StreamWriter<int> writer(&sink, context);
+  for (int i = 0; i <= StreamWriter<int>::kMaxWaiting; ++i) ASSERT_TRUE(writer.Write(i).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(writer.Write(99)));
+}
+
+TEST(StreamWriter, ABrokenStreamReleasesABlockedWriterAndStillFinishesOnce) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  for (int i = 0; i <= StreamWriter<int>::kMaxWaiting; ++i) ASSERT_TRUE(writer.Write(i).ok());
+  std::thread blocked([&] { EXPECT_TRUE(absl::IsCancelled(writer.Write(99))); });
+  writer.Close();
+  blocked.join();
+  EXPECT_TRUE(writer.closed());
+  writer.Finish(absl::CancelledError("gone"));
+  EXPECT_TRUE(sink.finished.empty()) << "finished while a message was in flight";
+  writer.OnWritten(false);
+  writer.Finish(absl::OkStatus());
+  EXPECT_THAT(sink.finished, ElementsAre(absl::CancelledError("gone")));
+  EXPECT_EQ(sink.written.size(), 1u);
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc
