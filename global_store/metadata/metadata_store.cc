@@ -1,0 +1,17 @@
+#include "global_store/metadata/metadata_store.h"
+
+#include "absl/strings/str_cat.h"
+#include "global_store/metadata/memory_store.h"
+#include "global_store/metadata/sqlite_store.h"
+
+namespace tensorcast::global_store {
+
+absl::StatusOr<std::unique_ptr<MetadataStore>> OpenMetadataStore(std::string_view kind,
+                                                                 const std::string& path) {
+  if (kind == "memory") return MakeMemoryStore();
+  if (kind == "sqlite") return OpenSqliteStore({.path = path});
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no metadata store \"", kind, "\": choose \"sqlite\" or \"memory\""));
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,62 @@
+// Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, and the
+// answers of recent mutations. One interface, one contract suite (metadata_store_test.cc), a backend a file.
+//
+// Thread-safe. Commits are atomic and, where the backend is durable, synced before they return. A commit that
+// failed changed nothing. Errors: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for a damaged store,
+// UNAVAILABLE where trying again may help.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "global_store/directory/facts.h"
+
+namespace tensorcast::global_store {
+
+// The answer to a mutation, so that its repetition gets the same one.
+struct RequestRecord {
+  std::string request;   // opaque: identifies caller's request id, method and content
+  std::string response;  // opaque
+  absl::Time recorded;
+};
+
+// The canonical bytes, opaque here. Borrowed for the call.
+struct ManifestBlob {
+  std::string artifact_id;
+  std::string_view bytes;
+};
+
+struct WriteBatch {
+  DurableFacts facts;  // the tombstone of an artifact also removes its manifest and origins
+  std::optional<ManifestBlob> manifest;
+  std::optional<RequestRecord> request;
+};
+
+class MetadataStore {
+ public:
+  virtual ~MetadataStore() = default;
+
+  virtual std::string_view name() const = 0;  // "sqlite", "memory"
+
+  virtual absl::Status Commit(const WriteBatch& batch) = 0;
+  // Everything but manifests and requests.
+  virtual absl::StatusOr<DurableFacts> Load() = 0;
+  // NOT_FOUND when there is none of that artifact.
+  virtual absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) = 0;
+  // The response that was recorded for `request`, if any.
+  virtual absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) = 0;
+  // Drops request records and tombstones (deleted artifacts and keys) older than these.
+  virtual absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) = 0;
+};
+
+// `kind` is "sqlite" (with the file's path; its folder must exist) or "memory". INVALID_ARGUMENT for another
+// kind.
+absl::StatusOr<std::unique_ptr<MetadataStore>> OpenMetadataStore(std::string_view kind,
+                                                                 const std::string& path);
+
+}  // namespace tensorcast::global_store

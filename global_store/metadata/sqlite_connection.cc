@@ -1,0 +1,141 @@
+#include "global_store/metadata/sqlite_connection.h"
+
+#include <sqlite3.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr int kBusyTimeoutMs = 5000;  // another reader of the file, such as a backup
+
+std::string_view Advice(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kResourceExhausted:
+      return "free space on its disk";
+    case absl::StatusCode::kDataLoss:
+      return "restore the file from a backup";
+    case absl::StatusCode::kUnavailable:
+      return "try again";
+    case absl::StatusCode::kPermissionDenied:
+      return "check the file's and its folder's permissions";
+    default:
+      return "this is a defect in the global store";
+  }
+}
+
+absl::StatusCode Classify(int code) {
+  switch (code & 0xff) {  // the primary code
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_TOOBIG:
+      return absl::StatusCode::kResourceExhausted;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::StatusCode::kDataLoss;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_IOERR:
+    case SQLITE_INTERRUPT:
+      return absl::StatusCode::kUnavailable;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_AUTH:
+      return absl::StatusCode::kPermissionDenied;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+absl::Status SqliteStatus(int code, sqlite3* db) {
+  if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return absl::OkStatus();
+  const absl::StatusCode classified = Classify(code);
+  std::string message = absl::StrCat("metadata database: ", sqlite3_errstr(code));
+  if (db != nullptr) {
+    const char* path = sqlite3_db_filename(db, "main");
+    absl::StrAppend(&message, " (", sqlite3_errmsg(db), ") in ", path == nullptr ? "?" : path);
+  }
+  return absl::Status(classified, absl::StrCat(message, ": ", Advice(classified)));
+}
+
+SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
+
+SqliteStatement& SqliteStatement::BindText(int parameter, std::string_view text) {
+  sqlite3_bind_text64(statement_, parameter, text.empty() ? "" : text.data(), text.size(), SQLITE_STATIC,
+                      SQLITE_UTF8);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::BindBlob(int parameter, std::string_view bytes) {
+  // A null pointer would bind NULL; an empty blob is meant.
+  sqlite3_bind_blob64(statement_, parameter, bytes.empty() ? "" : bytes.data(), bytes.size(), SQLITE_STATIC);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::BindInteger(int parameter, int64_t value) {
+  sqlite3_bind_int64(statement_, parameter, value);
+  return *this;
+}
+
+absl::StatusOr<bool> SqliteStatement::Step() {
+  const int code = sqlite3_step(statement_);
+  TC_RETURN_IF_ERROR(SqliteStatus(code, sqlite3_db_handle(statement_)));
+  return code == SQLITE_ROW;
+}
+
+absl::Status SqliteStatement::Run() {
+  const absl::Status status = Step().status();
+  Reset();
+  return status;
+}
+
+void SqliteStatement::Reset() {
+  sqlite3_reset(statement_);
+  sqlite3_clear_bindings(statement_);
+}
+
+std::string SqliteStatement::Text(int column) const {
+  const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
+  const int size = sqlite3_column_bytes(statement_, column);
+  return bytes == nullptr ? std::string() : std::string(bytes, static_cast<size_t>(size));
+}
+
+int64_t SqliteStatement::Integer(int column) const { return sqlite3_column_int64(statement_, column); }
+
+absl::StatusOr<SqliteConnection> SqliteConnection::Open(const std::string& path) {
+  sqlite3* db = nullptr;
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+  const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);
+  SqliteConnection connection(db);  // to be closed even when it did not open
+  TC_RETURN_IF_ERROR(Annotate(SqliteStatus(code, db), absl::StrCat("cannot open ", path)));
+  sqlite3_busy_timeout(db, kBusyTimeoutMs);
+  sqlite3_extended_result_codes(db, 1);
+  return connection;
+}
+
+SqliteConnection::~SqliteConnection() { sqlite3_close(db_); }
+
+absl::Status SqliteConnection::Execute(const char* sql) {
+  return SqliteStatus(sqlite3_exec(db_, sql, nullptr, nullptr, nullptr), db_);
+}
+
+absl::StatusOr<SqliteStatement> SqliteConnection::Prepare(std::string_view sql) {
+  sqlite3_stmt* statement = nullptr;
+  const int code = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()),
+                                      SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  TC_RETURN_IF_ERROR(SqliteStatus(code, db_));
+  return SqliteStatement(statement);
+}
+
+absl::StatusOr<int64_t> SqliteConnection::QueryInteger(std::string_view sql) {
+  TC_ASSIGN_OR_RETURN(SqliteStatement statement, Prepare(sql));
+  TC_ASSIGN_OR_RETURN(const bool row, statement.Step());
+  if (!row) return absl::InternalError(absl::StrCat("metadata database: no answer to ", sql));
+  return statement.Integer(0);
+}
+
+}  // namespace tensorcast::global_store

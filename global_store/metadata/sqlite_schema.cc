@@ -1,0 +1,60 @@
+#include "global_store/metadata/sqlite_schema.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr int64_t kApplicationId = 0x54436d64;  // "TCmd"
+
+constexpr char kCreate[] = R"sql(
+BEGIN IMMEDIATE;
+CREATE TABLE artifacts (
+  artifact_id TEXT PRIMARY KEY NOT NULL, image_bytes INTEGER NOT NULL, chunk_bytes INTEGER NOT NULL,
+  tensor_count INTEGER NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE origins (
+  artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, position INTEGER NOT NULL, path TEXT NOT NULL,
+  bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, PRIMARY KEY (artifact_id, node_id, position)
+) WITHOUT ROWID;
+CREATE TABLE manifests (
+  id INTEGER PRIMARY KEY, artifact_id TEXT NOT NULL, piece INTEGER NOT NULL, bytes BLOB NOT NULL,
+  UNIQUE (artifact_id, piece)
+);
+CREATE TABLE keys (
+  name TEXT PRIMARY KEY NOT NULL, artifact_id TEXT NOT NULL, revision INTEGER NOT NULL,
+  updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE requests (
+  request TEXT PRIMARY KEY NOT NULL, response BLOB NOT NULL, recorded_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX requests_by_age ON requests (recorded_ns);
+PRAGMA application_id = 1413705060;
+PRAGMA user_version = 1;
+COMMIT;
+)sql";
+static_assert(kApplicationId == 1413705060 && kSchemaVersion == 1, "kCreate names both");
+
+}  // namespace
+
+absl::Status PrepareSchema(SqliteConnection& connection) {
+  TC_ASSIGN_OR_RETURN(const int64_t application, connection.QueryInteger("PRAGMA application_id"));
+  TC_ASSIGN_OR_RETURN(const int64_t version, connection.QueryInteger("PRAGMA user_version"));
+  TC_ASSIGN_OR_RETURN(const int64_t tables, connection.QueryInteger("SELECT count(*) FROM sqlite_schema"));
+  if (application == 0 && version == 0 && tables == 0) {
+    // Before anything is written: afterwards it would take a rewrite of the file.
+    TC_RETURN_IF_ERROR(connection.Execute("PRAGMA auto_vacuum = INCREMENTAL"));
+    return connection.Execute(kCreate);
+  }
+  if (application != kApplicationId) {
+    return absl::FailedPreconditionError(
+        "the file is a database of another program: give the global store a metadata path of its own");
+  }
+  if (version == kSchemaVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the database has schema version ", version,
+                                                    ", this program ", kSchemaVersion,
+                                                    ": run the version that wrote it, or a newer one"));
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,310 @@
+#include "global_store/metadata/sqlite_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/status/status.h"
+#include "global_store/metadata/sqlite_connection.h"
+#include "global_store/metadata/sqlite_schema.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// SQLite limits a blob to 10^9 bytes and holds one in memory whole.
+constexpr size_t kPieceBytes = size_t{16} << 20;
+
+// Held as long as the descriptor is open, so the kernel gives it back however the process ends.
+class FileLock {
+ public:
+  static absl::StatusOr<FileLock> Take(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoStatus(errno, "open", path);
+    FileLock lock(fd);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
+    return absl::AlreadyExistsError(absl::StrCat(
+        path, " is locked: another global store uses this database; stop it or choose another path"));
+  }
+  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~FileLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+struct WriteStatements {
+  SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, put_request;
+};
+
+struct ReadStatements {
+  SqliteStatement artifacts, origins, keys, pieces, response;
+};
+
+absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
+  WriteStatements all;
+  const std::pair<SqliteStatement*, const char*> wanted[] = {
+      {&all.put_artifact, "REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?)"},
+      {&all.drop_origins, "DELETE FROM origins WHERE artifact_id = ?"},
+      {&all.put_origin, "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?)"},
+      {&all.drop_manifest, "DELETE FROM manifests WHERE artifact_id = ?"},
+      {&all.put_piece, "INSERT INTO manifests (artifact_id, piece, bytes) VALUES (?, ?, ?)"},
+      {&all.put_key, "REPLACE INTO keys VALUES (?, ?, ?, ?, ?)"},
+      {&all.put_request, "REPLACE INTO requests VALUES (?, ?, ?)"},
+  };
+  for (const auto& [statement, sql] : wanted) {
+    TC_ASSIGN_OR_RETURN(*statement, db.Prepare(sql));
+  }
+  return all;
+}
+
+absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
+  ReadStatements all;
+  const std::pair<SqliteStatement*, const char*> wanted[] = {
+      {&all.artifacts,
+       "SELECT artifact_id, image_bytes, chunk_bytes, tensor_count, created_ns, updated_ns, deleted FROM "
+       "artifacts"},
+      {&all.origins,
+       "SELECT artifact_id, node_id, path, bytes, mtime_ns FROM origins ORDER BY artifact_id, node_id, "
+       "position"},
+      {&all.keys, "SELECT name, artifact_id, revision, updated_ns, deleted FROM keys"},
+      {&all.pieces, "SELECT bytes FROM manifests WHERE artifact_id = ? ORDER BY piece"},
+      {&all.response, "SELECT response FROM requests WHERE request = ?"},
+  };
+  for (const auto& [statement, sql] : wanted) {
+    TC_ASSIGN_OR_RETURN(*statement, db.Prepare(sql));
+  }
+  return all;
+}
+
+class SqliteStore final : public MetadataStore {
+ public:
+  SqliteStore(FileLock lock, SqliteConnection writer, SqliteConnection reader, WriteStatements writes,
+              ReadStatements reads)
+      : lock_(std::move(lock)),
+        writer_(std::move(writer)),
+        reader_(std::move(reader)),
+        writes_(std::move(writes)),
+        reads_(std::move(reads)) {}
+
+  std::string_view name() const override { return "sqlite"; }
+  absl::Status Commit(const WriteBatch& batch) override;
+  absl::StatusOr<DurableFacts> Load() override;
+  absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) override;
+  absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override;
+  absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) override;
+
+ private:
+  absl::Status WriteAll(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status WriteArtifact(const ArtifactRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status WriteManifest(const ManifestBlob& manifest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status LoadArtifacts(std::map<std::string, ArtifactRecord>& artifacts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
+
+  const FileLock lock_;
+  absl::Mutex write_mutex_;
+  absl::Mutex read_mutex_;
+  // Connections before statements: these go first.
+  SqliteConnection writer_ ABSL_GUARDED_BY(write_mutex_);
+  SqliteConnection reader_ ABSL_GUARDED_BY(read_mutex_);
+  WriteStatements writes_ ABSL_GUARDED_BY(write_mutex_);
+  ReadStatements reads_ ABSL_GUARDED_BY(read_mutex_);
+};
+
+absl::Status SqliteStore::Commit(const WriteBatch& batch) {
+  absl::MutexLock lock(&write_mutex_);
+  TC_RETURN_IF_ERROR(writer_.Execute("BEGIN IMMEDIATE"));
+  absl::Status status = WriteAll(batch);
+  if (status.ok()) status = writer_.Execute("COMMIT");
+  if (status.ok()) return status;
+  // SQLite may have rolled back by itself, and then says that there is nothing to roll back.
+  writer_.Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
+  for (const ArtifactRecord& record : batch.facts.artifacts) TC_RETURN_IF_ERROR(WriteArtifact(record));
+  for (const KeyRecord& record : batch.facts.keys) {
+    TC_RETURN_IF_ERROR(writes_.put_key.BindText(1, record.name)
+                           .BindText(2, record.artifact_id)
+                           .BindInteger(3, static_cast<int64_t>(record.revision))
+                           .BindInteger(4, absl::ToUnixNanos(record.updated))
+                           .BindInteger(5, record.deleted ? 1 : 0)
+                           .Run());
+  }
+  if (batch.manifest.has_value()) TC_RETURN_IF_ERROR(WriteManifest(*batch.manifest));
+  if (!batch.request.has_value()) return absl::OkStatus();
+  return writes_.put_request.BindText(1, batch.request->request)
+      .BindBlob(2, batch.request->response)
+      .BindInteger(3, absl::ToUnixNanos(batch.request->recorded))
+      .Run();
+}
+
+absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
+  TC_RETURN_IF_ERROR(writes_.put_artifact.BindText(1, record.artifact_id)
+                         .BindInteger(2, static_cast<int64_t>(record.image_bytes))
+                         .BindInteger(3, static_cast<int64_t>(record.chunk_bytes))
+                         .BindInteger(4, record.tensor_count)
+                         .BindInteger(5, absl::ToUnixNanos(record.created))
+                         .BindInteger(6, absl::ToUnixNanos(record.updated))
+                         .BindInteger(7, record.deleted ? 1 : 0)
+                         .Run());
+  if (record.deleted) TC_RETURN_IF_ERROR(writes_.drop_manifest.BindText(1, record.artifact_id).Run());
+  TC_RETURN_IF_ERROR(writes_.drop_origins.BindText(1, record.artifact_id).Run());
+  for (const Origin& origin : record.origins) {
+    for (size_t i = 0; i < origin.files.size(); ++i) {
+      const OriginFile& file = origin.files[i];
+      TC_RETURN_IF_ERROR(writes_.put_origin.BindText(1, record.artifact_id)
+                             .BindText(2, origin.node_id)
+                             .BindInteger(3, static_cast<int64_t>(i))
+                             .BindText(4, file.path)
+                             .BindInteger(5, static_cast<int64_t>(file.bytes))
+                             .BindInteger(6, file.mtime_ns)
+                             .Run());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::WriteManifest(const ManifestBlob& manifest) {
+  TC_RETURN_IF_ERROR(writes_.drop_manifest.BindText(1, manifest.artifact_id).Run());
+  int64_t piece = 0;
+  size_t offset = 0;
+  do {  // an empty manifest is one empty piece
+    const std::string_view bytes = manifest.bytes.substr(offset, kPieceBytes);
+    TC_RETURN_IF_ERROR(
+        writes_.put_piece.BindText(1, manifest.artifact_id).BindInteger(2, piece++).BindBlob(3, bytes).Run());
+    offset += bytes.size();
+  } while (offset < manifest.bytes.size());
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& artifacts) {
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    reads_.artifacts.Reset();
+    reads_.origins.Reset();
+  };
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.artifacts.Step());
+    if (!row) break;
+    ArtifactRecord& record = artifacts[reads_.artifacts.Text(0)];
+    record.artifact_id = reads_.artifacts.Text(0);
+    record.image_bytes = static_cast<uint64_t>(reads_.artifacts.Integer(1));
+    record.chunk_bytes = static_cast<uint64_t>(reads_.artifacts.Integer(2));
+    record.tensor_count = static_cast<uint32_t>(reads_.artifacts.Integer(3));
+    record.created = absl::FromUnixNanos(reads_.artifacts.Integer(4));
+    record.updated = absl::FromUnixNanos(reads_.artifacts.Integer(5));
+    record.deleted = reads_.artifacts.Integer(6) != 0;
+  }
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.origins.Step());
+    if (!row) return absl::OkStatus();
+    auto artifact = artifacts.find(reads_.origins.Text(0));
+    if (artifact == artifacts.end())
+      return absl::DataLossError("metadata database: an origin without its artifact");
+    std::vector<Origin>& origins = artifact->second.origins;
+    const std::string node_id = reads_.origins.Text(1);
+    if (origins.empty() || origins.back().node_id != node_id)
+      origins.push_back({.node_id = node_id, .files = {}});
+    origins.back().files.push_back({.path = reads_.origins.Text(2),
+                                    .bytes = static_cast<uint64_t>(reads_.origins.Integer(3)),
+                                    .mtime_ns = reads_.origins.Integer(4)});
+  }
+}
+
+absl::StatusOr<DurableFacts> SqliteStore::Load() {
+  absl::MutexLock lock(&read_mutex_);
+  DurableFacts facts;
+  std::map<std::string, ArtifactRecord> artifacts;
+  TC_RETURN_IF_ERROR(LoadArtifacts(artifacts));
+  for (auto& [id, record] : artifacts) facts.artifacts.push_back(std::move(record));
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reads_.keys.Reset(); };
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.keys.Step());
+    if (!row) return facts;
+    facts.keys.push_back({.name = reads_.keys.Text(0),
+                          .artifact_id = reads_.keys.Text(1),
+                          .revision = static_cast<uint64_t>(reads_.keys.Integer(2)),
+                          .updated = absl::FromUnixNanos(reads_.keys.Integer(3)),
+                          .deleted = reads_.keys.Integer(4) != 0});
+  }
+}
+
+absl::StatusOr<std::string> SqliteStore::ReadManifest(std::string_view artifact_id) {
+  absl::MutexLock lock(&read_mutex_);
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reads_.pieces.Reset(); };
+  reads_.pieces.BindText(1, artifact_id);
+  std::string bytes;
+  bool any = false;
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.pieces.Step());
+    if (!row) break;
+    any = true;
+    bytes += reads_.pieces.Text(0);
+  }
+  if (!any) return absl::NotFoundError(absl::StrCat("there is no manifest of ", artifact_id));
+  return bytes;
+}
+
+absl::StatusOr<std::optional<std::string>> SqliteStore::FindResponse(std::string_view request) {
+  absl::MutexLock lock(&read_mutex_);
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reads_.response.Reset(); };
+  reads_.response.BindText(1, request);
+  TC_ASSIGN_OR_RETURN(const bool row, reads_.response.Step());
+  if (!row) return std::nullopt;
+  return reads_.response.Text(0);
+}
+
+absl::Status SqliteStore::Purge(absl::Time requests_before, absl::Time tombstones_before) {
+  absl::MutexLock lock(&write_mutex_);
+  // Each statement is a transaction of its own: what a failure leaves is dropped by the next purge.
+  TC_ASSIGN_OR_RETURN(SqliteStatement requests,
+                      writer_.Prepare("DELETE FROM requests WHERE recorded_ns < ?"));
+  TC_RETURN_IF_ERROR(requests.BindInteger(1, absl::ToUnixNanos(requests_before)).Run());
+  for (const char* sql : {"DELETE FROM artifacts WHERE deleted AND updated_ns < ?",
+                          "DELETE FROM keys WHERE deleted AND updated_ns < ?"}) {
+    TC_ASSIGN_OR_RETURN(SqliteStatement tombstones, writer_.Prepare(sql));
+    TC_RETURN_IF_ERROR(tombstones.BindInteger(1, absl::ToUnixNanos(tombstones_before)).Run());
+  }
+  return writer_.Execute("PRAGMA incremental_vacuum");
+}
+
+absl::Status Configure(SqliteConnection& writer, const SqliteOptions& options) {
+  TC_RETURN_IF_ERROR(PrepareSchema(writer));
+  TC_RETURN_IF_ERROR(
+      writer.Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+                     "PRAGMA journal_size_limit = 67108864"));
+  if (options.max_database_bytes == 0) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const int64_t page_bytes, writer.QueryInteger("PRAGMA page_size"));
+  const auto pages = static_cast<int64_t>(options.max_database_bytes) / std::max<int64_t>(page_bytes, 1);
+  return writer.Execute(absl::StrCat("PRAGMA max_page_count = ", std::max<int64_t>(pages, 1)).c_str());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options) {
+  if (options.path.empty()) return absl::InvalidArgumentError("the sqlite metadata store needs a path");
+  TC_ASSIGN_OR_RETURN(FileLock lock, FileLock::Take(absl::StrCat(options.path, ".lock")));
+  TC_ASSIGN_OR_RETURN(SqliteConnection writer, SqliteConnection::Open(options.path));
+  TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), options.path));
+  TC_ASSIGN_OR_RETURN(SqliteConnection reader, SqliteConnection::Open(options.path));
+  TC_RETURN_IF_ERROR(Annotate(reader.Execute("PRAGMA query_only = 1"), options.path));
+  TC_ASSIGN_OR_RETURN(WriteStatements writes, PrepareWrites(writer));
+  TC_ASSIGN_OR_RETURN(ReadStatements reads, PrepareReads(reader));
+  return std::make_unique<SqliteStore>(std::move(lock), std::move(writer), std::move(reader),
+                                       std::move(writes), std::move(reads));
+}
+
+}  // namespace tensorcast::global_store

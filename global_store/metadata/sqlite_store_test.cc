@@ -1,0 +1,205 @@
+// What only the SQLite backend promises: durability, exclusion, and clear words for every kind of bad file.
+#include "global_store/metadata/sqlite_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+
+class SqliteStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(::testing::TempDir()) / absl::StrCat("sqlite-store-", getpid());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return folder_ / "store.db"; }
+  void RunSql(const char* sql) const {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(path().c_str(), &db), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    sqlite3_close(db);
+  }
+  std::unique_ptr<MetadataStore> Open() const {
+    auto store = OpenSqliteStore({.path = path()});
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  absl::Status OpenError() const { return OpenSqliteStore({.path = path()}).status(); }
+
+  std::filesystem::path folder_;
+};
+
+WriteBatch NumberedBatch(int number) {
+  const std::string name = absl::StrCat("key-", number);
+  return {.facts = {.artifacts = {{.artifact_id = name, .created = kNow, .updated = kNow}},
+                    .keys = {{.name = name, .artifact_id = name, .revision = 1, .updated = kNow}}},
+          .manifest = ManifestBlob{.artifact_id = name, .bytes = name},
+          .request = RequestRecord{name, name, kNow}};
+}
+
+// In a process of its own: commits one batch after the other and writes each number to `pipe` once it is
+// committed.
+[[noreturn]] void CommitUntilKilled(const std::string& path, int pipe) {
+  auto store = OpenSqliteStore({.path = path});
+  for (int number = 0; store.ok() && (*store)->Commit(NumberedBatch(number)).ok(); ++number) {
+    if (write(pipe, &number, sizeof(number)) != sizeof(number)) break;
+  }
+  _exit(1);
+}
+
+TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesTheKillOfItsProcess) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) CommitUntilKilled(path(), pipe_ends[1]);
+  close(pipe_ends[1]);
+  int last = -1;
+  while (last < 20 && read(pipe_ends[0], &last, sizeof(last)) == sizeof(last)) {
+  }
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
+  while (read(pipe_ends[0], &last, sizeof(last)) == sizeof(last)) {
+  }
+  close(pipe_ends[0]);
+
+  auto store = Open();
+  ASSERT_NE(store, nullptr);
+  auto facts = store->Load();
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  ASSERT_GE(last, 20);
+  // The one after `last` may have been committed and not yet told.
+  EXPECT_GE(facts->keys.size(), static_cast<size_t>(last) + 1);
+  EXPECT_LE(facts->keys.size(), static_cast<size_t>(last) + 2);
+  EXPECT_EQ(facts->artifacts.size(), facts->keys.size());
+  for (const KeyRecord& key : facts->keys) {
+    EXPECT_EQ(store->ReadManifest(key.name).value_or("none"), key.name);
+    EXPECT_EQ(store->FindResponse(key.name).value(), key.name);
+  }
+}
+
+TEST_F(SqliteStoreTest, KeepsItsFactsWhenReopened) {
+  ASSERT_TRUE(Open()->Commit(NumberedBatch(7)).ok());
+  auto facts = Open()->Load();
+  ASSERT_TRUE(facts.ok());
+  EXPECT_THAT(facts->keys, SizeIs(1));
+  EXPECT_THAT(facts->artifacts, SizeIs(1));
+}
+
+TEST_F(SqliteStoreTest, LetsNoSecondStoreInWhileItLives) {
+  auto store = Open();
+  const absl::Status second = OpenError();
+  EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(second.message(), HasSubstr("another global store"));
+  store.reset();
+  EXPECT_TRUE(OpenError().ok());
+}
+
+TEST_F(SqliteStoreTest, SaysThatTheDiskIsFullAndKeepsWhatItHad) {
+  auto store = OpenSqliteStore({.path = path(), .max_database_bytes = 1 << 20});
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Commit(NumberedBatch(1)).ok());
+  const std::string large(4 << 20, 'x');
+  WriteBatch batch = NumberedBatch(2);
+  batch.manifest->bytes = large;
+  const absl::Status full = (*store)->Commit(batch);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("free space"));
+
+  EXPECT_THAT((*store)->Load()->keys, SizeIs(1));
+  EXPECT_EQ((*store)->FindResponse("key-2").value(), std::nullopt);
+  EXPECT_TRUE((*store)->Commit(NumberedBatch(3)).ok());
+}
+
+TEST_F(SqliteStoreTest, RefusesAFileThatIsNoDatabase) {
+  std::ofstream(path()) << std::string(8192, 'z');
+  const absl::Status status = OpenError();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST_F(SqliteStoreTest, ReportsADamagedDatabase) {
+  {
+    auto store = Open();
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(store->Commit(NumberedBatch(i)).ok());
+  }
+  const auto bytes = static_cast<std::streamoff>(std::filesystem::file_size(path()));
+  ASSERT_GT(bytes, 8192);
+  std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096);
+  file << std::string(static_cast<size_t>(bytes) - 4096, '\xa5');
+  file.close();
+  auto store = OpenSqliteStore({.path = path()});
+  const absl::Status status = store.ok() ? (*store)->Load().status() : store.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST_F(SqliteStoreTest, RefusesTheDatabaseOfANewerVersion) {
+  Open().reset();
+  RunSql("PRAGMA user_version = 99");
+  const absl::Status status = OpenError();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("schema version 99"));
+}
+
+TEST_F(SqliteStoreTest, RefusesTheDatabaseOfAnotherProgram) {
+  RunSql("CREATE TABLE recipes (name TEXT)");
+  const absl::Status status = OpenError();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("another program"));
+}
+
+TEST_F(SqliteStoreTest, SaysThatItsFolderIsMissing) {
+  std::filesystem::remove_all(folder_);
+  const absl::Status status = OpenError();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr(path()));
+}
+
+TEST_F(SqliteStoreTest, HasTheSchemaThatTheFormatSays) {
+  Open().reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path().c_str(), &db), SQLITE_OK);
+  std::vector<std::string> columns;
+  const auto collect = [](void* into, int, char** values, char**) {
+    static_cast<std::vector<std::string>*>(into)->push_back(absl::StrCat(values[0], ".", values[1]));
+    return 0;
+  };
+  ASSERT_EQ(sqlite3_exec(db,
+                         "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
+                         "WHERE m.type = 'table' ORDER BY m.name, c.cid",
+                         collect, &columns, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  EXPECT_THAT(columns, ::testing::ElementsAre(
+                           "artifacts.artifact_id", "artifacts.image_bytes", "artifacts.chunk_bytes",
+                           "artifacts.tensor_count", "artifacts.created_ns", "artifacts.updated_ns",
+                           "artifacts.deleted", "keys.name", "keys.artifact_id", "keys.revision",
+                           "keys.updated_ns", "keys.deleted", "manifests.id", "manifests.artifact_id",
+                           "manifests.piece", "manifests.bytes", "origins.artifact_id", "origins.node_id",
+                           "origins.position", "origins.path", "origins.bytes", "origins.mtime_ns",
+                           "requests.request", "requests.response", "requests.recorded_ns"));
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
