@@ -1,14 +1,18 @@
-// What TensorCast needs of GPUs, behind one interface with two backends: `cuda`, and `fake`, a test double for the
-// hardware that keeps device memory in shared memory. Only this folder sees CUDA's headers.
+// What TensorCast needs of GPUs, behind one interface with two backends: `cuda`, and `fake`, a test double
+// for the hardware that keeps device memory in shared memory. Only this folder sees CUDA's headers.
 //
-// Devices are named by UUID between processes and by ordinal within one. Thread-safe, except that one Stream is
-// used by one thread at a time.
+// Devices are named by UUID between processes and by ordinal within one. Thread-safe, except that one Stream
+// is used by one thread at a time. A runtime outlives its streams and the use of its memory.
+//
+// Errors: INVALID_ARGUMENT for a device, address or size that is not there, in every backend alike (addresses
+// are checked before they reach the hardware).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,8 +38,9 @@ struct DevicePtr {
   friend bool operator==(const DevicePtr&, const DevicePtr&) = default;
 };
 
-// Copies on one stream run in order and asynchronously to the host. Errors of earlier copies surface at Synchronize.
-// Host memory given to a copy must stay valid until the copy is done. Destroying a stream waits for its copies.
+// Copies on one stream run in order and asynchronously to the host. Errors of earlier copies surface at
+// Synchronize. Host memory given to a copy must stay valid until the copy is done. Destroying a stream waits
+// for its copies.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -46,7 +51,8 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
 };
 
-// An exporter's handle to one allocation, meaningful to other processes of the same host and the same backend.
+// An exporter's handle to one allocation, meaningful to other processes of the same host and the same
+// backend.
 struct IpcHandle {
   std::string device_uuid;
   std::string opaque;  // at most 255 bytes
@@ -57,33 +63,38 @@ class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
 
-  virtual std::string_view backend() const = 0;  // "cuda" or "fake"
+  virtual std::string_view backend() const = 0;  // "cuda", "fake", or "none" for the null runtime
   virtual const std::vector<DeviceInfo>& devices() const = 0;
   // The ordinal of the device with this UUID, or NOT_FOUND.
   absl::StatusOr<int> FindDevice(std::string_view uuid) const;
 
-  // RESOURCE_EXHAUSTED when the device is full. REQUIRES for Free: no stream still uses the memory and no importer
-  // has it open.
+  // RESOURCE_EXHAUSTED when the device is full. REQUIRES for Free: no stream still uses the memory and no
+  // importer has it open.
   virtual absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) = 0;
   virtual absl::Status Free(DevicePtr pointer) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) = 0;
 
-  // Page-locks host memory for fast copies. Once for a pool, never per tensor. OK and nothing done without devices.
+  // Page-locks host memory for fast copies. Once for a pool, never per tensor. OK and nothing done without
+  // devices.
   virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes) = 0;
   virtual absl::Status UnregisterHost(std::byte* base) = 0;
 
+  // `allocation` is what Allocate returned, not a place within it.
   virtual absl::StatusOr<IpcHandle> Export(DevicePtr allocation) = 0;
   // Maps another process's allocation. Not for a handle of one's own process (FAILED_PRECONDITION).
+  // INVALID_ARGUMENT for a malformed handle or another backend's, NOT_FOUND for a device that this process
+  // does not see.
   virtual absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) = 0;
   virtual absl::Status CloseIpc(DevicePtr pointer) = 0;
 };
 
-// The GPUs of this host. UNAVAILABLE with the reason when the binary was built without CUDA, there is no driver,
-// or there is no GPU.
+// The GPUs of this host. UNAVAILABLE with the reason when the binary was built without CUDA, there is no
+// driver, or there is no GPU.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime();
 
-// A runtime with no device at all, for hosts that only hold replicas in host memory and on disk.
+// A runtime with no device at all, for hosts that only hold replicas in host memory and on disk. What needs a
+// device fails with FAILED_PRECONDITION.
 std::unique_ptr<DeviceRuntime> CreateNullRuntime();
 
 }  // namespace tensorcast

@@ -1,6 +1,10 @@
-// The fake backend: N devices of a given size whose memory is shared memory, so that other processes can open it as
-// they would CUDA IPC handles. A test double for hardware: streams run asynchronously and in order on a thread of
-// their own, addresses mean nothing to the host, and faults can be injected.
+// The fake backend: N devices of a given size whose memory is shared memory, so that other processes can open
+// it as they would CUDA IPC handles. A test double for hardware: streams run asynchronously and in order on a
+// thread of their own, addresses mean nothing to the host, and faults can be injected. Memory that is given
+// back while a copy still uses it is reported (FAILED_PRECONDITION), which real devices would not do.
+//
+// The devices of all processes of a host carry the same UUIDs and share no budget: each process counts its
+// own.
 #pragma once
 
 #include <atomic>
@@ -16,7 +20,8 @@ namespace tensorcast {
 struct FakeDeviceFaults {
   std::atomic<int> fail_allocations{0};
   std::atomic<int> fail_copies{0};
-  std::atomic<int64_t> copy_delay_ns{0};  // added to each copy
+  std::atomic<int64_t> copy_delay_ns{
+      0};  // added to each copy; lowering it also frees a copy that waits already
 };
 
 struct FakeDeviceOptions {
@@ -25,6 +30,7 @@ struct FakeDeviceOptions {
   std::shared_ptr<FakeDeviceFaults> faults;  // may be null
 };
 
+// INVALID_ARGUMENT for less than 1 or more than 64 devices, or devices without memory.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options);
 
 }  // namespace tensorcast

@@ -1,0 +1,50 @@
+// What device memory this process may use: its own allocations and those opened from others. Both backends
+// check every address against it, so that a wrong one is an error of the caller and never reaches the
+// hardware. Private to this folder. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast {
+
+class FakeMemory;
+
+enum class MemoryOrigin { kAllocated, kImported };
+
+struct DeviceAllocation {
+  DevicePtr base;
+  uint64_t bytes = 0;
+  MemoryOrigin origin = MemoryOrigin::kAllocated;
+  std::shared_ptr<FakeMemory> fake;  // null for real devices
+};
+
+class AllocationTable {
+ public:
+  void Add(DeviceAllocation allocation);
+
+  // The allocation that holds all of [pointer, pointer + bytes), or INVALID_ARGUMENT.
+  absl::StatusOr<DeviceAllocation> Find(DevicePtr pointer, uint64_t bytes) const;
+  // The allocation of this origin that begins at `base`, or INVALID_ARGUMENT.
+  absl::StatusOr<DeviceAllocation> FindBase(DevicePtr base, MemoryOrigin origin) const;
+  absl::StatusOr<DeviceAllocation> Remove(DevicePtr base, MemoryOrigin origin);
+  std::vector<DeviceAllocation> RemoveAll();
+
+ private:
+  absl::StatusOr<DeviceAllocation> FindBaseLocked(DevicePtr base, MemoryOrigin origin) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  // By address, which is unique over all devices of a process.
+  std::map<uint64_t, DeviceAllocation> allocations_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

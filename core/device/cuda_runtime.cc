@@ -1,0 +1,200 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/device/allocation_table.h"
+#include "core/device/cuda_status.h"
+#include "core/device/cuda_stream.h"
+#include "core/device/device_runtime.h"
+#include "core/device/ipc_format.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML and nvidia-smi write it.
+std::string FormatUuid(const cudaUUID_t& uuid) {
+  const std::string hex = absl::BytesToHexString(std::string_view(uuid.bytes, sizeof(uuid.bytes)));
+  const std::string_view text = hex;
+  return absl::StrCat("GPU-", text.substr(0, 8), "-", text.substr(8, 4), "-", text.substr(12, 4), "-",
+                      text.substr(16, 4), "-", text.substr(20));
+}
+
+absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
+  int count = 0;
+  TC_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "looking for", "GPUs"));
+  std::vector<DeviceInfo> devices;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    TC_RETURN_IF_ERROR(
+        CudaStatus(cudaGetDeviceProperties(&properties, i), "describing", absl::StrCat("device ", i)));
+    devices.push_back({.ordinal = i,
+                       .uuid = FormatUuid(properties.uuid),
+                       .name = properties.name,
+                       .total_bytes = properties.totalGlobalMem});
+  }
+  return devices;
+}
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  explicit CudaRuntime(std::vector<DeviceInfo> devices) : devices_(std::move(devices)) {}
+
+  ~CudaRuntime() override {
+    for (const DeviceAllocation& left : allocations_.RemoveAll()) {
+      const CudaDeviceGuard guard(left.base.device);
+      void* const pointer = reinterpret_cast<void*>(left.base.address);
+      if (left.origin == MemoryOrigin::kAllocated) {
+        CudaStatus(cudaFree(pointer), "freeing", "device memory").IgnoreError();
+      } else {
+        CudaStatus(cudaIpcCloseMemHandle(pointer), "closing", "device memory").IgnoreError();
+      }
+    }
+  }
+
+  std::string_view backend() const override { return "cuda"; }
+  const std::vector<DeviceInfo>& devices() const override { return devices_; }
+
+  absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(CheckDevice(device));
+    if (bytes == 0) return absl::InvalidArgumentError("a device allocation of 0 bytes");
+    const CudaDeviceGuard guard(device);
+    TC_RETURN_IF_ERROR(guard.status());
+    void* pointer = nullptr;
+    if (const cudaError_t error = cudaMalloc(&pointer, bytes); error != cudaSuccess) {
+      return CudaStatus(error, "allocating",
+                        absl::StrCat(bytes, " bytes on device ", device, DescribeFree()));
+    }
+    const DevicePtr base{.device = device, .address = reinterpret_cast<uint64_t>(pointer)};
+    allocations_.Add({.base = base, .bytes = bytes, .origin = MemoryOrigin::kAllocated});
+    return base;
+  }
+
+  absl::Status Free(DevicePtr pointer) override {
+    TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kAllocated).status());
+    const CudaDeviceGuard guard(pointer.device);
+    TC_RETURN_IF_ERROR(guard.status());
+    return CudaStatus(cudaFree(reinterpret_cast<void*>(pointer.address)), "freeing memory on",
+                      absl::StrCat("device ", pointer.device));
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
+    TC_RETURN_IF_ERROR(CheckDevice(device));
+    return MakeCudaStream(device, allocations_);
+  }
+
+  absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
+    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    return CudaStatus(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "page-locking",
+                      absl::StrCat(bytes, " bytes of host memory"));
+  }
+
+  absl::Status UnregisterHost(std::byte* base) override {
+    const cudaError_t error = cudaHostUnregister(base);
+    // Which of the two comes depends on whether CUDA knows the address at all.
+    const bool unknown = error == cudaErrorInvalidValue;
+    return CudaStatus(unknown ? cudaErrorHostMemoryNotRegistered : error, "unregistering", "host memory");
+  }
+
+  absl::StatusOr<IpcHandle> Export(DevicePtr allocation) override {
+    TC_ASSIGN_OR_RETURN(const DeviceAllocation found,
+                        allocations_.FindBase(allocation, MemoryOrigin::kAllocated));
+    const CudaDeviceGuard guard(allocation.device);
+    TC_RETURN_IF_ERROR(guard.status());
+    cudaIpcMemHandle_t handle;
+    TC_RETURN_IF_ERROR(CudaStatus(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(allocation.address)),
+                                  "exporting memory of", absl::StrCat("device ", allocation.device)));
+    const std::string bytes(handle.reserved, sizeof(handle.reserved));
+    return IpcHandle{.device_uuid = devices_[allocation.device].uuid,
+                     .opaque = EncodeCudaIpc({.process = ThisProcessToken(), .handle = bytes}),
+                     .bytes = found.bytes};
+  }
+
+  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {
+    TC_ASSIGN_OR_RETURN(const CudaIpcFields fields, DecodeCudaIpc(handle.opaque));
+    TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
+    if (handle.bytes == 0) return absl::InvalidArgumentError("a device memory handle of 0 bytes");
+    if (fields.process == ThisProcessToken()) {
+      return absl::FailedPreconditionError(
+          "this process exported the handle itself: use the allocation's own pointer");
+    }
+    absl::MutexLock lock(&imports_mutex_);
+    if (auto open = imports_.find(handle.opaque); open != imports_.end()) {
+      ++open->second.opens;
+      return open->second.base;
+    }
+    TC_ASSIGN_OR_RETURN(const DevicePtr base, Map(device, fields));
+    allocations_.Add({.base = base, .bytes = handle.bytes, .origin = MemoryOrigin::kImported});
+    imports_.emplace(handle.opaque, Import{.base = base, .opens = 1});
+    return base;
+  }
+
+  absl::Status CloseIpc(DevicePtr pointer) override {
+    absl::MutexLock lock(&imports_mutex_);
+    TC_RETURN_IF_ERROR(allocations_.FindBase(pointer, MemoryOrigin::kImported).status());
+    auto open = imports_.begin();
+    while (open->second.base != pointer) ++open;
+    if (--open->second.opens > 0) return absl::OkStatus();
+    imports_.erase(open);
+    TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kImported).status());
+    const CudaDeviceGuard guard(pointer.device);
+    TC_RETURN_IF_ERROR(guard.status());
+    return CudaStatus(cudaIpcCloseMemHandle(reinterpret_cast<void*>(pointer.address)), "closing memory of",
+                      absl::StrCat("device ", pointer.device));
+  }
+
+ private:
+  struct Import {
+    DevicePtr base;
+    int opens = 0;
+  };
+
+  absl::Status CheckDevice(int device) const {
+    if (device >= 0 && device < static_cast<int>(devices_.size())) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
+  }
+
+  // For the message of a failed allocation; of the current device.
+  static std::string DescribeFree() {
+    size_t free = 0;
+    size_t total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      cudaGetLastError();
+      return "";
+    }
+    return absl::StrCat(" (free ", free, " of ", total, ")");
+  }
+
+  static absl::StatusOr<DevicePtr> Map(int device, const CudaIpcFields& fields) {
+    const CudaDeviceGuard guard(device);
+    TC_RETURN_IF_ERROR(guard.status());
+    cudaIpcMemHandle_t handle;
+    std::memcpy(handle.reserved, fields.handle.data(), sizeof(handle.reserved));
+    void* pointer = nullptr;
+    TC_RETURN_IF_ERROR(CudaStatus(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess),
+                                  "opening another process's memory of", absl::StrCat("device ", device)));
+    return DevicePtr{.device = device, .address = reinterpret_cast<uint64_t>(pointer)};
+  }
+
+  const std::vector<DeviceInfo> devices_;
+  AllocationTable allocations_;
+  // CUDA opens a handle once a process; those who want it again share the mapping. By IpcHandle::opaque.
+  absl::Mutex imports_mutex_;
+  std::map<std::string, Import> imports_ ABSL_GUARDED_BY(imports_mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime() {
+  TC_ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices, EnumerateDevices());
+  if (devices.empty()) return CudaStatus(cudaErrorNoDevice, "looking for", "GPUs");
+  return std::make_unique<CudaRuntime>(std::move(devices));
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,32 @@
+// Private to the cuda backend.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "core/device/allocation_table.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast {
+
+// Makes `device` the thread's current one while it lives. Touching CUDA without one would bring up device 0's
+// context in threads that have nothing to do with device 0.
+class CudaDeviceGuard {
+ public:
+  explicit CudaDeviceGuard(int device);
+  ~CudaDeviceGuard();
+  CudaDeviceGuard(const CudaDeviceGuard&) = delete;
+  CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  int previous_ = -1;
+  absl::Status status_;
+};
+
+// `allocations` must outlive the stream.
+absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, const AllocationTable& allocations);
+
+}  // namespace tensorcast

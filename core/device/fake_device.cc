@@ -1,0 +1,171 @@
+#include "core/device/fake_device.h"
+
+#include <unistd.h>
+
+#include <set>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "core/device/allocation_table.h"
+#include "core/device/fake_faults.h"
+#include "core/device/fake_memory.h"
+#include "core/device/fake_stream.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// x86-64 and arm64 hosts use no such address, so whoever dereferences one crashes at once.
+constexpr uint64_t kFirstAddress = 0x5afe'0000'0000'0000;
+// Between allocations, so that running over the end of one never reaches another.
+constexpr uint64_t kAddressStep = uint64_t{2} << 20;
+constexpr int kMaxDevices = 64;
+
+class FakeRuntime final : public DeviceRuntime {
+ public:
+  explicit FakeRuntime(const FakeDeviceOptions& options)
+      : faults_(options.faults), used_bytes_(options.device_count) {
+    for (int i = 0; i < options.device_count; ++i) {
+      // The same in every process of the host, as a GPU's is.
+      devices_.push_back({.ordinal = i,
+                          .uuid = absl::StrFormat("FAKE-00000000-0000-0000-0000-%012x", i),
+                          .name = "fake device",
+                          .total_bytes = options.device_bytes});
+    }
+  }
+
+  std::string_view backend() const override { return "fake"; }
+  const std::vector<DeviceInfo>& devices() const override { return devices_; }
+
+  absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(CheckDevice(device));
+    if (bytes == 0) return absl::InvalidArgumentError("a device allocation of 0 bytes");
+    if (faults_ != nullptr && TakeFault(faults_->fail_allocations)) {
+      return absl::ResourceExhaustedError("fake device: injected allocation failure");
+    }
+    TC_RETURN_IF_ERROR(Reserve(device, bytes));
+    auto memory = FakeMemory::Create(bytes);
+    if (!memory.ok()) {
+      Release(device, bytes);
+      return memory.status();
+    }
+    return Place(device, bytes, MemoryOrigin::kAllocated, *std::move(memory));
+  }
+
+  absl::Status Free(DevicePtr pointer) override {
+    TC_RETURN_IF_ERROR(Drop(pointer, MemoryOrigin::kAllocated).status());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
+    TC_RETURN_IF_ERROR(CheckDevice(device));
+    return std::make_unique<FakeStream>(allocations_, faults_);
+  }
+
+  absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
+    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    absl::MutexLock lock(&mutex_);
+    if (!registered_.insert(base).second)
+      return absl::AlreadyExistsError("this host memory is registered already");
+    return absl::OkStatus();
+  }
+
+  absl::Status UnregisterHost(std::byte* base) override {
+    absl::MutexLock lock(&mutex_);
+    if (registered_.erase(base) == 0) return absl::NotFoundError("this host memory is not registered");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<IpcHandle> Export(DevicePtr allocation) override {
+    TC_ASSIGN_OR_RETURN(DeviceAllocation found, allocations_.FindBase(allocation, MemoryOrigin::kAllocated));
+    return IpcHandle{.device_uuid = devices_[allocation.device].uuid,
+                     .opaque = EncodeFakeIpc(found.fake->ipc_fields()),
+                     .bytes = found.bytes};
+  }
+
+  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {
+    TC_ASSIGN_OR_RETURN(const FakeIpcFields fields, DecodeFakeIpc(handle.opaque));
+    TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
+    if (fields.process == ThisProcessToken() && fields.pid == static_cast<uint32_t>(getpid())) {
+      return absl::FailedPreconditionError(
+          "this process exported the handle itself: use the allocation's own pointer");
+    }
+    TC_ASSIGN_OR_RETURN(auto memory, FakeMemory::Open(fields, handle.bytes));
+    return Place(device, handle.bytes, MemoryOrigin::kImported, std::move(memory));
+  }
+
+  absl::Status CloseIpc(DevicePtr pointer) override {
+    return Drop(pointer, MemoryOrigin::kImported).status();
+  }
+
+ private:
+  absl::Status CheckDevice(int device) const {
+    if (device >= 0 && device < static_cast<int>(devices_.size())) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
+  }
+
+  absl::Status Reserve(int device, uint64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    const uint64_t free = devices_[device].total_bytes - used_bytes_[device];
+    if (bytes > free) {
+      return absl::ResourceExhaustedError(absl::StrCat("fake device ", device, " is full: wanted ", bytes,
+                                                       " bytes, free ", free, " of ",
+                                                       devices_[device].total_bytes));
+    }
+    used_bytes_[device] += bytes;
+    return absl::OkStatus();
+  }
+
+  void Release(int device, uint64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    used_bytes_[device] -= bytes;
+  }
+
+  DevicePtr Place(int device, uint64_t bytes, MemoryOrigin origin, std::shared_ptr<FakeMemory> memory) {
+    DevicePtr base{.device = device};
+    {
+      absl::MutexLock lock(&mutex_);
+      base.address = next_address_;
+      next_address_ += (bytes / kAddressStep + 2) * kAddressStep;  // never reused: stale pointers stay errors
+    }
+    allocations_.Add({.base = base, .bytes = bytes, .origin = origin, .fake = std::move(memory)});
+    return base;
+  }
+
+  // A copy that is still to be done holds the memory too: real devices would not notice, which is why this
+  // one does.
+  absl::StatusOr<DeviceAllocation> Drop(DevicePtr base, MemoryOrigin origin) {
+    TC_ASSIGN_OR_RETURN(DeviceAllocation dropped, allocations_.Remove(base, origin));
+    if (dropped.fake.use_count() > 1) {
+      allocations_.Add(dropped);
+      return absl::FailedPreconditionError(
+          "device memory is given back while copies use it; synchronize their streams first");
+    }
+    if (origin == MemoryOrigin::kAllocated) Release(base.device, dropped.bytes);
+    return dropped;
+  }
+
+  const std::shared_ptr<FakeDeviceFaults> faults_;
+  std::vector<DeviceInfo> devices_;
+  AllocationTable allocations_;
+  absl::Mutex mutex_;
+  uint64_t next_address_ ABSL_GUARDED_BY(mutex_) = kFirstAddress;
+  std::vector<uint64_t> used_bytes_ ABSL_GUARDED_BY(mutex_);  // by device
+  std::set<std::byte*> registered_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options) {
+  if (options.device_count < 1 || options.device_count > kMaxDevices || options.device_bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("1 to ", kMaxDevices, " fake devices with memory, not ",
+                                                   options.device_count, " of ", options.device_bytes,
+                                                   " bytes"));
+  }
+  return std::make_unique<FakeRuntime>(options);
+}
+
+}  // namespace tensorcast

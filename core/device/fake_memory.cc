@@ -1,0 +1,87 @@
+#include "core/device/fake_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+namespace {
+
+std::string MemfdName(std::string_view uuid) { return absl::StrCat("tensorcast-fake-device-", uuid); }
+
+// True when this /proc descriptor link leads to the memfd that carries the UUID in its name.
+bool LeadsTo(const std::string& link, std::string_view uuid) {
+  char target[256];
+  const ssize_t length = readlink(link.c_str(), target, sizeof(target));
+  return length > 0 &&
+         std::string_view(target, length) == absl::StrCat("/memfd:", MemfdName(uuid), " (deleted)");
+}
+
+absl::Status Gone(const FakeIpcFields& fields) {
+  return absl::NotFoundError(absl::StrCat("fake device memory ", fields.memory, " of process ", fields.pid,
+                                          ": it was freed, or its process is gone; ask the exporter again"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Create(uint64_t bytes) {
+  const std::string uuid = NewUuid();
+  const int fd = memfd_create(MemfdName(uuid).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return ErrnoStatus(errno, "memfd_create for", "fake device memory");
+  std::shared_ptr<FakeMemory> memory(new FakeMemory(fd, bytes, uuid));
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return ErrnoStatus(errno, "sizing", absl::StrCat("fake device memory of ", bytes, " bytes"));
+  }
+  TC_RETURN_IF_ERROR(memory->Map());
+  return memory;
+}
+
+absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Open(const FakeIpcFields& fields, uint64_t bytes) {
+  const std::string path = absl::StrCat("/proc/", fields.pid, "/fd/", fields.fd);
+  // Before the open, since opening whatever a forged handle names may have effects; after it, since the
+  // exporter may have reused the number in between.
+  if (!LeadsTo(path, fields.memory)) return Gone(fields);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT ? Gone(fields) : ErrnoStatus(errno, "open", path);
+  std::shared_ptr<FakeMemory> memory(new FakeMemory(fd, bytes, fields.memory));
+  if (!LeadsTo(absl::StrCat("/proc/self/fd/", fd), fields.memory)) return Gone(fields);
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat", path);
+  if (bytes == 0 || static_cast<uint64_t>(info.st_size) != bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the handle says ", bytes, " bytes, fake device memory ",
+                                                   fields.memory, " has ", info.st_size));
+  }
+  TC_RETURN_IF_ERROR(memory->Map());
+  return memory;
+}
+
+absl::Status FakeMemory::Map() {
+  void* mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (mapping == MAP_FAILED) {
+    return ErrnoStatus(errno, "mmap", absl::StrCat("fake device memory of ", bytes_, " bytes"));
+  }
+  data_ = static_cast<std::byte*>(mapping);
+  return absl::OkStatus();
+}
+
+FakeMemory::~FakeMemory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+  close(fd_);
+}
+
+FakeIpcFields FakeMemory::ipc_fields() const {
+  return {.process = ThisProcessToken(),
+          .pid = static_cast<uint32_t>(getpid()),
+          .fd = static_cast<uint32_t>(fd_),
+          .memory = uuid_};
+}
+
+}  // namespace tensorcast

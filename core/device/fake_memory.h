@@ -1,0 +1,40 @@
+// One allocation of the fake backend: a memfd, so that another process can open it, and its mapping here.
+// Private to this folder. Immutable once made; the bytes are guarded by nobody, as on a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/device/ipc_format.h"
+
+namespace tensorcast {
+
+class FakeMemory {
+ public:
+  static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
+
+  // Another process's, which need not live any longer once this returned. NOT_FOUND when that memory is not
+  // there: the process is gone, freed it, or uses the descriptor for something else by now.
+  static absl::StatusOr<std::shared_ptr<FakeMemory>> Open(const FakeIpcFields& fields, uint64_t bytes);
+
+  FakeMemory(const FakeMemory&) = delete;
+  FakeMemory& operator=(const FakeMemory&) = delete;
+  ~FakeMemory();
+
+  std::byte* data() const { return data_; }
+  FakeIpcFields ipc_fields() const;
+
+ private:
+  FakeMemory(int fd, uint64_t bytes, std::string uuid) : fd_(fd), bytes_(bytes), uuid_(std::move(uuid)) {}
+  absl::Status Map();
+
+  const int fd_;
+  const uint64_t bytes_;
+  const std::string uuid_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace tensorcast

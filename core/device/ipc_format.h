@@ -1,0 +1,41 @@
+// The bytes of IpcHandle::opaque (FORMAT.md). Private to this folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tensorcast {
+
+inline constexpr size_t kUuidChars = 36;
+
+// A handle of the cuda backend.
+struct CudaIpcFields {
+  std::string process;  // ThisProcessToken() of the exporter
+  std::string handle;   // the 64 bytes of a cudaIpcMemHandle_t
+  friend bool operator==(const CudaIpcFields&, const CudaIpcFields&) = default;
+};
+
+// A handle of the fake backend: where the exporter's memfd is, and what it must turn out to be.
+struct FakeIpcFields {
+  std::string process;
+  uint32_t pid = 0;
+  uint32_t fd = 0;
+  std::string memory;  // UUID of the allocation, part of the memfd's name
+  friend bool operator==(const FakeIpcFields&, const FakeIpcFields&) = default;
+};
+
+// REQUIRES: UUIDs of kUuidChars, a handle of 64 bytes.
+std::string EncodeCudaIpc(const CudaIpcFields& fields);
+std::string EncodeFakeIpc(const FakeIpcFields& fields);
+
+// INVALID_ARGUMENT for anything but what the encoders make, another backend's handle included.
+absl::StatusOr<CudaIpcFields> DecodeCudaIpc(std::string_view opaque);
+absl::StatusOr<FakeIpcFields> DecodeFakeIpc(std::string_view opaque);
+
+// A UUID drawn once per process. Process ids alone would not do: every container may call itself process 1.
+const std::string& ThisProcessToken();
+
+}  // namespace tensorcast
