@@ -1,0 +1,65 @@
+#include "daemon/peer/eviction_guard.h"
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace tensorcast::daemon {
+
+absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
+  v1::RequestEvictionRequest request;
+  link_->SetIdentity(request.mutable_node());
+  request.set_replica_id(replica.id);
+  v1::RequestEvictionResponse response;
+  const absl::Status status =
+      client_->RequestEviction(RequestContext::Background(timeout_), request, &response);
+  if (status.ok() && response.granted()) {
+    absl::MutexLock lock(&mutex_);
+    granted_[replica.id] = absl::Now();
+    return absl::OkStatus();
+  }
+  if (status.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("the global store keeps it: ", response.reason()));
+  }
+  if (durable_here_(replica)) {
+    VLOG(1) << "Evicting " << replica.id
+            << " without the global store's consent: a packed file holds the same bytes";
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("whether another copy exists could not be asked: ", status.message()));
+}
+
+void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replicas,
+                                          absl::Duration unused_for) {
+  std::vector<std::string> unused;
+  {
+    absl::MutexLock lock(&mutex_);
+    absl::flat_hash_map<std::string, absl::Time> open;
+    for (const ReplicaInfo& replica : replicas) {
+      const auto granted = granted_.find(replica.id);
+      if (granted == granted_.end()) {
+        continue;
+      }
+      if (replica.state == ReplicaState::kReady && absl::Now() - granted->second >= unused_for) {
+        unused.push_back(replica.id);
+      } else {
+        open.insert(*granted);
+      }
+    }
+    granted_ = std::move(open);  // the rest is gone
+  }
+  for (const std::string& replica_id : unused) {
+    v1::RequestEvictionRequest request;
+    link_->SetIdentity(request.mutable_node());
+    request.set_replica_id(replica_id);
+    request.set_withdraw(true);
+    v1::RequestEvictionResponse ignored;
+    const absl::Status status =
+        client_->RequestEviction(RequestContext::Background(timeout_), request, &ignored);
+    LOG_IF(WARNING, !status.ok()) << "Replica " << replica_id
+                                  << " stays, but is no longer offered to others: " << status;
+  }
+}
+
+}  // namespace tensorcast::daemon

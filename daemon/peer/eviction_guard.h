@@ -1,0 +1,44 @@
+// Asks the global store before a replica is evicted, so that the last copy of an artifact stays. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/engine/engine.h"
+#include "daemon/peer/global_store_client.h"
+#include "daemon/peer/global_store_link.h"
+
+namespace tensorcast::daemon {
+
+class ClusterEvictionGuard : public EvictionGuard {
+ public:
+  // True when this node has the same artifact on disk: then the replica may go whatever the global store
+  // knows.
+  using DurableHere = std::function<bool(const ReplicaInfo&)>;
+
+  // `client` and `link` must outlive it.
+  ClusterEvictionGuard(GlobalStoreClient* client, GlobalStoreLink* link, DurableHere durable_here,
+                       absl::Duration timeout = absl::Seconds(5))
+      : client_(client), link_(link), durable_here_(std::move(durable_here)), timeout_(timeout) {}
+
+  absl::Status MayEvict(const ReplicaInfo& replica) override;
+
+  // Takes consents back that the engine did not use: of replicas that are still there, `ready`, this long
+  // after the global store stopped counting them.
+  void WithdrawUnused(const std::vector<ReplicaInfo>& replicas, absl::Duration unused_for = absl::Seconds(5));
+
+ private:
+  GlobalStoreClient* const client_;
+  GlobalStoreLink* const link_;
+  const DurableHere durable_here_;
+  const absl::Duration timeout_;
+  absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, absl::Time> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> when
+};
+
+}  // namespace tensorcast::daemon

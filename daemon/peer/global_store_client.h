@@ -1,0 +1,61 @@
+// The calls a daemon makes to the global store, without the RPC machinery: a seam that tests fill with a
+// double.
+//
+// Every call is bounded by its context's deadline and returns the global store's status as it is (UNAVAILABLE
+// when it cannot be reached). Outputs change only on success. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/artifact/manifest.h"
+#include "otel/api/request_context.h"
+#include "proto/global_store.pb.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace tensorcast::daemon {
+
+class GlobalStoreClient {
+ public:
+  virtual ~GlobalStoreClient() = default;
+
+  virtual absl::Status RegisterNode(const RequestContext& context, const v1::RegisterNodeRequest& request,
+                                    v1::RegisterNodeResponse* response) = 0;
+  virtual absl::Status Heartbeat(const RequestContext& context, const v1::HeartbeatRequest& request,
+                                 v1::HeartbeatResponse* response) = 0;
+  // Streams the messages as they are.
+  virtual absl::Status ReconcileInventory(const RequestContext& context,
+                                          const std::vector<v1::ReconcileInventoryRequest>& messages,
+                                          v1::ReconcileInventoryResponse* response) = 0;
+  virtual absl::Status UpdateReplicas(const RequestContext& context, const v1::UpdateReplicasRequest& request,
+                                      v1::UpdateReplicasResponse* response) = 0;
+  virtual absl::Status RequestEviction(const RequestContext& context,
+                                       const v1::RequestEvictionRequest& request,
+                                       v1::RequestEvictionResponse* response) = 0;
+  virtual absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) = 0;
+
+  // Streams the manifest in pieces; `first` holds everything else.
+  virtual absl::Status PublishArtifact(const RequestContext& context, const Manifest& manifest,
+                                       const v1::PublishArtifactRequest& first,
+                                       v1::PublishArtifactResponse* response) = 0;
+  // The manifest's canonical bytes, as the global store has them: not yet verified.
+  virtual absl::Status FetchManifest(const RequestContext& context, std::string_view artifact_id,
+                                     std::string* manifest) = 0;
+  virtual absl::Status ResolveKey(const RequestContext& context, const std::string& key, v1::Key* out) = 0;
+
+  virtual absl::Status RequestReplicaTransport(const RequestContext& context,
+                                               const v1::RequestReplicaTransportRequest& request,
+                                               v1::RequestReplicaTransportResponse* response) = 0;
+  virtual absl::Status CompleteReplicaTransport(const RequestContext& context,
+                                                const v1::CompleteReplicaTransportRequest& request) = 0;
+};
+
+std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel);
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,313 @@
+#include "daemon/peer/global_store_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+#include "daemon/wire/wire.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr size_t kReplicasPerMessage = 500;
+
+// The global store no longer knows this node, or this incarnation of it.
+bool MustRegister(const absl::Status& status) { return absl::IsAborted(status) || absl::IsNotFound(status); }
+
+}  // namespace
+
+GlobalStoreLink::GlobalStoreLink(Options options) : options_(std::move(options)) {
+  options_.feed->SetWake([this] { Wake(); });
+}
+
+GlobalStoreLink::~GlobalStoreLink() {
+  Stop(false);
+  options_.feed->SetWake(nullptr);
+}
+
+void GlobalStoreLink::Start(LinkedNode* node) {
+  node_ = node;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void GlobalStoreLink::Stop(bool goodbye) {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (!thread_.joinable()) {
+    return;
+  }
+  thread_.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool heard = registered_ && reachable_;
+    registered_ = false;
+    if (!goodbye || !heard) {
+      return;
+    }
+  }
+  v1::ReconcileInventoryRequest nothing;
+  SetIdentity(nothing.mutable_node());
+  nothing.set_sequence(sequence_);
+  v1::ReconcileInventoryResponse ignored;
+  const absl::Status status = options_.client->ReconcileInventory(
+      RequestContext::Background(options_.call_timeout), {nothing}, &ignored);
+  LOG_IF(WARNING, !status.ok())
+      << "The global store was not told that this node stops; it notices when heartbeats "
+         "stay away: "
+      << status;
+}
+
+void GlobalStoreLink::SetIdentity(v1::NodeIdentity* out) const {
+  out->set_node_id(options_.node.node_id());
+  out->set_incarnation(options_.node.incarnation());
+}
+
+std::string GlobalStoreLink::grant_key() const {
+  absl::MutexLock lock(&mutex_);
+  return grant_key_;
+}
+
+bool GlobalStoreLink::reachable() const {
+  absl::MutexLock lock(&mutex_);
+  return reachable_;
+}
+
+absl::Status GlobalStoreLink::WaitRegistered(absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return registered_ || stopping_; };
+  mutex_.AwaitWithDeadline(absl::Condition(&done), deadline);
+  if (registered_) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "this node is not registered with the global store",
+      last_error_.ok() ? std::string("; is it running?") : absl::StrCat(": ", last_error_.message())));
+}
+
+absl::Status GlobalStoreLink::CheckIn(absl::Time deadline) {
+  {
+    absl::MutexLock lock(&mutex_);
+    heartbeat_wanted_ = true;
+  }
+  return Flush(deadline);
+}
+
+absl::Status GlobalStoreLink::Flush(absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  // The round that runs now may have taken its changes before this call: the one after it has not.
+  const uint64_t wanted = rounds_ + 2;
+  while (rounds_ < wanted && !stopping_) {
+    woken_ = true;
+    const uint64_t before = rounds_;
+    const auto moved = [this, before]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return rounds_ > before || stopping_; };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&moved), deadline)) {
+      return absl::UnavailableError(absl::StrCat(
+          "the global store was not told in time what changed on this node: ", last_error_.message()));
+    }
+  }
+  return rounds_ >= wanted ? absl::OkStatus() : absl::CancelledError("this daemon is stopping");
+}
+
+void GlobalStoreLink::Wake() {
+  absl::MutexLock lock(&mutex_);
+  woken_ = true;
+}
+
+bool GlobalStoreLink::HeartbeatDue() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(heartbeat_wanted_, false) || absl::Now() >= next_heartbeat_;
+}
+
+bool GlobalStoreLink::WaitForWork(absl::Time until) {
+  absl::MutexLock lock(&mutex_);
+  const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return woken_ || stopping_; };
+  mutex_.AwaitWithDeadline(absl::Condition(&due), until);
+  woken_ = false;
+  return !stopping_;
+}
+
+void GlobalStoreLink::Loop() {
+  absl::Duration backoff = options_.retry_least;
+  while (true) {
+    const absl::Status status = Step();
+    NoteOutcome(status);
+    if (status.ok()) {
+      backoff = options_.retry_least;
+      if (!WaitForWork(next_heartbeat_)) {
+        return;
+      }
+      continue;
+    }
+    // Changes that arrive meanwhile do not cut the wait short.
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff)) {
+      return;
+    }
+    backoff = std::min(backoff * 2, options_.retry_most);
+  }
+}
+
+void GlobalStoreLink::NoteOutcome(const absl::Status& status) {
+  const bool reached = !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status);
+  absl::MutexLock lock(&mutex_);
+  if (reached != reachable_ || (!status.ok() && status.code() != last_error_.code())) {
+    LOG_IF(WARNING, !status.ok()) << "The global store does not take this node's reports: " << status;
+    LOG_IF(INFO, status.ok()) << "The global store takes this node's reports";
+  }
+  reachable_ = reached;
+  last_error_ = status;
+  if (status.ok()) {
+    ++rounds_;
+    return;
+  }
+  // What an interrupted call reported may or may not have arrived.
+  inventory_due_ = true;
+  if (MustRegister(status)) {
+    registered_ = false;
+  }
+}
+
+absl::Status GlobalStoreLink::Step() {
+  bool registered;
+  {
+    absl::MutexLock lock(&mutex_);
+    registered = registered_;
+  }
+  if (!registered) {
+    TC_RETURN_IF_ERROR(Register());
+  }
+  if (options_.feed->TakeOverflow()) {
+    inventory_due_ = true;
+  }
+  if (inventory_due_) {
+    TC_RETURN_IF_ERROR(SendInventory());
+  }
+  TC_RETURN_IF_ERROR(SendChanges());
+  if (HeartbeatDue()) {
+    TC_RETURN_IF_ERROR(SendHeartbeat());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlobalStoreLink::Register() {
+  v1::RegisterNodeRequest request;
+  *request.mutable_node() = options_.node;
+  v1::RegisterNodeResponse response;
+  TC_RETURN_IF_ERROR(
+      options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request, &response));
+  heartbeat_interval_ = std::max(absl::Milliseconds(10), GetDuration(response.heartbeat_interval()));
+  store_epoch_ = response.store_epoch();
+  inventory_due_ = true;
+  next_heartbeat_ = absl::Now() + heartbeat_interval_;
+  LOG(INFO) << "Registered with the global store as " << options_.node.name() << " ("
+            << options_.node.node_id() << ")";
+  absl::MutexLock lock(&mutex_);
+  grant_key_ = response.grant_key();
+  registered_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status GlobalStoreLink::SendInventory() {
+  // In this order: a change after the snapshot is in the queue, one before it may be in both.
+  options_.feed->Clear();
+  const std::vector<ReplicaInfo> inventory = node_->Inventory();
+  std::vector<v1::ReconcileInventoryRequest> messages(1);
+  SetIdentity(messages.front().mutable_node());
+  messages.front().set_sequence(sequence_);
+  for (const ReplicaInfo& replica : inventory) {
+    if (replica.artifact_id.empty()) {
+      continue;
+    }
+    if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) {
+      messages.emplace_back();
+    }
+    SetReplica(replica, node_id(), options_.devices, messages.back().add_replicas());
+  }
+  v1::ReconcileInventoryResponse response;
+  TC_RETURN_IF_ERROR(options_.client->ReconcileInventory(RequestContext::Background(options_.call_timeout),
+                                                         messages, &response));
+  inventory_due_ = false;
+  Republish(inventory, response);
+  return absl::OkStatus();
+}
+
+void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
+                                const v1::ReconcileInventoryResponse& response) {
+  absl::flat_hash_map<std::string, const ReplicaInfo*> ready;
+  for (const ReplicaInfo& replica : inventory) {
+    if (replica.state == ReplicaState::kReady) {
+      ready[replica.artifact_id] = &replica;
+    }
+  }
+  for (const std::string& artifact_id : response.unknown_artifacts()) {
+    const auto held = ready.find(artifact_id);
+    const auto manifest = node_->FindManifest(artifact_id);
+    if (held == ready.end() || !manifest.ok()) {
+      continue;  // gone meanwhile, or still being made: then its maker publishes it
+    }
+    v1::PublishArtifactRequest first;
+    SetIdentity(first.mutable_node());
+    SetReplica(*held->second, node_id(), options_.devices, first.mutable_replica());
+    v1::PublishArtifactResponse ignored;
+    const absl::Status status = options_.client->PublishArtifact(
+        RequestContext::Background(options_.call_timeout), **manifest, first, &ignored);
+    LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
+                                  << ", unknown to the global store, could not be published again: "
+                                  << status;
+    // All its replicas on this node, now that the global store knows what they are of.
+    for (const ReplicaInfo& replica : inventory) {
+      if (status.ok() && replica.artifact_id == artifact_id) {
+        options_.feed->Touch(replica);
+      }
+    }
+  }
+}
+
+absl::Status GlobalStoreLink::SendChanges() {
+  while (true) {
+    const std::vector<ReplicaInfo> changed = options_.feed->Take(kReplicasPerMessage);
+    if (changed.empty()) {
+      return absl::OkStatus();
+    }
+    v1::UpdateReplicasRequest request;
+    SetIdentity(request.mutable_node());
+    request.set_sequence(++sequence_);
+    for (const ReplicaInfo& replica : changed) {
+      SetReplica(replica, node_id(), options_.devices, request.add_replicas());
+    }
+    v1::UpdateReplicasResponse response;
+    TC_RETURN_IF_ERROR(options_.client->UpdateReplicas(RequestContext::Background(options_.call_timeout),
+                                                       request, &response));
+    if (response.inventory_wanted()) {
+      TC_RETURN_IF_ERROR(SendInventory());
+    }
+  }
+}
+
+absl::Status GlobalStoreLink::SendHeartbeat() {
+  v1::HeartbeatRequest request;
+  SetIdentity(request.mutable_node());
+  request.set_inventory_sequence(sequence_);
+  node_->FillHeartbeat(&request);
+  v1::HeartbeatResponse response;
+  TC_RETURN_IF_ERROR(
+      options_.client->Heartbeat(RequestContext::Background(options_.call_timeout), request, &response));
+  next_heartbeat_ = absl::Now() + heartbeat_interval_;
+  node_->OnHeartbeat(response);
+  if (response.store_epoch() != store_epoch_) {
+    return absl::AbortedError("the global store was restarted; registering again");
+  }
+  if (response.inventory_wanted()) {
+    TC_RETURN_IF_ERROR(SendInventory());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,83 @@
+#include "daemon/peer/granted_source.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+#include "daemon/peer/local_attach.h"
+#include "daemon/peer/pull_source.h"
+#include "daemon/wire/wire.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// A token names its lane, and the source also takes it for lanes that admit to less
+// (daemon/service/serve_registry.h): who may attach, or read the pool remotely, may as well be sent the
+// bytes.
+std::vector<std::string> LanesToTry(const PeerAccess& access, const v1::TransportGrant& grant,
+                                    std::string_view forced_lane) {
+  std::vector<std::string> lanes = {grant.lane()};
+  if (!forced_lane.empty()) {
+    return lanes;
+  }
+  for (const std::string& lane : grant.source().lanes()) {
+    if (lane != grant.lane() && access.FindLane(lane) != nullptr && LaneCovers(grant.lane(), lane)) {
+      lanes.push_back(lane);
+    }
+  }
+  return lanes;
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context, const PeerAccess& access,
+                                                      const v1::TransportGrant& grant,
+                                                      const std::string& lane, const Cancellation& revoked,
+                                                      bool* pull_opened) {
+  transport::Transport* transport = access.FindLane(lane);
+  if (transport == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
+  }
+  RequestContext open = context.Child();
+  open.deadline = std::min(context.deadline, absl::Now() + access.peer_timeout);
+  v1::OpenPullRequest request;
+  request.set_transport_id(grant.transport_id());
+  request.set_grant_token(grant.token());
+  request.set_replica_id(grant.replica().replica_id());
+  request.set_artifact_id(grant.replica().artifact_id());
+  request.set_receiver_node_id(access.link->node_id());
+  request.set_lane(lane);
+  SetDuration(std::max(absl::ZeroDuration(), context.deadline - absl::Now()), request.mutable_timeout());
+  v1::OpenPullResponse response;
+  TC_RETURN_IF_ERROR(access.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
+  *pull_opened = true;
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
+                      transport->Connect(open, response.pull_descriptor()));
+  SourceInfo info{.type = SourceType::kRemote, .lane = lane, .name = grant.source().name()};
+  return MakePullSource(std::move(info), std::move(pull), revoked, access.peer_timeout);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenGrantedSource(
+    const RequestContext& context, const PeerAccess& access, const v1::TransportGrant& grant,
+    const Manifest& manifest, std::string_view forced_lane, const Cancellation& revoked, bool* pull_opened) {
+  std::vector<std::string> tried;
+  absl::Status last;
+  for (const std::string& lane : LanesToTry(access, grant, forced_lane)) {
+    TC_RETURN_IF_ERROR(context.Check("opening a source"));
+    absl::StatusOr<std::unique_ptr<ChunkSource>> source =
+        lane == kLocalLane ? AttachToPeer(context, access, grant, manifest)
+                           : PullOver(context, access, grant, lane, revoked, pull_opened);
+    if (source.ok()) {
+      return source;
+    }
+    last = source.status();
+    tried.push_back(absl::StrCat(lane, ": ", last.message()));
+  }
+  return absl::Status(last.code(), absl::StrJoin(tried, "; "));
+}
+
+}  // namespace tensorcast::daemon

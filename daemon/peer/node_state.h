@@ -1,0 +1,41 @@
+// Who this node is: the state directory's lock, node id and incarnation.
+//
+// The node id is a UUID made once and kept; the incarnation grows with each start, so that what an earlier
+// process of this node still sends is recognised as old. One process at a time may hold a state directory.
+// Thread-safe once open.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/handles/handles.h"
+
+namespace tensorcast::daemon {
+
+class NodeState {
+ public:
+  // Creates the directory if need be. FAILED_PRECONDITION when another daemon holds it, DATA_LOSS when a file
+  // in it is damaged.
+  static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
+
+  const std::string& directory() const { return directory_; }
+  const std::string& node_id() const { return node_id_; }
+  uint64_t incarnation() const { return incarnation_; }
+
+ private:
+  NodeState(std::string directory, UniqueFd lock)
+      : directory_(std::move(directory)), lock_(std::move(lock)) {}
+  absl::Status Load();
+
+  const std::string directory_;
+  const UniqueFd lock_;  // its flock ends when it is closed
+  std::string node_id_;
+  uint64_t incarnation_ = 0;
+};
+
+// The kernel's boot id: the same for all processes of a host (and its containers), another after a reboot.
+absl::StatusOr<std::string> ReadBootId();
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,73 @@
+#include "daemon/peer/own_sources.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "core/disk/disk_source.h"
+#include "core/safetensors/safetensors.h"
+#include "core/source/device_source.h"
+#include "core/source/mapped_source.h"
+#include "core/status/status.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+int CopySlots() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4); }
+
+bool SameFiles(const v1::Origin& origin, const std::vector<FileIdentity>& files) {
+  if (origin.files_size() != static_cast<int>(files.size())) {
+    return false;
+  }
+  return std::equal(files.begin(), files.end(), origin.files().begin(),
+                    [](const FileIdentity& now, const v1::Origin::File& then) {
+                      return now.path == then.path() && now.bytes == then.bytes() &&
+                             now.mtime_ns == then.mtime_ns();
+                    });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<ReplicaLease> lease,
+                                                               DeviceRuntime* devices) {
+  const uint64_t image_bytes = lease->manifest()->layout().image_bytes;
+  const ReplicaMemory& memory = lease->memory();
+  SourceInfo info{.type = SourceType::kLocal, .lane = "memory", .name = lease->location().ToString()};
+  switch (lease->location().kind) {
+    case LocationKind::kCpu: {
+      const std::vector<HostSpan> spans = memory.host->Spans(0, image_bytes);
+      return MakeMappedSource(std::move(info), {spans.begin(), spans.end()}, std::move(lease), CopySlots());
+    }
+    case LocationKind::kGpu: {
+      const DevicePtr image = memory.device;
+      return MakeDeviceSource(std::move(info), devices, image, std::move(lease), CopySlots());
+    }
+    case LocationKind::kDisk: {
+      const int file = memory.file;
+      const uint64_t offset = memory.file_image_offset;
+      return OpenPackedSource("the packed file on this node", file, offset, image_bytes, std::move(lease));
+    }
+  }
+  return absl::InternalError("a replica is neither on a GPU, nor in memory, nor on disk");
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const v1::Origin& origin,
+                                                              const Manifest& manifest) {
+  if (origin.files().empty()) {
+    return absl::FailedPreconditionError("the origin names no file");
+  }
+  // Several files are a sharded model, which is known by the index in their folder.
+  std::string path = origin.files(0).path();
+  if (origin.files_size() > 1) {
+    path = std::filesystem::path(path).parent_path().string();
+  }
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenSafetensors(path, manifest.layout().chunk_bytes));
+  if (!SameFiles(origin, model.files) || model.layout != manifest.layout()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is no longer what was imported: its files or tensors changed"));
+  }
+  return OpenFileSource(std::move(model.files), std::move(model.extents), manifest.layout().image_bytes);
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,72 @@
+#include "daemon/peer/peer_client.h"
+
+#include <grpcpp/channel.h>
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "core/status/status.h"
+#include "proto/daemon.grpc.pb.h"
+#include "rpc/call.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using Stub = v1::StoreDaemon::Stub;
+
+// A peer that does not answer at once is one more source that failed: the next one is tried instead.
+rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of another daemon"}; }
+
+class GrpcPeerClient : public PeerClient {
+ public:
+  explicit GrpcPeerClient(ChannelFactory connect) : connect_(std::move(connect)) {}
+
+  absl::Status AttachReplica(const RequestContext& context, const std::string& address,
+                             const v1::AttachReplicaRequest& request,
+                             v1::AttachReplicaResponse* response) override {
+    return Call(&Stub::AttachReplica, context, address, request, response);
+  }
+
+  absl::Status OpenPull(const RequestContext& context, const std::string& address,
+                        const v1::OpenPullRequest& request, v1::OpenPullResponse* response) override {
+    return Call(&Stub::OpenPull, context, address, request, response);
+  }
+
+  absl::Status ClosePull(const RequestContext& context, const std::string& address,
+                         const v1::ClosePullRequest& request, v1::ClosePullResponse* response) override {
+    return Call(&Stub::ClosePull, context, address, request, response);
+  }
+
+ private:
+  template <class Request, class Response>
+  absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const RequestContext& context, const std::string& address, const Request& request,
+                    Response* response) {
+    const std::shared_ptr<Stub> stub = StubOf(address);
+    TC_ASSIGN_OR_RETURN(*response, rpc::CallUnary(*stub, method, context, request, Once()));
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<Stub> StubOf(const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    std::shared_ptr<Stub>& stub = stubs_[address];
+    if (stub == nullptr) {
+      stub = v1::StoreDaemon::NewStub(connect_(address));
+    }
+    return stub;
+  }
+
+  const ChannelFactory connect_;
+  absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<PeerClient> MakePeerClient(ChannelFactory connect) {
+  return std::make_unique<GrpcPeerClient>(std::move(connect));
+}
+
+}  // namespace tensorcast::daemon

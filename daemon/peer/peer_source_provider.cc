@@ -1,0 +1,293 @@
+#include "daemon/peer/peer_source_provider.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+#include "daemon/peer/granted_source.h"
+#include "daemon/peer/own_sources.h"
+#include "daemon/wire/wire.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr absl::Duration kErrandTimeout = absl::Seconds(5);
+constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
+
+using Source = std::unique_ptr<ChunkSource>;
+
+class PeerSourceProvider : public SourceProvider {
+ public:
+  PeerSourceProvider(const PeerAccess* access, PeerSourceRequest request)
+      : access_(*access), request_(std::move(request)) {
+    const bool any = request_.lane.empty();
+    if (any) {
+      AddOwnMemory();
+    }
+    use_peers_ = any || request_.lane != kDiskLane;
+    use_disk_ = any || request_.lane == kDiskLane;
+  }
+
+  // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
+  ~PeerSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
+
+  absl::StatusOr<Source> Next(const RequestContext& context, const SourceFailure* failure) override {
+    if (failure != nullptr) {
+      NoteFailure(*failure);
+    }
+    while (!own_.empty()) {
+      const Location location = own_.front();
+      own_.pop_front();
+      if (std::optional<Source> source = TryOwnReplica(location)) {
+        return *std::move(source);
+      }
+    }
+    while (use_peers_) {
+      TC_RETURN_IF_ERROR(context.Check("looking for a source"));
+      if (std::optional<Source> source = TryGrant(context)) {
+        return *std::move(source);
+      }
+    }
+    if (std::exchange(use_disk_, false)) {
+      if (std::optional<Source> source = TryOwnReplica({LocationKind::kDisk})) {
+        return *std::move(source);
+      }
+      TakeOrigins(context);
+    }
+    while (!origins_.empty()) {
+      const v1::Origin origin = std::move(origins_.front());
+      origins_.pop_front();
+      if (std::optional<Source> source = Note("origin", OpenOriginSource(origin, *request_.manifest))) {
+        return *std::move(source);
+      }
+    }
+    return NothingLeft();
+  }
+
+  void Finished(const absl::Status& status) override { EndGrant(status, false); }
+
+ private:
+  // Host memory before GPUs: bytes from a GPU go through it anyway.
+  void AddOwnMemory() {
+    own_.push_back({LocationKind::kCpu});
+    const int devices = static_cast<int>(access_.devices->devices().size());
+    for (int device = 0; device < devices; ++device) {
+      own_.push_back({LocationKind::kGpu, device});
+    }
+  }
+
+  std::optional<Source> TryOwnReplica(Location location) {
+    if (location == request_.destination) {
+      return std::nullopt;
+    }
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
+        access_.engine->LeaseArtifact(request_.manifest->id(), location);
+    if (!lease.ok()) {
+      return std::nullopt;  // there is none, which is nothing to report
+    }
+    return Note(location.ToString(), OpenReplicaSource(*std::move(lease), access_.devices));
+  }
+
+  // A source under the next grant. Ends `use_peers_` when there is no more to ask for.
+  std::optional<Source> TryGrant(const RequestContext& context) {
+    v1::RequestReplicaTransportResponse response;
+    const absl::Status asked = AskForGrant(context, &response);
+    if (!asked.ok()) {
+      Tried("global store", asked);
+      use_peers_ = false;
+      return std::nullopt;
+    }
+    origins_known_ = true;
+    origins_.assign(response.origins().begin(), response.origins().end());
+    DropForeignOrigins();
+    if (!response.has_grant()) {
+      use_peers_ = false;
+      no_source_reason_ = response.no_source_reason();
+      return std::nullopt;
+    }
+    grant_ = std::move(*response.mutable_grant());
+    excluded_.push_back(grant_->replica().replica_id());
+    if (grant_->replica().location().kind() == v1::LOCATION_KIND_DISK && use_disk_) {
+      if (std::optional<Source> source = TryOwnReplica({LocationKind::kDisk})) {
+        use_disk_ = false;
+        EndGrant(absl::CancelledError("this node has a packed file of its own"), false);
+        return source;
+      }
+    }
+    return OpenGrant(context);
+  }
+
+  std::optional<Source> OpenGrant(const RequestContext& context) {
+    const Cancellation revoked = access_.running->Add(grant_->transport_id());
+    absl::StatusOr<Source> source = OpenGrantedSource(context, access_, *grant_, *request_.manifest,
+                                                      request_.lane, revoked, &pull_opened_);
+    if (!source.ok()) {
+      LOG(WARNING) << "Source " << grant_->source().name() << " of " << request_.manifest->id()
+                   << " could not be opened: " << source.status();
+      const absl::Status status = source.status();
+      Tried(grant_->source().name(), status);
+      EndGrant(status, false);
+      return std::nullopt;
+    }
+    return *std::move(source);
+  }
+
+  absl::Status AskForGrant(const RequestContext& context, v1::RequestReplicaTransportResponse* response) {
+    v1::RequestReplicaTransportRequest request;
+    access_.link->SetIdentity(request.mutable_node());
+    request.set_artifact_id(request_.manifest->id());
+    SetLocation(request_.destination, access_.devices, request.mutable_destination());
+    request.mutable_excluded_replicas()->Assign(excluded_.begin(), excluded_.end());
+    request.mutable_corrupt_replicas()->Assign(corrupt_.begin(), corrupt_.end());
+    if (context.deadline != absl::InfiniteFuture()) {
+      SetDuration(context.deadline - absl::Now(), request.mutable_timeout());
+    }
+    request.set_required_lane(request_.lane);
+    absl::Status status = Request(context, request, response);
+    if (absl::IsNotFound(status) || absl::IsAborted(status)) {
+      // The artifact is unknown, or this node is: the global store may have been restarted since the last
+      // heartbeat.
+      TC_RETURN_IF_ERROR(access_.link->CheckIn(std::min(context.deadline, absl::Now() + kCheckInTimeout)));
+      status = Request(context, request, response);
+    }
+    return status;
+  }
+
+  // Each grant is a mutation of its own, though all are asked for on behalf of one request.
+  absl::Status Request(const RequestContext& context, const v1::RequestReplicaTransportRequest& request,
+                       v1::RequestReplicaTransportResponse* response) {
+    RequestContext call = context.Child();
+    call.request_id = NewUuid();
+    return access_.global_store->RequestReplicaTransport(call, request, response);
+  }
+
+  // With the lane forced to "disk" no grant was asked for, yet the origins are the global store's to know.
+  void TakeOrigins(const RequestContext& context) {
+    if (origins_known_) {
+      return;
+    }
+    v1::RequestReplicaTransportResponse response;
+    if (const absl::Status asked = AskForGrant(context, &response); !asked.ok()) {
+      Tried("global store", asked);
+      return;
+    }
+    origins_.assign(response.origins().begin(), response.origins().end());
+    DropForeignOrigins();
+    if (response.has_grant()) {
+      grant_ = std::move(*response.mutable_grant());
+      EndGrant(absl::CancelledError("only sources on this node's disk are wanted"), false);
+    }
+  }
+
+  void DropForeignOrigins() {
+    std::erase_if(origins_,
+                  [this](const v1::Origin& origin) { return origin.node_id() != access_.link->node_id(); });
+  }
+
+  void NoteFailure(const SourceFailure& failure) {
+    Tried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
+    if (failure.corrupt) {
+      ++corrupt_sources_;
+      if (grant_.has_value()) {
+        corrupt_.push_back(grant_->replica().replica_id());
+      }
+    }
+    EndGrant(failure.status, failure.corrupt);
+  }
+
+  // Completes the running grant, if there is one, and closes what it opened; nobody waits for either.
+  void EndGrant(const absl::Status& status, bool corrupt) {
+    if (!grant_.has_value()) {
+      return;
+    }
+    const v1::TransportGrant grant = *std::exchange(grant_, std::nullopt);
+    access_.running->Remove(grant.transport_id());
+    v1::CompleteReplicaTransportRequest complete;
+    access_.link->SetIdentity(complete.mutable_node());
+    complete.set_transport_id(grant.transport_id());
+    complete.set_outcome(status.ok()                 ? v1::TRANSPORT_OUTCOME_SUCCEEDED
+                         : absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED
+                                                     : v1::TRANSPORT_OUTCOME_FAILED);
+    complete.set_error(std::string(status.message()));
+    complete.set_source_corrupt(corrupt);
+    if (status.ok()) {
+      complete.set_bytes(grant.replica().image_bytes());
+    }
+    const bool close = std::exchange(pull_opened_, false);
+    access_.errands->Run([&access = access_, complete, close, address = grant.source().grpc_address()] {
+      if (close) {
+        v1::ClosePullRequest request;
+        request.set_transport_id(complete.transport_id());
+        v1::ClosePullResponse ignored;
+        // A source that cannot be told ends it with the grant.
+        access.peers->ClosePull(RequestContext::Background(kErrandTimeout), address, request, &ignored)
+            .IgnoreError();
+      }
+      const absl::Status told =
+          access.global_store->CompleteReplicaTransport(RequestContext::Background(kErrandTimeout), complete);
+      LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.transport_id()
+                                  << " was not told; its grant expires: " << told;
+    });
+  }
+
+  std::optional<Source> Note(const std::string& what, absl::StatusOr<Source> opened) {
+    if (opened.ok()) {
+      return *std::move(opened);
+    }
+    Tried(what, opened.status());
+    return std::nullopt;
+  }
+
+  void Tried(const std::string& what, const absl::Status& status) {
+    tried_.push_back(absl::StrCat(what, ": ", status.message()));
+    last_code_ = status.code();
+  }
+
+  absl::Status NothingLeft() const {
+    const std::string& id = request_.manifest->id();
+    const std::string by = request_.lane.empty() ? "" : absl::StrCat(" over the lane ", request_.lane);
+    const std::string why = no_source_reason_.empty() ? "" : absl::StrCat(": ", no_source_reason_);
+    if (tried_.empty()) {
+      return absl::NotFoundError(absl::StrCat("there is no source of ", id, by, why));
+    }
+    const std::string message =
+        absl::StrCat("no source of ", id, " is left", by, why, "; tried ", absl::StrJoin(tried_, "; "));
+    if (corrupt_sources_ > 0 && corrupt_sources_ == static_cast<int>(tried_.size())) {
+      return absl::DataLossError(message);
+    }
+    if (tried_.size() == 1 && last_code_ == absl::StatusCode::kNotFound) {
+      return absl::NotFoundError(message);
+    }
+    return absl::UnavailableError(message);
+  }
+
+  const PeerAccess& access_;
+  const PeerSourceRequest request_;
+  std::deque<Location> own_;  // still to be tried
+  bool use_peers_ = true;
+  bool use_disk_ = true;
+  bool origins_known_ = false;
+  std::deque<v1::Origin> origins_;  // on this node, still to be tried
+  std::optional<v1::TransportGrant> grant_;
+  bool pull_opened_ = false;
+  std::vector<std::string> excluded_;
+  std::vector<std::string> corrupt_;
+  std::vector<std::string> tried_;
+  std::string no_source_reason_;  // the global store's words
+  int corrupt_sources_ = 0;
+  absl::StatusCode last_code_ = absl::StatusCode::kOk;
+};
+
+}  // namespace
+
+std::shared_ptr<SourceProvider> MakePeerSourceProvider(const PeerAccess* access, PeerSourceRequest request) {
+  return std::make_shared<PeerSourceProvider>(access, std::move(request));
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,74 @@
+#include "daemon/peer/pull_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// Enough to keep a connection busy while finished chunks are verified; each is a whole chunk (16 MiB), and
+// more only delays the first.
+constexpr int kFetchesInFlight = 4;
+
+class PullSource : public ChunkSource {
+ public:
+  PullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull, Cancellation revoked,
+             absl::Duration peer_timeout)
+      : info_(std::move(info)),
+        peer_timeout_(peer_timeout),
+        pull_(std::move(pull)),
+        on_revoked_(revoked.OnCancel([this] {
+          revoked_ = true;
+          pull_->Cancel();
+        })) {}
+
+  const SourceInfo& info() const override { return info_; }
+  int max_concurrency() const override { return kFetchesInFlight; }
+
+  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
+                                              const ChunkRequest& request) override {
+    TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
+    struct Waiting {
+      absl::Notification done;
+      absl::Status status;
+    } waiting;
+    // A whole pull is given up with a request: an endpoint has no way to take back one range of it.
+    auto on_cancel = context.cancellation.OnCancel([this] { pull_->Cancel(); });
+    pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
+                 std::min(context.deadline, absl::Now() + peer_timeout_), [&waiting](absl::Status status) {
+                   waiting.status = std::move(status);
+                   waiting.done.Notify();
+                 });
+    // Until then the memory may still be written to, cancelled or not.
+    waiting.done.WaitForNotification();
+    if (waiting.status.ok()) {
+      return std::nullopt;
+    }
+    TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
+    if (revoked_) {
+      return absl::AbortedError(absl::StrCat("the grant was revoked: ", waiting.status.message()));
+    }
+    return Annotate(waiting.status, absl::StrCat("pull from ", info_.name));
+  }
+
+ private:
+  const SourceInfo info_;
+  const absl::Duration peer_timeout_;
+  std::atomic<bool> revoked_ = false;
+  std::unique_ptr<transport::Pull> pull_;
+  Cancellation::Registration on_revoked_;  // destroyed before the pull that its callback uses
+};
+
+}  // namespace
+
+std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull,
+                                            Cancellation revoked, absl::Duration peer_timeout) {
+  return std::make_unique<PullSource>(std::move(info), std::move(pull), std::move(revoked), peer_timeout);
+}
+
+}  // namespace tensorcast::daemon

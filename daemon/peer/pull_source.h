@@ -1,0 +1,17 @@
+// A pull over a transport, as the engine's source: each fetch asks for one range and waits for it.
+#pragma once
+
+#include <memory>
+
+#include "absl/time/time.h"
+#include "core/source/chunk_source.h"
+#include "transport/transport.h"
+
+namespace tensorcast::daemon {
+
+// A fetch that makes no progress for `peer_timeout` fails, and with it the source. `revoked` ends the pull
+// from outside (the grant was revoked).
+std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull,
+                                            Cancellation revoked, absl::Duration peer_timeout);
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,77 @@
+#include "daemon/peer/replica_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tensorcast::daemon {
+
+void ReplicaFeed::SetWake(std::function<void()> wake) {
+  absl::MutexLock lock(&mutex_);
+  wake_ = std::move(wake);
+}
+
+void ReplicaFeed::OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>&) {
+  Enqueue(replica);
+}
+
+void ReplicaFeed::OnTransferEnded(const TransferReport& report) {
+  if (transfers_) {
+    transfers_(report);
+  }
+}
+
+void ReplicaFeed::Touch(const ReplicaInfo& replica) { Enqueue(replica); }
+
+void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
+  // A first ingest has no artifact id yet, and nobody else can want such a replica.
+  if (replica.artifact_id.empty()) {
+    return;
+  }
+  std::function<void()> wake;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (latest_.insert_or_assign(replica.id, replica).second) {
+      order_.push_back(replica.id);
+    }
+    if (order_.size() > capacity_) {
+      order_.clear();
+      latest_.clear();
+      overflowed_ = true;
+    }
+    wake = wake_;
+  }
+  if (wake) {
+    wake();
+  }
+}
+
+std::vector<ReplicaInfo> ReplicaFeed::Take(size_t most) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<ReplicaInfo> taken;
+  taken.reserve(std::min(most, order_.size()));
+  while (!order_.empty() && taken.size() < most) {
+    auto entry = latest_.extract(order_.front());
+    order_.pop_front();
+    taken.push_back(std::move(entry.mapped()));
+  }
+  return taken;
+}
+
+void ReplicaFeed::Clear() {
+  absl::MutexLock lock(&mutex_);
+  order_.clear();
+  latest_.clear();
+  overflowed_ = false;
+}
+
+bool ReplicaFeed::empty() const {
+  absl::MutexLock lock(&mutex_);
+  return order_.empty();
+}
+
+bool ReplicaFeed::TakeOverflow() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(overflowed_, false);
+}
+
+}  // namespace tensorcast::daemon

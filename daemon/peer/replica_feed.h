@@ -1,0 +1,57 @@
+// What changed on this node since the global store was last told: a bounded queue between the engine, which
+// must not wait, and the link, which talks to the network. Several changes of one replica are one entry, its
+// latest state; when more replicas changed than fit, the queue is dropped and a whole inventory takes its
+// place. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "core/engine/engine.h"
+
+namespace tensorcast::daemon {
+
+class ReplicaFeed : public ReplicaListener {
+ public:
+  using TransferSink = std::function<void(const TransferReport&)>;
+
+  // `transfers` (may be null) hears of every ended transfer, on the engine's thread.
+  explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
+      : transfers_(std::move(transfers)), capacity_(capacity) {}
+
+  // Called without a lock held after each change; set before the first change that must not wait.
+  void SetWake(std::function<void()> wake);
+
+  void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
+  void OnTransferEnded(const TransferReport& report) override;
+
+  // Puts a replica in the queue as it is now, whether it changed or not.
+  void Touch(const ReplicaInfo& replica);
+
+  // The oldest entries, which leave the queue.
+  std::vector<ReplicaInfo> Take(size_t most);
+  // Empties the queue: an inventory taken after this covers all of it.
+  void Clear();
+  bool empty() const;
+  // True once after entries were dropped.
+  bool TakeOverflow();
+
+ private:
+  void Enqueue(const ReplicaInfo& replica);
+
+  const TransferSink transfers_;
+  const size_t capacity_;
+  mutable absl::Mutex mutex_;
+  std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, ReplicaInfo> latest_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::string> order_ ABSL_GUARDED_BY(mutex_);  // the keys of latest_, oldest first
+  bool overflowed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tensorcast::daemon

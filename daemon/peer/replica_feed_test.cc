@@ -1,0 +1,66 @@
+#include "daemon/peer/replica_feed.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+ReplicaInfo Info(const std::string& id, ReplicaState state) {
+  return {.id = id, .artifact_id = "tc1:a", .state = state};
+}
+
+TEST(ReplicaFeed, ManyChangesOfOneReplicaAreItsLatestState) {
+  ReplicaFeed feed(nullptr);
+  feed.OnReplicaChanged(Info("one", ReplicaState::kFilling), nullptr);
+  feed.OnReplicaChanged(Info("two", ReplicaState::kFilling), nullptr);
+  feed.OnReplicaChanged(Info("one", ReplicaState::kReady), nullptr);
+  const std::vector<ReplicaInfo> taken = feed.Take(10);
+  ASSERT_EQ(taken.size(), 2);
+  EXPECT_EQ(taken[0].id, "one");
+  EXPECT_EQ(taken[0].state, ReplicaState::kReady);
+  EXPECT_EQ(taken[1].id, "two");
+  EXPECT_TRUE(feed.empty());
+}
+
+TEST(ReplicaFeed, TakesTheOldestFirstAndLeavesTheRest) {
+  ReplicaFeed feed(nullptr);
+  for (const char* id : {"a", "b", "c"}) {
+    feed.Touch(Info(id, ReplicaState::kReady));
+  }
+  EXPECT_EQ(feed.Take(2).size(), 2);
+  const std::vector<ReplicaInfo> rest = feed.Take(2);
+  ASSERT_EQ(rest.size(), 1);
+  EXPECT_EQ(rest[0].id, "c");
+}
+
+TEST(ReplicaFeed, AReplicaWithoutAnArtifactIdIsNobodysBusiness) {
+  ReplicaFeed feed(nullptr);
+  feed.OnReplicaChanged({.id = "first-ingest"}, nullptr);
+  EXPECT_TRUE(feed.empty());
+}
+
+TEST(ReplicaFeed, MoreThanFitsBecomesAnOverflowThatIsToldOnce) {
+  ReplicaFeed feed(nullptr, 2);
+  for (const char* id : {"a", "b", "c"}) {
+    feed.Touch(Info(id, ReplicaState::kReady));
+  }
+  EXPECT_TRUE(feed.empty());
+  EXPECT_TRUE(feed.TakeOverflow());
+  EXPECT_FALSE(feed.TakeOverflow());
+}
+
+TEST(ReplicaFeed, WakesTheLinkAndPassesTransfersOn) {
+  int woken = 0;
+  std::string transfer;
+  ReplicaFeed feed([&](const TransferReport& report) { transfer = report.transfer_id; });
+  feed.Touch(Info("before anybody listens", ReplicaState::kReady));
+  feed.SetWake([&] { ++woken; });
+  feed.Touch(Info("a", ReplicaState::kReady));
+  feed.OnTransferEnded({.transfer_id = "t"});
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(transfer, "t");
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

@@ -1,0 +1,58 @@
+// The grants that this node uses as a receiver at this moment: named in heartbeats so that they are renewed,
+// cancelled when the global store revokes them. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast::daemon {
+
+class TransportSet {
+ public:
+  // Revoke cancels what it returns; the transfer watches it.
+  Cancellation Add(const std::string& transport_id) {
+    absl::MutexLock lock(&mutex_);
+    return running_[transport_id];
+  }
+
+  void Remove(const std::string& transport_id) {
+    absl::MutexLock lock(&mutex_);
+    running_.erase(transport_id);
+  }
+
+  std::vector<std::string> Ids() const {
+    absl::MutexLock lock(&mutex_);
+    std::vector<std::string> ids;
+    for (const auto& [id, cancellation] : running_) {
+      ids.push_back(id);
+    }
+    return ids;
+  }
+
+  void Revoke(const std::vector<std::string>& transport_ids) {
+    std::vector<Cancellation> revoked;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const std::string& id : transport_ids) {
+        if (auto found = running_.find(id); found != running_.end()) {
+          revoked.push_back(found->second);
+        }
+      }
+    }
+    for (const Cancellation& cancellation : revoked) {
+      cancellation.Cancel();
+    }
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<std::string, Cancellation> running_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::daemon

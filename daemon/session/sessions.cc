@@ -1,0 +1,134 @@
+#include "daemon/session/sessions.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+#include "core/handles/handles.h"
+#include "core/source/device_source.h"
+#include "core/source/mapped_source.h"
+#include "core/status/status.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr int kMostCopySlots = 4;  // more copies at once than this gain nothing on one memory bus
+
+int CopySlots() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostCopySlots);
+}
+
+// A client's memory, mapped for as long as the ingest reads it. The seals keep it from changing or shrinking.
+struct OfferMapping {
+  Offer offer;
+  void* address = MAP_FAILED;
+
+  ~OfferMapping() {
+    if (address != MAP_FAILED) {
+      munmap(address, offer.bytes);
+    }
+  }
+};
+
+// A client's device memory, opened for as long as the ingest reads it.
+struct OpenedDevice {
+  OpenedDevice(DeviceRuntime* runtime, DevicePtr pointer) : devices(runtime), memory(pointer) {}
+  ~OpenedDevice() { devices->CloseIpc(memory).IgnoreError(); }
+
+  DeviceRuntime* const devices;
+  const DevicePtr memory;
+};
+
+class SingleSourceProvider : public SourceProvider {
+ public:
+  explicit SingleSourceProvider(std::unique_ptr<ChunkSource> source) : source_(std::move(source)) {}
+
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext&,
+                                                    const SourceFailure* failure) override {
+    if (failure == nullptr && source_ != nullptr) {
+      return std::move(source_);
+    }
+    if (failure == nullptr) {
+      return absl::UnavailableError("the only source of this ingest was used already; ask again");
+    }
+    if (failure->corrupt) {
+      return absl::DataLossError(absl::StrCat(failure->source.name, ": ", failure->status.message()));
+    }
+    return Annotate(failure->status, failure->source.name);
+  }
+
+ private:
+  std::unique_ptr<ChunkSource> source_;
+};
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t image_bytes) {
+  auto mapping = std::make_shared<OfferMapping>();
+  mapping->offer = std::move(offer);
+  std::vector<ConstHostSpan> image;
+  if (image_bytes > 0) {
+    mapping->address =
+        mmap(nullptr, mapping->offer.bytes, PROT_READ, MAP_SHARED, mapping->offer.memfd.get(), 0);
+    if (mapping->address == MAP_FAILED) {
+      return ErrnoStatus(errno, "mmap", "the memory handed over for the put");
+    }
+    image.emplace_back(static_cast<const std::byte*>(mapping->address), image_bytes);
+  }
+  SourceInfo info{.type = SourceType::kLocal, .lane = "memory", .name = "a client's memory"};
+  return MakeMappedSource(std::move(info), std::move(image), std::move(mapping), CopySlots());
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease) {
+  Claim claim;
+  claim.handles.replica_id = lease->replica_id();
+  claim.handles.artifact_id = lease->manifest()->id();
+  claim.handles.image_bytes = lease->manifest()->layout().image_bytes;
+  const ReplicaMemory& memory = lease->memory();
+  switch (lease->location().kind) {
+    case LocationKind::kCpu:
+      claim.handles.memory =
+          HostHandles{.pool_id = pool_id_, .pool_bytes = pool_->bytes(), .extents = memory.host->extents()};
+      claim.fd = pool_->fd();
+      break;
+    case LocationKind::kGpu: {
+      TC_ASSIGN_OR_RETURN(IpcHandle ipc, devices_->Export(memory.device));
+      claim.handles.memory = DeviceHandles{.ipc = std::move(ipc)};
+      break;
+    }
+    case LocationKind::kDisk:
+      claim.handles.memory = FileHandles{.image_offset = memory.file_image_offset};
+      claim.fd = memory.file;
+      break;
+  }
+  claim.hold = std::shared_ptr<ReplicaLease>(std::move(lease));
+  return handles_->IssueTicket(std::move(claim));
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_view token,
+                                                                 uint64_t image_bytes) {
+  TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
+  const bool on_device = !offer.memfd;
+  const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
+  if (offered < image_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the tensors described take ", image_bytes,
+                                                   " bytes but only ", offered,
+                                                   " were handed over; lay them out as the manifest does"));
+  }
+  if (!on_device) {
+    return MapOffer(std::move(offer), image_bytes);
+  }
+  TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
+  auto opened = std::make_shared<OpenedDevice>(devices_, pointer);
+  SourceInfo info{.type = SourceType::kLocal, .lane = "memory", .name = "a client's device memory"};
+  return MakeDeviceSource(std::move(info), devices_, pointer, std::move(opened), CopySlots());
+}
+
+std::shared_ptr<SourceProvider> MakeSingleSourceProvider(std::unique_ptr<ChunkSource> source) {
+  return std::make_shared<SingleSourceProvider>(std::move(source));
+}
+
+}  // namespace tensorcast::daemon

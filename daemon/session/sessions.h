@@ -1,0 +1,47 @@
+// Leases and tickets: how a client of this host gets at a replica's bytes, and how it hands its own over for
+// a put.
+//
+// A lease of the engine becomes a claim on the handle socket and is named by a one-use ticket; the connection
+// that claims it holds the lease from then on. An offer on the handle socket becomes the one source of a
+// first ingest. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+#include "core/engine/replica.h"
+#include "core/handles/handle_server.h"
+#include "core/memory/host_pool.h"
+#include "core/source/chunk_source.h"
+
+namespace tensorcast::daemon {
+
+class Sessions {
+ public:
+  // All must outlive it. `pool_id` is new each time the daemon starts: who has mapped a pool of this id has
+  // this memory.
+  Sessions(HandleServer* handles, const HostPool* pool, std::string pool_id, DeviceRuntime* devices)
+      : handles_(handles), pool_(pool), pool_id_(std::move(pool_id)), devices_(devices) {}
+
+  // Gives the lease to whoever claims the returned ticket; it ends when nobody does within the ticket's life.
+  absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease);
+
+  // The memory behind an offer, as the source of an image of this size. NOT_FOUND for an unknown token (or a
+  // client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
+  absl::StatusOr<std::unique_ptr<ChunkSource>> TakeOffer(std::string_view token, uint64_t image_bytes);
+
+ private:
+  HandleServer* const handles_;
+  const HostPool* const pool_;
+  const std::string pool_id_;
+  DeviceRuntime* const devices_;
+};
+
+// Provides one source and no other: when that fails, the ingest fails with its error (DATA_LOSS when
+// corrupt).
+std::shared_ptr<SourceProvider> MakeSingleSourceProvider(std::unique_ptr<ChunkSource> source);
+
+}  // namespace tensorcast::daemon
