@@ -1,23 +1,25 @@
-// The store engine: owner of a node's replicas. It alone moves their states, runs ingests into them, hands out leases,
-// and evicts the least recently used when a pool is full. No network, no RPC, no knowledge of transports.
+// The store engine: owner of a node's replicas. It alone moves their states, runs ingests into them, hands
+// out leases, and evicts the least recently used when a pool is full. No network, no RPC, no knowledge of
+// transports.
 //
-// Thread-safe. Callbacks run on engine threads with no lock held; they must not block for long and must not destroy
-// the engine.
+// Thread-safe. Callbacks run on engine threads with no lock held; they must not block for long and must not
+// destroy the engine.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
-#include "core/source/chunk_source.h"
 #include "core/engine/replica.h"
 #include "core/engine/transfer.h"
 #include "core/memory/host_pool.h"
+#include "core/source/chunk_source.h"
 #include "otel/api/request_context.h"
 
 namespace tensorcast {
@@ -37,20 +39,21 @@ class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;
   // `manifest` is set once known. A replica in kGone or kFailed is not heard of again.
-  virtual void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) = 0;
+  virtual void OnReplicaChanged(const ReplicaInfo& replica,
+                                const std::shared_ptr<const Manifest>& manifest) = 0;
   virtual void OnTransferEnded(const TransferReport& report) = 0;
 };
 
 struct EngineOptions {
-  HostPool* host_pool = nullptr;          // must outlive the engine
-  DeviceRuntime* devices = nullptr;       // must outlive the engine
-  uint64_t device_pool_bytes = 0;         // budget of each device; 0: 90 % of the device
+  HostPool* host_pool = nullptr;            // must outlive the engine
+  DeviceRuntime* devices = nullptr;         // must outlive the engine
+  uint64_t device_pool_bytes = 0;           // budget of each device; 0: 90 % of the device
   ArtifactStore* artifact_store = nullptr;  // null: no disk tier; must outlive the engine
   EvictionGuard* eviction_guard = nullptr;  // null: everything unleased may go; must outlive the engine
   ReplicaListener* listener = nullptr;      // may be null; must outlive the engine
   int max_concurrent_ingests = 4;           // more wait in a queue
   int copy_threads = 0;                     // slots of one ingest from memory; 0: one a core, at most 4
-  int staging_buffers = 8;                  // chunk-sized, from the host pool, shared by device and disk ingests
+  int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kDefaultChunkBytes;  // the largest chunk that can be staged
 };
 
@@ -70,8 +73,8 @@ struct FirstIngestRequest {
   bool wait_for_space = false;
 };
 
-// One caller's interest in an ingest that it may share with others. Dropping it gives up the interest; when the last
-// one goes, the ingest is cancelled.
+// One caller's interest in an ingest that it may share with others. Dropping it gives up the interest; when
+// the last one goes, the ingest is cancelled.
 class PendingReplica {
  public:
   virtual ~PendingReplica() = default;
@@ -79,6 +82,7 @@ class PendingReplica {
   // Blocks to the end, the context's deadline or its cancellation.
   virtual absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context) = 0;
   // Calls `callback` once, on an engine thread or at once, after which Wait returns without blocking.
+  // Destroying this object first drops the callback, unless it is running.
   virtual void OnDone(std::function<void()> callback) = 0;
   virtual TransferProgress progress() const = 0;
   // The finished transfer, or nullopt when there was none: the replica was already there.
@@ -91,13 +95,15 @@ class StoreEngine {
  public:
   // RESOURCE_EXHAUSTED when the staging buffers do not fit in the pool.
   static absl::StatusOr<std::unique_ptr<StoreEngine>> Create(const EngineOptions& options);
-  // Cancels ingests and waits for their threads. REQUIRES: no lease is left.
+  // Cancels ingests and waits for their threads. REQUIRES: no lease is left, nor a PendingReplica of an
+  // ingest that succeeded, which holds one.
   virtual ~StoreEngine() = default;
 
   // The replica of this artifact at this location: at once when it is ready, shared when it is being made.
   virtual absl::StatusOr<std::unique_ptr<PendingReplica>> Materialize(const RequestContext& context,
                                                                       MaterializeRequest request) = 0;
-  // A new artifact. Ends with a lease on its replica, or on the one that already existed with the same content.
+  // A new artifact. Ends with a lease on its replica, or on the one that already existed with the same
+  // content.
   virtual absl::StatusOr<std::unique_ptr<PendingReplica>> Ingest(const RequestContext& context,
                                                                  FirstIngestRequest request) = 0;
 
@@ -106,19 +112,21 @@ class StoreEngine {
   virtual absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                                       Location location) = 0;
 
-  // Drops a replica: at once when it is not leased, else when its last lease ends (no new ones are given meanwhile).
-  // FAILED_PRECONDITION when it is pinned, or the guard refuses and not `force`.
+  // Drops a replica: at once when it is not leased, else when its last lease ends (no new ones are given
+  // meanwhile). FAILED_PRECONDITION when it is pinned, or the guard refuses and not `force`.
   virtual absl::Status Evict(std::string_view replica_id, bool force) = 0;
   virtual absl::Status SetPinned(std::string_view replica_id, bool pinned) = 0;
-  // Every replica of an artifact, pinned or not, and its packed file: the artifact was deleted.
+  // Every replica of an artifact, pinned or not, and its packed file: the artifact was deleted. Ingests of it
+  // under way are cancelled; leased replicas go when their last lease ends.
   virtual absl::Status Forget(std::string_view artifact_id) = 0;
 
   virtual std::vector<ReplicaInfo> ListReplicas() const = 0;
   // The manifest of any replica held here, or NOT_FOUND.
-  virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const = 0;
+  virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(
+      std::string_view artifact_id) const = 0;
 
   virtual PoolStats device_pool_stats(int device) const = 0;
-  // Running and queued ingests.
+  // Running, waiting and queued ingests.
   virtual int active_ingests() const = 0;
 };
 

@@ -54,8 +54,8 @@ struct ReplicaMemory {
   uint64_t file_image_offset = 0;        // ...and where its image begins
 };
 
-// A hold on a ready replica: while it lives the replica is neither evicted nor rewritten. Movable; thread-compatible;
-// may outlive the engine's interest in the replica but not the engine.
+// A hold on a ready replica: while it lives the replica is neither evicted nor rewritten. Movable;
+// thread-compatible; may outlive the engine's interest in the replica but not the engine.
 class ReplicaLease {
  public:
   virtual ~ReplicaLease() = default;

@@ -1,5 +1,5 @@
-// What an ingest tells about itself: progress while it runs, and afterwards how long each stage took from which source.
-// This is the one place where a stage's start, end, bytes and outcome are known.
+// What an ingest tells about itself: progress while it runs, and afterwards how long each stage took from
+// which source. This is the one place where a stage's start, end, bytes and outcome are known.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,21 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "core/source/chunk_source.h"
 #include "core/engine/replica.h"
+#include "core/source/chunk_source.h"
+#include "otel/api/trace_context.h"
 
 namespace tensorcast {
 
 enum class Stage : uint8_t { kFetch, kVerify, kPlace };
 std::string_view StageName(Stage stage);
 
-// One stage with one source. Stages overlap, so busy time can exceed end - start when several chunks are in a stage at once.
+// One stage with one source. Stages overlap, so busy time can exceed end - start when several chunks are in a
+// stage at once.
 struct StageReport {
   Stage stage = Stage::kFetch;
   SourceInfo source;
+  // What the stage went through: 0 for kVerify where the source had digested the chunks on the way.
   uint64_t bytes = 0;
   uint32_t chunks = 0;
   absl::Time start;
@@ -31,9 +34,10 @@ struct StageReport {
 struct TransferReport {
   std::string transfer_id;  // UUID
   std::string artifact_id;
-  std::string replica_id;
+  std::string replica_id;  // of the replica that the caller was given a lease on, or of the one that failed
   Location destination;
-  uint64_t bytes = 0;
+  otel::TraceContext trace;  // of the request that started it
+  uint64_t bytes = 0;        // in chunks that are in their place
   absl::Time queued;
   absl::Time start;
   absl::Time end;

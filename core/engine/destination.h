@@ -1,0 +1,56 @@
+// Where an ingest puts its chunks: a replica's host memory, a device, or a packed file. The pipeline fetches
+// each chunk into a buffer that the destination names, and has it placed once it is verified.
+//
+// Thread-safe, for chunks that do not overlap. Owns the memory until Finish hands it over; destroying it
+// unfinished waits for copies under way and frees everything.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/layout.h"
+#include "core/device/device_runtime.h"
+#include "core/disk/artifact_store.h"
+#include "core/engine/device_pool.h"
+#include "core/engine/replica_table.h"
+#include "core/engine/staging_ring.h"
+#include "core/memory/host_pool.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+
+// Where one chunk is fetched to. Holds its staging buffer, if it has one.
+struct ChunkBuffer {
+  std::vector<HostSpan> spans;
+  StagingBuffer staging;
+};
+
+class Destination {
+ public:
+  virtual ~Destination() = default;
+
+  // How many chunks can be under way at once.
+  virtual int max_chunks() const = 0;
+  // False when a fetched chunk is where it belongs already.
+  virtual bool places() const = 0;
+  // May block for staging credit, to the context's end.
+  virtual absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) = 0;
+  // Returns when the bytes are in place. An error is the destination's: no other source would help.
+  virtual absl::Status Place(ByteRange range, const ChunkBuffer& buffer) = 0;
+  // REQUIRES: every chunk is placed. May block on the disk.
+  virtual absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>& manifest) = 0;
+};
+
+// Chunks are fetched straight into the replica's own memory.
+std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
+
+// Chunks are staged, then copied. `devices` and `staging` must outlive it.
+std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
+                                                   StagingRing* staging);
+
+// Chunks are staged, then written.
+std::unique_ptr<Destination> MakeDiskDestination(std::unique_ptr<PackedWriter> writer, StagingRing* staging);
+
+}  // namespace tensorcast

@@ -1,0 +1,69 @@
+// The device memory of this node's GPU replicas: one allocation a replica, in whole 2 MiB steps so that an
+// IPC handle exposes that replica and nothing else, under a byte budget for each device.
+//
+// Thread-safe. Never waits and never evicts: space.h does.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/device/device_runtime.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+class DevicePool;
+
+// Owns one allocation and frees it when destroyed. Must not outlive its pool. Movable.
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(DeviceBlock&& other) noexcept;
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept;
+  ~DeviceBlock();
+
+  DevicePtr pointer() const { return pointer_; }
+  uint64_t bytes() const { return bytes_; }  // as allocated: whole granules
+
+ private:
+  friend class DevicePool;
+  DeviceBlock(DevicePool* pool, DevicePtr pointer, uint64_t bytes)
+      : pool_(pool), pointer_(pointer), bytes_(bytes) {}
+  void Reset();
+
+  DevicePool* pool_ = nullptr;
+  DevicePtr pointer_;
+  uint64_t bytes_ = 0;
+};
+
+class DevicePool {
+ public:
+  // `budget_bytes` 0: 90 % of each device. `devices` must outlive the pool.
+  DevicePool(DeviceRuntime* devices, uint64_t budget_bytes);
+  DevicePool(const DevicePool&) = delete;
+  DevicePool& operator=(const DevicePool&) = delete;
+
+  int device_count() const;
+  // INVALID_ARGUMENT for a device that this node does not have.
+  absl::Status CheckDevice(int device) const;
+
+  // At least one granule. RESOURCE_EXHAUSTED when the budget, or the device itself, is full.
+  absl::StatusOr<DeviceBlock> Allocate(int device, uint64_t bytes);
+  // All zero for a device that this node does not have.
+  PoolStats stats(int device) const;
+
+ private:
+  friend class DeviceBlock;
+  absl::Status Reserve(int device, uint64_t bytes);
+  void Release(int device, uint64_t bytes, bool failed);
+  void Free(DevicePtr pointer, uint64_t bytes);
+
+  DeviceRuntime* const devices_;
+  mutable absl::Mutex mutex_;
+  std::vector<PoolStats> stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

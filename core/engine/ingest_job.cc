@@ -1,0 +1,128 @@
+#include "core/engine/ingest_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+
+IngestJob::IngestJob(IngestSpec spec, const RequestContext& first)
+    : spec_(std::move(spec)),
+      transfer_id_(NewUuid()),
+      replica_id_(NewUuid()),
+      queued_(absl::Now()),
+      first_(first.Child()),
+      progress_(spec_.layout().image_bytes),
+      deadline_(first.deadline) {}
+
+RequestContext IngestJob::Context() const {
+  RequestContext context = first_;
+  context.cancellation = cancellation_;
+  absl::MutexLock lock(&mutex_);
+  context.deadline = deadline_;
+  return context;
+}
+
+bool IngestJob::Join(absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  if (interests_ == 0 || !abandoned_.ok() || (done_ && !status_.ok())) {
+    return false;
+  }
+  ++interests_;
+  deadline_ = std::max(deadline_, deadline);
+  return true;
+}
+
+void IngestJob::Leave() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (--interests_ > 0 || done_) {
+      return;
+    }
+  }
+  cancellation_.Cancel();
+}
+
+void IngestJob::Abandon(absl::Status why, bool forget) {
+  {
+    absl::MutexLock lock(&mutex_);
+    abandoned_.Update(why);
+    forgotten_ |= forget;
+    if (done_) {
+      return;
+    }
+  }
+  cancellation_.Cancel();
+}
+
+absl::Status IngestJob::abandoned() const {
+  absl::MutexLock lock(&mutex_);
+  return abandoned_;
+}
+
+bool IngestJob::forgotten() const {
+  absl::MutexLock lock(&mutex_);
+  return forgotten_;
+}
+
+void IngestJob::Finish(absl::StatusOr<std::unique_ptr<ReplicaLease>> result, TransferReport report) {
+  std::vector<Callback> callbacks;
+  {
+    absl::MutexLock lock(&mutex_);
+    CHECK(!done_) << "transfer " << transfer_id_ << " ended twice";
+    done_ = true;
+    status_ = result.status();
+    if (result.ok()) {
+      lease_ = *std::move(result);
+    }
+    report_ = std::move(report);
+    callbacks.swap(callbacks_);
+  }
+  for (const Callback& callback : callbacks) {
+    callback.call();
+  }
+}
+
+void IngestJob::OnDone(const void* owner, std::function<void()> callback) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!done_) {
+      callbacks_.push_back({owner, std::move(callback)});
+      return;
+    }
+  }
+  callback();
+}
+
+void IngestJob::DropCallbacks(const void* owner) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(callbacks_, [owner](const Callback& callback) { return callback.owner == owner; });
+}
+
+absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
+  const Cancellation::Registration wake =
+      context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
+  absl::MutexLock lock(&mutex_);
+  auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return done_ || context.cancellation.IsCancelled();
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), context.deadline);
+  if (!done_) {
+    const std::string what = absl::StrCat("waiting for ", spec_.subject(), " at ", spec_.location.ToString());
+    TC_RETURN_IF_ERROR(context.Check(what));
+    return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time"));
+  }
+  TC_RETURN_IF_ERROR(status_);
+  return lease_->replica_id();
+}
+
+std::optional<TransferReport> IngestJob::report() const {
+  absl::MutexLock lock(&mutex_);
+  return done_ ? std::optional<TransferReport>(report_) : std::nullopt;
+}
+
+}  // namespace tensorcast

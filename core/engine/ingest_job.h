@@ -1,0 +1,104 @@
+// One ingest and those who want it. Several callers may share it; it is cancelled when the last one has left,
+// or the engine abandons it.
+//
+// Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/engine/engine.h"
+#include "core/engine/pipeline.h"
+#include "core/engine/replica.h"
+#include "core/engine/transfer.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+
+struct IngestSpec {
+  std::shared_ptr<const Manifest> manifest;  // null: a first ingest, of this layout and metadata
+  ImageLayout first_layout;
+  std::map<std::string, std::string> first_metadata;
+  Location location;
+  std::shared_ptr<SourceProvider> sources;  // may be null
+  bool wait_for_space = false;
+
+  const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : first_layout; }
+  std::string artifact_id() const { return manifest != nullptr ? manifest->id() : std::string(); }
+  // For messages.
+  std::string subject() const { return manifest != nullptr ? manifest->id() : "a new artifact"; }
+};
+
+class IngestJob {
+ public:
+  // With one interest, that of `first`.
+  IngestJob(IngestSpec spec, const RequestContext& first);
+  IngestJob(const IngestJob&) = delete;
+  IngestJob& operator=(const IngestJob&) = delete;
+
+  const IngestSpec& spec() const { return spec_; }
+  const std::string& transfer_id() const { return transfer_id_; }
+  const std::string& replica_id() const { return replica_id_; }
+  absl::Time queued() const { return queued_; }
+  const Cancellation& cancellation() const { return cancellation_; }
+  ProgressTracker& progress() { return progress_; }
+
+  // The context of the work as it is now: the latest deadline of those who joined, the job's own
+  // cancellation, the trace of the caller that started it.
+  RequestContext Context() const;
+
+  // One more interest; false when the job is being cancelled and cannot be joined.
+  bool Join(absl::Time deadline);
+  // One less.
+  void Leave();
+  // Cancels it whoever is interested; `why` becomes its result. `forget`: what it made in spite of that has
+  // to go.
+  void Abandon(absl::Status why, bool forget);
+  // OK unless abandoned.
+  absl::Status abandoned() const;
+  bool forgotten() const;
+
+  // The end, once. Runs the callbacks.
+  void Finish(absl::StatusOr<std::unique_ptr<ReplicaLease>> result, TransferReport report);
+
+  void OnDone(const void* owner, std::function<void()> callback);
+  // The owner's callbacks will not be called any more, unless one is running.
+  void DropCallbacks(const void* owner);
+  // Blocks for the end; the id of the replica. It stays leased as long as the job lives.
+  absl::StatusOr<std::string> Wait(const RequestContext& context);
+  std::optional<TransferReport> report() const;
+
+ private:
+  struct Callback {
+    const void* owner;
+    std::function<void()> call;
+  };
+
+  const IngestSpec spec_;
+  const std::string transfer_id_;
+  const std::string replica_id_;
+  const absl::Time queued_;
+  const RequestContext first_;
+  const Cancellation cancellation_;
+  ProgressTracker progress_;
+
+  mutable absl::Mutex mutex_;
+  absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
+  int interests_ ABSL_GUARDED_BY(mutex_) = 1;
+  absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
+  bool forgotten_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ReplicaLease> lease_ ABSL_GUARDED_BY(mutex_);
+  TransferReport report_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Callback> callbacks_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,302 @@
+#include "core/engine/pipeline.h"
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/engine/padding.h"
+#include "core/engine/stage_clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// More slots than the source takes fetches, so that it is kept busy while chunks are verified and placed.
+constexpr int kSlotsBesideFetches = 2;
+constexpr int kMaxSlots = 64;
+
+Digest DigestOf(std::span<const HostSpan> spans) {
+  if (spans.size() == 1) {
+    return ComputeDigest(spans.front());
+  }
+  DigestBuilder builder;
+  for (const HostSpan& span : spans) {
+    builder.Update(span);
+  }
+  return builder.Finish();
+}
+
+absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFailure>& before) {
+  if (!before.has_value()) {
+    return why;
+  }
+  return absl::Status(why.code(),
+                      absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
+                                   before->source.name, ", was given up: ", before->status.message()));
+}
+
+// Runs `work` on this thread and `extra` more, and waits for all of them.
+void RunOnThreads(int extra, const std::function<void()>& work) {
+  std::vector<std::thread> threads;
+  try {
+    for (int i = 0; i < extra; ++i) {
+      threads.emplace_back(work);
+    }
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "an ingest runs on " << threads.size() + 1 << " threads instead of " << extra + 1 << ": "
+                 << error.what();
+  }
+  work();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+}  // namespace
+
+ProgressTracker::ProgressTracker(uint64_t bytes_total) {
+  absl::MutexLock lock(&mutex_);
+  progress_.bytes_total = bytes_total;
+}
+
+void ProgressTracker::SetSource(SourceInfo source) {
+  absl::MutexLock lock(&mutex_);
+  progress_.source = std::move(source);
+}
+
+void ProgressTracker::AddDone(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  progress_.bytes_done += bytes;
+}
+
+TransferProgress ProgressTracker::Get() const {
+  absl::MutexLock lock(&mutex_);
+  return progress_;
+}
+
+struct IngestPipeline::SourceRun {
+  explicit SourceRun(ChunkSource& source)
+      : source(source), max_fetches(std::max(1, source.max_concurrency())), clock(source.info()) {}
+
+  ChunkSource& source;
+  const int max_fetches;
+  StageClock clock;
+  // Guarded by the pipeline's mutex.
+  int fetches = 0;
+  bool stopping = false;
+  std::optional<SourceFailure> failure;
+};
+
+IngestPipeline::IngestPipeline(PipelinePlan plan)
+    : plan_(std::move(plan)), digests_(plan_.layout->chunk_count()), ledger_(plan_.layout->chunk_count()) {}
+
+absl::Status IngestPipeline::CheckContext() const {
+  return plan_.context().Check(absl::StrCat("ingest of ", plan_.subject));
+}
+
+absl::Status IngestPipeline::Run() {
+  std::optional<SourceFailure> failure;
+  auto unfinished = [this] {
+    absl::MutexLock lock(&mutex_);
+    return !ledger_.all_done();
+  };
+  while (unfinished()) {
+    TC_RETURN_IF_ERROR(CheckContext());
+    absl::StatusOr<std::unique_ptr<ChunkSource>> source =
+        plan_.sources->Next(plan_.context(), failure.has_value() ? &*failure : nullptr);
+    if (!source.ok()) {
+      TC_RETURN_IF_ERROR(CheckContext());
+      return NoSourceLeft(source.status(), failure);
+    }
+    failure = RunSource(**source);
+    absl::MutexLock lock(&mutex_);
+    TC_RETURN_IF_ERROR(fatal_);
+  }
+  return absl::OkStatus();
+}
+
+int IngestPipeline::SlotCount(const ChunkSource& source) const {
+  absl::MutexLock lock(&mutex_);
+  const int useful = static_cast<int>(std::min<uint32_t>(ledger_.missing(), kMaxSlots));
+  const int wanted = std::max(1, source.max_concurrency()) + kSlotsBesideFetches;
+  return std::max(1, std::min({useful, wanted, plan_.destination->max_chunks()}));
+}
+
+std::optional<SourceFailure> IngestPipeline::RunSource(ChunkSource& source) {
+  SourceRun run(source);
+  plan_.progress->SetSource(source.info());
+  RunOnThreads(SlotCount(source) - 1, [this, &run] { SlotLoop(run); });
+  std::vector<StageReport> reports = run.clock.Reports();
+  absl::MutexLock lock(&mutex_);
+  stages_.insert(stages_.end(), reports.begin(), reports.end());
+  if (run.failure.has_value()) {
+    LOG(WARNING) << "ingest of " << plan_.subject << ": source " << run.failure->source.lane << " "
+                 << run.failure->source.name << " is given up"
+                 << (run.failure->corrupt ? " as corrupt: " : ": ") << run.failure->status;
+  }
+  return std::move(run.failure);
+}
+
+void IngestPipeline::SlotLoop(SourceRun& run) {
+  while (const std::optional<uint32_t> chunk = TakeChunk(run)) {
+    MoveChunk(run, *chunk);
+  }
+}
+
+std::optional<uint32_t> IngestPipeline::TakeChunk(SourceRun& run) {
+  const absl::Status wanted = CheckContext();
+  absl::MutexLock lock(&mutex_);
+  if (!wanted.ok() && ledger_.missing() > 0) {
+    fatal_.Update(wanted);
+    run.stopping = true;
+  }
+  auto may_go_on = [this, &run]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return run.stopping || ledger_.missing() == 0 || run.fetches < run.max_fetches;
+  };
+  mutex_.Await(absl::Condition(&may_go_on));
+  if (run.stopping) {
+    return std::nullopt;
+  }
+  const std::optional<ChunkLedger::Taken> taken = ledger_.Take();
+  if (!taken.has_value()) {
+    return std::nullopt;
+  }
+  ++run.fetches;
+  refetched_ += taken->again ? 1 : 0;
+  return taken->chunk;
+}
+
+void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
+  const ByteRange range = plan_.layout->chunk(chunk);
+  absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(plan_.context(), range);
+  if (!buffer.ok()) {
+    EndFetch(run);
+    return GiveUp(run, chunk, buffer.status());
+  }
+  const ChunkRequest request{chunk, range, buffer->spans};
+  absl::StatusOr<std::optional<Digest>> digest = Fetch(run, request);
+  EndFetch(run);
+  if (!digest.ok()) {
+    if (absl::Status wanted = CheckContext(); !wanted.ok()) {
+      return GiveUp(run, chunk, wanted);
+    }
+    return GiveUpSource(run, chunk, digest.status(), /*corrupt=*/false);
+  }
+  if (plan_.expected == nullptr) {
+    if (absl::Status padding = CheckPadding(*plan_.layout, range, buffer->spans); !padding.ok()) {
+      return GiveUp(run, chunk, padding);
+    }
+  }
+  if (!Verify(run, request, *digest)) {
+    return;
+  }
+  if (absl::Status placed = Place(run, request, *buffer); !placed.ok()) {
+    return GiveUp(run, chunk, placed);
+  }
+  Commit(chunk, range.bytes);
+}
+
+absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, const ChunkRequest& request) {
+  const absl::Time start = absl::Now();
+  absl::StatusOr<std::optional<Digest>> digest = run.source.Fetch(plan_.context(), request);
+  if (digest.ok()) {
+    run.clock.Passed(Stage::kFetch, start, request.range.bytes);
+  } else {
+    run.clock.Failed(Stage::kFetch, start, digest.status());
+  }
+  return digest;
+}
+
+bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest) {
+  const absl::Time start = absl::Now();
+  const uint64_t bytes_read = digest.has_value() ? 0 : request.range.bytes;
+  if (!digest.has_value()) {
+    digest = DigestOf(request.destination);
+  }
+  if (plan_.expected != nullptr && *digest != (*plan_.expected)[request.chunk]) {
+    absl::Status mismatch = absl::DataLossError(
+        absl::StrCat("chunk ", request.chunk, " of ", plan_.subject, " from ", run.source.info().lane, " ",
+                     run.source.info().name, " has digest ", digest->ToHex(), ", its manifest says ",
+                     (*plan_.expected)[request.chunk].ToHex()));
+    run.clock.Failed(Stage::kVerify, start, mismatch);
+    GiveUpSource(run, request.chunk, std::move(mismatch), /*corrupt=*/true);
+    return false;
+  }
+  digests_[request.chunk] = *digest;
+  run.clock.Passed(Stage::kVerify, start, bytes_read);
+  return true;
+}
+
+absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer) {
+  if (!plan_.destination->places()) {
+    return absl::OkStatus();
+  }
+  const absl::Time start = absl::Now();
+  absl::Status placed = plan_.destination->Place(request.range, buffer);
+  if (placed.ok()) {
+    run.clock.Passed(Stage::kPlace, start, request.range.bytes);
+  } else {
+    run.clock.Failed(Stage::kPlace, start, placed);
+  }
+  return placed;
+}
+
+void IngestPipeline::Commit(uint32_t chunk, uint64_t bytes) {
+  plan_.on_chunk(chunk);
+  plan_.progress->AddDone(bytes);
+  absl::MutexLock lock(&mutex_);
+  ledger_.Done(chunk);
+  bytes_done_ += bytes;
+  verified_ += plan_.expected != nullptr ? 1 : 0;
+}
+
+void IngestPipeline::EndFetch(SourceRun& run) {
+  absl::MutexLock lock(&mutex_);
+  --run.fetches;
+}
+
+void IngestPipeline::GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status why, bool corrupt) {
+  absl::MutexLock lock(&mutex_);
+  ledger_.PutBack(chunk);
+  run.stopping = true;
+  if (!run.failure.has_value()) {
+    run.failure = SourceFailure{run.source.info(), std::move(why), corrupt};
+  } else if (corrupt && !run.failure->corrupt) {
+    // That it lies is worth more to know than that it also broke off.
+    run.failure->status = std::move(why);
+    run.failure->corrupt = true;
+  }
+}
+
+void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
+  absl::MutexLock lock(&mutex_);
+  ledger_.PutBack(chunk);
+  run.stopping = true;
+  fatal_.Update(why);
+}
+
+std::vector<StageReport> IngestPipeline::stages() const {
+  absl::MutexLock lock(&mutex_);
+  return stages_;
+}
+
+uint64_t IngestPipeline::bytes_done() const {
+  absl::MutexLock lock(&mutex_);
+  return bytes_done_;
+}
+
+uint32_t IngestPipeline::refetched_chunks() const {
+  absl::MutexLock lock(&mutex_);
+  return refetched_;
+}
+
+uint32_t IngestPipeline::verified_chunks() const {
+  absl::MutexLock lock(&mutex_);
+  return verified_;
+}
+
+}  // namespace tensorcast

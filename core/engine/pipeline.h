@@ -1,0 +1,99 @@
+// One ingest at work: fetch -> verify -> place -> commit for every chunk of an image.
+//
+// Slots, a thread each, run these steps for one chunk after another, so that while one waits for the source
+// another verifies and a third copies. The source bounds the fetches under way, the destination the buffers.
+// When a source dies or lies, the slots finish what they have, and the next source gets only the chunks that
+// are not done.
+//
+// Run is called once; progress may be read from any thread meanwhile. No lock is held across a call to a
+// source, the provider, or the destination.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/artifact/digest.h"
+#include "core/artifact/layout.h"
+#include "core/engine/chunk_ledger.h"
+#include "core/engine/destination.h"
+#include "core/engine/transfer.h"
+#include "core/source/chunk_source.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+
+// How far an ingest is. Thread-safe; outlives the pipeline that writes it.
+class ProgressTracker {
+ public:
+  explicit ProgressTracker(uint64_t bytes_total);
+  void SetSource(SourceInfo source);
+  void AddDone(uint64_t bytes);
+  TransferProgress Get() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
+};
+
+// All pointers must outlive the pipeline.
+struct PipelinePlan {
+  std::string subject;  // the artifact, for messages
+  const ImageLayout* layout = nullptr;
+  const std::vector<Digest>* expected =
+      nullptr;  // null: a first ingest, which computes them and checks the padding
+  Destination* destination = nullptr;
+  SourceProvider* sources = nullptr;
+  ProgressTracker* progress = nullptr;
+  std::function<RequestContext()> context;  // as it is now
+  std::function<void(uint32_t)> on_chunk;   // this chunk is verified and in its place
+};
+
+class IngestPipeline {
+ public:
+  explicit IngestPipeline(PipelinePlan plan);
+
+  // Blocks until every chunk is done, or no source is left, or the destination failed, or the context ended.
+  absl::Status Run();
+
+  // After Run.
+  const std::vector<Digest>& digests() const { return digests_; }  // complete when Run returned OK
+  std::vector<StageReport> stages() const;
+  uint64_t bytes_done() const;
+  uint32_t refetched_chunks() const;
+  uint32_t verified_chunks() const;
+
+ private:
+  struct SourceRun;  // one source while it is in use
+
+  std::optional<SourceFailure> RunSource(ChunkSource& source);
+  void SlotLoop(SourceRun& run);
+  std::optional<uint32_t> TakeChunk(SourceRun& run);
+  void MoveChunk(SourceRun& run, uint32_t chunk);
+  absl::StatusOr<std::optional<Digest>> Fetch(SourceRun& run, const ChunkRequest& request);
+  bool Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest);
+  absl::Status Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer);
+  void Commit(uint32_t chunk, uint64_t bytes);
+  void EndFetch(SourceRun& run);
+  // The chunk is not done. Gives up the source, or the whole ingest.
+  void GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status why, bool corrupt);
+  void GiveUp(SourceRun& run, uint32_t chunk, absl::Status why);
+  absl::Status CheckContext() const;
+  int SlotCount(const ChunkSource& source) const;
+
+  const PipelinePlan plan_;
+  std::vector<Digest> digests_;  // each written by the slot that has the chunk
+  mutable absl::Mutex mutex_;
+  ChunkLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  absl::Status fatal_ ABSL_GUARDED_BY(mutex_);
+  std::vector<StageReport> stages_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t refetched_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t verified_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tensorcast

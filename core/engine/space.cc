@@ -1,0 +1,149 @@
+#include "core/engine/space.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// No local event tells that the guard would answer otherwise now (a copy was made elsewhere), so waiters ask
+// again.
+constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
+
+uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
+
+std::string PoolName(Location pool) {
+  return pool.kind == LocationKind::kCpu ? "the host pool" : absl::StrCat("the pool of ", pool.ToString());
+}
+
+void AppendShare(std::string& text, const PoolHolders::Share& share, std::string_view what) {
+  if (share.replicas > 0) {
+    absl::StrAppend(&text, ", ", share.replicas, " ", what, " (", share.bytes, " bytes)");
+  }
+}
+
+}  // namespace
+
+Space::Space(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
+             uint64_t reserved_host_bytes)
+    : table_(table),
+      host_(host),
+      devices_(devices),
+      guard_(guard),
+      reserved_host_bytes_(reserved_host_bytes) {}
+
+absl::StatusOr<HostAllocation> Space::AllocateHost(const SpaceRequest& request) {
+  return AllocateIn<HostAllocation>({LocationKind::kCpu, 0}, request,
+                                    [this, &request] { return host_->Allocate(request.bytes); });
+}
+
+absl::StatusOr<DeviceBlock> Space::AllocateDevice(int device, const SpaceRequest& request) {
+  TC_RETURN_IF_ERROR(devices_->CheckDevice(device));
+  return AllocateIn<DeviceBlock>({LocationKind::kGpu, device}, request, [this, device, &request] {
+    return devices_->Allocate(device, request.bytes);
+  });
+}
+
+template <typename Memory>
+absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& request,
+                                         const std::function<absl::StatusOr<Memory>()>& allocate) {
+  std::set<std::string> refused;
+  while (true) {
+    // Before the attempt, so that space which appears after it ends the wait below at once.
+    const uint64_t seen = table_->space_events();
+    RequestContext context = request.context();
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("waiting for space in ", PoolName(pool))));
+    absl::StatusOr<Memory> memory = allocate();
+    if (memory.ok() || !absl::IsResourceExhausted(memory.status())) {
+      return memory;
+    }
+    if (WholeGranules(request.bytes) > UsableBytes(pool)) {
+      return Full(pool, request, memory.status(), refused.size());
+    }
+    if (WorthEvicting(pool, request.bytes) && TryEvictOne(pool, refused)) {
+      continue;
+    }
+    if (!request.wait && !table_->Holders(pool).in_flux) {
+      return Full(pool, request, memory.status(), refused.size());
+    }
+    const absl::Time deadline = std::min(context.deadline, absl::Now() + kAskGuardAgain);
+    context.deadline = deadline;
+    if (request.on_wait) {
+      request.on_wait(true);
+    }
+    table_->WaitForSpace(seen, context);
+    if (request.on_wait) {
+      request.on_wait(false);
+    }
+    if (absl::Now() >= deadline) {
+      refused.clear();
+    }
+  }
+}
+
+bool Space::WorthEvicting(Location pool, uint64_t bytes) const {
+  const PoolStats stats = Stats(pool);
+  const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
+  return free + table_->Holders(pool).idle.bytes >= WholeGranules(bytes);
+}
+
+bool Space::TryEvictOne(Location pool, std::set<std::string>& refused) {
+  const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
+  if (!victim.has_value()) {
+    return false;
+  }
+  absl::Status evicted = guard_ == nullptr ? absl::OkStatus() : guard_->MayEvict(*victim);
+  if (evicted.ok()) {
+    evicted = table_->Drain(victim->id, {.only_idle = true});
+  }
+  if (!evicted.ok()) {
+    VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
+    refused.insert(victim->id);
+    table_->Unreserve(victim->id);
+    return true;
+  }
+  LOG(INFO) << "evicted replica " << victim->id << " of " << victim->artifact_id << " ("
+            << victim->image_bytes << " bytes) from " << pool.ToString();
+  return true;
+}
+
+PoolStats Space::Stats(Location pool) const {
+  return pool.kind == LocationKind::kCpu ? host_->stats() : devices_->stats(pool.device);
+}
+
+uint64_t Space::UsableBytes(Location pool) const {
+  const uint64_t reserved = pool.kind == LocationKind::kCpu ? reserved_host_bytes_ : 0;
+  const uint64_t capacity = Stats(pool).capacity_bytes;
+  return capacity - std::min(capacity, reserved);
+}
+
+absl::Status Space::Full(Location pool, const SpaceRequest& request, const absl::Status& cause,
+                         size_t refused) const {
+  const PoolStats stats = Stats(pool);
+  const PoolHolders holders = table_->Holders(pool);
+  std::string text =
+      absl::StrCat(PoolName(pool), " has no room for ", request.bytes, " bytes of ", request.subject, ": ",
+                   stats.used_bytes, " of ", stats.capacity_bytes, " bytes are used");
+  if (pool.kind == LocationKind::kCpu && reserved_host_bytes_ > 0) {
+    absl::StrAppend(&text, ", ", reserved_host_bytes_, " by staging buffers");
+  }
+  AppendShare(text, holders.leased, "leased");
+  AppendShare(text, holders.pinned, "pinned");
+  AppendShare(text, holders.filling, "filling");
+  AppendShare(text, holders.idle, "idle");
+  if (refused > 0) {
+    absl::StrAppend(&text, ", ", refused, " must stay as the last copy");
+  }
+  const bool ever = WholeGranules(request.bytes) <= UsableBytes(pool);
+  absl::StrAppend(&text, ever ? "; end leases, unpin, or ask to wait for space"
+                              : "; it never fits: give the pool more memory");
+  return absl::ResourceExhaustedError(absl::StrCat(text, " (", cause.message(), ")"));
+}
+
+}  // namespace tensorcast

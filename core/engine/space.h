@@ -1,0 +1,63 @@
+// Memory for a new replica: from the pool as it is, else by evicting the least recently used replicas that
+// may go, else by waiting for others to let go, else not at all, with a message that says what holds the
+// pool.
+//
+// Thread-safe. Blocks while the eviction guard is asked and, if wanted, until there is space.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/engine/device_pool.h"
+#include "core/engine/engine.h"
+#include "core/engine/replica_table.h"
+#include "core/memory/host_pool.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+
+struct SpaceRequest {
+  std::string subject;  // for whom, for messages: an artifact id, or "a new artifact"
+  uint64_t bytes = 0;
+  bool wait = false;  // for leases to end, to the context's deadline
+  // The context as it is now: a caller that joins an ingest may move its deadline.
+  std::function<RequestContext()> context;
+  // Called before and after each wait, so that an ingest that only waits does not count as running. May be
+  // null.
+  std::function<void(bool waiting)> on_wait;
+};
+
+class Space {
+ public:
+  // All must outlive this; `guard` may be null. `reserved_host_bytes` never become free: the staging buffers.
+  Space(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
+        uint64_t reserved_host_bytes);
+
+  // RESOURCE_EXHAUSTED when it does not fit; CANCELLED, DEADLINE_EXCEEDED.
+  absl::StatusOr<HostAllocation> AllocateHost(const SpaceRequest& request);
+  absl::StatusOr<DeviceBlock> AllocateDevice(int device, const SpaceRequest& request);
+
+ private:
+  template <typename Memory>
+  absl::StatusOr<Memory> AllocateIn(Location pool, const SpaceRequest& request,
+                                    const std::function<absl::StatusOr<Memory>()>& allocate);
+  // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
+  bool TryEvictOne(Location pool, std::set<std::string>& refused);
+  // True when eviction could make enough room.
+  bool WorthEvicting(Location pool, uint64_t bytes) const;
+  PoolStats Stats(Location pool) const;
+  uint64_t UsableBytes(Location pool) const;
+  absl::Status Full(Location pool, const SpaceRequest& request, const absl::Status& cause,
+                    size_t refused) const;
+
+  ReplicaTable* const table_;
+  HostPool* const host_;
+  DevicePool* const devices_;
+  EvictionGuard* const guard_;
+  const uint64_t reserved_host_bytes_;
+};
+
+}  // namespace tensorcast

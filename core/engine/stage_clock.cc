@@ -1,0 +1,52 @@
+#include "core/engine/stage_clock.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+
+namespace tensorcast {
+
+StageClock::StageClock(const SourceInfo& source) {
+  absl::MutexLock lock(&mutex_);
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    stages_[i].stage = static_cast<Stage>(i);
+    stages_[i].source = source;
+    stages_[i].start = absl::InfiniteFuture();
+    stages_[i].end = absl::InfinitePast();
+  }
+}
+
+StageReport& StageClock::Extend(Stage stage, absl::Time start) {
+  StageReport& report = stages_[static_cast<size_t>(stage)];
+  const absl::Time end = std::max(start, absl::Now());
+  report.start = std::min(report.start, start);
+  report.end = std::max(report.end, end);
+  report.busy += end - start;
+  return report;
+}
+
+void StageClock::Passed(Stage stage, absl::Time start, uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  StageReport& report = Extend(stage, start);
+  report.bytes += bytes;
+  ++report.chunks;
+}
+
+void StageClock::Failed(Stage stage, absl::Time start, const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  StageReport& report = Extend(stage, start);
+  report.status.Update(why);
+}
+
+std::vector<StageReport> StageClock::Reports() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<StageReport> reports;
+  for (const StageReport& report : stages_) {
+    if (report.start != absl::InfiniteFuture()) {
+      reports.push_back(report);
+    }
+  }
+  return reports;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,72 @@
+#include "core/engine/staging_ring.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+
+StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
+    : ring_(std::exchange(other.ring_, nullptr)), memory_(std::exchange(other.memory_, nullptr)) {}
+
+StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    ring_ = std::exchange(other.ring_, nullptr);
+    memory_ = std::exchange(other.memory_, nullptr);
+  }
+  return *this;
+}
+
+StagingBuffer::~StagingBuffer() { Reset(); }
+
+void StagingBuffer::Reset() {
+  if (StagingRing* ring = std::exchange(ring_, nullptr); ring != nullptr) {
+    ring->GiveBack(memory_);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool, int buffers,
+                                                                 uint64_t buffer_bytes) {
+  std::unique_ptr<StagingRing> ring(new StagingRing(buffer_bytes));
+  for (int i = 0; i < buffers; ++i) {
+    absl::StatusOr<HostAllocation> memory = pool->Allocate(buffer_bytes);
+    if (!memory.ok()) {
+      return Annotate(memory.status(),
+                      absl::StrCat(buffers, " staging buffers of ", buffer_bytes,
+                                   " bytes do not fit in the host pool; enlarge it or take fewer"));
+    }
+    ring->memory_.push_back(*std::move(memory));
+  }
+  absl::MutexLock lock(&ring->mutex_);
+  for (const HostAllocation& memory : ring->memory_) {
+    ring->free_.push_back(&memory);
+  }
+  return ring;
+}
+
+absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context) {
+  // Taking the lock is what makes a waiter look at its condition again.
+  const Cancellation::Registration wake =
+      context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
+  absl::MutexLock lock(&mutex_);
+  auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !free_.empty() || context.cancellation.IsCancelled();
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), context.deadline);
+  TC_RETURN_IF_ERROR(context.Check("waiting for a staging buffer"));
+  if (free_.empty()) {
+    return absl::DeadlineExceededError("waiting for a staging buffer: none became free in time");
+  }
+  const HostAllocation* memory = free_.back();
+  free_.pop_back();
+  return StagingBuffer(this, memory);
+}
+
+void StagingRing::GiveBack(const HostAllocation* memory) {
+  absl::MutexLock lock(&mutex_);
+  free_.push_back(memory);
+}
+
+}  // namespace tensorcast
