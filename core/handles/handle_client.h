@@ -1,5 +1,5 @@
-// The client's end of the handle socket. Each claim has a connection of its own, and that connection is the lease:
-// destroying the object, or dying, ends it. Thread-compatible.
+// The client's end of the handle socket. Each claim has a connection of its own, and that connection is the
+// lease: destroying the object, or dying, ends it. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,10 @@
 
 namespace tensorcast {
 
-
 class ClaimedReplica {
  public:
-  // Connects, claims the ticket and receives the handles. NOT_FOUND for a ticket that is used, expired or unknown;
-  // UNAVAILABLE when nobody listens.
+  // Connects, claims the ticket and receives the handles. NOT_FOUND for a ticket that is used, expired or
+  // unknown; UNAVAILABLE when nobody listens.
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, absl::Time deadline);
   virtual ~ClaimedReplica() = default;
@@ -24,15 +23,16 @@ class ClaimedReplica {
   // The pool (host) or the packed file (disk); -1 for device memory. Owned by this object.
   virtual int fd() const = 0;
 
-  // Maps a host replica's extents side by side: one contiguous read-only image of image_bytes, valid while this
-  // object lives. FAILED_PRECONDITION for other kinds. Idempotent.
+  // Maps a host replica's extents side by side: one contiguous read-only image of image_bytes, valid while
+  // this object lives. FAILED_PRECONDITION for other kinds. Idempotent.
   virtual absl::StatusOr<ConstHostSpan> MapImage() = 0;
 
-  // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more. Without it the daemon
-  // keeps the memory until this process ends.
+  // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more. Without it
+  // the daemon keeps the memory until this process ends.
   virtual absl::Status AcknowledgeClosed() = 0;
 
-  // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is over.
+  // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
+  // over.
   virtual bool lost() const = 0;
 };
 
@@ -43,7 +43,8 @@ class OfferedMemory {
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferMemfd(const std::string& socket_path, int memfd,
                                                                    uint64_t bytes, absl::Time deadline);
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
-                                                                    const IpcHandle& handle, absl::Time deadline);
+                                                                    const IpcHandle& handle,
+                                                                    absl::Time deadline);
   virtual ~OfferedMemory() = default;
   virtual const std::string& token() const = 0;  // names the offer in PutArtifact
 };

@@ -1,10 +1,10 @@
-// The daemon's end of the handle socket: turns one-use tickets into leases held by connections, and receives the
-// memory that clients hand over for a put.
+// The daemon's end of the handle socket: turns one-use tickets into leases held by connections, and receives
+// the memory that clients hand over for a put.
 //
-// One thread runs every connection (epoll, never blocking on a peer). Peers must be of the daemon's own user or of an
-// allowed group (SO_PEERCRED). A client that dies closes its connection, and that releases its lease at once; a
-// lease on device memory that was not given back in order is held until the process itself is gone (pidfd).
-// Thread-safe.
+// One thread runs every connection (epoll, never blocking on a peer). Peers must be of the daemon's own user
+// or of an allowed group (SO_PEERCRED). A client that dies closes its connection, and that releases its lease
+// at once; a lease on device memory that was not given back in order is held until the process itself is gone
+// (pidfd). Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -20,14 +20,16 @@
 
 namespace tensorcast {
 
-// What a ticket stands for. Destroying `hold` releases the lease.
+// What a ticket stands for. Destroying `hold` releases the lease; that happens on the server's thread, with
+// no lock held, and must not block.
 struct Claim {
   ReplicaHandles handles;
-  int fd = -1;  // passed to the peer; stays the server's; -1 for device memory
+  int fd = -1;  // passed to the peer; stays the owner's, open while `hold` lives; -1 for device memory
   std::shared_ptr<void> hold;
 };
 
-// Memory that a client handed over and still owns; valid while its connection lives (a memfd's mapping outlives it).
+// Memory that a client handed over and still owns; valid while its connection lives (a memfd's mapping
+// outlives it).
 struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for device memory
   uint64_t bytes = 0;
@@ -37,15 +39,19 @@ struct Offer {
 class HandleServer {
  public:
   struct Options {
-    std::string path;                        // of the unix socket; replaced if a dead one is there
-    std::vector<gid_t> allowed_groups;       // beside the daemon's own user
+    std::string path;                   // of the unix socket; replaced if a dead one is there
+    std::vector<gid_t> allowed_groups;  // beside the daemon's own user
     absl::Duration ticket_ttl = absl::Seconds(10);
-    int max_connections = 4096;
+    // For a client to say what it wants and to take the answer; then its connection may last as long as it
+    // likes.
+    absl::Duration exchange_timeout = absl::Seconds(10);
+    int max_connections = 4096;  // more are told RESOURCE_EXHAUSTED
   };
 
-  // ALREADY_EXISTS when a living process listens on the path.
+  // ALREADY_EXISTS when a living process listens on the path, or a file that is no socket is there.
   static absl::StatusOr<std::unique_ptr<HandleServer>> Start(const Options& options);
-  // Closes every connection, releasing what they held.
+  // Closes every connection, releasing what they held, and removes the socket's file. Not to be called by the
+  // destructor of a Claim's hold.
   virtual ~HandleServer() = default;
 
   virtual const std::string& path() const = 0;
@@ -53,12 +59,13 @@ class HandleServer {
   // A ticket that is good for one claim until ticket_ttl has passed; then it lets go of `claim.hold`.
   virtual std::string IssueTicket(Claim claim) = 0;
 
-  // Takes what a client offered under this token; once. NOT_FOUND when there is none, or its connection is closed.
+  // Takes what a client offered under this token; once. NOT_FOUND when there is none, or its connection is
+  // closed.
   virtual absl::StatusOr<Offer> TakeOffer(std::string_view token) = 0;
 
   virtual int connections() const = 0;
-  virtual int leases() const = 0;    // claimed tickets
-  virtual int tickets() const = 0;   // unclaimed ones
+  virtual int leases() const = 0;   // claimed tickets
+  virtual int tickets() const = 0;  // unclaimed ones
 };
 
 }  // namespace tensorcast

@@ -1,4 +1,5 @@
-// What travels over the handle socket (FORMAT.md): descriptions of a replica's memory and the descriptors behind them.
+// What travels over the handle socket (FORMAT.md): descriptions of a replica's memory and the descriptors
+// behind them.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,123 @@
+#include "core/handles/client_channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/handles/unix_address.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+absl::Status Late(const std::string& path) {
+  return absl::DeadlineExceededError(absl::StrCat("the daemon at ", path, " did not answer in time"));
+}
+
+absl::Status ConnectError(int error_number, const std::string& path) {
+  if (error_number == ENOENT || error_number == ECONNREFUSED) {
+    return absl::UnavailableError(
+        absl::StrCat("no daemon listens on ", path, "; start it, or check the path"));
+  }
+  if (error_number == EAGAIN || error_number == EINPROGRESS) return Late(path);
+  return ErrnoStatus(error_number, "connecting to the handle socket", path);
+}
+
+// The kernel has no readiness for a full backlog of a unix socket: so connecting blocks, for as long as the
+// deadline allows.
+absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string& path, absl::Time deadline) {
+  const absl::Duration left = deadline - absl::Now();
+  if (left <= absl::ZeroDuration()) return Late(path);
+  // A zero timeout would mean none.
+  const timeval timeout = absl::ToTimeval(std::clamp(left, absl::Milliseconds(1), absl::Hours(1)));
+  if (setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) != 0) {
+    return ErrnoStatus(errno, "setting the timeout of", path);
+  }
+  while (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (errno == EINTR) continue;
+    return ConnectError(errno, path);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std::string& path,
+                                                                      absl::Time deadline) {
+  TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return ErrnoStatus(errno, "creating", "a unix socket");
+  TC_RETURN_IF_ERROR(ConnectBy(fd.get(), address, path, deadline));
+  std::unique_ptr<ClientChannel> channel(new ClientChannel(std::move(fd), path));
+  TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, -1, deadline));
+  const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
+  if (ack == nullptr || ack->version < kHandleProtocolMin || ack->version > kHandleProtocolMax) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " answered HELLO with ", FrameName(answer.frame),
+                                                      ack ? absl::StrCat(" ", ack->version) : "",
+                                                      "; it is not a daemon of a neighbouring version"));
+  }
+  return channel;
+}
+
+absl::Status ClientChannel::WaitFor(short events, absl::Time deadline) {
+  while (true) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return Late(path_);
+    const absl::Duration wait =
+        std::min(absl::Ceil(left, absl::Milliseconds(1)), absl::Duration(absl::Hours(1)));
+    pollfd poll_fd{socket_.get(), events, 0};
+    const int ready = poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(wait)));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "waiting for the daemon at", path_);
+  }
+}
+
+absl::Status ClientChannel::Send(const Frame& frame, int fd, absl::Time deadline) {
+  TC_RETURN_IF_ERROR(writer_.Add(frame, fd));
+  while (true) {
+    TC_RETURN_IF_ERROR(writer_.Flush(socket_.get()));
+    if (writer_.empty()) return absl::OkStatus();
+    TC_RETURN_IF_ERROR(WaitFor(POLLOUT, deadline));
+  }
+}
+
+absl::StatusOr<IncomingFrame> ClientChannel::Receive(absl::Time deadline) {
+  while (true) {
+    absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
+    // What comes from the daemon, unlike what the caller passes, cannot be an invalid argument.
+    if (absl::IsInvalidArgument(incoming.status())) {
+      return absl::InternalError(absl::StrCat(path_, " sent something else: ", incoming.status().message()));
+    }
+    TC_RETURN_IF_ERROR(incoming.status());
+    if (incoming->has_value()) return **std::move(incoming);
+    if (reader_.closed()) {
+      return absl::UnavailableError(absl::StrCat("the daemon at ", path_, " closed the connection"));
+    }
+    TC_RETURN_IF_ERROR(WaitFor(POLLIN, deadline));
+  }
+}
+
+absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, int fd, absl::Time deadline) {
+  const absl::Status sent = Send(frame, fd, deadline);
+  // A server that refuses says why before it closes: the reason is there to be read though sending failed.
+  if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
+  TC_ASSIGN_OR_RETURN(IncomingFrame answer, Receive(deadline));
+  if (const auto* error = std::get_if<ErrorFrame>(&answer.frame)) {
+    return Annotate(error->status, absl::StrCat("the daemon at ", path_));
+  }
+  return answer;
+}
+
+bool ClientChannel::closed() const {
+  pollfd poll_fd{socket_.get(), POLLRDHUP, 0};
+  return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,39 @@
+// A client's connection to the handle socket: connected, of one mind about the version, every wait bounded.
+// Internal to this folder; thread-compatible.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/handles/frame_io.h"
+
+namespace tensorcast {
+
+class ClientChannel {
+ public:
+  // UNAVAILABLE when nobody listens there, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
+  // the daemon speaks no version that this build does.
+  static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, absl::Time deadline);
+
+  // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
+  absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, int fd, absl::Time deadline);
+
+  // True once the server closed the connection.
+  bool closed() const;
+
+ private:
+  ClientChannel(UniqueFd socket, std::string path) : socket_(std::move(socket)), path_(std::move(path)) {}
+
+  absl::Status Send(const Frame& frame, int fd, absl::Time deadline);
+  absl::StatusOr<IncomingFrame> Receive(absl::Time deadline);
+  absl::Status WaitFor(short events, absl::Time deadline);
+
+  const UniqueFd socket_;
+  const std::string path_;
+  FrameReader reader_{kMaxServerFrameBytes};
+  FrameWriter writer_;
+};
+
+}  // namespace tensorcast

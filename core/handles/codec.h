@@ -1,0 +1,74 @@
+// The frames of the handle socket, as FORMAT.md writes them: values to bytes and back. Pure functions;
+// thread-safe.
+//
+// Decoding survives any bytes: it reads only what it is given and allocates no more than a small multiple of
+// that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/handles/handles.h"
+
+namespace tensorcast {
+
+inline constexpr uint16_t kHandleProtocolMin = 1;  // the oldest version that this build speaks
+inline constexpr uint16_t kHandleProtocolMax = 1;  // the newest
+
+inline constexpr size_t kFramePrefixBytes = 4;
+inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
+inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client: a million extents
+inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer ones are cut
+
+struct HelloFrame {
+  uint16_t version_min = kHandleProtocolMin;
+  uint16_t version_max = kHandleProtocolMax;
+};
+struct HelloAckFrame {
+  uint16_t version = 0;
+};
+struct ClaimFrame {
+  std::string ticket;
+};
+struct HandlesFrame {
+  ReplicaHandles handles;
+};
+// A memfd of `bytes`, or the device memory of `ipc`.
+struct OfferFrame {
+  uint64_t bytes = 0;
+  std::optional<IpcHandle> ipc;
+};
+struct OfferedFrame {
+  std::string token;
+};
+struct ClosedFrame {};
+struct ErrorFrame {
+  absl::Status status;  // never OK
+};
+
+using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
+                           ClosedFrame, ErrorFrame>;
+
+// "HELLO", "CLAIM", ...: for messages.
+const char* FrameName(const Frame& frame);
+
+// The whole frame with its length prefix. INVALID_ARGUMENT when a string is longer than 65535 bytes or the
+// frame longer than kMaxServerFrameBytes.
+absl::StatusOr<std::string> EncodeFrame(const Frame& frame);
+
+// The length that a prefix announces: bytes of the frame that follow the prefix. INVALID_ARGUMENT for 0 and
+// for more than `max_bytes`.
+absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefixBytes> prefix,
+                                         size_t max_bytes);
+
+// The frame behind a prefix: exactly the bytes that the prefix announced. INVALID_ARGUMENT, with the byte
+// offset, for anything that EncodeFrame would not have written.
+absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> frame);
+
+}  // namespace tensorcast

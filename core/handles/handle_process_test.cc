@@ -1,0 +1,228 @@
+// Clients in processes of their own: what the kernel tells the server when they die.
+#include <grp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+
+#include "absl/log/check.h"
+#include "core/handles/handle_client.h"
+#include "core/handles/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kPoolBytes = 2 * kGranuleBytes;
+
+// A process that waits for a line of text, does `work` with it, reports one byte, and then stays until it is
+// killed. To be made before this process has threads.
+class Child {
+ public:
+  using Work = std::function<char(const std::string& text)>;
+
+  explicit Child(const Work& work) {
+    int to[2], from[2];
+    CHECK_EQ(pipe(to), 0);
+    CHECK_EQ(pipe(from), 0);
+    pid_ = fork();
+    CHECK_GE(pid_, 0);
+    if (pid_ == 0) {
+      close(to[1]);
+      close(from[0]);
+      Serve(work, to[0], from[1]);
+    }
+    to_ = UniqueFd(to[1]);
+    from_ = UniqueFd(from[0]);
+    close(to[0]);
+    close(from[1]);
+  }
+  ~Child() { Kill(); }
+
+  // What the work reported; 0 when the child died.
+  char Do(const std::string& text) {
+    CHECK_EQ(write(to_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    char report = 0;
+    return read(from_.get(), &report, 1) == 1 ? report : '\0';
+  }
+
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  [[noreturn]] static void Serve(const Work& work, int in, int out) {
+    char text[256];
+    const ssize_t size = read(in, text, sizeof(text));
+    const char report = size > 0 ? work(std::string(text, size)) : '\0';
+    if (report == '\0' || write(out, &report, 1) != 1) _exit(1);
+    while (true) pause();
+  }
+
+  pid_t pid_ = -1;
+  UniqueFd to_, from_;
+};
+
+// Kept so that a child's lease lives as long as the child.
+std::unique_ptr<ClaimedReplica> g_claimed;
+std::unique_ptr<OfferedMemory> g_offered;
+
+char ClaimAndKeep(const std::string& socket, const std::string& ticket) {
+  auto claimed = ClaimedReplica::Claim(socket, ticket, Soon());
+  if (!claimed.ok()) return absl::IsPermissionDenied(claimed.status()) ? 'p' : 'e';
+  g_claimed = *std::move(claimed);
+  return 'k';
+}
+
+class HandleProcess : public ::testing::Test {
+ protected:
+  std::shared_ptr<void> Hold() {
+    ++held_;
+    return std::shared_ptr<void>(nullptr, [this](void*) { --held_; });
+  }
+  std::string HostTicket() {
+    return server_->IssueTicket(
+        HostClaim(pool_.get(), kPoolBytes, {{kGranuleBytes, kGranuleBytes}}, kGranuleBytes, Hold()));
+  }
+  std::string DeviceTicket() { return server_->IssueTicket(DeviceClaim(Hold())); }
+  void Start(std::vector<gid_t> groups = {}) {
+    HandleServer::Options options;
+    options.path = folder_.socket();
+    options.allowed_groups = std::move(groups);
+    auto server = HandleServer::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  TestFolder folder_;
+  UniqueFd pool_ = MakePool(kPoolBytes, PoolSeals());
+  std::atomic<int> held_ = 0;
+  std::unique_ptr<HandleServer> server_;
+};
+
+TEST_F(HandleProcess, AnotherProcessReadsTheImageAndItsDeathEndsTheLease) {
+  Child child([&](const std::string& ticket) -> char {
+    const char result = ClaimAndKeep(folder_.socket(), ticket);
+    if (result != 'k') return result;
+    const auto image = g_claimed->MapImage();
+    return image.ok() && image->size() == kGranuleBytes && (*image)[kGranuleBytes - 1] == std::byte{1} ? 'k'
+                                                                                                       : 'm';
+  });
+  Start();
+  ASSERT_EQ(child.Do(HostTicket()), 'k');
+  EXPECT_EQ(server_->leases(), 1);
+  child.Kill();
+  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+}
+
+TEST_F(HandleProcess, NoClientCanWriteThePool) {
+  Child child([&](const std::string& ticket) -> char {
+    if (ClaimAndKeep(folder_.socket(), ticket) != 'k') return 'e';
+    const int fd = g_claimed->fd();
+    if (mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED) return 'w';
+    if (pwrite(fd, "x", 1, 0) == 1) return 'w';
+    return ftruncate(fd, 0) == 0 ? 't' : 'k';
+  });
+  Start();
+  EXPECT_EQ(child.Do(HostTicket()), 'k');
+}
+
+TEST_F(HandleProcess, DeviceMemoryIsHeldUntilTheProcessIsGoneThoughItsConnectionClosed) {
+  Child child([&](const std::string& ticket) -> char {
+    const char result = ClaimAndKeep(folder_.socket(), ticket);
+    g_claimed.reset();  // closes the connection without CLOSED
+    return result;
+  });
+  Start();
+  ASSERT_EQ(child.Do(DeviceTicket()), 'k');
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(server_->leases(), 1);
+  EXPECT_EQ(held_, 1);
+  child.Kill();
+  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+}
+
+TEST_F(HandleProcess, DeviceMemoryOfAKilledProcessIsReleased) {
+  Child child([&](const std::string& ticket) { return ClaimAndKeep(folder_.socket(), ticket); });
+  Start();
+  ASSERT_EQ(child.Do(DeviceTicket()), 'k');
+  EXPECT_EQ(server_->leases(), 1);
+  child.Kill();
+  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+}
+
+TEST_F(HandleProcess, AnOfferOfAKilledProcessIsGone) {
+  const std::string token_file = folder_.path() + "/token";
+  Child child([&](const std::string&) -> char {
+    const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
+    auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), kGranuleBytes, Soon());
+    if (!offered.ok()) return 'e';
+    g_offered = *std::move(offered);
+    return symlink(g_offered->token().c_str(), token_file.c_str()) == 0 ? 'k' : 'e';
+  });
+  Start();
+  ASSERT_EQ(child.Do("offer"), 'k');
+  const std::string token = std::filesystem::read_symlink(token_file).string();
+  child.Kill();
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(server_->TakeOffer(token).status().code(), absl::StatusCode::kNotFound);
+}
+
+// The rest needs to be root, to become somebody else.
+constexpr uid_t kStranger = 54321;
+constexpr gid_t kStrangersGroup = 54322;
+constexpr gid_t kSharedGroup = 54323;
+
+char ClaimAsStranger(const std::string& socket, const std::string& ticket, std::vector<gid_t> supplementary) {
+  if (setgroups(supplementary.size(), supplementary.data()) != 0) return 's';
+  if (setgid(kStrangersGroup) != 0 || setuid(kStranger) != 0) return 's';
+  return ClaimAndKeep(socket, ticket);
+}
+
+TEST_F(HandleProcess, AnotherUserIsRefusedThoughTheFileLetsItIn) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  chmod(folder_.path().c_str(), 0755);
+  Child child([&](const std::string& ticket) { return ClaimAsStranger(folder_.socket(), ticket, {}); });
+  Start();
+  chmod(folder_.socket().c_str(), 0666);
+  EXPECT_EQ(child.Do(HostTicket()), 'p');
+  EXPECT_EQ(server_->leases(), 0);
+}
+
+TEST_F(HandleProcess, AMemberOfAnAllowedGroupIsLetIn) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  chmod(folder_.path().c_str(), 0755);
+  Child by_supplementary([&](const std::string& ticket) {
+    return ClaimAsStranger(folder_.socket(), ticket, {7, kSharedGroup});
+  });
+  Start({kSharedGroup});
+  EXPECT_EQ(by_supplementary.Do(HostTicket()), 'k');
+  EXPECT_EQ(server_->leases(), 1);
+}
+
+TEST_F(HandleProcess, WithSeveralGroupsEachIsLetInAndOthersAreNot) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  chmod(folder_.path().c_str(), 0755);
+  Child by_primary([&](const std::string& ticket) { return ClaimAsStranger(folder_.socket(), ticket, {}); });
+  Child outsider([&](const std::string& ticket) -> char {
+    if (setgroups(0, nullptr) != 0 || setgid(7) != 0 || setuid(kStranger) != 0) return 's';
+    return ClaimAndKeep(folder_.socket(), ticket);
+  });
+  Start({kSharedGroup, kStrangersGroup});
+  EXPECT_EQ(by_primary.Do(HostTicket()), 'k');
+  EXPECT_EQ(outsider.Do(HostTicket()), 'p');
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,283 @@
+#include "core/handles/handle_server.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/handles/peer.h"
+#include "core/handles/server_connection.h"
+#include "core/handles/unix_listener.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// What an epoll event is about. Connections and orphans are named by numbers that are never used again, so an
+// event that was fetched before its connection ended finds nothing.
+constexpr uint64_t kListenerId = 0;
+constexpr uint64_t kWakeId = 1;
+constexpr uint64_t kFirstFreeId = 2;
+
+constexpr int kEventsAtOnce = 64;
+constexpr int kAcceptsAtOnce = 64;
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the process is out of descriptors
+
+class HandleServerImpl : public HandleServer {
+ public:
+  HandleServerImpl(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll,
+                   UniqueFd wake)
+      : options_(options),
+        listener_(std::move(listener)),
+        epoll_(std::move(epoll)),
+        wake_(std::move(wake)),
+        tickets_(options.ticket_ttl) {}
+
+  ~HandleServerImpl() override {
+    stopping_.store(true);
+    Wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  absl::Status Init() {
+    TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, listener_->fd(), EPOLLIN, kListenerId));
+    TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
+    thread_ = std::thread([this] { Run(); });
+    pthread_setname_np(thread_.native_handle(), "tc-handles");
+    return absl::OkStatus();
+  }
+
+  const std::string& path() const override { return options_.path; }
+
+  std::string IssueTicket(Claim claim) override {
+    TicketTable::Issued issued = tickets_.Issue(std::move(claim), absl::Now());
+    if (issued.was_empty) Wake();  // the thread waits for no expiry yet
+    return std::move(issued.ticket);
+  }
+
+  absl::StatusOr<Offer> TakeOffer(std::string_view token) override {
+    std::optional<Offer> offer = offers_.Take(token);
+    if (!offer) {
+      return absl::NotFoundError(
+          "nothing is offered under this token: its client is gone, or it was taken before; offer the memory "
+          "again");
+    }
+    return *std::move(offer);
+  }
+
+  int connections() const override { return connection_count_.load(); }
+  int leases() const override { return lease_count_.load(); }
+  int tickets() const override { return tickets_.size(); }
+
+ private:
+  struct Entry {
+    std::unique_ptr<ServerConnection> connection;
+    uint32_t events = 0;                           // watched for
+    absl::Time deadline = absl::InfiniteFuture();  // as in deadlines_
+  };
+
+  void Wake() {
+    const uint64_t one = 1;
+    // It fails only when the counter is full, and then the thread wakes anyway.
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  }
+
+  absl::Status Watch(int operation, int fd, uint32_t events, uint64_t id) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    if (epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return absl::OkStatus();
+    return ErrnoStatus(errno, "watching a descriptor of", options_.path);
+  }
+
+  void Run() {
+    epoll_event events[kEventsAtOnce];
+    while (!stopping_.load()) {
+      const int count = epoll_wait(epoll_.get(), events, kEventsAtOnce, WaitMilliseconds());
+      CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
+      for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
+      HandleTime(absl::Now());
+    }
+    orphans_.clear();
+    while (!entries_.empty()) Destroy(entries_.begin());
+  }
+
+  int WaitMilliseconds() const {
+    absl::Time next = std::min(tickets_.next_expiry(), resume_accepting_);
+    if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+    if (next == absl::InfiniteFuture()) return -1;
+    const absl::Duration wait = std::clamp(next - absl::Now(), absl::ZeroDuration(), absl::Minutes(1));
+    return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+  }
+
+  void HandleTime(absl::Time now) {
+    tickets_.TakeExpired(now);  // what it returns releases its holds here
+    if (resume_accepting_ <= now) PauseAccepting(false);
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+      const auto it = entries_.find(deadlines_.begin()->second);
+      LOG_EVERY_N_SEC(WARNING, 10) << options_.path
+                                   << ": closing a client that did not finish its request in "
+                                   << options_.exchange_timeout;
+      Destroy(it);
+    }
+  }
+
+  void Dispatch(uint64_t id, uint32_t events) {
+    if (id == kListenerId) return Accept();
+    if (id == kWakeId) {
+      uint64_t ignored;
+      [[maybe_unused]] const ssize_t size = read(wake_.get(), &ignored, sizeof(ignored));
+      return;
+    }
+    if (orphans_.erase(id) > 0) return;  // its process is gone
+    const auto it = entries_.find(id);
+    if (it == entries_.end()) return;
+    ServerConnection& connection = *it->second.connection;
+    bool alive = true;
+    if ((events & EPOLLOUT) != 0) alive = connection.OnWritable();
+    // A peer that hung up may have sent something before: reading finds both.
+    if (alive && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+      alive = connection.wants_to_read() && connection.OnReadable();
+    }
+    alive ? Update(it) : Destroy(it);
+  }
+
+  void Accept() {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
+      UniqueFd socket(accept4(listener_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EAGAIN) return;
+        LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "accepting a client on", options_.path);
+        return PauseAccepting(true);
+      }
+      AddConnection(std::move(socket));
+    }
+  }
+
+  // A listener that is ready but cannot be served would keep the thread spinning.
+  void PauseAccepting(bool pause) {
+    resume_accepting_ = pause ? absl::Now() + kAcceptPause : absl::InfiniteFuture();
+    const absl::Status status =
+        Watch(EPOLL_CTL_MOD, listener_->fd(), pause ? 0u : uint32_t{EPOLLIN}, kListenerId);
+    LOG_IF(ERROR, !status.ok()) << status;
+  }
+
+  void AddConnection(UniqueFd socket) {
+    absl::Status verdict = CheckPeer(socket.get(), options_.allowed_groups);
+    if (verdict.ok() && connection_count_.load() >= options_.max_connections) {
+      verdict = absl::ResourceExhaustedError(absl::StrCat(options_.path, " serves its limit of ",
+                                                          options_.max_connections, " clients; detach some"));
+    }
+    auto connection = std::make_unique<ServerConnection>(
+        std::move(socket), ServerConnection::Shared{&tickets_, &offers_, &lease_count_},
+        absl::Now() + options_.exchange_timeout);
+    if (!verdict.ok()) {
+      LOG_EVERY_N_SEC(WARNING, 10) << options_.path << ": refused a client: " << verdict;
+      connection->Refuse(verdict);  // fits a fresh socket's buffer: nothing is left to wait for
+      return;
+    }
+    const uint64_t id = next_id_++;
+    const absl::Status watched = Watch(EPOLL_CTL_ADD, connection->fd(), EPOLLIN, id);
+    if (!watched.ok()) {
+      LOG_EVERY_N_SEC(ERROR, 10) << watched;
+      connection->Refuse(watched);
+      return;
+    }
+    connection_count_.fetch_add(1);
+    Update(entries_.emplace(id, Entry{std::move(connection), EPOLLIN}).first);
+  }
+
+  using Entries = std::unordered_map<uint64_t, Entry>;
+
+  // Watches for what the connection wants now, and notes its deadline.
+  void Update(Entries::iterator it) {
+    Entry& entry = it->second;
+    const ServerConnection& connection = *entry.connection;
+    uint32_t events = 0;
+    if (connection.wants_to_read()) events |= EPOLLIN;
+    if (connection.wants_to_write()) events |= EPOLLOUT;
+    if (events != entry.events) {
+      const absl::Status watched = Watch(EPOLL_CTL_MOD, connection.fd(), events, it->first);
+      if (!watched.ok()) {
+        LOG(ERROR) << watched;
+        return Destroy(it);
+      }
+      entry.events = events;
+    }
+    SetDeadline(it, connection.deadline());
+  }
+
+  void SetDeadline(Entries::iterator it, absl::Time deadline) {
+    if (it->second.deadline == deadline) return;
+    deadlines_.erase({it->second.deadline, it->first});
+    if (deadline != absl::InfiniteFuture()) deadlines_.emplace(deadline, it->first);
+    it->second.deadline = deadline;
+  }
+
+  void Destroy(Entries::iterator it) {
+    SetDeadline(it, absl::InfiniteFuture());
+    std::optional<OrphanedClaim> orphan = it->second.connection->TakeOrphan();
+    entries_.erase(it);  // closes the socket and releases what it held
+    if (orphan && !stopping_.load()) AddOrphan(*std::move(orphan));
+    connection_count_.fetch_sub(1);
+  }
+
+  void AddOrphan(OrphanedClaim orphan) {
+    const uint64_t id = next_id_++;
+    const absl::Status watched = Watch(EPOLL_CTL_ADD, orphan.process.get(), EPOLLIN, id);
+    // Better memory that is never freed than memory that is freed while it is in use.
+    LOG_IF(ERROR, !watched.ok()) << watched << "; replica " << orphan.held->claim().handles.replica_id
+                                 << " stays leased until the daemon stops";
+    orphans_.emplace(id, std::move(orphan));
+  }
+
+  const Options options_;
+  const std::unique_ptr<UnixListener> listener_;
+  const UniqueFd epoll_;
+  const UniqueFd wake_;
+  TicketTable tickets_;
+  OfferTable offers_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<int> connection_count_ = 0;
+  std::atomic<int> lease_count_ = 0;
+
+  // The thread's own.
+  uint64_t next_id_ = kFirstFreeId;
+  Entries entries_;
+  std::unordered_map<uint64_t, OrphanedClaim> orphans_;
+  std::set<std::pair<absl::Time, uint64_t>> deadlines_;
+  absl::Time resume_accepting_ = absl::InfiniteFuture();
+
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options& options) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<UnixListener> listener,
+                      UnixListener::Listen(options.path, options.allowed_groups));
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return ErrnoStatus(errno, "creating", "an epoll descriptor for the handle socket");
+  UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake) return ErrnoStatus(errno, "creating", "an eventfd for the handle socket");
+  auto server =
+      std::make_unique<HandleServerImpl>(options, std::move(listener), std::move(epoll), std::move(wake));
+  TC_RETURN_IF_ERROR(server->Init());
+  return server;
+}
+
+}  // namespace tensorcast

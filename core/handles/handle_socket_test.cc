@@ -1,0 +1,362 @@
+// Both ends of the handle socket in one process: what a client that keeps to the protocol sees.
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "core/handles/handle_client.h"
+#include "core/handles/handle_server.h"
+#include "core/handles/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kPoolBytes = 8 * kGranuleBytes;
+
+class HandleSocket : public ::testing::Test {
+ protected:
+  std::shared_ptr<void> Hold() {
+    ++held_;
+    return std::shared_ptr<void>(nullptr, [this](void*) { --held_; });
+  }
+  absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(std::string_view ticket) {
+    return ClaimedReplica::Claim(folder_.socket(), ticket, Soon());
+  }
+  std::string HostTicket(std::vector<Extent> extents = {{0, kGranuleBytes}}, uint64_t image_bytes = 4096) {
+    return server_->IssueTicket(HostClaim(pool_.get(), kPoolBytes, std::move(extents), image_bytes, Hold()));
+  }
+
+  TestFolder folder_;
+  UniqueFd pool_ = MakePool(kPoolBytes, PoolSeals());
+  std::atomic<int> held_ = 0;
+  std::unique_ptr<HandleServer> server_ = StartServer(folder_.socket());
+};
+
+TEST_F(HandleSocket, AScatteredReplicaIsMappedAsOneReadOnlyImage) {
+  const uint64_t image_bytes = 3 * kGranuleBytes - 100;
+  auto claimed = Claim(
+      HostTicket({{5 * kGranuleBytes, kGranuleBytes}, {2 * kGranuleBytes, 2 * kGranuleBytes}}, image_bytes));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_EQ((*claimed)->handles().replica_id, "replica-1");
+  EXPECT_EQ(std::get<HostHandles>((*claimed)->handles().memory).pool_id, "pool-1");
+
+  const auto image = (*claimed)->MapImage();
+  ASSERT_TRUE(image.ok()) << image.status();
+  ASSERT_EQ(image->size(), image_bytes);
+  for (const auto& [at, granule] : {std::pair<uint64_t, int>{0, 5},
+                                    {kGranuleBytes - 1, 5},
+                                    {kGranuleBytes, 2},
+                                    {2 * kGranuleBytes, 3},
+                                    {image_bytes - 1, 3}}) {
+    EXPECT_EQ(static_cast<int>((*image)[at]), granule) << "byte " << at;
+  }
+  EXPECT_EQ((*claimed)->MapImage()->data(), image->data()) << "mapping again gives the same mapping";
+  EXPECT_EQ(mprotect(const_cast<std::byte*>(image->data()), 4096, PROT_READ | PROT_WRITE), -1);
+}
+
+TEST_F(HandleSocket, AnEmptyImageMapsToNothing) {
+  auto claimed = Claim(HostTicket({}, 0));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_TRUE((*claimed)->MapImage()->empty());
+}
+
+TEST_F(HandleSocket, ExtentsThatDoNotHoldTheImageAreRefusedInsteadOfMapped) {
+  const std::pair<std::vector<Extent>, const char*> cases[] = {
+      {{{0, kGranuleBytes}}, "lack"},
+      {{{8 * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
+      {{{7 * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
+      {{{~uint64_t{0} / kGranuleBytes * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
+      {{{4096, 2 * kGranuleBytes}}, "whole granules"},
+      {{{0, 4096}, {kGranuleBytes, 2 * kGranuleBytes}}, "whole granules"},
+  };
+  for (const auto& [extents, reason] : cases) {
+    auto claimed = Claim(HostTicket(extents, kGranuleBytes + 1));
+    ASSERT_TRUE(claimed.ok()) << claimed.status();
+    const auto image = (*claimed)->MapImage();
+    EXPECT_EQ(image.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(image.status().message(), HasSubstr(reason));
+  }
+}
+
+TEST_F(HandleSocket, AReplicaInHalfAMillionPiecesIsClaimedThoughItsFrameExceedsTheSocketBuffer) {
+  const std::vector<Extent> extents(500'000, Extent{kGranuleBytes, kGranuleBytes});
+  auto claimed = Claim(HostTicket(extents, 4096));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_EQ(std::get<HostHandles>((*claimed)->handles().memory).extents, extents);
+}
+
+TEST_F(HandleSocket, TheConnectionIsTheLease) {
+  const std::string ticket = HostTicket();
+  EXPECT_EQ(server_->tickets(), 1);
+  auto claimed = Claim(ticket);
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_EQ(server_->tickets(), 0);
+  EXPECT_EQ(server_->leases(), 1);
+  EXPECT_EQ(server_->connections(), 1);
+  EXPECT_EQ(held_, 1);
+  claimed->reset();
+  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+}
+
+TEST_F(HandleSocket, ATicketIsGoodForOneClaimOnly) {
+  const std::string ticket = HostTicket();
+  auto first = Claim(ticket);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(Claim(ticket).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Claim("").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Claim("0123456789abcdef0123456789abcdef").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(server_->leases(), 1);
+}
+
+TEST_F(HandleSocket, AnExpiredTicketReleasesItsHoldAndCannotBeClaimed) {
+  server_.reset();
+  HandleServer::Options options;
+  options.path = folder_.socket();
+  options.ticket_ttl = absl::Milliseconds(5);
+  server_ = *HandleServer::Start(options);
+  const std::string ticket = HostTicket();
+  EXPECT_TRUE(WaitUntil([&] { return held_ == 0; }));
+  EXPECT_EQ(server_->tickets(), 0);
+  EXPECT_EQ(Claim(ticket).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(server_->leases(), 0);
+}
+
+TEST_F(HandleSocket, AClientLearnsThatTheServerIsGoneAndKeepsItsMapping) {
+  auto claimed = Claim(HostTicket({{3 * kGranuleBytes, kGranuleBytes}}, 4096));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  const auto image = (*claimed)->MapImage();
+  EXPECT_FALSE((*claimed)->lost());
+  server_.reset();
+  EXPECT_EQ(held_, 0);
+  EXPECT_TRUE((*claimed)->lost());
+  pool_ = UniqueFd();
+  EXPECT_EQ(static_cast<int>((*image)[0]), 3);
+  EXPECT_EQ(Claim("x").status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
+  const std::string path = folder_.path() + "/file";
+  std::ofstream(path) << "packed";
+  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  tensorcast::Claim claim;
+  claim.handles = {"replica-3", "tc1:test", 6, FileHandles{4096}};
+  claim.fd = file.get();
+  auto claimed = Claim(server_->IssueTicket(std::move(claim)));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  char bytes[6];
+  EXPECT_EQ(pread((*claimed)->fd(), bytes, sizeof(bytes), 0), 6);
+  EXPECT_EQ(std::string_view(bytes, 6), "packed");
+  EXPECT_NE(fcntl((*claimed)->fd(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_EQ((*claimed)->MapImage().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*claimed)->AcknowledgeClosed().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(HandleSocket, DeviceMemoryIsReleasedByItsAcknowledgement) {
+  auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_EQ((*claimed)->fd(), -1);
+  EXPECT_EQ(std::get<DeviceHandles>((*claimed)->handles().memory).ipc.opaque, "handle");
+  EXPECT_EQ((*claimed)->MapImage().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(server_->leases(), 1);
+  EXPECT_TRUE((*claimed)->AcknowledgeClosed().ok());
+  EXPECT_EQ(server_->leases(), 0) << "released by the time the acknowledgement returns";
+  EXPECT_EQ(held_, 0);
+  EXPECT_TRUE((*claimed)->AcknowledgeClosed().ok()) << "idempotent";
+  EXPECT_FALSE((*claimed)->lost());
+}
+
+TEST_F(HandleSocket, DeviceMemoryOfALivingProcessStaysHeldWhenOnlyTheConnectionEnds) {
+  auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  claimed->reset();
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(server_->leases(), 1);
+  EXPECT_EQ(held_, 1);
+  server_.reset();
+  EXPECT_EQ(held_, 0) << "stopping the server releases everything";
+}
+
+TEST_F(HandleSocket, AnOfferedMemfdArrivesAndOutlivesItsClient) {
+  const UniqueFd memfd = MakePool(2 * kGranuleBytes, OfferSeals());
+  auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), kGranuleBytes + 5, Soon());
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  auto offer = server_->TakeOffer((*offered)->token());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_EQ(offer->bytes, kGranuleBytes + 5);
+  EXPECT_EQ(server_->TakeOffer((*offered)->token()).status().code(), absl::StatusCode::kNotFound)
+      << "only once";
+  offered->reset();
+  char byte = 0;
+  EXPECT_EQ(pread(offer->memfd.get(), &byte, 1, kGranuleBytes), 1);
+  EXPECT_EQ(byte, 1);
+}
+
+TEST_F(HandleSocket, AnOfferOfDeviceMemoryCarriesItsHandle) {
+  auto offered = OfferedMemory::OfferDevice(folder_.socket(), {"FAKE-3", "abc", 4096}, Soon());
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  auto offer = server_->TakeOffer((*offered)->token());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_FALSE(offer->memfd);
+  EXPECT_EQ(offer->ipc.device_uuid, "FAKE-3");
+  EXPECT_EQ(offer->ipc.opaque, "abc");
+  EXPECT_EQ(offer->bytes, 4096u);
+}
+
+TEST_F(HandleSocket, AnOfferEndsWithItsConnection) {
+  const int before = OpenDescriptors();
+  const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
+  auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), 1, Soon());
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  const std::string token = (*offered)->token();
+  offered->reset();
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(server_->TakeOffer(token).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(OpenDescriptors(), before + 1);
+}
+
+TEST_F(HandleSocket, MemoryThatCouldStillChangeIsRefused) {
+  const auto refusal = [&](int fd, uint64_t bytes) {
+    return OfferedMemory::OfferMemfd(folder_.socket(), fd, bytes, Soon()).status();
+  };
+  for (const int seals : {0, F_SEAL_WRITE | F_SEAL_SHRINK, F_SEAL_WRITE | F_SEAL_GROW, PoolSeals()}) {
+    const absl::Status status = refusal(MakePool(kGranuleBytes, seals).get(), 1);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << seals;
+    EXPECT_THAT(status.message(), HasSubstr("F_SEAL_WRITE"));
+  }
+  EXPECT_THAT(refusal(MakePool(kGranuleBytes, OfferSeals()).get(), kGranuleBytes + 1).message(),
+              HasSubstr("announced"));
+  const std::string path = folder_.path() + "/file";
+  std::ofstream(path) << "x";
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(refusal(file.get(), 1).code(), absl::StatusCode::kInvalidArgument);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const UniqueFd reader(pipe_ends[0]), writer(pipe_ends[1]);
+  EXPECT_EQ(refusal(reader.get(), 0).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(HandleSocket, TwoHundredClientsAtOnceAreAllServed) {
+  constexpr int kClients = 200;
+  std::vector<std::string> tickets;
+  for (int i = 0; i < kClients; ++i) tickets.push_back(HostTicket());
+  std::vector<absl::StatusOr<std::unique_ptr<ClaimedReplica>>> claimed(kClients);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kClients; ++i) {
+    threads.emplace_back([&, i] { claimed[i] = Claim(tickets[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& one : claimed) EXPECT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(server_->leases(), kClients);
+  EXPECT_EQ(held_, kClients);
+  claimed.clear();
+  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+}
+
+TEST_F(HandleSocket, ManyClaimsAndOffersLeaveNoDescriptorBehind) {
+  const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
+  const int before = OpenDescriptors();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Claim(HostTicket()).ok());
+    ASSERT_TRUE(OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), 1, Soon()).ok());
+    ASSERT_FALSE(Claim("nonsense").ok());
+  }
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(HandleSocket, AHoldMayCallTheServerWhenItIsReleased) {
+  std::atomic<bool> called = false;
+  std::shared_ptr<void> hold(nullptr, [&](void*) {
+    server_->IssueTicket({});
+    (void)server_->TakeOffer("none");
+    called = true;
+  });
+  auto claimed = Claim(
+      server_->IssueTicket(HostClaim(pool_.get(), kPoolBytes, {{0, kGranuleBytes}}, 1, std::move(hold))));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  claimed->reset();
+  EXPECT_TRUE(WaitUntil([&] { return called.load(); }));
+}
+
+TEST_F(HandleSocket, ClientsBeyondTheLimitAreToldSo) {
+  server_.reset();
+  HandleServer::Options options;
+  options.path = folder_.socket();
+  options.max_connections = 1;
+  server_ = *HandleServer::Start(options);
+  auto first = Claim(HostTicket());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string ticket = HostTicket();
+  EXPECT_EQ(Claim(ticket).status().code(), absl::StatusCode::kResourceExhausted);
+  first->reset();
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(Claim(ticket).ok()) << "the refusal did not use the ticket up";
+}
+
+TEST_F(HandleSocket, ADeadDaemonsSocketIsReplacedAndALivingOnesIsNot) {
+  HandleServer::Options options;
+  options.path = folder_.socket();
+  EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(Claim(HostTicket()).ok()) << "the living one still serves";
+
+  // A name whose listener is gone: what a killed daemon leaves.
+  const std::string dead = folder_.path() + "/dead.sock";
+  std::filesystem::create_hard_link(folder_.socket(), dead);
+  server_.reset();
+  EXPECT_FALSE(std::filesystem::exists(folder_.socket())) << "removed at the end";
+  options.path = dead;
+  auto replaced = HandleServer::Start(options);
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_TRUE(RawConnect(dead));
+}
+
+TEST_F(HandleSocket, AFileThatIsNoSocketIsLeftAlone) {
+  HandleServer::Options options;
+  options.path = folder_.path() + "/precious";
+  std::ofstream(options.path) << "data";
+  EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(std::filesystem::file_size(options.path), 4u);
+}
+
+TEST_F(HandleSocket, APathThatFitsNoSocketAddressIsRefused) {
+  HandleServer::Options options;
+  options.path = folder_.path() + "/" + std::string(100, 'x');
+  EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ClaimedReplica::Claim(options.path, "x", Soon()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  options.path = "/nonexistent/handles.sock";
+  EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(HandleSocket, TheSocketsModeFollowsTheAllowedGroups) {
+  const auto mode = [](const std::string& path) {
+    struct stat info;
+    EXPECT_EQ(stat(path.c_str(), &info), 0);
+    return info.st_mode & 0777;
+  };
+  EXPECT_EQ(mode(folder_.socket()), 0600u);
+  HandleServer::Options options;
+  options.path = folder_.path() + "/group.sock";
+  options.allowed_groups = {getegid()};
+  auto server = HandleServer::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(mode(options.path), 0660u);
+}
+
+}  // namespace
+}  // namespace tensorcast

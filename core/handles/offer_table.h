@@ -1,0 +1,26 @@
+// The memory that connected clients offer, until it is taken. Thread-safe. Internal to this folder.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "core/handles/handle_server.h"
+
+namespace tensorcast {
+
+class OfferTable {
+ public:
+  // Returns the token that names the offer from now on.
+  std::string Add(Offer offer);
+  std::optional<Offer> Take(std::string_view token);
+
+ private:
+  absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, Offer> offers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,112 @@
+#include "core/handles/peer.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// Linux 6.5 and later; the C library's headers may be older than the kernel.
+#ifdef SO_PEERPIDFD
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#else
+constexpr int kPeerPidfd = 77;
+#endif
+
+constexpr int kRequiredSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr uint64_t kStatBlockBytes = 512;  // the unit of st_blocks
+
+absl::StatusOr<ucred> PeerCredentials(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return ErrnoStatus(errno, "asking for the credentials of", "a handle socket's peer");
+  }
+  return peer;
+}
+
+absl::StatusOr<std::vector<gid_t>> PeerGroups(int socket) {
+  std::vector<gid_t> groups(32);
+  while (true) {
+    socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0) {
+      groups.resize(size / sizeof(gid_t));
+      return groups;
+    }
+    if (errno != ERANGE) return ErrnoStatus(errno, "asking for the groups of", "a handle socket's peer");
+    groups.resize(size / sizeof(gid_t));
+  }
+}
+
+bool Contains(const std::vector<gid_t>& groups, gid_t group) {
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+}  // namespace
+
+absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
+  TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
+  if (peer.uid == geteuid() || Contains(allowed_groups, peer.gid)) return absl::OkStatus();
+  if (!allowed_groups.empty()) {
+    TC_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
+    const bool allowed = std::any_of(groups.begin(), groups.end(),
+                                     [&](gid_t group) { return Contains(allowed_groups, group); });
+    if (allowed) return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat("user ", peer.uid,
+                                                  " may not use the handle socket of user ", geteuid(),
+                                                  "; run as that user, or allow one of its groups"));
+}
+
+absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
+  // The kernel's own pidfd of the peer cannot be fooled by a process id that is used again; older kernels
+  // don't have it.
+  int raw = -1;
+  socklen_t size = sizeof(raw);
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &raw, &size) == 0) return UniqueFd(raw);
+  TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
+  UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (process) return process;
+  if (errno == ESRCH) return absl::NotFoundError(absl::StrCat("process ", peer.pid, " is gone"));
+  return ErrnoStatus(errno, "watching process", absl::StrCat(peer.pid));
+}
+
+absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
+    return absl::InvalidArgumentError(
+        "the memory that was offered is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; "
+        "seal it after the "
+        "last writable mapping of it is gone");
+  }
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "looking at", "the memory that was offered");
+  if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the memory that was offered has ", info.st_size,
+                                                   " bytes where ", bytes, " were announced"));
+  }
+  struct statfs file_system;
+  if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "looking at", "the memory that was offered");
+  // Reading a hole of huge pages when the host has none left is a SIGBUS.
+  if (file_system.f_type == HUGETLBFS_MAGIC &&
+      static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes < bytes) {
+    return absl::InvalidArgumentError(
+        "the huge pages that were offered have holes; write all of them before sealing");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,96 @@
+// One connection at the server's end: its buffers, and what the protocol allows next. Does no waiting of its
+// own: the server calls it when the socket is ready. Internal to this folder; used by the server's thread
+// only.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/handles/frame_io.h"
+#include "core/handles/handle_server.h"
+#include "core/handles/offer_table.h"
+#include "core/handles/ticket_table.h"
+
+namespace tensorcast {
+
+// A claim that a client holds. Counted while it lives; destroying it releases the hold.
+class HeldClaim {
+ public:
+  HeldClaim(Claim claim, std::atomic<int>* count);
+  ~HeldClaim();
+  HeldClaim(const HeldClaim&) = delete;
+  HeldClaim& operator=(const HeldClaim&) = delete;
+
+  const Claim& claim() const { return claim_; }
+  bool is_device() const { return std::holds_alternative<DeviceHandles>(claim_.handles.memory); }
+
+ private:
+  Claim claim_;
+  std::atomic<int>* const count_;
+};
+
+// A claim on device memory whose connection ended without CLOSED: held until the process is gone.
+struct OrphanedClaim {
+  UniqueFd process;  // pidfd
+  std::unique_ptr<HeldClaim> held;
+};
+
+class ServerConnection {
+ public:
+  struct Shared {
+    TicketTable* tickets;
+    OfferTable* offers;
+    std::atomic<int>* leases;
+  };
+
+  // `deadline` bounds the exchange up to the last byte of its answer.
+  ServerConnection(UniqueFd socket, const Shared& shared, absl::Time deadline);
+  // Drops an offer that nobody took and releases the claim, unless TakeOrphan took it.
+  ~ServerConnection();
+
+  // Each returns false once the connection is over and is to be destroyed.
+  bool OnReadable();
+  bool OnWritable();
+  // Sends a reason, then ends.
+  bool Refuse(const absl::Status& reason);
+
+  int fd() const { return socket_.get(); }
+  bool wants_to_read() const { return state_ != State::kEnding; }
+  bool wants_to_write() const { return !writer_.empty(); }
+  // InfiniteFuture while it is idle as it should be: it is a lease, or an offer.
+  absl::Time deadline() const;
+
+  std::optional<OrphanedClaim> TakeOrphan();
+
+ private:
+  enum class State {
+    kHello,     // waits for HELLO
+    kReady,     // waits for CLAIM or OFFER
+    kLeased,    // holds a claim
+    kReleased,  // gave it back with CLOSED
+    kOffered,   // holds an offer
+    kEnding,    // sends its last bytes
+  };
+
+  absl::Status Handle(IncomingFrame incoming);
+  absl::Status HandleHello(const HelloFrame& hello);
+  absl::Status HandleClaim(const ClaimFrame& claim);
+  absl::Status HandleOffer(const OfferFrame& offer, UniqueFd fd);
+  absl::Status HandleClosed();
+  bool Flush();
+
+  const UniqueFd socket_;
+  const Shared shared_;
+  const absl::Time exchange_deadline_;
+  State state_ = State::kHello;
+  FrameReader reader_{kMaxClientFrameBytes};
+  FrameWriter writer_;
+  std::unique_ptr<HeldClaim> held_;
+  UniqueFd process_;  // pidfd of the peer, for device memory
+  std::string offer_token_;
+};
+
+}  // namespace tensorcast

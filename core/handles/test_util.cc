@@ -1,0 +1,99 @@
+#include "core/handles/test_util.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/log/check.h"
+#include "absl/time/clock.h"
+#include "core/handles/unix_address.h"
+
+namespace tensorcast {
+
+TestFolder::TestFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "tc-handles-XXXXXX").string();
+  CHECK(mkdtemp(name.data()) != nullptr);
+  path_ = name;
+}
+
+TestFolder::~TestFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+
+bool WaitUntil(const std::function<bool()>& condition) {
+  const absl::Time deadline = Soon();
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return true;
+}
+
+UniqueFd MakePool(uint64_t bytes, int seals) {
+  UniqueFd fd(memfd_create("test-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  CHECK(fd) << errno;
+  CHECK_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  const std::vector<char> granule(kGranuleBytes);
+  for (uint64_t offset = 0; offset < bytes; offset += kGranuleBytes) {
+    const size_t size = std::min(kGranuleBytes, bytes - offset);
+    const std::string fill(size, static_cast<char>(offset / kGranuleBytes));
+    CHECK_EQ(pwrite(fd.get(), fill.data(), size, static_cast<off_t>(offset)), static_cast<ssize_t>(size));
+  }
+  CHECK_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+int PoolSeals() { return F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL; }
+int OfferSeals() { return F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE; }
+
+Claim HostClaim(int pool_fd, uint64_t pool_bytes, std::vector<Extent> extents, uint64_t image_bytes,
+                std::shared_ptr<void> hold) {
+  Claim claim;
+  claim.handles = {"replica-1", "tc1:test", image_bytes,
+                   HostHandles{"pool-1", pool_bytes, std::move(extents)}};
+  claim.fd = pool_fd;
+  claim.hold = std::move(hold);
+  return claim;
+}
+
+Claim DeviceClaim(std::shared_ptr<void> hold) {
+  Claim claim;
+  claim.handles = {"replica-2", "tc1:test", 4096, DeviceHandles{{"FAKE-0", "handle", 2u << 20}}};
+  claim.hold = std::move(hold);
+  return claim;
+}
+
+std::unique_ptr<HandleServer> StartServer(const std::string& path) {
+  HandleServer::Options options;
+  options.path = path;
+  auto server = HandleServer::Start(options);
+  CHECK_OK(server.status());
+  return *std::move(server);
+}
+
+int OpenDescriptors() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+UniqueFd RawConnect(const std::string& path) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto address = UnixAddress(path);
+  CHECK_OK(address.status());
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
+    return UniqueFd();
+  return fd;
+}
+
+}  // namespace tensorcast

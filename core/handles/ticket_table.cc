@@ -1,0 +1,66 @@
+#include "core/handles/ticket_table.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/escaping.h"
+
+namespace tensorcast {
+
+std::string RandomToken() {
+  char random[16];
+  ssize_t size;
+  do {
+    size = getrandom(random, sizeof(random), 0);
+  } while (size < 0 && errno == EINTR);
+  CHECK_EQ(size, static_cast<ssize_t>(sizeof(random))) << "the kernel's random source is missing";
+  return absl::BytesToHexString(std::string_view(random, sizeof(random)));
+}
+
+TicketTable::Issued TicketTable::Issue(Claim claim, absl::Time now) {
+  std::string ticket = RandomToken();
+  const absl::Time expiry = now + ttl_;
+  absl::MutexLock lock(&mutex_);
+  const bool was_empty = by_expiry_.empty();
+  by_expiry_.emplace_back(expiry, ticket);
+  entries_.emplace(ticket, Entry{std::move(claim), expiry});
+  return {std::move(ticket), was_empty};
+}
+
+std::optional<Claim> TicketTable::Take(std::string_view ticket, absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = entries_.find(ticket);
+  if (it == entries_.end() || it->second.expiry <= now) return std::nullopt;
+  std::optional<Claim> claim = std::move(it->second.claim);
+  entries_.erase(it);
+  return claim;
+}
+
+std::vector<Claim> TicketTable::TakeExpired(absl::Time now) {
+  std::vector<Claim> expired;
+  absl::MutexLock lock(&mutex_);
+  while (!by_expiry_.empty() && by_expiry_.front().first <= now) {
+    const auto it = entries_.find(by_expiry_.front().second);
+    if (it != entries_.end()) {
+      expired.push_back(std::move(it->second.claim));
+      entries_.erase(it);
+    }
+    by_expiry_.pop_front();
+  }
+  return expired;
+}
+
+absl::Time TicketTable::next_expiry() const {
+  absl::MutexLock lock(&mutex_);
+  return by_expiry_.empty() ? absl::InfiniteFuture() : by_expiry_.front().first;
+}
+
+int TicketTable::size() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(entries_.size());
+}
+
+}  // namespace tensorcast

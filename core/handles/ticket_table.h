@@ -1,0 +1,55 @@
+// The tickets that are issued and not yet claimed. Thread-safe. Claims leave it by being returned, so their
+// holds are never released under its lock. Internal to this folder.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/handles/handle_server.h"
+
+namespace tensorcast {
+
+// 128 random bits in lower-case hexadecimal.
+std::string RandomToken();
+
+class TicketTable {
+ public:
+  explicit TicketTable(absl::Duration ttl) : ttl_(ttl) {}
+
+  struct Issued {
+    std::string ticket;
+    bool was_empty = false;  // no other ticket was waiting to expire
+  };
+  Issued Issue(Claim claim, absl::Time now);
+
+  // The claim of a ticket that is neither used nor expired.
+  std::optional<Claim> Take(std::string_view ticket, absl::Time now);
+
+  // Those whose time has passed.
+  std::vector<Claim> TakeExpired(absl::Time now);
+
+  // When the next one expires; InfiniteFuture when there is none.
+  absl::Time next_expiry() const;
+  int size() const;
+
+ private:
+  struct Entry {
+    Claim claim;
+    absl::Time expiry;
+  };
+
+  const absl::Duration ttl_;
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  // In the order of their expiry, since all live equally long; used ones are skipped when they come up.
+  std::deque<std::pair<absl::Time, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

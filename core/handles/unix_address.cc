@@ -1,0 +1,21 @@
+#include "core/handles/unix_address.h"
+
+#include <sys/socket.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+
+absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("handle socket path \"", path, "\" has ", path.size(),
+                                                   " bytes where 1 to ", sizeof(address.sun_path) - 1,
+                                                   " are possible"));
+  }
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,115 @@
+#include "core/handles/unix_listener.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/handles/unix_address.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr absl::Duration kFolderLockWait = absl::Seconds(5);
+constexpr absl::Duration kFolderLockPoll = absl::Milliseconds(10);
+
+// Two daemons that start at once on one path must not both take the dead socket away: whoever holds the
+// folder's lock decides.
+absl::StatusOr<UniqueFd> LockFolderOf(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, "opening the handle socket's folder", folder);
+  const absl::Time deadline = absl::Now() + kFolderLockWait;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", folder);
+    if (absl::Now() > deadline) {
+      return absl::UnavailableError(absl::StrCat(
+          "the folder ", folder, " stayed locked by another process; give the handle socket its own folder"));
+    }
+    absl::SleepFor(kFolderLockPoll);
+  }
+  return fd;
+}
+
+absl::StatusOr<UniqueFd> NewSocket() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return ErrnoStatus(errno, "creating", "a unix socket");
+  return fd;
+}
+
+// OK when the path is free, or was left by a dead process and is free now.
+absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "looking at", path);
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, " is not a socket; remove it or configure another handle socket"));
+  }
+  TC_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno == EAGAIN || errno == EACCES) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("a living process listens on ", path, "; stop it or configure another handle socket"));
+  }
+  if (errno != ECONNREFUSED) return ErrnoStatus(errno, "probing", path);
+  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "removing the dead socket", path);
+  return absl::OkStatus();
+}
+
+absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups) {
+  mode_t mode = 0600;
+  if (groups.size() == 1) {
+    mode = 0660;
+    if (lchown(path.c_str(), static_cast<uid_t>(-1), groups.front()) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("giving group ", groups.front(), " access to"), path);
+    }
+  } else if (groups.size() > 1) {
+    mode = 0666;
+  }
+  if (chmod(path.c_str(), mode) != 0) return ErrnoStatus(errno, "setting the mode of", path);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::string& path,
+                                                                   const std::vector<gid_t>& groups) {
+  TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
+  TC_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolderOf(path));
+  TC_RETURN_IF_ERROR(ClearPath(path, address));
+  TC_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return ErrnoStatus(errno, "binding the handle socket to", path);
+  }
+  std::unique_ptr<UnixListener> listener(new UnixListener(std::move(fd), path));
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "looking at", path);
+  listener->device_ = info.st_dev;
+  listener->inode_ = info.st_ino;
+  TC_RETURN_IF_ERROR(SetAccess(path, groups));
+  if (listen(listener->fd(), kBacklog) != 0) return ErrnoStatus(errno, "listening on", path);
+  return listener;
+}
+
+UnixListener::~UnixListener() {
+  struct stat info;
+  if (lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_)
+    unlink(path_.c_str());
+}
+
+}  // namespace tensorcast
