@@ -415,9 +415,9 @@ TEST(Server, SaysWhichAddressItCannotHave) {
 TEST(Server, AFullExecutorAnswersUnavailable) {
   TestServer server({.max_threads = 1, .max_queued = 1});
   absl::Notification release;
-  std::atomic<int> started{0};
+  absl::Notification started;
   server.service.bind_key = [&](auto&&...) {
-    ++started;
+    if (!started.HasBeenNotified()) started.Notify();
     release.WaitForNotification();
     return absl::OkStatus();
   };
@@ -434,6 +434,7 @@ TEST(Server, AFullExecutorAnswersUnavailable) {
         if (++refused == 2) release.Notify();
       }
     });
+    if (i == 0) started.WaitForNotification();  // from here on one call waits and the others are refused
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(refused, 2);

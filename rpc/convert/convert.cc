@@ -1,0 +1,254 @@
+#include "rpc/convert/convert.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+// Both enumerations in one place: a state without its pair does not compile into either direction.
+struct StatePair {
+  ReplicaState state;
+  v1::ReplicaState message;
+};
+constexpr std::array<StatePair, 6> kStates = {{
+    {ReplicaState::kAllocating, v1::REPLICA_STATE_ALLOCATING},
+    {ReplicaState::kFilling, v1::REPLICA_STATE_FILLING},
+    {ReplicaState::kReady, v1::REPLICA_STATE_READY},
+    {ReplicaState::kDraining, v1::REPLICA_STATE_DRAINING},
+    {ReplicaState::kGone, v1::REPLICA_STATE_GONE},
+    {ReplicaState::kFailed, v1::REPLICA_STATE_FAILED},
+}};
+
+constexpr std::array<SourceType, 3> kSourceTypes = {SourceType::kLocal, SourceType::kRemote,
+                                                    SourceType::kDisk};
+constexpr std::array<Stage, 3> kStages = {Stage::kFetch, Stage::kVerify, Stage::kPlace};
+
+SourceType ParseSourceType(std::string_view name) {
+  auto it = std::find_if(kSourceTypes.begin(), kSourceTypes.end(),
+                         [name](SourceType type) { return SourceTypeName(type) == name; });
+  return it == kSourceTypes.end() ? SourceType::kRemote : *it;
+}
+
+absl::StatusOr<Stage> ParseStage(std::string_view name) {
+  auto it =
+      std::find_if(kStages.begin(), kStages.end(), [name](Stage stage) { return StageName(stage) == name; });
+  if (it == kStages.end())
+    return absl::InvalidArgumentError(absl::StrCat("there is no transfer stage \"", name, "\""));
+  return *it;
+}
+
+std::string ErrorText(const absl::Status& status) { return status.ok() ? std::string() : status.ToString(); }
+
+v1::StageReport ToProto(const StageReport& stage) {
+  v1::StageReport message;
+  message.set_stage(std::string(StageName(stage.stage)));
+  message.set_source_type(std::string(SourceTypeName(stage.source.type)));
+  message.set_lane(stage.source.lane);
+  message.set_source(stage.source.name);
+  message.set_bytes(stage.bytes);
+  message.set_chunks(stage.chunks);
+  *message.mutable_start() = rpc::ToProto(stage.start);
+  *message.mutable_end() = rpc::ToProto(stage.end);
+  *message.mutable_busy() = rpc::ToProto(stage.busy);
+  message.set_error(ErrorText(stage.status));
+  return message;
+}
+
+absl::StatusOr<StageReport> FromProto(const v1::StageReport& message) {
+  StageReport stage;
+  TC_ASSIGN_OR_RETURN(stage.stage, ParseStage(message.stage()));
+  stage.source = {ParseSourceType(message.source_type()), message.lane(), message.source()};
+  stage.bytes = message.bytes();
+  stage.chunks = message.chunks();
+  stage.start = rpc::FromProto(message.start());
+  stage.end = rpc::FromProto(message.end());
+  stage.busy = rpc::FromProto(message.busy());
+  stage.status = StatusFromText(message.error());
+  return stage;
+}
+
+}  // namespace
+
+google::protobuf::Timestamp ToProto(absl::Time time) {
+  const absl::Duration since_epoch = time - absl::UnixEpoch();
+  const absl::Duration whole = absl::Floor(since_epoch, absl::Seconds(1));
+  google::protobuf::Timestamp message;
+  message.set_seconds(absl::ToInt64Seconds(whole));
+  message.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(since_epoch - whole)));
+  return message;
+}
+
+absl::Time FromProto(const google::protobuf::Timestamp& time) {
+  return absl::UnixEpoch() + absl::Seconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
+google::protobuf::Duration ToProto(absl::Duration duration) {
+  constexpr absl::Duration kForever = absl::Hours(24 * 365 * 100);
+  const absl::Duration bounded = std::clamp(duration, -kForever, kForever);
+  const absl::Duration whole = absl::Trunc(bounded, absl::Seconds(1));
+  google::protobuf::Duration message;
+  message.set_seconds(absl::ToInt64Seconds(whole));
+  message.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(bounded - whole)));
+  return message;
+}
+
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+v1::Location ToProto(const Location& location) {
+  v1::Location message;
+  switch (location.kind) {
+    case LocationKind::kGpu:
+      message.set_kind(v1::LOCATION_KIND_GPU);
+      message.set_device(location.device);
+      break;
+    case LocationKind::kCpu:
+      message.set_kind(v1::LOCATION_KIND_CPU);
+      break;
+    case LocationKind::kDisk:
+      message.set_kind(v1::LOCATION_KIND_DISK);
+      break;
+  }
+  return message;
+}
+
+absl::StatusOr<Location> FromProto(const v1::Location& location) {
+  switch (location.kind()) {
+    case v1::LOCATION_KIND_UNSPECIFIED:
+    case v1::LOCATION_KIND_CPU:
+      return Location{LocationKind::kCpu, 0};
+    case v1::LOCATION_KIND_DISK:
+      return Location{LocationKind::kDisk, 0};
+    case v1::LOCATION_KIND_GPU:
+      if (location.device() < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("there is no device gpu:", location.device()));
+      }
+      return Location{LocationKind::kGpu, location.device()};
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no location kind ", static_cast<int>(location.kind())));
+  }
+}
+
+v1::ReplicaState ToProto(ReplicaState state) {
+  auto it =
+      std::find_if(kStates.begin(), kStates.end(), [state](const StatePair& p) { return p.state == state; });
+  return it == kStates.end() ? v1::REPLICA_STATE_UNSPECIFIED : it->message;
+}
+
+absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state) {
+  auto it = std::find_if(kStates.begin(), kStates.end(),
+                         [state](const StatePair& p) { return p.message == state; });
+  if (it == kStates.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no replica state ", static_cast<int>(state)));
+  }
+  return it->state;
+}
+
+v1::Replica ToProto(const ReplicaInfo& replica, std::string_view node_id) {
+  v1::Replica message;
+  message.set_replica_id(replica.id);
+  message.set_artifact_id(replica.artifact_id);
+  message.set_node_id(std::string(node_id));
+  *message.mutable_location() = ToProto(replica.location);
+  message.set_state(ToProto(replica.state));
+  message.set_image_bytes(replica.image_bytes);
+  message.set_chunks_total(replica.chunks_total);
+  message.set_chunks_present(replica.chunks_present);
+  message.set_leases(replica.leases);
+  message.set_pinned(replica.pinned);
+  *message.mutable_last_used() = ToProto(replica.last_used);
+  return message;
+}
+
+absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica) {
+  ReplicaInfo info;
+  info.id = replica.replica_id();
+  info.artifact_id = replica.artifact_id();
+  TC_ASSIGN_OR_RETURN(info.location, FromProto(replica.location()));
+  TC_ASSIGN_OR_RETURN(info.state, FromProto(replica.state()));
+  info.image_bytes = replica.image_bytes();
+  info.chunks_total = replica.chunks_total();
+  info.chunks_present = replica.chunks_present();
+  info.leases = replica.leases();
+  info.pinned = replica.pinned();
+  info.last_used = FromProto(replica.last_used());
+  return info;
+}
+
+v1::Progress ToProto(const TransferProgress& progress) {
+  v1::Progress message;
+  message.set_bytes_done(progress.bytes_done);
+  message.set_bytes_total(progress.bytes_total);
+  message.set_source_type(std::string(SourceTypeName(progress.source.type)));
+  message.set_lane(progress.source.lane);
+  message.set_source(progress.source.name);
+  return message;
+}
+
+TransferProgress FromProto(const v1::Progress& progress) {
+  return {.bytes_done = progress.bytes_done(),
+          .bytes_total = progress.bytes_total(),
+          .source = {ParseSourceType(progress.source_type()), progress.lane(), progress.source()}};
+}
+
+v1::TransferReport ToProto(const TransferReport& report) {
+  v1::TransferReport message;
+  message.set_transfer_id(report.transfer_id);
+  message.set_artifact_id(report.artifact_id);
+  message.set_replica_id(report.replica_id);
+  *message.mutable_destination() = ToProto(report.destination);
+  message.set_bytes(report.bytes);
+  *message.mutable_queued() = ToProto(report.queued);
+  *message.mutable_start() = ToProto(report.start);
+  *message.mutable_end() = ToProto(report.end);
+  for (const StageReport& stage : report.stages) *message.add_stages() = ToProto(stage);
+  message.set_refetched_chunks(report.refetched_chunks);
+  message.set_verified_chunks(report.verified_chunks);
+  message.set_error(ErrorText(report.status));
+  if (report.trace.IsValid()) message.set_trace_id(report.trace.TraceIdHex());
+  return message;
+}
+
+absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
+  TransferReport result;
+  result.transfer_id = report.transfer_id();
+  result.artifact_id = report.artifact_id();
+  result.replica_id = report.replica_id();
+  TC_ASSIGN_OR_RETURN(result.destination, FromProto(report.destination()));
+  result.bytes = report.bytes();
+  result.queued = FromProto(report.queued());
+  result.start = FromProto(report.start());
+  result.end = FromProto(report.end());
+  for (const v1::StageReport& message : report.stages()) {
+    TC_ASSIGN_OR_RETURN(StageReport stage, FromProto(message));
+    result.stages.push_back(std::move(stage));
+  }
+  result.refetched_chunks = report.refetched_chunks();
+  result.verified_chunks = report.verified_chunks();
+  result.status = StatusFromText(report.error());
+  std::string trace_id;
+  if (report.trace_id().size() == 32 && absl::HexStringToBytes(report.trace_id(), &trace_id)) {
+    std::copy(trace_id.begin(), trace_id.end(), result.trace.trace_id.begin());
+  }
+  return result;
+}
+
+absl::Status StatusFromText(std::string_view text) {
+  if (text.empty()) return absl::OkStatus();
+  for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    const auto status_code = static_cast<absl::StatusCode>(code);
+    const std::string prefix = absl::StrCat(absl::StatusCodeToString(status_code), ": ");
+    if (text.starts_with(prefix)) return absl::Status(status_code, text.substr(prefix.size()));
+  }
+  return absl::UnknownError(text);
+}
+
+}  // namespace tensorcast::rpc

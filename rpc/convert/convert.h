@@ -1,0 +1,45 @@
+// The core's values <-> the contract's messages (proto/types.proto). What comes from the wire is checked:
+// INVALID_ARGUMENT names the value that does not exist. Pure functions.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/engine/replica.h"
+#include "core/engine/transfer.h"
+#include "proto/daemon.pb.h"
+#include "proto/types.pb.h"
+
+namespace tensorcast::rpc {
+
+google::protobuf::Timestamp ToProto(absl::Time time);
+google::protobuf::Duration ToProto(
+    absl::Duration duration);  // at most 100 years, which stand for forever too
+absl::Time FromProto(const google::protobuf::Timestamp& time);
+absl::Duration FromProto(const google::protobuf::Duration& duration);
+
+// The device's UUID is not filled in: only a node knows its own.
+v1::Location ToProto(const Location& location);
+// An unset kind means CPU.
+absl::StatusOr<Location> FromProto(const v1::Location& location);
+
+v1::ReplicaState ToProto(ReplicaState state);
+absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state);
+
+v1::Replica ToProto(const ReplicaInfo& replica, std::string_view node_id);
+absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica);
+
+v1::Progress ToProto(const TransferProgress& progress);
+// A source type that is unknown here (a newer daemon's) reads as remote.
+TransferProgress FromProto(const v1::Progress& progress);
+
+// Errors travel as "CODE: message" and come back as a status of that code. Of the trace only its id travels.
+v1::TransferReport ToProto(const TransferReport& report);
+absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report);
+
+// "NOT_FOUND: no such key" -> NotFoundError("no such key"); "" -> OK; text without a code -> UNKNOWN.
+absl::Status StatusFromText(std::string_view text);
+
+}  // namespace tensorcast::rpc

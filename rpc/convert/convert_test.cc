@@ -1,0 +1,112 @@
+#include "rpc/convert/convert.h"
+
+#include <gtest/gtest.h>
+
+namespace tensorcast::rpc {
+namespace {
+
+TEST(Convert, EveryLocationAndStateSurvivesTheRoundTrip) {
+  for (const Location& location :
+       {Location{LocationKind::kCpu, 0}, Location{LocationKind::kDisk, 0}, Location{LocationKind::kGpu, 3}}) {
+    auto back = FromProto(ToProto(location));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(*back, location);
+  }
+  for (ReplicaState state : {ReplicaState::kAllocating, ReplicaState::kFilling, ReplicaState::kReady,
+                             ReplicaState::kDraining, ReplicaState::kGone, ReplicaState::kFailed}) {
+    EXPECT_NE(ToProto(state), v1::REPLICA_STATE_UNSPECIFIED);
+    EXPECT_EQ(*FromProto(ToProto(state)), state);
+  }
+}
+
+TEST(Convert, AnUnsetLocationIsHostMemory) { EXPECT_EQ(FromProto(v1::Location())->kind, LocationKind::kCpu); }
+
+TEST(Convert, ValuesThatDoNotExistAreRefused) {
+  v1::Location location;
+  location.set_kind(v1::LOCATION_KIND_GPU);
+  location.set_device(-1);
+  EXPECT_TRUE(absl::IsInvalidArgument(FromProto(location).status()));
+  location.set_kind(static_cast<v1::LocationKind>(99));
+  EXPECT_TRUE(absl::IsInvalidArgument(FromProto(location).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(FromProto(v1::REPLICA_STATE_UNSPECIFIED).status()));
+  v1::TransferReport report;
+  report.add_stages()->set_stage("teleport");
+  EXPECT_TRUE(absl::IsInvalidArgument(FromProto(report).status()));
+}
+
+TEST(Convert, TimesAndDurationsKeepTheirNanoseconds) {
+  for (absl::Time time : {absl::UnixEpoch(), absl::FromUnixNanos(1234567890123456789),
+                          absl::UnixEpoch() - absl::Nanoseconds(1)}) {
+    EXPECT_EQ(FromProto(ToProto(time)), time);
+    EXPECT_GE(ToProto(time).nanos(), 0);
+  }
+  for (absl::Duration duration : {absl::ZeroDuration(), absl::Nanoseconds(1), -absl::Milliseconds(1500)}) {
+    EXPECT_EQ(FromProto(ToProto(duration)), duration);
+  }
+  EXPECT_EQ(FromProto(ToProto(absl::InfiniteDuration())), absl::Hours(24 * 365 * 100));
+}
+
+TEST(Convert, AReplicaSurvivesTheRoundTrip) {
+  const ReplicaInfo info{.id = "r",
+                         .artifact_id = "tc1:a",
+                         .location = {LocationKind::kGpu, 1},
+                         .state = ReplicaState::kFilling,
+                         .image_bytes = 10,
+                         .chunks_total = 5,
+                         .chunks_present = 2,
+                         .leases = 1,
+                         .pinned = true,
+                         .last_used = absl::FromUnixSeconds(100)};
+  const v1::Replica message = ToProto(info, "node");
+  EXPECT_EQ(message.node_id(), "node");
+  EXPECT_EQ(ToProto(*FromProto(message), "node").SerializeAsString(), message.SerializeAsString());
+}
+
+TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
+  TransferReport report{.transfer_id = "t",
+                        .artifact_id = "tc1:a",
+                        .replica_id = "r",
+                        .destination = {LocationKind::kCpu, 0},
+                        .trace = otel::TraceContext::NewRoot(),
+                        .bytes = 7,
+                        .queued = absl::FromUnixSeconds(1),
+                        .start = absl::FromUnixSeconds(2),
+                        .end = absl::FromUnixSeconds(3),
+                        .status = absl::DataLossError("no source is intact"),
+                        .refetched_chunks = 4,
+                        .verified_chunks = 5};
+  for (Stage stage : {Stage::kFetch, Stage::kVerify, Stage::kPlace}) {
+    report.stages.push_back({.stage = stage,
+                             .source = {SourceType::kDisk, "disk", "/a"},
+                             .bytes = 1,
+                             .chunks = 2,
+                             .start = absl::FromUnixSeconds(4),
+                             .end = absl::FromUnixSeconds(5),
+                             .busy = absl::Milliseconds(6),
+                             .status = absl::UnavailableError("peer: gone")});
+  }
+  auto back = FromProto(ToProto(report));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->status, report.status);
+  EXPECT_EQ(back->stages[2].status, absl::UnavailableError("peer: gone"));
+  EXPECT_EQ(back->stages[0].source.type, SourceType::kDisk);
+  EXPECT_EQ(back->trace.trace_id, report.trace.trace_id);
+  back->trace = report.trace;  // only the trace id travels
+  EXPECT_EQ(ToProto(*back).SerializeAsString(), ToProto(report).SerializeAsString());
+}
+
+TEST(Convert, ProgressOfAnUnknownSourceTypeReadsAsRemote) {
+  v1::Progress progress = ToProto(TransferProgress{1, 2, {SourceType::kLocal, "local", "node-a"}});
+  EXPECT_EQ(FromProto(progress).source.type, SourceType::kLocal);
+  progress.set_source_type("quantum");
+  EXPECT_EQ(FromProto(progress).source.type, SourceType::kRemote);
+}
+
+TEST(Convert, TextWithoutACodeIsAnUnknownError) {
+  EXPECT_EQ(StatusFromText(""), absl::OkStatus());
+  EXPECT_EQ(StatusFromText("NOT_FOUND: no such key"), absl::NotFoundError("no such key"));
+  EXPECT_EQ(StatusFromText("broken"), absl::UnknownError("broken"));
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc
