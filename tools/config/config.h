@@ -1,0 +1,35 @@
+// Configuration: one YAML file over the defaults, single keys over both. Keys are the field names of proto/config.proto,
+// found by reflection, so a new field needs nothing here.
+//
+// Errors are INVALID_ARGUMENT, one line for each thing that is wrong: "file:line: key: what, did you mean ...?".
+// Stateless; thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+
+namespace tensorcast::config {
+
+struct LoadOptions {
+  std::string path;               // YAML; empty: defaults only
+  std::vector<std::string> sets;  // "daemon.host_pool=64GiB"; lists as YAML: "daemon.lanes=[ucx, loopback]"
+};
+
+// What is in force when nothing is configured (defaults.cc).
+v1::Config Defaults();
+
+// Defaults, then the file, then the sets, checked. NOT_FOUND when there is no such file.
+absl::StatusOr<v1::Config> Load(const LoadOptions& options);
+
+// The same of YAML that is at hand; `name` stands for the file in errors.
+absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
+                                 const std::vector<std::string>& sets);
+
+// The whole configuration, every key, as YAML that Load reads back.
+std::string ToYaml(const v1::Config& config);
+
+}  // namespace tensorcast::config
