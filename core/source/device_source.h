@@ -1,6 +1,6 @@
-// A source whose image lies in device memory: a replica on a GPU of this node, or a peer's GPU replica opened through
-// its IPC handle. Fetch copies to the host and digests there: until there is a digest kernel, bytes that come from a
-// GPU are verified on their way through the host.
+// A source whose image lies in device memory: a replica on a GPU of this node, or a peer's GPU replica opened
+// through its IPC handle. Fetch copies to the host and digests there: until there is a digest kernel, bytes
+// that come from a GPU are verified on their way through the host.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,11 @@
 
 namespace tensorcast {
 
-// `image` is one contiguous allocation of image_bytes; `keep_alive` (a lease, an opened handle) is held as long as
-// the source.
-absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(SourceInfo info, DeviceRuntime* devices, DevicePtr image,
-                                                              std::shared_ptr<void> keep_alive, int max_concurrency);
+// `image` is one contiguous allocation of image_bytes; `keep_alive` (a lease, an opened handle) is held as
+// long as the source.
+absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(SourceInfo info, DeviceRuntime* devices,
+                                                              DevicePtr image,
+                                                              std::shared_ptr<void> keep_alive,
+                                                              int max_concurrency);
 
 }  // namespace tensorcast

@@ -1,0 +1,20 @@
+#include "core/source/request_check.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+
+std::string DescribeFetch(const SourceInfo& info, const ChunkRequest& request) {
+  return absl::StrCat("chunk ", request.chunk, " from ", info.name);
+}
+
+absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& request) {
+  uint64_t destination_bytes = 0;
+  for (const HostSpan& span : request.destination) destination_bytes += span.size();
+  if (destination_bytes == request.range.bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(DescribeFetch(info, request), ": the destination has ",
+                                                 destination_bytes, " bytes for a range of ",
+                                                 request.range.bytes));
+}
+
+}  // namespace tensorcast
