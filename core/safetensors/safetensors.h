@@ -1,5 +1,6 @@
-// Reading and writing the safetensors format (https://github.com/huggingface/safetensors#format): single files, and
-// directories with a model.safetensors.index.json. Only headers are parsed here; tensor bytes are read by core/disk.
+// Reading and writing the safetensors format (https://github.com/huggingface/safetensors#format): single
+// files, and directories with a model.safetensors.index.json. Only headers are parsed here; tensor bytes are
+// read by core/disk. Functions only, thread-safe; whatever a file holds, it is an error and not a crash.
 #pragma once
 
 #include <map>
@@ -28,29 +29,39 @@ struct SafetensorsHeader {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
 
-// Checks all that the format asks for: a valid JSON object without repeated keys, known dtypes, sizes that follow from
-// shapes, data that covers the section without holes or overlaps. INVALID_ARGUMENT says which tensor and what is wrong.
-// `header` is the JSON (without the 8-byte length); `data_bytes` is what the file holds behind it.
+// Checks all that the format asks for: a valid JSON object without repeated keys, known dtypes, sizes that
+// follow from shapes, data that covers the section without holes or overlaps. INVALID_ARGUMENT says which
+// tensor and what is wrong. `header` is the JSON (without the 8-byte length); `data_bytes` is what the file
+// holds behind it.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes);
 
 // A model on disk and the image it becomes: tensors by shard name, then by offset.
 struct SafetensorsModel {
-  std::vector<FileIdentity> files;
-  std::vector<FileExtent> extents;  // where each tensor's bytes are
+  std::vector<FileIdentity> files;  // by real paths: a link changed later does not lead elsewhere
+  std::vector<FileExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
 };
 
-// `path` is a .safetensors file, or a directory that holds model.safetensors.index.json or a single model.safetensors.
+// `path` is a .safetensors file, or a directory that holds model.safetensors.index.json or a single
+// model.safetensors. In a directory nothing outside of it is read (README.md has the one exception). Where
+// shards disagree about a metadata key, the first keeps it and the other's value is under "<shard>/<key>".
 // NOT_FOUND for a missing file or shard; INVALID_ARGUMENT for anything malformed, naming file and tensor.
-absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64_t chunk_bytes = kDefaultChunkBytes);
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path,
+                                                 uint64_t chunk_bytes = kDefaultChunkBytes);
 
-// The first bytes of a safetensors file with these tensors in this order (length and padded JSON); tensor data follows
-// back to back.
+// The tensors in the order in which a safetensors file should hold them: the image's, unless without the
+// image's padding a tensor would begin at an offset that is not a multiple of its element's size, which some
+// readers refuse; then larger elements come first. Their offsets stay those of the image.
+std::vector<Tensor> SafetensorsOrder(const ImageLayout& layout);
+
+// The first bytes of a safetensors file with these tensors in this order (length and padded JSON); tensor
+// data follows back to back. INVALID_ARGUMENT for a name or size that a safetensors file can't have.
 absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& tensors,
                                                     const std::map<std::string, std::string>& metadata);
 
-// Writes a whole image as one file: to a temporary name, synced and renamed. RESOURCE_EXHAUSTED when the disk is full.
+// Writes a whole image as one file, in SafetensorsOrder: to a temporary name, synced and renamed.
+// RESOURCE_EXHAUSTED when the disk is full.
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
                               const std::map<std::string, std::string>& metadata, ConstHostSpan image);
 

@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <tuple>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "core/artifact/text.h"
+#include "core/safetensors/safetensors.h"
+#include "core/safetensors/strict_json.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+// {"__metadata__": {key: text, ...}, tensor: {"dtype": text, "shape": [n, ...], "data_offsets": [begin,
+// end]}, ...}
+class HeaderReader : public StrictJsonReader {
+ public:
+  explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
+
+  bool start_object(size_t) override {
+    if (state_ == State::kStart) {
+      state_ = State::kTop;
+      return true;
+    }
+    if (state_ != State::kTopValue) {
+      return Unexpected("an object");
+    }
+    if (name_ == kMetadataKey) {
+      state_ = State::kMetadata;
+      return true;
+    }
+    state_ = State::kTensor;
+    fields_seen_ = 0;
+    header_.tensors.push_back({.name = name_});
+    return true;
+  }
+
+  bool key(string_t& key) override {
+    switch (state_) {
+      case State::kTop:
+        name_ = key;
+        state_ = State::kTopValue;
+        return names_.insert(name_).second || Fail("appears twice");
+      case State::kTensor:
+        return Field(key);
+      case State::kMetadata:
+        metadata_key_ = key;
+        state_ = State::kMetadataValue;
+        return !header_.metadata.contains(key) ||
+               Fail(absl::StrCat("key ", QuoteName(key), " appears twice"));
+      default:
+        return Unexpected("a key");
+    }
+  }
+
+  bool string(string_t& text) override {
+    if (state_ == State::kMetadataValue) {
+      header_.metadata.emplace(metadata_key_, std::move(text));
+      state_ = State::kMetadata;
+      return true;
+    }
+    if (state_ != State::kDType) {
+      return Unexpected("a string");
+    }
+    const DTypeInfo* dtype = FindDType(text);
+    if (dtype == nullptr) {
+      return Fail(absl::StrCat("unknown dtype ", QuoteName(text)));
+    }
+    header_.tensors.back().dtype = dtype->dtype;
+    state_ = State::kTensor;
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (state_ == State::kShape || state_ == State::kOffsets) {
+      state_ = state_ == State::kShape ? State::kShapeItems : State::kOffsetItems;
+      return true;
+    }
+    return Unexpected("an array");
+  }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    if (state_ == State::kShapeItems) {
+      header_.tensors.back().shape.push_back(value);
+      return true;
+    }
+    if (state_ == State::kOffsetItems && offsets_ < 2) {
+      offset_[offsets_++] = value;
+      return true;
+    }
+    return Unexpected("a number");
+  }
+
+  bool end_array() override {
+    if (state_ == State::kOffsetItems) {
+      if (offsets_ != 2 || offset_[0] > offset_[1]) {
+        return Fail("data_offsets must be [begin, end], with begin not after end");
+      }
+      header_.tensors.back().data = {offset_[0], offset_[1] - offset_[0]};
+    }
+    state_ = State::kTensor;
+    return true;
+  }
+
+  bool end_object() override {
+    if (state_ == State::kTensor && fields_seen_ != kAllFields) {
+      return Fail("a tensor needs dtype, shape and data_offsets");
+    }
+    state_ = state_ == State::kTop ? State::kEnd : State::kTop;
+    return true;
+  }
+
+ protected:
+  std::string Where() const override {
+    switch (state_) {
+      case State::kStart:
+      case State::kTop:
+      case State::kEnd:
+        return "the header";
+      case State::kMetadata:
+      case State::kMetadataValue:
+        return std::string(kMetadataKey);
+      default:
+        return name_ == kMetadataKey ? name_ : absl::StrCat("tensor ", QuoteName(name_));
+    }
+  }
+
+ private:
+  // kTopValue, kMetadataValue, kDType, kShape, kOffsets: behind a key, before its value.
+  enum class State {
+    kStart,
+    kTop,
+    kTopValue,
+    kMetadata,
+    kMetadataValue,
+    kTensor,
+    kDType,
+    kShape,
+    kShapeItems,
+    kOffsets,
+    kOffsetItems,
+    kEnd
+  };
+  static constexpr int kDTypeField = 1, kShapeField = 2, kOffsetsField = 4, kAllFields = 7;
+
+  bool Field(const std::string& key) {
+    int field = 0;
+    if (key == "dtype") {
+      field = kDTypeField;
+      state_ = State::kDType;
+    } else if (key == "shape") {
+      field = kShapeField;
+      state_ = State::kShape;
+    } else if (key == "data_offsets") {
+      field = kOffsetsField;
+      state_ = State::kOffsets;
+      offsets_ = 0;
+    } else {
+      return Fail(absl::StrCat("unknown field ", QuoteName(key)));
+    }
+    if ((fields_seen_ & field) != 0) {
+      return Fail(absl::StrCat(key, " appears twice"));
+    }
+    fields_seen_ |= field;
+    return true;
+  }
+
+  SafetensorsHeader& header_;
+  State state_ = State::kStart;
+  std::string name_;
+  std::string metadata_key_;
+  absl::flat_hash_set<std::string> names_;
+  int fields_seen_ = 0;
+  int offsets_ = 0;
+  uint64_t offset_[2] = {};
+};
+
+absl::Status CheckSize(const SafetensorsHeader::Entry& entry) {
+  const absl::StatusOr<uint64_t> bytes = TensorBytes(entry.dtype, entry.shape);
+  if (!bytes.ok()) {
+    return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(entry.name)));
+  }
+  if (*bytes != entry.data.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(entry.name), ": data_offsets span ",
+                                                   entry.data.bytes, " bytes, but dtype and shape ask for ",
+                                                   *bytes));
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: header.tensors is in the order of their data.
+absl::Status CheckCoverage(const SafetensorsHeader& header) {
+  uint64_t end = 0;
+  for (const auto& entry : header.tensors) {
+    if (entry.data.offset != end) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", QuoteName(entry.name), ": its data begins at ", entry.data.offset, " instead of ", end,
+          entry.data.offset > end ? ": there is a hole before it" : ": it overlaps the tensor before it"));
+    }
+    end += entry.data.bytes;
+  }
+  if (end != header.data_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the tensors' data ends at ", end, ", but the file holds ", header.data_bytes,
+                     " bytes of data: it is ", end > header.data_bytes ? "truncated" : "followed by others"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes) {
+  if (header.size() > kMaxSafetensorsHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the header of ", header.size(),
+                                                   " bytes is larger than the ", kMaxSafetensorsHeaderBytes,
+                                                   " that the format allows"));
+  }
+  if (header.empty() || header[0] != '{') {
+    return absl::InvalidArgumentError("the header does not begin with '{': not a safetensors file");
+  }
+  SafetensorsHeader parsed;
+  HeaderReader reader(parsed);
+  TC_RETURN_IF_ERROR(ParseStrictJson(header, reader));
+  for (const auto& entry : parsed.tensors) {
+    TC_RETURN_IF_ERROR(CheckSize(entry));
+  }
+  // Empty tensors share their offset with the tensor that follows them.
+  std::sort(parsed.tensors.begin(), parsed.tensors.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.data.offset, a.data.bytes, a.name) < std::tie(b.data.offset, b.data.bytes, b.name);
+  });
+  parsed.data_offset = sizeof(uint64_t) + header.size();
+  parsed.data_bytes = data_bytes;
+  TC_RETURN_IF_ERROR(CheckCoverage(parsed));
+  return parsed;
+}
+
+}  // namespace tensorcast

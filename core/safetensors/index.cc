@@ -1,0 +1,117 @@
+#include "core/safetensors/index.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/artifact/text.h"
+#include "core/safetensors/strict_json.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+bool IsPathInsideDirectory(std::string_view path) {
+  const std::vector<std::string_view> parts = absl::StrSplit(path, '/');
+  return path.find('\0') == std::string_view::npos && std::none_of(parts.begin(), parts.end(), [](auto part) {
+           return part.empty() || part == "." || part == "..";
+         });
+}
+
+// {"weight_map": {tensor: shard, ...}, anything else}
+class IndexReader : public StrictJsonReader {
+ public:
+  explicit IndexReader(SafetensorsIndex& index) : index_(index) {}
+
+  bool has_weight_map() const { return has_weight_map_; }
+
+  bool start_object(size_t) override {
+    if (depth_ == 1 && !skipping_) {
+      in_weight_map_ = true;
+    }
+    return Deeper("an object");
+  }
+
+  bool start_array(size_t) override { return skipping_ ? Deeper("an array") : Unexpected("an array"); }
+
+  bool key(string_t& key) override {
+    if (depth_ == 1) {
+      skipping_ = key != "weight_map";
+      if (!skipping_ && has_weight_map_) {
+        return Fail("weight_map appears twice");
+      }
+      has_weight_map_ |= !skipping_;
+    } else if (!skipping_) {
+      tensor_ = key;
+    }
+    return true;
+  }
+
+  bool string(string_t& shard) override {
+    if (skipping_) {
+      return true;
+    }
+    if (!in_weight_map_) {
+      return Unexpected("a string");
+    }
+    if (!IsPathInsideDirectory(shard)) {
+      return Fail(absl::StrCat("tensor ", QuoteName(tensor_), " is in ", QuoteName(shard),
+                               ", which is not a plain path inside the model's directory"));
+    }
+    return index_.weight_map.emplace(tensor_, std::move(shard)).second ||
+           Fail(absl::StrCat("tensor ", QuoteName(tensor_), " appears twice"));
+  }
+
+  bool end_object() override {
+    --depth_;
+    in_weight_map_ = false;
+    return true;
+  }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+
+  bool null() override { return skipping_ || Unexpected("null"); }
+  bool boolean(bool) override { return skipping_ || Unexpected("a boolean"); }
+  bool number_integer(number_integer_t) override { return skipping_ || Unexpected("a number"); }
+  bool number_unsigned(number_unsigned_t) override { return skipping_ || Unexpected("a number"); }
+  bool number_float(number_float_t, const string_t&) override { return skipping_ || Unexpected("a number"); }
+
+ protected:
+  std::string Where() const override { return in_weight_map_ ? "weight_map" : "the index"; }
+
+ private:
+  bool Deeper(std::string_view what) {
+    if (in_weight_map_ && depth_ > 1) {
+      return Unexpected(what);
+    }
+    return ++depth_ <= kMaxDepth || Fail(absl::StrCat("nested deeper than ", kMaxDepth, " levels"));
+  }
+
+  SafetensorsIndex& index_;
+  int depth_ = 0;  // 1: among the document's own keys
+  bool skipping_ = false;
+  bool in_weight_map_ = false;
+  bool has_weight_map_ = false;
+  std::string tensor_;
+};
+
+}  // namespace
+
+absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json) {
+  SafetensorsIndex index;
+  IndexReader reader(index);
+  TC_RETURN_IF_ERROR(ParseStrictJson(json, reader));
+  if (!reader.has_weight_map()) {
+    return absl::InvalidArgumentError("the index has no weight_map");
+  }
+  if (index.weight_map.empty()) {
+    return absl::InvalidArgumentError("the index's weight_map is empty: it names no shard");
+  }
+  return index;
+}
+
+}  // namespace tensorcast

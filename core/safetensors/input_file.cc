@@ -1,0 +1,97 @@
+#include "core/safetensors/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kLengthBytes = sizeof(uint64_t);
+
+uint64_t LittleEndian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) {
+    value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
+  // Non-blocking, so that a FIFO by that name does not hold us up.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  InputFile file(fd, FileIdentity{.path = path});
+  struct stat info;
+  if (fstat(fd, &info) != 0) {
+    return ErrnoStatus(errno, "stat", path);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  file.identity_.bytes = static_cast<uint64_t>(info.st_size);
+  file.identity_.mtime_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return file;
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), identity_(std::move(other.identity_)) {}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t bytes) const {
+  std::string data(bytes, '\0');
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t count = pread(fd_, data.data() + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      return ErrnoStatus(errno, "read", identity_.path);
+    }
+    if (count == 0) {
+      return absl::DataLossError(absl::StrCat("the file ended at byte ", offset + done,
+                                              ", while it was being read: does something still write it?"));
+    }
+    done += static_cast<uint64_t>(count);
+  }
+  return data;
+}
+
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const InputFile& file) {
+  const uint64_t file_bytes = file.identity().bytes;
+  if (file_bytes < kLengthBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file has only ", file_bytes, " bytes: not a safetensors file"));
+  }
+  TC_ASSIGN_OR_RETURN(const std::string length, file.Read(0, kLengthBytes));
+  const uint64_t header_bytes = LittleEndian(length);
+  if (header_bytes > kMaxSafetensorsHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the header's length of ", header_bytes,
+                                                   " bytes is beyond the format's limit of ",
+                                                   kMaxSafetensorsHeaderBytes, ": not a safetensors file"));
+  }
+  if (header_bytes > file_bytes - kLengthBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the header of ", header_bytes,
+                                                   " bytes does not fit in the file of ", file_bytes,
+                                                   " bytes: the file is truncated"));
+  }
+  TC_ASSIGN_OR_RETURN(const std::string header, file.Read(kLengthBytes, header_bytes));
+  return ParseSafetensorsHeader(header, file_bytes - kLengthBytes - header_bytes);
+}
+
+}  // namespace tensorcast

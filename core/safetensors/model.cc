@@ -1,0 +1,265 @@
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/artifact/text.h"
+#include "core/safetensors/index.h"
+#include "core/safetensors/input_file.h"
+#include "core/safetensors/safetensors.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleName = "model.safetensors";
+constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
+
+absl::StatusOr<std::string> ResolvePath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
+  if (resolved == nullptr) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  return std::string(resolved.get());
+}
+
+std::string_view ParentOf(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+}
+
+// A model's directory: finds files in it and keeps to it, also where links lead out of it.
+class ModelDirectory {
+ public:
+  static absl::StatusOr<ModelDirectory> Open(const std::string& path) {
+    TC_ASSIGN_OR_RETURN(std::string resolved, ResolvePath(path));
+    return ModelDirectory(path, std::move(resolved));
+  }
+
+  std::string PathOf(std::string_view name) const { return absl::StrCat(path_, "/", name); }
+
+  // The real path of a file by that name; NOT_FOUND, or INVALID_ARGUMENT for one that is somewhere else.
+  absl::StatusOr<std::string> Resolve(std::string_view name) const {
+    TC_ASSIGN_OR_RETURN(std::string resolved, ResolvePath(PathOf(name)));
+    if (absl::StartsWith(resolved, root_ + "/") ||
+        (!blobs_.empty() && absl::StartsWith(resolved, blobs_ + "/"))) {
+      return resolved;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(PathOf(name), " is a link to ", resolved,
+                     ", outside of the model's directory: put the file itself there"));
+  }
+
+ private:
+  ModelDirectory(std::string path, std::string root) : path_(std::move(path)), root_(std::move(root)) {
+    // The layout of a model hub's download cache: <model>/snapshots/<revision>/ holds only links into
+    // <model>/blobs/.
+    const std::string_view snapshots = ParentOf(root_);
+    if (absl::EndsWith(snapshots, "/snapshots")) {
+      blobs_ = absl::StrCat(ParentOf(snapshots), "/blobs");
+    }
+  }
+
+  std::string path_;   // as it was given, for messages
+  std::string root_;   // without links
+  std::string blobs_;  // empty when there is none
+};
+
+// Puts the files' tensors one behind the other.
+class ModelBuilder {
+ public:
+  explicit ModelBuilder(uint64_t chunk_bytes) { model_.layout.chunk_bytes = chunk_bytes; }
+
+  void Add(std::string_view shard, const FileIdentity& identity, SafetensorsHeader header) {
+    model_.files.push_back(identity);
+    for (auto& [key, value] : header.metadata) {
+      AddMetadata(shard, key, std::move(value));
+    }
+    for (auto& entry : header.tensors) {
+      file_offsets_.push_back(header.data_offset + entry.data.offset);
+      file_of_.push_back(static_cast<uint32_t>(model_.files.size() - 1));
+      model_.layout.tensors.push_back({.name = std::move(entry.name),
+                                       .dtype = entry.dtype,
+                                       .shape = std::move(entry.shape),
+                                       .nbytes = entry.data.bytes});
+    }
+  }
+
+  absl::StatusOr<SafetensorsModel> Build() && {
+    TC_RETURN_IF_ERROR(AssignOffsets(model_.layout));
+    for (size_t i = 0; i < model_.layout.tensors.size(); ++i) {
+      AddExtent(file_of_[i], file_offsets_[i], model_.layout.tensors[i]);
+    }
+    return std::move(model_);
+  }
+
+ private:
+  // The first shard that has a key keeps it; one that disagrees gets it under its own name.
+  void AddMetadata(std::string_view shard, std::string key, std::string value) {
+    for (;;) {
+      const auto [entry, inserted] = model_.metadata.try_emplace(key, value);
+      if (inserted || entry->second == value) {
+        return;
+      }
+      key = absl::StrCat(shard, "/", key);
+    }
+  }
+
+  // Joins what lies contiguously both in the file and in the image, so that it is read at once.
+  void AddExtent(uint32_t file, uint64_t file_offset, const Tensor& tensor) {
+    if (tensor.nbytes == 0) {
+      return;
+    }
+    if (!model_.extents.empty()) {
+      FileExtent& last = model_.extents.back();
+      if (last.file == file && last.file_offset + last.bytes == file_offset &&
+          last.image_offset + last.bytes == tensor.offset) {
+        last.bytes += tensor.nbytes;
+        return;
+      }
+    }
+    model_.extents.push_back(
+        {.file = file, .file_offset = file_offset, .image_offset = tensor.offset, .bytes = tensor.nbytes});
+  }
+
+  SafetensorsModel model_;
+  std::vector<uint64_t> file_offsets_;  // of each tensor
+  std::vector<uint32_t> file_of_;
+};
+
+// Reads the file at `path`, whose name in messages and metadata is `name`.
+absl::Status AddFile(const std::string& path, std::string_view name, ModelBuilder& builder) {
+  const absl::StatusOr<InputFile> file = InputFile::Open(path);
+  if (!file.ok()) {
+    return file.status();
+  }
+  absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(*file);
+  if (!header.ok()) {
+    return Annotate(header.status(), path);
+  }
+  builder.Add(name, file->identity(), *std::move(header));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SafetensorsModel> OpenSingle(const std::string& path, uint64_t chunk_bytes) {
+  ModelBuilder builder(chunk_bytes);
+  TC_RETURN_IF_ERROR(AddFile(path, path, builder));
+  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
+  return model.ok() ? std::move(model) : Annotate(model.status(), path);
+}
+
+absl::StatusOr<SafetensorsIndex> ReadIndex(const ModelDirectory& directory) {
+  TC_ASSIGN_OR_RETURN(const std::string path, directory.Resolve(kIndexName));
+  TC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  if (file.identity().bytes > kMaxIndexBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.identity().bytes, " bytes are too many for an index: at most ", kMaxIndexBytes));
+  }
+  TC_ASSIGN_OR_RETURN(const std::string json, file.Read(0, file.identity().bytes));
+  return ParseSafetensorsIndex(json);
+}
+
+// The index and the shard must agree about what the shard holds. `expected` is how many tensors the index
+// puts there.
+absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard, size_t expected,
+                        const SafetensorsHeader& header) {
+  for (const auto& entry : header.tensors) {
+    const auto mapped = index.weight_map.find(entry.name);
+    if (mapped == index.weight_map.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it holds tensor ", QuoteName(entry.name), ", which the index does not name"));
+    }
+    if (mapped->second != shard) {
+      return absl::InvalidArgumentError(absl::StrCat("it holds tensor ", QuoteName(entry.name),
+                                                     ", which the index puts in ",
+                                                     QuoteName(mapped->second)));
+    }
+  }
+  if (header.tensors.size() == expected) {
+    return absl::OkStatus();
+  }
+  absl::flat_hash_set<std::string_view> held;
+  for (const auto& entry : header.tensors) {
+    held.insert(entry.name);
+  }
+  std::string_view lacking;  // the first by name, so that the message does not depend on a hash
+  for (const auto& [tensor, mapped] : index.weight_map) {
+    if (mapped == shard && !held.contains(tensor) && (lacking.empty() || tensor < lacking)) {
+      lacking = tensor;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("it lacks tensor ", QuoteName(lacking), ", which the index puts there"));
+}
+
+absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& index,
+                      const std::string& shard, size_t expected, ModelBuilder& builder) {
+  TC_ASSIGN_OR_RETURN(const std::string path, directory.Resolve(shard));
+  TC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
+  if (!header.ok()) {
+    return Annotate(header.status(), directory.PathOf(shard));
+  }
+  if (const absl::Status agrees = CheckShard(index, shard, expected, *header); !agrees.ok()) {
+    return Annotate(agrees, directory.PathOf(shard));
+  }
+  builder.Add(shard, file.identity(), *std::move(header));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory, uint64_t chunk_bytes) {
+  const absl::StatusOr<SafetensorsIndex> index = ReadIndex(directory);
+  if (!index.ok()) {
+    return Annotate(index.status(), directory.PathOf(kIndexName));
+  }
+  std::map<std::string, size_t> shards;  // and how many tensors each holds
+  for (const auto& [tensor, shard] : index->weight_map) {
+    ++shards[shard];
+  }
+  ModelBuilder builder(chunk_bytes);
+  for (const auto& [shard, tensors] : shards) {
+    TC_RETURN_IF_ERROR(AddShard(directory, *index, shard, tensors, builder));
+  }
+  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
+  return model.ok() ? std::move(model) : Annotate(model.status(), directory.PathOf(kIndexName));
+}
+
+bool Exists(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0;
+}
+
+absl::StatusOr<SafetensorsModel> OpenDirectory(const std::string& path, uint64_t chunk_bytes) {
+  TC_ASSIGN_OR_RETURN(const ModelDirectory directory, ModelDirectory::Open(path));
+  if (Exists(directory.PathOf(kIndexName))) {
+    return OpenSharded(directory, chunk_bytes);
+  }
+  if (Exists(directory.PathOf(kSingleName))) {
+    TC_ASSIGN_OR_RETURN(const std::string file, directory.Resolve(kSingleName));
+    return OpenSingle(file, chunk_bytes);
+  }
+  return absl::NotFoundError(absl::StrCat(path, " holds neither ", kIndexName, " nor ", kSingleName,
+                                          ": name the .safetensors file itself"));
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64_t chunk_bytes) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return OpenDirectory(path, chunk_bytes);
+  }
+  TC_ASSIGN_OR_RETURN(const std::string file, ResolvePath(path));
+  return OpenSingle(file, chunk_bytes);
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,50 @@
+// Writing one large file from memory so that it appears under its name whole or not at all. For this folder's
+// own use. Thread-compatible.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+// A new file beside the one that it is to become; removed again unless it is published.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path) : path_(std::move(path)) {}
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // INVALID_ARGUMENT when something that is not a regular file has the name. RESOURCE_EXHAUSTED when the disk
+  // has no room for `bytes`, on file systems that can tell.
+  absl::Status Create(uint64_t bytes);
+
+  // Appends. The memory must stay as it is until Publish. Pieces are written many at a time, and pieces that
+  // follow each other in memory as one.
+  absl::Status Append(ConstHostSpan piece);
+
+  // Writes what is left, syncs, renames over what was there, syncs the folder. Once.
+  absl::Status Publish();
+
+ private:
+  absl::Status Reserve(uint64_t bytes);
+  absl::Status Flush();
+  size_t Advance(size_t first, uint64_t count);
+  void BeginWriteBack(uint64_t count);
+  absl::Status SyncFolder();
+
+  const std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  std::vector<iovec> pieces_;
+  uint64_t written_bytes_ = 0;
+  uint64_t pushed_bytes_ = 0;  // of those, what the kernel was asked to write out
+};
+
+}  // namespace tensorcast

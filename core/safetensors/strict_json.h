@@ -1,0 +1,52 @@
+// JSON read event by event, where everything that a schema does not expect is an error: the base of the two
+// readers of this folder. Private to its .cc files, since it shows nlohmann's headers. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace tensorcast {
+
+// A schema overrides the events that it can meet. The others, and values of types that no schema here uses
+// (null, booleans, negative numbers, fractions, numbers past 64 bits), end the parse with an error.
+class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  const absl::Status& status() const { return status_; }
+
+  bool null() override { return Unexpected("null"); }
+  bool boolean(bool) override { return Unexpected("a boolean"); }
+  bool number_integer(number_integer_t) override { return Unexpected("a negative number"); }
+  bool number_unsigned(number_unsigned_t) override { return Unexpected("a number"); }
+  bool number_float(number_float_t, const string_t&) override {
+    return Unexpected("a number that is no 64-bit unsigned integer");
+  }
+  bool string(string_t&) override { return Unexpected("a string"); }
+  bool binary(binary_t&) override { return Unexpected("binary data"); }
+  bool start_object(size_t) override { return Unexpected("an object"); }
+  bool start_array(size_t) override { return Unexpected("an array"); }
+  bool key(string_t&) override { return Unexpected("a key"); }
+  bool end_object() override { return Unexpected("the end of an object"); }
+  bool end_array() override { return Unexpected("the end of an array"); }
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override;
+
+ protected:
+  // Where in the document the reader is, for messages: "tensor \"a\"".
+  virtual std::string Where() const = 0;
+
+  // Each records the first error and returns false, which stops the parser.
+  bool Fail(std::string_view what);
+  bool Unexpected(std::string_view what);
+
+ private:
+  absl::Status status_;
+};
+
+// Feeds `text`, one whole JSON value, to the reader. INVALID_ARGUMENT for anything but valid JSON in valid
+// UTF-8, and for what the reader refuses.
+absl::Status ParseStrictJson(std::string_view text, StrictJsonReader& reader);
+
+}  // namespace tensorcast

@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/artifact/text.h"
+#include "core/safetensors/output_file.h"
+#include "core/safetensors/safetensors.h"
+#include "core/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kHeaderAlignment = 8;
+
+// REQUIRES: text is valid UTF-8.
+std::string JsonString(const std::string& text) { return nlohmann::json(text).dump(); }
+
+absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_view>& names) {
+  if (tensor.name.empty() || tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tensor can't be named ", QuoteName(tensor.name), " in a safetensors file"));
+  }
+  if (!names.insert(tensor.name).second) {
+    return absl::InvalidArgumentError(absl::StrCat("two tensors are named ", QuoteName(tensor.name)));
+  }
+  const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
+  if (!bytes.ok()) {
+    return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
+  }
+  if (*bytes != tensor.nbytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
+                                                   " bytes, but its dtype and shape ask for ", *bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
+  std::string json;
+  for (const auto& [key, value] : metadata) {
+    if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
+      return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+    }
+    absl::StrAppend(&json, json.empty() ? "" : ",", JsonString(key), ":", JsonString(value));
+  }
+  return absl::StrCat("\"__metadata__\":{", json, "}");
+}
+
+uint64_t ElementBytes(DType dtype) { return std::max<uint64_t>(FindDType(dtype)->bits / 8, 1); }
+
+// Where padding is left out, a tensor of odd size can put the next ones at offsets that are no multiple of
+// their element's size, which some readers refuse.
+bool IsAlignedBackToBack(const std::vector<Tensor>& tensors) {
+  uint64_t offset = 0;
+  for (const Tensor& tensor : tensors) {
+    if (offset % ElementBytes(tensor.dtype) != 0) {
+      return false;
+    }
+    offset += tensor.nbytes;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<Tensor> SafetensorsOrder(const ImageLayout& layout) {
+  std::vector<Tensor> tensors = layout.tensors;
+  if (!IsAlignedBackToBack(tensors)) {
+    std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
+      return ElementBytes(a.dtype) > ElementBytes(b.dtype);
+    });
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& tensors,
+                                                    const std::map<std::string, std::string>& metadata) {
+  std::string json = "{";
+  if (!metadata.empty()) {
+    TC_ASSIGN_OR_RETURN(const std::string encoded, EncodeMetadata(metadata));
+    json += encoded;
+  }
+  absl::flat_hash_set<std::string_view> names;
+  names.reserve(tensors.size());
+  uint64_t offset = 0;
+  for (const Tensor& tensor : tensors) {
+    TC_RETURN_IF_ERROR(CheckTensor(tensor, names));
+    absl::StrAppend(&json, json.size() > 1 ? "," : "", JsonString(tensor.name), ":{\"dtype\":\"",
+                    DTypeName(tensor.dtype), "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
+                    "],\"data_offsets\":[", offset, ",", offset + tensor.nbytes, "]}");
+    offset += tensor.nbytes;
+  }
+  json += '}';
+  json.append((kHeaderAlignment - json.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
+  if (json.size() > kMaxSafetensorsHeaderBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the header of ", json.size(), " bytes is larger than the ", kMaxSafetensorsHeaderBytes,
+                     " that the safetensors format allows: write the model as several files"));
+  }
+  std::string length;
+  for (int shift = 0; shift < 64; shift += 8) {
+    length += static_cast<char>(uint64_t{json.size()} >> shift & 0xFF);
+  }
+  return length + json;
+}
+
+absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
+                              const std::map<std::string, std::string>& metadata, ConstHostSpan image) {
+  TC_RETURN_IF_ERROR(ValidateLayout(layout));
+  if (image.size() < layout.image_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an image of ", image.size(), " bytes was given for a layout of ", layout.image_bytes, " bytes"));
+  }
+  const std::vector<Tensor> tensors = SafetensorsOrder(layout);
+  TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, metadata));
+  uint64_t file_bytes = header.size();
+  for (const Tensor& tensor : tensors) {
+    file_bytes += tensor.nbytes;
+  }
+  OutputFile file(path);
+  TC_RETURN_IF_ERROR(file.Create(file_bytes));
+  TC_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));
+  for (const Tensor& tensor : tensors) {
+    TC_RETURN_IF_ERROR(file.Append(image.subspan(tensor.offset, tensor.nbytes)));
+  }
+  return file.Publish();
+}
+
+}  // namespace tensorcast
