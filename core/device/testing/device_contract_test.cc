@@ -1,0 +1,270 @@
+// What every device backend must do. The fake always runs it; CUDA where there is a GPU.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "core/device/device_runtime.h"
+#include "core/device/testing/ipc_peer.h"
+
+namespace tensorcast {
+namespace {
+
+using testing::Download;
+using testing::IpcPeer;
+using testing::Pattern;
+using testing::Upload;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class DeviceContract : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto runtime = testing::MakeRuntime(GetParam());
+    if (absl::IsUnavailable(runtime.status()))
+      GTEST_SKIP() << "no device of this backend: " << runtime.status();
+    ASSERT_TRUE(runtime.ok()) << runtime.status();
+    runtime_ = *std::move(runtime);
+  }
+
+  DevicePtr MustAllocate(uint64_t bytes, int device = 0) {
+    auto pointer = runtime_->Allocate(device, bytes);
+    EXPECT_TRUE(pointer.ok()) << pointer.status();
+    return pointer.value_or(DevicePtr{});
+  }
+
+  std::unique_ptr<Stream> MustCreateStream(int device = 0) {
+    auto stream = runtime_->CreateStream(device);
+    EXPECT_TRUE(stream.ok()) << stream.status();
+    return *std::move(stream);
+  }
+
+  std::unique_ptr<DeviceRuntime> runtime_;
+};
+
+TEST_P(DeviceContract, DevicesAreNamedByUuidAndOrdinal) {
+  EXPECT_EQ(runtime_->backend(), GetParam());
+  ASSERT_FALSE(runtime_->devices().empty());
+  std::set<std::string> uuids;
+  int ordinal = 0;
+  for (const DeviceInfo& device : runtime_->devices()) {
+    EXPECT_EQ(device.ordinal, ordinal++);
+    EXPECT_GT(device.total_bytes, 0u);
+    EXPECT_FALSE(device.name.empty());
+    EXPECT_EQ(device.uuid.size(), device.uuid.find('-') + 1 + 36) << device.uuid;
+    uuids.insert(device.uuid);
+    EXPECT_EQ(runtime_->FindDevice(device.uuid).value_or(-1), device.ordinal);
+  }
+  EXPECT_EQ(uuids.size(), runtime_->devices().size());
+  EXPECT_EQ(runtime_->FindDevice("GPU-none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(DeviceContract, BytesSurviveTheWayToTheDeviceOverItAndBack) {
+  const uint64_t bytes = 3 * kMiB + 17;
+  const DevicePtr first = MustAllocate(bytes + 5);
+  const DevicePtr second = MustAllocate(bytes + 9);
+  const std::vector<std::byte> sent = Pattern(3, bytes);
+  std::vector<std::byte> received(bytes);
+  const auto stream = MustCreateStream();
+  ASSERT_TRUE(stream->CopyToDevice(first + 5, sent.data(), bytes).ok());
+  ASSERT_TRUE(stream->CopyOnDevice(second + 9, first + 5, bytes).ok());
+  ASSERT_TRUE(stream->CopyToHost(received.data(), second + 9, bytes).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(received, sent);
+  EXPECT_TRUE(runtime_->Free(first).ok());
+  EXPECT_TRUE(runtime_->Free(second).ok());
+}
+
+TEST_P(DeviceContract, CopiesOnAStreamRunInOrder) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const std::vector<std::byte> odd = Pattern(1, kMiB);
+  const std::vector<std::byte> even = Pattern(2, kMiB);
+  std::vector<std::vector<std::byte>> seen(20, std::vector<std::byte>(kMiB));
+  const auto stream = MustCreateStream();
+  for (size_t i = 0; i < seen.size(); ++i) {
+    ASSERT_TRUE(stream->CopyToDevice(memory, (i % 2 ? odd : even).data(), kMiB).ok());
+    ASSERT_TRUE(stream->CopyToHost(seen[i].data(), memory, kMiB).ok());
+  }
+  ASSERT_TRUE(stream->Synchronize().ok());
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i % 2 ? odd : even) << i;
+}
+
+TEST_P(DeviceContract, DestroyingAStreamWaitsForItsCopies) {
+  const uint64_t bytes = 8 * kMiB;
+  const DevicePtr memory = MustAllocate(bytes);
+  const std::vector<std::byte> sent = Pattern(4, bytes);
+  std::vector<std::byte> received(bytes);
+  {
+    const auto stream = MustCreateStream();
+    ASSERT_TRUE(stream->CopyToDevice(memory, sent.data(), bytes).ok());
+    ASSERT_TRUE(stream->CopyToHost(received.data(), memory, bytes).ok());
+  }
+  EXPECT_EQ(received, sent);
+}
+
+TEST_P(DeviceContract, StreamsOfSeveralThreadsWorkAtOnce) {
+  std::vector<std::thread> threads;
+  for (uint8_t i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i] {
+      const DevicePtr memory = MustAllocate(kMiB);
+      for (int round = 0; round < 5; ++round) {
+        const std::vector<std::byte> sent = Pattern(i * 5 + round, kMiB);
+        ASSERT_TRUE(Upload(*runtime_, memory, sent).ok());
+        const auto received = Download(*runtime_, memory, kMiB);
+        ASSERT_TRUE(received.ok()) << received.status();
+        ASSERT_EQ(*received, sent);
+      }
+      EXPECT_TRUE(runtime_->Free(memory).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(DeviceContract, CopiesBetweenDevices) {
+  const int last = static_cast<int>(runtime_->devices().size()) - 1;  // on a host with one GPU, the same
+  const DevicePtr here = MustAllocate(kMiB, 0);
+  const DevicePtr there = MustAllocate(kMiB, last);
+  ASSERT_TRUE(Upload(*runtime_, here, Pattern(5, kMiB)).ok());
+  const auto stream = MustCreateStream(last);
+  ASSERT_TRUE(stream->CopyOnDevice(there, here, kMiB).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(Download(*runtime_, there, kMiB).value_or(std::vector<std::byte>{}), Pattern(5, kMiB));
+}
+
+TEST_P(DeviceContract, AFullDeviceSaysSoAndStaysUsable) {
+  const uint64_t total = runtime_->devices()[0].total_bytes;
+  const absl::Status status = runtime_->Allocate(0, total + kMiB).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "free")) << status;
+  const DevicePtr memory = MustAllocate(kMiB);
+  EXPECT_TRUE(Upload(*runtime_, memory, Pattern(1, kMiB)).ok());
+}
+
+TEST_P(DeviceContract, FreedMemoryCanBeAllocatedAgain) {
+  const uint64_t most = std::min<uint64_t>(runtime_->devices()[0].total_bytes / 2, 1024 * kMiB);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(runtime_->Free(MustAllocate(most)).ok());
+}
+
+TEST_P(DeviceContract, RefusesDevicesThatAreNotThereAndEmptyAllocations) {
+  const int beyond = static_cast<int>(runtime_->devices().size());
+  for (const int device : {-1, beyond}) {
+    EXPECT_EQ(runtime_->Allocate(device, kMiB).status().code(), kInvalid);
+    EXPECT_EQ(runtime_->CreateStream(device).status().code(), kInvalid);
+  }
+  EXPECT_EQ(runtime_->Allocate(0, 0).status().code(), kInvalid);
+}
+
+TEST_P(DeviceContract, FreesOnlyWhatItAllocatedAndOnce) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  EXPECT_EQ(runtime_->Free(memory + 4096).code(), kInvalid);
+  EXPECT_EQ(runtime_->Free({.device = memory.device + 1, .address = memory.address}).code(), kInvalid);
+  EXPECT_EQ(runtime_->Free({}).code(), kInvalid);
+  EXPECT_TRUE(runtime_->Free(memory).ok());
+  EXPECT_EQ(runtime_->Free(memory).code(), kInvalid);
+}
+
+TEST_P(DeviceContract, RefusesCopiesOutsideAnAllocation) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const DevicePtr freed = MustAllocate(kMiB);
+  ASSERT_TRUE(runtime_->Free(freed).ok());
+  std::vector<std::byte> host(2 * kMiB);
+  const auto stream = MustCreateStream();
+  EXPECT_EQ(stream->CopyToHost(host.data(), memory, kMiB + 1).code(), kInvalid);
+  EXPECT_EQ(stream->CopyToHost(host.data(), memory + 1, kMiB).code(), kInvalid);
+  EXPECT_EQ(stream->CopyToHost(host.data(), memory + kMiB, ~uint64_t{0}).code(), kInvalid);
+  EXPECT_EQ(stream->CopyToDevice(memory + 2 * kMiB, host.data(), 1).code(), kInvalid);
+  EXPECT_EQ(stream->CopyToDevice(freed, host.data(), 1).code(), kInvalid);
+  EXPECT_EQ(stream->CopyOnDevice(memory, freed, 1).code(), kInvalid);
+  EXPECT_EQ(stream->CopyOnDevice(freed, memory, 1).code(), kInvalid);
+  EXPECT_EQ(stream->CopyToDevice({}, host.data(), 1).code(), kInvalid);
+  EXPECT_TRUE(stream->CopyToHost(host.data(), memory, 0).ok()) << "nothing can be copied anywhere";
+  EXPECT_TRUE(stream->Synchronize().ok()) << "what was refused was not enqueued";
+}
+
+TEST_P(DeviceContract, HostMemoryIsRegisteredOnce) {
+  const uint64_t bytes = 4 * kMiB;
+  auto* host = static_cast<std::byte*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(host, MAP_FAILED);
+  ASSERT_TRUE(runtime_->RegisterHost(host, bytes).ok());
+  EXPECT_EQ(runtime_->RegisterHost(host, bytes).code(), absl::StatusCode::kAlreadyExists);
+
+  const std::vector<std::byte> sent = Pattern(6, bytes);
+  std::memcpy(host, sent.data(), bytes);
+  const DevicePtr memory = MustAllocate(bytes);
+  const auto stream = MustCreateStream();
+  ASSERT_TRUE(stream->CopyToDevice(memory, host, bytes).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(Download(*runtime_, memory, bytes).value_or(std::vector<std::byte>{}), sent);
+
+  EXPECT_TRUE(runtime_->UnregisterHost(host).ok());
+  EXPECT_EQ(runtime_->UnregisterHost(host).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(runtime_->RegisterHost(nullptr, bytes).code(), kInvalid);
+  munmap(host, bytes);
+}
+
+TEST_P(DeviceContract, AnotherProcessReadsAndWritesExportedMemory) {
+  const uint64_t bytes = 4 * kMiB;
+  const DevicePtr memory = MustAllocate(bytes);
+  ASSERT_TRUE(Upload(*runtime_, memory, Pattern(1, bytes)).ok());
+  const auto handle = runtime_->Export(memory);
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  EXPECT_EQ(handle->device_uuid, runtime_->devices()[0].uuid);
+  EXPECT_EQ(handle->bytes, bytes);
+  EXPECT_LE(handle->opaque.size(), 255u);
+
+  const auto peer = IpcPeer::Start(GetParam(), "import", *handle);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_EQ((*peer)->ReadLine(), "done");
+  EXPECT_EQ((*peer)->Finish(), 0);
+  EXPECT_EQ(Download(*runtime_, memory, bytes).value_or(std::vector<std::byte>{}), Pattern(2, bytes));
+  EXPECT_TRUE(runtime_->Free(memory).ok());
+}
+
+TEST_P(DeviceContract, ExportsOnlyWholeAllocationsOfItsOwn) {
+  const DevicePtr memory = MustAllocate(4 * kMiB);
+  EXPECT_EQ(runtime_->Export(memory + 4096).status().code(), kInvalid);
+  EXPECT_EQ(runtime_->Export({}).status().code(), kInvalid);
+  ASSERT_TRUE(runtime_->Free(memory).ok());
+  EXPECT_EQ(runtime_->Export(memory).status().code(), kInvalid);
+}
+
+TEST_P(DeviceContract, DoesNotOpenAHandleOfItsOwnProcess) {
+  const auto handle = runtime_->Export(MustAllocate(4 * kMiB));
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  EXPECT_EQ(runtime_->OpenIpc(*handle).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(DeviceContract, RefusesHandlesThatAreMalformedOrOfAnotherDevice) {
+  const auto handle = runtime_->Export(MustAllocate(4 * kMiB));
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  for (const std::string& opaque :
+       {std::string(), std::string(255, 'x'), handle->opaque.substr(1),
+        handle->opaque.substr(0, handle->opaque.size() - 1), handle->opaque + "x"}) {
+    IpcHandle changed = *handle;
+    changed.opaque = opaque;
+    EXPECT_EQ(runtime_->OpenIpc(changed).status().code(), kInvalid) << opaque.size();
+  }
+  IpcHandle elsewhere = *handle;
+  elsewhere.device_uuid = "GPU-00000000-0000-0000-0000-000000000000";
+  EXPECT_EQ(runtime_->OpenIpc(elsewhere).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(DeviceContract, ClosesOnlyWhatItOpened) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  EXPECT_EQ(runtime_->CloseIpc(memory).code(), kInvalid);
+  EXPECT_EQ(runtime_->CloseIpc({}).code(), kInvalid);
+  EXPECT_TRUE(runtime_->Free(memory).ok());
+}
+
+auto BackendName = [](const auto& info) { return std::string(info.param); };
+INSTANTIATE_TEST_SUITE_P(Fake, DeviceContract, ::testing::Values("fake"), BackendName);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values("cuda"), BackendName);
+
+}  // namespace
+}  // namespace tensorcast

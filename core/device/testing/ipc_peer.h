@@ -1,0 +1,56 @@
+// A second process for tests of IPC handles: this test binary, started again with a role to play. Test
+// binaries that link ipc_peer.cc get their main() from it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast::testing {
+
+// "fake" (two devices of 64 MiB) or "cuda".
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeRuntime(std::string_view backend);
+
+// Bytes that depend on the seed and the place.
+std::vector<std::byte> Pattern(uint8_t seed, uint64_t bytes);
+
+absl::Status Upload(DeviceRuntime& runtime, DevicePtr destination, const std::vector<std::byte>& bytes);
+absl::StatusOr<std::vector<std::byte>> Download(DeviceRuntime& runtime, DevicePtr source, uint64_t bytes);
+
+// The other process. Killed and reaped when destroyed.
+class IpcPeer {
+ public:
+  // Roles:
+  //   import  opens the handle, expects Pattern(1) there, writes Pattern(2), closes it, prints "done"
+  //   export  allocates, writes Pattern(1), prints its handle, and holds it until its input ends
+  //   stale   as export, but frees the memory and allocates again before it prints the first handle
+  static absl::StatusOr<std::unique_ptr<IpcPeer>> Start(std::string_view backend, std::string_view role,
+                                                        const IpcHandle& handle = {});
+  ~IpcPeer();
+
+  pid_t pid() const { return pid_; }
+  // The next line that it prints; "" when it ended without one (what it said on stderr is in the test's log).
+  std::string ReadLine();
+  // Closes its input and returns its exit code; -1 when a signal ended it.
+  int Finish();
+  void Kill();
+
+ private:
+  IpcPeer(pid_t pid, int input, int output) : pid_(pid), input_(input), output_(output) {}
+  int Reap();
+
+  pid_t pid_;
+  int input_;
+  int output_;
+};
+
+std::string HandleToText(const IpcHandle& handle);
+IpcHandle HandleFromText(std::string_view text);
+
+}  // namespace tensorcast::testing
