@@ -58,8 +58,8 @@ distribution_absl() {
 # machine already uses, so that no mirror name has to be written here and the system's own lists stay untouched.
 trixie_sources() {
   local apt_dir=$1 uri
-  uri=$(apt-get indextargets --format '$(REPO_URI) $(SUITE) $(COMPONENT)' 2>/dev/null |
-    awk '$2 ~ /^(bookworm|stable|oldstable)$/ && $3 == "main" {print $1; exit}')
+  uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 2>/dev/null |
+    awk '$2 == "bookworm" && $3 == "main" {print $1; exit}')
   [[ -n $uri ]] || die "no bookworm 'main' entry in the machine's apt sources to derive the trixie source entry from"
   local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   [[ -r $keyring ]] || die "$keyring is missing: apt-get install debian-archive-keyring"
