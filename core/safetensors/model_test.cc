@@ -1,0 +1,305 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/safetensors/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+namespace fs = std::filesystem;
+
+Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
+  const uint64_t bytes = *TensorBytes(dtype, shape);
+  return Tensor{.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .nbytes = bytes};
+}
+
+class OpenSafetensorsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/model-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = fs::canonical(name);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Path(std::string_view name) const { return folder_ + "/" + std::string(name); }
+
+  void WriteRaw(std::string_view name, std::string_view bytes) {
+    fs::create_directories(fs::path(Path(name)).parent_path());
+    std::ofstream(Path(name), std::ios::binary) << bytes;
+  }
+
+  // A file of these tensors, in this order; returns the offset of the first tensor's bytes.
+  uint64_t WriteFile(std::string_view name, const std::vector<Tensor>& tensors,
+                     const std::map<std::string, std::string>& metadata = {}) {
+    const std::string header = *EncodeSafetensorsHeader(tensors, metadata);
+    std::string data;
+    for (const Tensor& tensor : tensors) {
+      data.append(tensor.nbytes, static_cast<char>('a' + data.size() % 26));
+    }
+    WriteRaw(name, header + data);
+    return header.size();
+  }
+
+  void WriteIndex(const std::vector<std::pair<std::string, std::string>>& weight_map) {
+    const std::string entries = absl::StrJoin(weight_map, ",", [](std::string* out, const auto& entry) {
+      absl::StrAppend(out, "\"", entry.first, "\":\"", entry.second, "\"");
+    });
+    WriteRaw("model.safetensors.index.json",
+             absl::StrCat("{\"metadata\":{},\"weight_map\":{", entries, "}}"));
+  }
+
+  void ExpectError(const std::string& path, absl::StatusCode code, const std::vector<std::string>& parts) {
+    const auto model = OpenSafetensors(path);
+    EXPECT_EQ(model.status().code(), code) << model.status();
+    for (const std::string& part : parts) {
+      EXPECT_THAT(std::string(model.status().message()), HasSubstr(part));
+    }
+  }
+
+  std::string folder_;
+};
+
+std::vector<std::string> Names(const SafetensorsModel& model) {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : model.layout.tensors) {
+    names.push_back(tensor.name);
+  }
+  return names;
+}
+
+TEST_F(OpenSafetensorsTest, AFileBecomesAnImageInTheOrderOfItsData) {
+  const uint64_t data = WriteFile("m.safetensors",
+                                  {MakeTensor("b", DType::kF32, {3}), MakeTensor("empty", DType::kF32, {0}),
+                                   MakeTensor("a", DType::kU8, {300}), MakeTensor("s", DType::kU8, {})},
+                                  {{"format", "pt"}});
+  const auto model = OpenSafetensors(Path("m.safetensors"), 8192);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("b", "empty", "a", "s"));
+  EXPECT_EQ(model->layout.chunk_bytes, 8192u);
+  EXPECT_TRUE(ValidateLayout(model->layout).ok());
+  EXPECT_THAT(model->metadata, ElementsAre(Pair("format", "pt")));
+  ASSERT_EQ(model->extents.size(), 3u);
+  EXPECT_EQ(model->extents[0].file_offset, data);
+  EXPECT_EQ(model->extents[0].image_offset, 0u);
+  EXPECT_EQ(model->extents[0].bytes, 12u);
+  EXPECT_EQ(model->extents[1].file_offset, data + 12);
+  EXPECT_EQ(model->extents[1].image_offset, 256u);
+  EXPECT_EQ(model->extents[1].bytes, 300u);
+  EXPECT_EQ(model->extents[2].file_offset, data + 312);
+  EXPECT_EQ(model->extents[2].image_offset, 768u);
+}
+
+TEST_F(OpenSafetensorsTest, TheFilesIdentityIsItsRealPathSizeAndMtime) {
+  WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {3})});
+  const timespec times[2] = {{1, 0}, {1'600'000'000, 123'456'789}};
+  ASSERT_EQ(utimensat(AT_FDCWD, Path("m.safetensors").c_str(), times, 0), 0);
+  fs::create_symlink("m.safetensors", Path("link"));
+  const auto model = OpenSafetensors(Path("link"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->files.size(), 1u);
+  EXPECT_EQ(model->files[0].path, Path("m.safetensors"));
+  EXPECT_EQ(model->files[0].bytes, fs::file_size(Path("m.safetensors")));
+  EXPECT_EQ(model->files[0].mtime_ns, 1'600'000'000'123'456'789);
+}
+
+TEST_F(OpenSafetensorsTest, TensorsThatFollowEachOtherInFileAndImageAreOneExtent) {
+  WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {256}), MakeTensor("b", DType::kF32, {128}),
+                              MakeTensor("c", DType::kU8, {1}), MakeTensor("d", DType::kU8, {1})});
+  const auto model = OpenSafetensors(Path("m.safetensors"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->extents.size(), 2u);
+  EXPECT_EQ(model->extents[0].bytes, 256u + 512 + 1);
+  EXPECT_EQ(model->extents[1].image_offset, 1024u);
+}
+
+TEST_F(OpenSafetensorsTest, ADirectoryWithOneFileIsThatFile) {
+  WriteFile("model.safetensors", {MakeTensor("a", DType::kU8, {3})});
+  WriteFile("other.safetensors", {MakeTensor("b", DType::kU8, {3})});
+  const auto model = OpenSafetensors(folder_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("a"));
+}
+
+TEST_F(OpenSafetensorsTest, ShardsComeInTheOrderOfTheirNamesThenOfTheirData) {
+  WriteFile("model-2.safetensors", {MakeTensor("a", DType::kU8, {3})});
+  WriteFile("model-1.safetensors", {MakeTensor("z", DType::kU8, {3}), MakeTensor("y", DType::kU8, {3})});
+  WriteFile("model-10.safetensors", {MakeTensor("m", DType::kU8, {3})});
+  WriteIndex({{"a", "model-2.safetensors"},
+              {"y", "model-1.safetensors"},
+              {"z", "model-1.safetensors"},
+              {"m", "model-10.safetensors"}});
+  const auto model = OpenSafetensors(folder_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("z", "y", "m", "a"));
+  ASSERT_EQ(model->files.size(), 3u);
+  EXPECT_EQ(model->files[2].path, Path("model-2.safetensors"));
+  ASSERT_EQ(model->extents.size(), 4u);
+  EXPECT_EQ(model->extents[1].file, 0u);
+  EXPECT_EQ(model->extents[2].file, 1u);
+  EXPECT_EQ(model->extents[3].file, 2u);
+}
+
+TEST_F(OpenSafetensorsTest, TheIndexWinsOverASingleFileBesideIt) {
+  WriteFile("model.safetensors", {MakeTensor("single", DType::kU8, {3})});
+  WriteFile("sub/one.safetensors", {MakeTensor("sharded", DType::kU8, {3})});
+  WriteIndex({{"sharded", "sub/one.safetensors"}});
+  const auto model = OpenSafetensors(folder_ + "/");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("sharded"));
+}
+
+TEST_F(OpenSafetensorsTest, MetadataIsMergedAndWhereShardsDisagreeTheFirstKeepsTheKey) {
+  WriteFile("1", {MakeTensor("a", DType::kU8, {1})}, {{"format", "pt"}, {"part", "one"}});
+  WriteFile("2", {MakeTensor("b", DType::kU8, {1})}, {{"format", "pt"}, {"part", "two"}, {"extra", "x"}});
+  WriteFile("3", {MakeTensor("c", DType::kU8, {1})}, {{"2/part", "a literal key"}, {"part", "one"}});
+  WriteIndex({{"a", "1"}, {"b", "2"}, {"c", "3"}});
+  const auto model = OpenSafetensors(folder_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->metadata, ElementsAre(Pair("2/part", "two"), Pair("3/2/part", "a literal key"),
+                                           Pair("extra", "x"), Pair("format", "pt"), Pair("part", "one")));
+}
+
+TEST_F(OpenSafetensorsTest, MissingFilesAreNotFound) {
+  ExpectError(Path("no.safetensors"), absl::StatusCode::kNotFound, {Path("no.safetensors")});
+  ExpectError(folder_, absl::StatusCode::kNotFound,
+              {folder_, "model.safetensors.index.json", "model.safetensors"});
+  WriteFile("1", {MakeTensor("a", DType::kU8, {1})});
+  WriteIndex({{"a", "1"}, {"b", "2"}});
+  ExpectError(folder_, absl::StatusCode::kNotFound, {Path("2")});
+  fs::create_symlink("gone", Path("2"));
+  ExpectError(folder_, absl::StatusCode::kNotFound, {Path("2")});
+}
+
+TEST_F(OpenSafetensorsTest, IndexAndShardsMustAgree) {
+  WriteFile("1", {MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1})});
+  WriteFile("2", {MakeTensor("c", DType::kU8, {1})});
+  WriteIndex({{"a", "1"}, {"b", "1"}, {"c", "2"}, {"d", "2"}});
+  ExpectError(folder_, absl::StatusCode::kInvalidArgument, {Path("2"), "lacks tensor \"d\""});
+  WriteIndex({{"a", "1"}, {"c", "2"}});
+  ExpectError(folder_, absl::StatusCode::kInvalidArgument,
+              {Path("1"), "holds tensor \"b\", which the index does not name"});
+  WriteIndex({{"a", "1"}, {"b", "2"}, {"c", "2"}});
+  ExpectError(folder_, absl::StatusCode::kInvalidArgument,
+              {Path("1"), "holds tensor \"b\", which the index puts in \"2\""});
+}
+
+TEST_F(OpenSafetensorsTest, NothingOutsideTheDirectoryIsRead) {
+  WriteFile("outside", {MakeTensor("a", DType::kU8, {1})});
+  fs::create_directory(Path("model"));
+  const auto write_index = [&](std::string_view shard) {
+    WriteRaw("model/model.safetensors.index.json", absl::StrCat("{\"weight_map\":{\"a\":\"", shard, "\"}}"));
+  };
+  write_index("../outside");
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument,
+              {"model.safetensors.index.json", "../outside"});
+  write_index(Path("outside"));
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"plain path"});
+  write_index("shard");
+  fs::create_symlink("../outside", Path("model/shard"));
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument,
+              {Path("model/shard"), "outside of the model's directory"});
+  fs::remove(Path("model/shard"));
+  fs::create_directory_symlink("..", Path("model/up"));
+  write_index("up/outside");
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of the model's directory"});
+  fs::remove(Path("model/model.safetensors.index.json"));
+  fs::create_symlink("../outside", Path("model/model.safetensors"));
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of the model's directory"});
+}
+
+TEST_F(OpenSafetensorsTest, ADirectoryWhoseNameBeginsLikeTheModelsIsOutsideToo) {
+  WriteFile("model-evil/shard", {MakeTensor("a", DType::kU8, {1})});
+  WriteRaw("model/model.safetensors.index.json", R"({"weight_map":{"a":"shard"}})");
+  fs::create_symlink("../model-evil/shard", Path("model/shard"));
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of the model's directory"});
+}
+
+TEST_F(OpenSafetensorsTest, LinksInsideTheDirectoryAreFollowed) {
+  WriteFile("real", {MakeTensor("a", DType::kU8, {1})});
+  fs::create_symlink("real", Path("shard"));
+  WriteIndex({{"a", "shard"}});
+  const auto model = OpenSafetensors(folder_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->files[0].path, Path("real"));
+}
+
+TEST_F(OpenSafetensorsTest, AHubCachesSnapshotMayLinkIntoItsBlobs) {
+  WriteFile("m/blobs/0123", {MakeTensor("a", DType::kU8, {1})});
+  WriteRaw("m/blobs/4567", R"({"weight_map":{"a":"shard"}})");
+  WriteFile("m/secret", {MakeTensor("a", DType::kU8, {1})});
+  fs::create_directories(Path("m/snapshots/main"));
+  fs::create_symlink("../../blobs/4567", Path("m/snapshots/main/model.safetensors.index.json"));
+  fs::create_symlink("../../blobs/0123", Path("m/snapshots/main/shard"));
+  const auto model = OpenSafetensors(Path("m/snapshots/main"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->files[0].path, Path("m/blobs/0123"));
+  fs::remove(Path("m/snapshots/main/shard"));
+  fs::create_symlink("../../secret", Path("m/snapshots/main/shard"));
+  ExpectError(Path("m/snapshots/main"), absl::StatusCode::kInvalidArgument,
+              {"outside of the model's directory"});
+}
+
+TEST_F(OpenSafetensorsTest, FilesThatAreNotSafetensorsAreNamed) {
+  const std::string path = Path("m.safetensors");
+  WriteRaw("m.safetensors", "");
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "only 0 bytes"});
+  WriteRaw("m.safetensors", "1234567");
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "only 7 bytes"});
+  WriteRaw("m.safetensors", "PK\x03\x04 a zip archive, as old checkpoints are");
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "beyond the format's limit"});
+  WriteRaw("m.safetensors", std::string("\x20\0\0\0\0\0\0\0{}", 10));
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "truncated"});
+  WriteRaw("m.safetensors", std::string(8, '\0'));
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "does not begin with '{'"});
+  WriteRaw("m.safetensors", std::string(8, '\xFF') + "{}");
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "18446744073709551615"});
+}
+
+TEST_F(OpenSafetensorsTest, ATruncatedFileIsSaidToBeSo) {
+  WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {100})});
+  fs::resize_file(Path("m.safetensors"), fs::file_size(Path("m.safetensors")) - 1);
+  ExpectError(Path("m.safetensors"), absl::StatusCode::kInvalidArgument,
+              {Path("m.safetensors"), "truncated"});
+}
+
+TEST_F(OpenSafetensorsTest, ABrokenShardIsNamed) {
+  WriteRaw("1", "broken");
+  WriteIndex({{"a", "1"}});
+  ExpectError(folder_, absl::StatusCode::kInvalidArgument, {Path("1"), "only 6 bytes"});
+}
+
+TEST_F(OpenSafetensorsTest, ATensorThatAnArtifactCanNotHoldIsAnError) {
+  WriteRaw("m.safetensors", absl::StrCat(std::string("\x34\0\0\0\0\0\0\0", 8),
+                                         R"({"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"));
+  ASSERT_EQ(fs::file_size(Path("m.safetensors")), 8u + 0x34);
+  ExpectError(Path("m.safetensors"), absl::StatusCode::kInvalidArgument,
+              {Path("m.safetensors"), "name is empty"});
+}
+
+TEST_F(OpenSafetensorsTest, WhatIsNotARegularFileIsRefusedWithoutWaitingForIt) {
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  ExpectError(Path("fifo"), absl::StatusCode::kInvalidArgument, {Path("fifo"), "not a regular file"});
+  WriteIndex({{"a", "fifo"}});
+  ExpectError(folder_, absl::StatusCode::kInvalidArgument, {"not a regular file"});
+}
+
+TEST_F(OpenSafetensorsTest, ABadChunkSizeIsAnError) {
+  WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {1})});
+  EXPECT_EQ(OpenSafetensors(Path("m.safetensors"), 1000).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tensorcast
