@@ -1,0 +1,65 @@
+// For interop_test.py: `check PATH` opens a model, `rewrite PATH OUT` reads it and writes it again as one
+// file. Prints the error and exits with 1 when that fails.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "core/safetensors/safetensors.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+absl::Status ReadExtent(const FileIdentity& file, const FileExtent& extent, std::span<std::byte> image) {
+  const int fd = open(file.path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return ErrnoStatus(errno, "open", file.path);
+  }
+  uint64_t done = 0;
+  while (done < extent.bytes) {
+    const ssize_t count = pread(fd, image.data() + extent.image_offset + done, extent.bytes - done,
+                                static_cast<off_t>(extent.file_offset + done));
+    if (count <= 0) {
+      break;
+    }
+    done += static_cast<uint64_t>(count);
+  }
+  close(fd);
+  return done == extent.bytes ? absl::OkStatus() : absl::DataLossError("short read of " + file.path);
+}
+
+absl::Status Rewrite(const std::string& path, const std::string& out) {
+  TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(path));
+  std::vector<std::byte> image(model.layout.image_bytes);
+  for (const FileExtent& extent : model.extents) {
+    TC_RETURN_IF_ERROR(ReadExtent(model.files[extent.file], extent, image));
+  }
+  return WriteSafetensors(out, model.layout, model.metadata, image);
+}
+
+absl::Status Run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 2 && arguments[0] == "check") {
+    return OpenSafetensors(arguments[1]).status();
+  }
+  if (arguments.size() == 3 && arguments[0] == "rewrite") {
+    return Rewrite(arguments[1], arguments[2]);
+  }
+  return absl::InvalidArgumentError("usage: check PATH | rewrite PATH OUT");
+}
+
+}  // namespace
+}  // namespace tensorcast
+
+int main(int argc, char** argv) {
+  const absl::Status status = tensorcast::Run({argv + 1, argv + argc});
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    return 1;
+  }
+  return 0;
+}
