@@ -27,7 +27,8 @@ class PackedFile {
 class PackedWriter {
  public:
   virtual ~PackedWriter() = default;
-  // Writes a range of the image. Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED when the disk is full.
+  // Writes a range of the image. Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED when the disk
+  // is full.
   virtual absl::Status Write(uint64_t image_offset, std::span<const ConstHostSpan> bytes) = 0;
   // Writes the manifest, syncs, renames, syncs the folder. REQUIRES: the whole image was written.
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) = 0;
@@ -39,7 +40,8 @@ class ArtifactStore {
   static absl::StatusOr<std::unique_ptr<ArtifactStore>> Open(const std::string& directory);
   virtual ~ArtifactStore() = default;
 
-  // The artifacts on disk, found at Open and since. Files that are not readable as packed files are logged and left.
+  // The artifacts on disk, found at Open and since. Files that are not readable as packed files are logged
+  // and left.
   virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
 

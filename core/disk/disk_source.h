@@ -1,6 +1,6 @@
-// Sources that read files with direct I/O, in the aligned superset of what is asked for: the packed files of the disk
-// tier, and the files that an artifact was imported from. Falls back to buffered reads where the file system has no
-// direct I/O (tmpfs), or the page cache already holds the file.
+// Sources that read files with direct I/O, in the aligned superset of what is asked for: the packed files of
+// the disk tier, and the files that an artifact was imported from. Falls back to buffered reads where the
+// file system has no direct I/O (tmpfs), or the page cache already holds the file.
 #pragma once
 
 #include <memory>
@@ -28,18 +28,20 @@ struct FileIdentity {
 };
 
 struct DiskSourceOptions {
-  int max_concurrency = 4;            // reads in flight
-  uint64_t read_bytes = 4u << 20;     // of one read
+  int max_concurrency = 4;         // reads in flight
+  uint64_t read_bytes = 4u << 20;  // of one read
 };
 
 // Opens every file and checks it against its identity: NOT_FOUND, or FAILED_PRECONDITION when it changed.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<FileIdentity> files,
                                                             std::vector<FileExtent> extents,
-                                                            uint64_t image_bytes, const DiskSourceOptions& options = {});
+                                                            uint64_t image_bytes,
+                                                            const DiskSourceOptions& options = {});
 
 // Reads a packed file's image through a descriptor that the caller keeps open with `keep_alive`.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, int fd, uint64_t image_offset,
-                                                              uint64_t image_bytes, std::shared_ptr<void> keep_alive,
+                                                              uint64_t image_bytes,
+                                                              std::shared_ptr<void> keep_alive,
                                                               const DiskSourceOptions& options = {});
 
 }  // namespace tensorcast

@@ -4,31 +4,14 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
+#include "core/posix/unique_fd.h"
 
 namespace tensorcast {
-
-// Owns a file descriptor. Movable.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept;
-  ~UniqueFd();
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // A host replica: extents of the daemon's pool, in image order. The descriptor is the sealed pool.
 struct HostHandles {

@@ -1,0 +1,226 @@
+#include "core/disk/artifact_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/disk/file_io.h"
+#include "core/disk/file_reader.h"
+#include "core/disk/packed_format.h"
+#include "core/disk/packed_writer.h"
+#include "core/posix/unique_fd.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+class PackedFileImpl final : public PackedFile {
+ public:
+  PackedFileImpl(std::string path, UniqueFd fd, uint64_t image_offset,
+                 std::shared_ptr<const Manifest> manifest)
+      : path_(std::move(path)),
+        fd_(std::move(fd)),
+        image_offset_(image_offset),
+        manifest_(std::move(manifest)) {}
+
+  const std::shared_ptr<const Manifest>& manifest() const override { return manifest_; }
+  const std::string& path() const override { return path_; }
+  int fd() const override { return fd_.get(); }
+  uint64_t image_offset() const override { return image_offset_; }
+
+ private:
+  const std::string path_;
+  const UniqueFd fd_;
+  const uint64_t image_offset_;
+  const std::shared_ptr<const Manifest> manifest_;
+};
+
+absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return ErrnoStatus(errno, "opening", path);
+  return fd;
+}
+
+// Header and manifest, checked against each other and against the id in the file's name. The image is
+// verified chunk by chunk when it is read.
+absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& path,
+                                                           std::string_view artifact_id) {
+  TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
+  TC_ASSIGN_OR_RETURN(const auto reader, FileReader::FromDescriptor(path, fd.get(), FileIo::System()));
+  const uint64_t file_bytes = reader->identity().bytes;
+  std::string bytes(std::min(kPackedHeaderBytes, file_bytes), '\0');
+  TC_RETURN_IF_ERROR(reader->Read(0, std::as_writable_bytes(std::span(bytes)), bytes.size()));
+  TC_ASSIGN_OR_RETURN(const PackedHeader header,
+                      DecodePackedHeader(std::as_bytes(std::span(bytes)), file_bytes));
+  std::string manifest_bytes(header.manifest_bytes, '\0');
+  TC_RETURN_IF_ERROR(reader->Read(header.manifest_offset, std::as_writable_bytes(std::span(manifest_bytes)),
+                                  manifest_bytes.size()));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
+  if (manifest->id() != artifact_id) {
+    return absl::InvalidArgumentError(absl::StrCat("its manifest is that of ", manifest->id()));
+  }
+  if (manifest->layout().image_bytes != header.image_bytes) {
+    return absl::InvalidArgumentError("its header and its manifest disagree on the size of the image");
+  }
+  return std::make_shared<PackedFileImpl>(path, std::move(fd), header.image_offset, std::move(manifest));
+}
+
+// What the store and its writers share, so that a writer may outlive the store.
+class Folder {
+ public:
+  Folder(std::string directory, UniqueFd fd) : directory_(std::move(directory)), fd_(std::move(fd)) {}
+
+  const std::string& directory() const { return directory_; }
+
+  void Scan() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+      const std::string artifact_id = ArtifactIdOfFileName(entry.path().filename().string());
+      if (artifact_id.empty()) continue;
+      auto file = OpenPackedFile(entry.path().string(), artifact_id);
+      if (file.ok()) {
+        Add(*std::move(file));
+      } else {
+        LOG(WARNING) << entry.path() << " is left alone and not offered: " << file.status();
+      }
+    }
+    LOG_IF(ERROR, error) << "reading the folder " << directory_ << ": " << error.message();
+  }
+
+  std::vector<std::shared_ptr<PackedFile>> List() const {
+    std::vector<std::shared_ptr<PackedFile>> files;
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, file] : files_) files.push_back(file);
+    return files;
+  }
+
+  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const {
+    absl::MutexLock lock(&mutex_);
+    const auto it = files_.find(artifact_id);
+    if (it != files_.end()) return it->second;
+    return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+  }
+
+  std::string PathOf(std::string_view artifact_id) const {
+    return absl::StrCat(directory_, "/", PackedFileName(artifact_id));
+  }
+
+  absl::Status Remove(std::string_view artifact_id) {
+    const std::string path = PathOf(artifact_id);
+    std::shared_ptr<PackedFile> removed;  // closed after the lock is released
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto it = files_.find(artifact_id);
+      if (it == files_.end())
+        return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+      if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "removing", path);
+      removed = std::move(it->second);
+      files_.erase(it);
+    }
+    return Sync();
+  }
+
+  // Gives a finished file its name and lists it.
+  absl::StatusOr<std::shared_ptr<PackedFile>> Adopt(PartialFile& partial,
+                                                    std::shared_ptr<const Manifest> manifest) {
+    const std::string path = PathOf(manifest->id());
+    std::shared_ptr<PackedFile> file;
+    std::shared_ptr<PackedFile> replaced;
+    {
+      absl::MutexLock lock(
+          &mutex_);  // so that a Remove at the same time sees both the name and the entry, or neither
+      TC_RETURN_IF_ERROR(partial.Rename(path));
+      TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
+      file = std::make_shared<PackedFileImpl>(path, std::move(fd), partial.image_offset(), manifest);
+      replaced = std::exchange(files_[manifest->id()], file);
+    }
+    TC_RETURN_IF_ERROR(Sync());
+    return file;
+  }
+
+ private:
+  void Add(std::shared_ptr<PackedFile> file) {
+    absl::MutexLock lock(&mutex_);
+    files_.insert_or_assign(file->manifest()->id(), std::move(file));
+  }
+
+  // Names are on the disk only after this.
+  absl::Status Sync() const {
+    return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing the folder", directory_);
+  }
+
+  const std::string directory_;
+  const UniqueFd fd_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<PackedFile>, std::less<>> files_ ABSL_GUARDED_BY(mutex_);
+};
+
+class PackedWriterImpl final : public PackedWriter {
+ public:
+  PackedWriterImpl(std::shared_ptr<Folder> folder, std::unique_ptr<PartialFile> partial, uint64_t image_bytes)
+      : folder_(std::move(folder)), partial_(std::move(partial)), image_bytes_(image_bytes) {}
+
+  absl::Status Write(uint64_t image_offset, std::span<const ConstHostSpan> bytes) override {
+    return partial_->WriteImage(image_offset, bytes);
+  }
+
+  absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
+    if (manifest->layout().image_bytes != image_bytes_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the manifest of ", manifest->id(), " describes an image of ",
+                       manifest->layout().image_bytes, " bytes, the file holds ", image_bytes_));
+    }
+    TC_RETURN_IF_ERROR(partial_->Finish(manifest->bytes()));
+    return folder_->Adopt(*partial_, std::move(manifest));
+  }
+
+ private:
+  const std::shared_ptr<Folder> folder_;
+  const std::unique_ptr<PartialFile> partial_;
+  const uint64_t image_bytes_;
+};
+
+class ArtifactStoreImpl final : public ArtifactStore {
+ public:
+  explicit ArtifactStoreImpl(std::shared_ptr<Folder> folder) : folder_(std::move(folder)) {}
+
+  std::vector<std::shared_ptr<PackedFile>> List() const override { return folder_->List(); }
+  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
+    return folder_->Find(artifact_id);
+  }
+  absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
+                                                       uint64_t manifest_bytes_max) override {
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<PartialFile> partial,
+                        PartialFile::Create(folder_->directory(), layout.image_bytes, manifest_bytes_max));
+    return std::make_unique<PackedWriterImpl>(folder_, std::move(partial), layout.image_bytes);
+  }
+  absl::Status Remove(std::string_view artifact_id) override { return folder_->Remove(artifact_id); }
+
+ private:
+  const std::shared_ptr<Folder> folder_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ArtifactStore>> ArtifactStore::Open(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return ErrnoStatus(error.value(), "creating the folder of the disk tier,", directory);
+  UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, "opening the folder of the disk tier,", directory);
+  RemoveAbandonedPartials(directory);
+  auto folder = std::make_shared<Folder>(directory, std::move(fd));
+  folder->Scan();
+  return std::make_unique<ArtifactStoreImpl>(std::move(folder));
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,37 @@
+#include "core/disk/bounce_buffers.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "core/disk/packed_format.h"
+
+namespace tensorcast {
+
+void FreeDeleter::operator()(std::byte* buffer) const { std::free(buffer); }
+
+AlignedBuffer AllocateAligned(uint64_t bytes) {
+  void* memory = std::aligned_alloc(kPackedAlignment, AlignUp(bytes));
+  CHECK(memory != nullptr) << "out of memory for a buffer of " << bytes << " bytes";
+  return AlignedBuffer(static_cast<std::byte*>(memory));
+}
+
+AlignedBuffer BounceBuffers::Take() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!free_.empty()) {
+      AlignedBuffer buffer = std::move(free_.back());
+      free_.pop_back();
+      return buffer;
+    }
+  }
+  return AllocateAligned(buffer_bytes_);
+}
+
+void BounceBuffers::Give(AlignedBuffer buffer) {
+  if (buffer == nullptr) return;
+  absl::MutexLock lock(&mutex_);
+  if (free_.size() < static_cast<size_t>(keep_)) free_.push_back(std::move(buffer));
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,37 @@
+// Aligned buffers for direct reads of what lies unaligned in its file, kept for the next read. Internal to
+// this folder. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+// Freed with free(3); aligned to kPackedAlignment.
+struct FreeDeleter {
+  void operator()(std::byte* buffer) const;
+};
+using AlignedBuffer = std::unique_ptr<std::byte, FreeDeleter>;
+AlignedBuffer AllocateAligned(uint64_t bytes);
+
+class BounceBuffers {
+ public:
+  // As many as are in use at once exist; at most `keep` of them are kept.
+  BounceBuffers(uint64_t buffer_bytes, int keep) : buffer_bytes_(buffer_bytes), keep_(keep) {}
+
+  uint64_t buffer_bytes() const { return buffer_bytes_; }
+  AlignedBuffer Take();
+  void Give(AlignedBuffer buffer);
+
+ private:
+  const uint64_t buffer_bytes_;
+  const int keep_;
+  absl::Mutex mutex_;
+  std::vector<AlignedBuffer> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

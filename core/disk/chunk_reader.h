@@ -1,0 +1,59 @@
+// Reads the pieces of one chunk, in order, and digests them on the way. For each stretch it takes the
+// cheapest way that is open: out of the page cache, by direct I/O straight to its place, or by direct I/O of
+// the aligned superset through a buffer.
+//
+// Internal to this folder. Made for one fetch; thread-compatible.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/artifact/digest.h"
+#include "core/disk/bounce_buffers.h"
+#include "core/disk/file_extents.h"
+#include "core/disk/file_reader.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+
+class ChunkReader {
+ public:
+  // `read_bytes` bounds one read; the buffers hold two blocks more. All must outlive the reader.
+  ChunkReader(std::span<const std::unique_ptr<FileReader>> files, BounceBuffers* buffers, uint64_t read_bytes)
+      : files_(files), buffers_(buffers), read_bytes_(read_bytes) {}
+  ~ChunkReader() { buffers_->Give(std::move(window_.memory)); }
+
+  // `what` names the work in errors of the context.
+  absl::Status Read(const RequestContext& context, std::string_view what, std::span<const FilePiece> pieces);
+  Digest digest() const { return digest_.Finish(); }
+
+ private:
+  // A stretch of a file that is in the buffer.
+  struct Window {
+    AlignedBuffer memory;
+    uint32_t file = FilePiece::kZeros;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+  };
+
+  // Reads the front of pieces[0], at least one byte; how much is told.
+  absl::StatusOr<uint64_t> ReadSome(std::span<const FilePiece> pieces);
+  // Each handles what it can of the front, and tells how much: 0 when it is the wrong way for it.
+  uint64_t TakeFromWindow(const FilePiece& piece);
+  uint64_t TakeFromPageCache(const FilePiece& piece);
+  absl::StatusOr<uint64_t> ReadStraight(const FilePiece& piece);
+  // Fills the window from the front of pieces[0], with what follows it closely in the file.
+  absl::Status FillWindow(std::span<const FilePiece> pieces);
+  uint64_t WindowEnd(std::span<const FilePiece> pieces) const;
+
+  const std::span<const std::unique_ptr<FileReader>> files_;
+  BounceBuffers* const buffers_;
+  const uint64_t read_bytes_;
+  Window window_;
+  DigestBuilder digest_;
+};
+
+}  // namespace tensorcast

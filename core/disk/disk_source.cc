@@ -1,0 +1,132 @@
+#include "core/disk/disk_source.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/disk/bounce_buffers.h"
+#include "core/disk/chunk_reader.h"
+#include "core/disk/file_extents.h"
+#include "core/disk/file_io.h"
+#include "core/disk/file_reader.h"
+#include "core/disk/open_sources.h"
+#include "core/disk/packed_format.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+using Files = std::vector<std::unique_ptr<FileReader>>;
+
+class DiskSource final : public ChunkSource {
+ public:
+  DiskSource(std::string name, Files files, FileExtents extents, std::shared_ptr<void> keep_alive,
+             const DiskSourceOptions& options)
+      : info_{SourceType::kDisk, "disk", std::move(name)},
+        max_concurrency_(std::max(1, options.max_concurrency)),
+        read_bytes_(std::max(AlignDown(options.read_bytes), kPackedAlignment)),
+        keep_alive_(std::move(keep_alive)),
+        files_(std::move(files)),
+        extents_(std::move(extents)),
+        buffers_(read_bytes_ + 2 * kPackedAlignment, max_concurrency_) {}
+
+  const SourceInfo& info() const override { return info_; }
+  int max_concurrency() const override { return max_concurrency_; }
+
+  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
+                                              const ChunkRequest& request) override {
+    const std::string what = absl::StrCat("chunk ", request.chunk, " of ", info_.name);
+    TC_RETURN_IF_ERROR(CheckRequest(what, request));
+    const std::vector<FilePiece> pieces = extents_.Cut(request.range, request.destination);
+    ChunkReader reader(files_, &buffers_, read_bytes_);
+    TC_RETURN_IF_ERROR(reader.Read(context, what, pieces));
+    TC_RETURN_IF_ERROR(CheckUnchanged(pieces));
+    return reader.digest();
+  }
+
+ private:
+  absl::Status CheckRequest(std::string_view what, const ChunkRequest& request) const {
+    const ByteRange& range = request.range;
+    if (range.offset > extents_.image_bytes() || range.bytes > extents_.image_bytes() - range.offset) {
+      return absl::OutOfRangeError(absl::StrCat(what, ": bytes ", range.offset, " + ", range.bytes,
+                                                " of an image of ", extents_.image_bytes()));
+    }
+    uint64_t room = 0;
+    for (const HostSpan& span : request.destination) room += span.size();
+    if (room == range.bytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": the destination has ", room, " bytes for a range of ", range.bytes));
+  }
+
+  // After the reads: bytes that were written over in the meantime are not passed on as the file's.
+  absl::Status CheckUnchanged(std::span<const FilePiece> pieces) const {
+    std::set<uint32_t> touched;
+    for (const FilePiece& piece : pieces) {
+      if (!piece.zeros()) touched.insert(piece.file);
+    }
+    for (const uint32_t file : touched) TC_RETURN_IF_ERROR(files_[file]->CheckUnchanged());
+    return absl::OkStatus();
+  }
+
+  const SourceInfo info_;
+  const int max_concurrency_;
+  const uint64_t read_bytes_;
+  const std::shared_ptr<void> keep_alive_;  // before the files: what they borrow goes last
+  const Files files_;
+  const FileExtents extents_;
+  BounceBuffers buffers_;
+};
+
+std::string NameOf(const std::vector<FileIdentity>& files) {
+  if (files.empty()) return "no file";
+  if (files.size() == 1) return files.front().path;
+  return absl::StrCat(files.front().path, " and ", files.size() - 1, " more");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std::vector<FileIdentity> files,
+                                                                std::vector<FileExtent> extents,
+                                                                uint64_t image_bytes,
+                                                                const DiskSourceOptions& options) {
+  Files readers;
+  std::vector<uint64_t> file_bytes;
+  for (const FileIdentity& file : files) {
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader, FileReader::Open(file, io));
+    readers.push_back(std::move(reader));
+    file_bytes.push_back(file.bytes);
+  }
+  TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create(std::move(extents), image_bytes, file_bytes));
+  return std::make_unique<DiskSource>(NameOf(files), std::move(readers), std::move(map), nullptr, options);
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, std::string name, int fd,
+                                                                  uint64_t image_offset, uint64_t image_bytes,
+                                                                  std::shared_ptr<void> keep_alive,
+                                                                  const DiskSourceOptions& options) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader, FileReader::FromDescriptor(name, fd, io));
+  const FileExtent whole{0, image_offset, 0, image_bytes};
+  TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create({whole}, image_bytes, {reader->identity().bytes}));
+  Files readers;
+  readers.push_back(std::move(reader));
+  return std::make_unique<DiskSource>(std::move(name), std::move(readers), std::move(map),
+                                      std::move(keep_alive), options);
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<FileIdentity> files,
+                                                            std::vector<FileExtent> extents,
+                                                            uint64_t image_bytes,
+                                                            const DiskSourceOptions& options) {
+  return OpenFileSourceWith(FileIo::System(), std::move(files), std::move(extents), image_bytes, options);
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, int fd, uint64_t image_offset,
+                                                              uint64_t image_bytes,
+                                                              std::shared_ptr<void> keep_alive,
+                                                              const DiskSourceOptions& options) {
+  return OpenPackedSourceWith(FileIo::System(), std::move(name), fd, image_offset, image_bytes,
+                              std::move(keep_alive), options);
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,79 @@
+#include "core/disk/file_extents.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+namespace {
+
+bool Inside(uint64_t offset, uint64_t bytes, uint64_t whole) {
+  return offset <= whole && bytes <= whole - offset;
+}
+
+absl::Status Check(const FileExtent& extent, uint64_t image_bytes, const std::vector<uint64_t>& file_bytes) {
+  if (extent.file >= file_bytes.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an extent names file ", extent.file, " of ", file_bytes.size()));
+  }
+  if (!Inside(extent.image_offset, extent.bytes, image_bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
+                                                   extent.image_offset, " reaches past the image of ",
+                                                   image_bytes));
+  }
+  if (!Inside(extent.file_offset, extent.bytes, file_bytes[extent.file])) {
+    return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
+                                                   extent.file_offset, " reaches past its file of ",
+                                                   file_bytes[extent.file]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FileExtents> FileExtents::Create(std::vector<FileExtent> extents, uint64_t image_bytes,
+                                                const std::vector<uint64_t>& file_bytes) {
+  std::erase_if(extents, [](const FileExtent& extent) { return extent.bytes == 0; });
+  std::ranges::sort(extents, {}, &FileExtent::image_offset);
+  uint64_t end = 0;
+  for (const FileExtent& extent : extents) {
+    if (absl::Status status = Check(extent, image_bytes, file_bytes); !status.ok()) return status;
+    if (extent.image_offset < end) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two extents overlap at byte ", extent.image_offset, " of the image"));
+    }
+    end = extent.image_offset + extent.bytes;
+  }
+  return FileExtents(std::move(extents), image_bytes);
+}
+
+std::vector<FilePiece> FileExtents::Cut(const ByteRange& range, std::span<const HostSpan> destination) const {
+  std::vector<FilePiece> pieces;
+  uint64_t at = range.offset;
+  // The first extent that ends behind `at`.
+  auto extent = std::ranges::upper_bound(extents_, at, {}, &FileExtent::image_offset);
+  if (extent != extents_.begin() && std::prev(extent)->image_offset + std::prev(extent)->bytes > at) --extent;
+  for (HostSpan span : destination) {
+    while (!span.empty()) {
+      FilePiece piece;
+      uint64_t bytes = span.size();
+      if (extent != extents_.end() && extent->image_offset <= at) {
+        const uint64_t skip = at - extent->image_offset;
+        bytes = std::min(bytes, extent->bytes - skip);
+        piece.file = extent->file;
+        piece.file_offset = extent->file_offset + skip;
+      } else if (extent != extents_.end()) {
+        bytes = std::min(bytes, extent->image_offset - at);
+      }
+      piece.destination = span.first(bytes);
+      pieces.push_back(piece);
+      span = span.subspan(bytes);
+      at += bytes;
+      if (extent != extents_.end() && extent->image_offset + extent->bytes <= at) ++extent;
+    }
+  }
+  return pieces;
+}
+
+}  // namespace tensorcast

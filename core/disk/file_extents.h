@@ -1,0 +1,45 @@
+// Which bytes of which files make up an image. Internal to this folder; immutable, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/layout.h"
+#include "core/disk/disk_source.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+// A run of bytes with one origin and one place to go.
+struct FilePiece {
+  static constexpr uint32_t kZeros = ~uint32_t{0};
+  uint32_t file = kZeros;
+  uint64_t file_offset = 0;
+  HostSpan destination;
+
+  bool zeros() const { return file == kZeros; }
+};
+
+class FileExtents {
+ public:
+  // INVALID_ARGUMENT when extents overlap in the image, reach past it, or past their file (`file_bytes`, one
+  // a file).
+  static absl::StatusOr<FileExtents> Create(std::vector<FileExtent> extents, uint64_t image_bytes,
+                                            const std::vector<uint64_t>& file_bytes);
+
+  uint64_t image_bytes() const { return image_bytes_; }
+
+  // The range, cut wherever its origin or its destination changes, in image order. REQUIRES: the range lies
+  // in the image, and the destination is exactly as long.
+  std::vector<FilePiece> Cut(const ByteRange& range, std::span<const HostSpan> destination) const;
+
+ private:
+  FileExtents(std::vector<FileExtent> extents, uint64_t image_bytes)
+      : extents_(std::move(extents)), image_bytes_(image_bytes) {}
+
+  std::vector<FileExtent> extents_;  // by image_offset; none is empty
+  uint64_t image_bytes_ = 0;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,31 @@
+// The few system calls that reading a file takes, so that a test can make them fail. Internal to this folder.
+// Thread-safe.
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+class FileIo {
+ public:
+  virtual ~FileIo() = default;
+
+  // As pread(2): the bytes read, or -1 and errno.
+  virtual ssize_t Read(int fd, HostSpan destination, uint64_t offset) = 0;
+  // The same, of what the page cache holds from `offset` on; -1 and EAGAIN when that is nothing.
+  virtual ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) = 0;
+  virtual int Stat(int fd, struct stat* info) = 0;
+
+  static FileIo* System();  // the kernel's; never destroyed
+};
+
+// Where the kernel keeps time with the file: nanoseconds since 1970.
+int64_t ModifiedNs(const struct stat& info);
+
+}  // namespace tensorcast

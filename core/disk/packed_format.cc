@@ -1,0 +1,114 @@
+#include "core/disk/packed_format.h"
+
+#include <algorithm>
+
+#include "absl/log/check.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "core/artifact/digest.h"
+#include "core/artifact/manifest.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr std::string_view kMagic("TCPACKED", 8);
+constexpr std::string_view kExtension = ".tcpack";
+
+// Where the fields are; the digest covers what stands before it.
+constexpr size_t kVersionAt = 8;
+constexpr size_t kHeaderBytesAt = 12;
+constexpr size_t kManifestOffsetAt = 16;
+constexpr size_t kManifestBytesAt = 24;
+constexpr size_t kImageOffsetAt = 32;
+constexpr size_t kImageBytesAt = 40;
+constexpr size_t kDigestAt = 48;
+constexpr size_t kUsedBytes = 64;
+
+void Put(std::string& out, size_t at, uint64_t value, int size) {
+  for (int i = 0; i < size; ++i) out[at + i] = static_cast<char>(value >> (8 * i));
+}
+
+uint64_t Get(std::span<const std::byte> bytes, size_t at, int size) {
+  uint64_t value = 0;
+  for (int i = 0; i < size; ++i) value |= std::to_integer<uint64_t>(bytes[at + i]) << (8 * i);
+  return value;
+}
+
+absl::Status Malformed(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("not a packed file: ", what));
+}
+
+absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
+  if (header.manifest_offset != kPackedHeaderBytes)
+    return Malformed("the manifest does not follow the header");
+  if (header.image_offset % kPackedAlignment != 0) return Malformed("the image is not aligned");
+  // Each sum is only made of terms that were found to be inside the file.
+  if (header.image_offset > file_bytes || header.image_offset < header.manifest_offset ||
+      header.manifest_bytes > header.image_offset - header.manifest_offset) {
+    return Malformed("the manifest reaches into the image, or the image begins past the end");
+  }
+  if (header.image_bytes > file_bytes - header.image_offset || header.file_bytes() != file_bytes) {
+    return Malformed(absl::StrCat("the file has ", file_bytes, " bytes, its header speaks of an image of ",
+                                  header.image_bytes, " at ", header.image_offset));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodePackedHeader(const PackedHeader& header) {
+  std::string bytes(kPackedHeaderBytes, '\0');
+  kMagic.copy(bytes.data(), kMagic.size());
+  Put(bytes, kVersionAt, kPackedVersion, 4);
+  Put(bytes, kHeaderBytesAt, kPackedHeaderBytes, 4);
+  Put(bytes, kManifestOffsetAt, header.manifest_offset, 8);
+  Put(bytes, kManifestBytesAt, header.manifest_bytes, 8);
+  Put(bytes, kImageOffsetAt, header.image_offset, 8);
+  Put(bytes, kImageBytesAt, header.image_bytes, 8);
+  const Digest digest = ComputeDigest(std::as_bytes(std::span(bytes)).first(kDigestAt));
+  std::copy(digest.bytes.begin(), digest.bytes.end(), bytes.begin() + kDigestAt);
+  return bytes;
+}
+
+absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
+  if (bytes.size() < kPackedHeaderBytes) return Malformed("shorter than a header");
+  if (!std::ranges::equal(bytes.first(kMagic.size()), std::as_bytes(std::span(kMagic))))
+    return Malformed("no magic");
+  const uint64_t version = Get(bytes, kVersionAt, 4);
+  if (version > kPackedVersion) {
+    return absl::UnimplementedError(absl::StrCat("packed by a newer version (format ", version,
+                                                 ", this build reads up to ", kPackedVersion, ")"));
+  }
+  const Digest digest = ComputeDigest(bytes.first(kDigestAt));
+  const auto stored = bytes.subspan(kDigestAt, digest.bytes.size());
+  if (!std::ranges::equal(std::as_bytes(std::span(digest.bytes)), stored))
+    return Malformed("its header is damaged");
+  if (version != kPackedVersion || Get(bytes, kHeaderBytesAt, 4) != kPackedHeaderBytes) {
+    return Malformed("its version or the length of its header");
+  }
+  const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
+  if (std::ranges::any_of(reserved, [](std::byte b) { return b != std::byte{0}; })) {
+    return Malformed("its header has bytes where this version has none");
+  }
+  PackedHeader header;
+  header.manifest_offset = Get(bytes, kManifestOffsetAt, 8);
+  header.manifest_bytes = Get(bytes, kManifestBytesAt, 8);
+  header.image_offset = Get(bytes, kImageOffsetAt, 8);
+  header.image_bytes = Get(bytes, kImageBytesAt, 8);
+  if (absl::Status status = CheckParts(header, file_bytes); !status.ok()) return status;
+  return header;
+}
+
+std::string PackedFileName(std::string_view artifact_id) {
+  return absl::StrCat(absl::StrReplaceAll(artifact_id, {{":", "-"}}), kExtension);
+}
+
+std::string ArtifactIdOfFileName(std::string_view file_name) {
+  if (!absl::ConsumeSuffix(&file_name, kExtension)) return "";
+  std::string id = absl::StrReplaceAll(file_name, {{"-", ":"}});
+  return IsArtifactId(id) ? id : "";
+}
+
+}  // namespace tensorcast

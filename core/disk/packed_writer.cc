@@ -1,0 +1,194 @@
+#include "core/disk/packed_writer.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "otel/api/request_context.h"
+
+namespace tensorcast {
+namespace {
+
+bool IsAligned(ConstHostSpan span) {
+  return reinterpret_cast<uintptr_t>(span.data()) % kPackedAlignment == 0 &&
+         span.size() % kPackedAlignment == 0;
+}
+
+// The front of `bytes` that direct I/O takes, when it is to begin at `offset`; the rest goes to `rest`.
+std::vector<ConstHostSpan> SplitDirect(uint64_t offset, std::span<const ConstHostSpan> bytes,
+                                       std::vector<ConstHostSpan>& rest) {
+  std::vector<ConstHostSpan> front;
+  size_t i = 0;
+  if (offset % kPackedAlignment == 0) {
+    while (i < bytes.size() && IsAligned(bytes[i])) front.push_back(bytes[i++]);
+  }
+  for (; i < bytes.size(); ++i) {
+    ConstHostSpan span = bytes[i];
+    const bool address_fits = reinterpret_cast<uintptr_t>(span.data()) % kPackedAlignment == 0;
+    if (rest.empty() && offset % kPackedAlignment == 0 && address_fits && span.size() > kPackedAlignment) {
+      front.push_back(span.first(AlignDown(span.size())));
+      span = span.subspan(AlignDown(span.size()));
+    }
+    rest.push_back(span);
+  }
+  return front;
+}
+
+uint64_t TotalBytes(std::span<const ConstHostSpan> spans) {
+  uint64_t total = 0;
+  for (const ConstHostSpan& span : spans) total += span.size();
+  return total;
+}
+
+// What is left of `spans` behind their first `done` bytes, as far as one call takes it.
+std::vector<iovec> Rest(std::span<const ConstHostSpan> spans, uint64_t done) {
+  std::vector<iovec> rest;
+  for (const ConstHostSpan& span : spans) {
+    if (done >= span.size()) {
+      done -= span.size();
+      continue;
+    }
+    rest.push_back({const_cast<std::byte*>(span.data()) + done, span.size() - done});
+    done = 0;
+    if (rest.size() == IOV_MAX) break;
+  }
+  return rest;
+}
+
+}  // namespace
+
+PartialFile::PartialFile(std::string path, UniqueFd fd, const PackedHeader& header)
+    : path_(std::move(path)),
+      fd_(std::move(fd)),
+      header_(header),
+      manifest_bytes_max_(header.image_offset - header.manifest_offset) {}
+
+PartialFile::~PartialFile() {
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
+absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::string& directory,
+                                                                 uint64_t image_bytes,
+                                                                 uint64_t manifest_bytes_max) {
+  const std::string path = absl::StrCat(directory, "/.", NewUuid(), kPartialExtension);
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
+  if (!fd) return ErrnoStatus(errno, "creating", path);
+  PackedHeader header;
+  header.image_offset = AlignUp(header.manifest_offset + manifest_bytes_max);
+  header.image_bytes = image_bytes;
+  std::unique_ptr<PartialFile> file(new PartialFile(path, std::move(fd), header));
+  if (flock(file->fd_.get(), LOCK_EX | LOCK_NB) != 0) return ErrnoStatus(errno, "locking", path);
+  TC_RETURN_IF_ERROR(file->Reserve());
+  file->direct_fd_ = UniqueFd(
+      open(absl::StrCat("/proc/self/fd/", file->fd_.get()).c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT));
+  file->use_direct_ = static_cast<bool>(file->direct_fd_);
+  return file;
+}
+
+absl::Status PartialFile::Reserve() {
+  const off_t bytes = static_cast<off_t>(header_.file_bytes());
+  int result;
+  do {
+    result = fallocate(fd_.get(), 0, 0, bytes);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return absl::OkStatus();
+  if (errno != EOPNOTSUPP) return Failed(errno, "reserving space for");
+  // Without reservation a full disk shows when it is written.
+  return ftruncate(fd_.get(), bytes) == 0 ? absl::OkStatus() : Failed(errno, "sizing");
+}
+
+absl::Status PartialFile::Failed(int error_number, std::string_view operation) const {
+  absl::Status status = ErrnoStatus(error_number, operation, path_);
+  if (!absl::IsResourceExhausted(status)) return status;
+  struct statvfs disk;
+  const bool known = fstatvfs(fd_.get(), &disk) == 0;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), "; the packed file needs ", header_.file_bytes(), " bytes",
+      known ? absl::StrCat(" and the disk has ", uint64_t{disk.f_bavail} * disk.f_frsize, " free") : "",
+      "; remove artifacts from the disk tier or move it to a larger disk"));
+}
+
+absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const ConstHostSpan> bytes) {
+  const uint64_t total = TotalBytes(bytes);
+  uint64_t done = 0;
+  while (done < total) {
+    // What a direct write left in the middle of a block is finished without.
+    const bool direct_now =
+        direct && done % kPackedAlignment == 0 && use_direct_.load(std::memory_order_relaxed);
+    const std::vector<iovec> rest = Rest(bytes, done);
+    const ssize_t size = pwritev(direct_now ? direct_fd_.get() : fd_.get(), rest.data(),
+                                 static_cast<int>(rest.size()), static_cast<off_t>(offset + done));
+    if (size > 0) {
+      done += static_cast<uint64_t>(size);
+    } else if (size < 0 && errno == EINVAL && direct_now) {
+      use_direct_.store(false, std::memory_order_relaxed);
+    } else if (size == 0 || errno != EINTR) {
+      return Failed(size == 0 ? EIO : errno, "writing");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes) {
+  const uint64_t total = TotalBytes(bytes);
+  if (image_offset > header_.image_bytes || total > header_.image_bytes - image_offset) {
+    return absl::OutOfRangeError(absl::StrCat("writing ", total, " bytes at ", image_offset,
+                                              " of an image of ", header_.image_bytes, " to ", path_));
+  }
+  const uint64_t offset = header_.image_offset + image_offset;
+  std::vector<ConstHostSpan> rest;
+  const std::vector<ConstHostSpan> front = SplitDirect(offset, bytes, rest);
+  TC_RETURN_IF_ERROR(WriteAll(true, offset, front));
+  TC_RETURN_IF_ERROR(WriteAll(false, offset + TotalBytes(front), rest));
+  written_.fetch_add(total);
+  return absl::OkStatus();
+}
+
+absl::Status PartialFile::Finish(std::string_view manifest) {
+  if (written_.load() < header_.image_bytes) {
+    return absl::FailedPreconditionError(absl::StrCat("only ", written_.load(), " of the image's ",
+                                                      header_.image_bytes, " bytes were written to ", path_));
+  }
+  if (manifest.size() > manifest_bytes_max_) {
+    return absl::InvalidArgumentError(absl::StrCat("a manifest of ", manifest.size(), " bytes for ", path_,
+                                                   ", which has room for ", manifest_bytes_max_));
+  }
+  header_.manifest_bytes = manifest.size();
+  const std::string header = EncodePackedHeader(header_);
+  const ConstHostSpan parts[] = {std::as_bytes(std::span(header)), std::as_bytes(std::span(manifest))};
+  TC_RETURN_IF_ERROR(WriteAll(false, 0, parts));
+  if (fsync(fd_.get()) != 0) return Failed(errno, "syncing");
+  return absl::OkStatus();
+}
+
+absl::Status PartialFile::Rename(const std::string& path) {
+  if (rename(path_.c_str(), path.c_str()) != 0) return Failed(errno, absl::StrCat("naming ", path, ", from"));
+  path_.clear();
+  return absl::OkStatus();
+}
+
+void RemoveAbandonedPartials(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string path = entry.path().string();
+    if (!absl::EndsWith(path, kPartialExtension)) continue;
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;  // its writer lives
+    if (unlink(path.c_str()) == 0) LOG(INFO) << "removed " << path << ", which a writer left unfinished";
+  }
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,57 @@
+// Writes one packed file under a temporary name. Internal to this folder; the store gives it its last name.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/manifest.h"
+#include "core/disk/packed_format.h"
+#include "core/memory/host_pool.h"
+#include "core/posix/unique_fd.h"
+
+namespace tensorcast {
+
+inline constexpr std::string_view kPartialExtension = ".partial";
+
+// A partial file. It is locked while its writer lives, so that whoever cleans up can tell it from one that a
+// dead process left. Destroying it removes the file unless Rename succeeded.
+class PartialFile {
+ public:
+  // Reserves the space for an image behind a manifest of at most `manifest_bytes_max`. RESOURCE_EXHAUSTED
+  // when the disk has no room for it.
+  static absl::StatusOr<std::unique_ptr<PartialFile>> Create(const std::string& directory,
+                                                             uint64_t image_bytes,
+                                                             uint64_t manifest_bytes_max);
+  ~PartialFile();
+
+  // Thread-safe for ranges that do not overlap.
+  absl::Status WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes);
+  // Header and manifest; then everything is on the disk. FAILED_PRECONDITION when bytes of the image were
+  // never written.
+  absl::Status Finish(std::string_view manifest);
+  absl::Status Rename(const std::string& path);
+
+  uint64_t image_offset() const { return header_.image_offset; }
+
+ private:
+  PartialFile(std::string path, UniqueFd fd, const PackedHeader& header);
+
+  absl::Status Reserve();
+  absl::Status WriteAll(bool direct, uint64_t offset, std::span<const ConstHostSpan> bytes);
+  absl::Status Failed(int error_number, std::string_view operation) const;
+
+  std::string path_;  // "" once renamed
+  const UniqueFd fd_;
+  UniqueFd direct_fd_;
+  std::atomic<bool> use_direct_ = false;
+  PackedHeader header_;
+  const uint64_t manifest_bytes_max_;
+  std::atomic<uint64_t> written_ = 0;
+};
+
+// Removes the partial files of dead writers from the folder.
+void RemoveAbandonedPartials(const std::string& directory);
+
+}  // namespace tensorcast
