@@ -1,0 +1,24 @@
+#include <cstdio>
+
+#include "proto/config.pb.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/json.h"
+#include "tools/config/config.h"
+
+namespace tensorcast::cli {
+
+int RunConfigCheck(const CommonFlags& common) {
+  const absl::StatusOr<v1::Config> config = LoadConfig(common);
+  if (!config.ok()) return Fail(config.status());
+  std::printf(common.json ? "{\"ok\": true}\n" : "the configuration is good\n");
+  return 0;
+}
+
+int RunConfigShow(const CommonFlags& common) {
+  const absl::StatusOr<v1::Config> config = LoadConfig(common);
+  if (!config.ok()) return Fail(config.status());
+  std::fputs((common.json ? ToJson(*config) : config::ToYaml(*config)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace tensorcast::cli
