@@ -15,8 +15,9 @@
 // Thread-compatible: one caller at a time.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -112,12 +113,15 @@ class Directory {
                                  bool source_corrupt);
   const Grant* FindGrant(std::string_view transport_id) const;
   // The same offer again while its grant lives; nullopt after.
-  std::optional<GrantedTransport> RepeatGrant(std::string_view transport_id, absl::Time now) const;
+  std::optional<TransportOffer> RepeatOffer(std::string_view transport_id, absl::Time now) const;
   // Grants that ended since the last call, each once.
   std::vector<EndedGrant> TakeEndedGrants() { return std::exchange(ended_, {}); }
 
   // Expires nodes and grants; returns how many nodes.
   size_t Tick(absl::Time now);
+  // Nobody could be heard for that long (this process was stopped, or the clock was set): nodes and grants
+  // get the time again. Negative when the clock was set back.
+  void Excuse(absl::Duration gap);
 
   DirectoryCounts counts() const;
 
@@ -182,6 +186,8 @@ class Directory {
   void EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end);
   // Ends them without their receiver's word, and tells both ends with their heartbeats.
   void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, absl::Time now);
+  GrantedTransport Granted(const Grant& grant, absl::Time now) const;
+  std::vector<Origin> LiveOrigins(const ArtifactState& artifact) const;
   void TellRevoked(const std::string& node_id, const std::string& transport_id, absl::Time now);
 
   const DirectoryOptions options_;

@@ -56,9 +56,7 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   for (const std::string& replica_id : request.corrupt_replicas) MarkCorrupt(replica_id);
 
   TransportOffer offer;
-  for (const Origin& origin : artifact->second.record.origins) {
-    if (nodes_.contains(origin.node_id)) offer.origins.push_back(origin);
-  }
+  offer.origins = LiveOrigins(artifact->second);
   size_t elsewhere = 0;
   std::vector<SourceCandidate> candidates;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
@@ -96,22 +94,36 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
               .token_expires = now + std::clamp(request.timeout, options_.grant_ttl,
                                                 std::max(options_.grant_ttl, kMaxTokenAge))};
   ++source.serving;
-  const std::string transport_id = grant.transport_id;
-  grants_[transport_id] = std::move(grant);
-  offer.granted = RepeatGrant(transport_id, now);
+  offer.granted = Granted(grant, now);
+  grants_[grant.transport_id] = std::move(grant);
   return offer;
 }
 
-std::optional<GrantedTransport> Directory::RepeatGrant(std::string_view transport_id, absl::Time now) const {
-  auto grant = grants_.find(transport_id);
-  if (grant == grants_.end()) return std::nullopt;
+GrantedTransport Directory::Granted(const Grant& grant, absl::Time now) const {
   // A grant ends before its source or its replica goes, so both are here.
-  const NodeState& source = nodes_.find(grant->second.source_node)->second;
-  return GrantedTransport{.grant = grant->second,
+  const NodeState& source = nodes_.find(grant.source_node)->second;
+  return GrantedTransport{.grant = grant,
                           .source = ViewOf(source, now),
-                          .replica = source.replicas.find(grant->second.replica_id)->second.facts,
+                          .replica = source.replicas.find(grant.replica_id)->second.facts,
                           .source_key = source.grant_key,
                           .ttl = options_.grant_ttl};
+}
+
+std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const {
+  std::vector<Origin> live;
+  for (const Origin& origin : artifact.record.origins) {
+    if (nodes_.contains(origin.node_id)) live.push_back(origin);
+  }
+  return live;
+}
+
+std::optional<TransportOffer> Directory::RepeatOffer(std::string_view transport_id, absl::Time now) const {
+  auto grant = grants_.find(transport_id);
+  if (grant == grants_.end()) return std::nullopt;
+  auto artifact = artifacts_.find(grant->second.artifact_id);  // it ends before its artifact, too
+  return TransportOffer{.granted = Granted(grant->second, now),
+                        .no_source_reason = "",
+                        .origins = LiveOrigins(artifact->second)};
 }
 
 const Grant* Directory::FindGrant(std::string_view transport_id) const {

@@ -136,11 +136,7 @@ bool Directory::HasOtherCopy(const HeldReplica& replica) const {
   });
   if (found) return true;
   auto artifact = artifacts_.find(replica.facts.artifact_id);
-  if (artifact == artifacts_.end()) return false;
-  for (const Origin& origin : artifact->second.record.origins) {
-    if (nodes_.contains(origin.node_id)) return true;
-  }
-  return false;
+  return artifact != artifacts_.end() && !LiveOrigins(artifact->second).empty();
 }
 
 bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {

@@ -162,6 +162,14 @@ size_t Directory::Tick(absl::Time now) {
   return silent.size();
 }
 
+void Directory::Excuse(absl::Duration gap) {
+  for (auto& [node_id, node] : nodes_) {
+    node.last_heartbeat += gap;
+    for (auto& [transport_id, until] : node.revoked) until += gap;
+  }
+  for (auto& [transport_id, grant] : grants_) grant.expires += gap;
+}
+
 DirectoryCounts Directory::counts() const {
   return {.nodes = nodes_.size(),
           .artifacts = artifacts_.size(),

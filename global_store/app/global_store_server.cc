@@ -1,0 +1,87 @@
+#include "global_store/app/global_store_server.h"
+
+#include <grpcpp/impl/service_type.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "global_store/service/coordinator.h"
+#include "global_store/service/global_store_service.h"
+#include "global_store/service/random_secrets.h"
+#include "global_store/service/ticker.h"
+#include "rpc/server.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+absl::Status Check(const GlobalStoreOptions& options) {
+  if (options.heartbeat_interval <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("the heartbeat interval must be positive");
+  }
+  const absl::Duration shortest = 2 * options.heartbeat_interval;
+  if (options.node_ttl < shortest || options.grant_ttl < shortest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a node's and a grant's time to live (", absl::FormatDuration(options.node_ttl), ", ",
+                     absl::FormatDuration(options.grant_ttl), ") must be at least two heartbeats (",
+                     absl::FormatDuration(shortest), "), so that one may be lost"));
+  }
+  if (options.soft_grants_per_source == 0) {
+    return absl::InvalidArgumentError("a source must be allowed at least one grant");
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration TickInterval(const GlobalStoreOptions& options) {
+  return std::clamp(options.heartbeat_interval / 2, absl::Milliseconds(10), absl::Seconds(1));
+}
+
+}  // namespace
+
+// In the order of construction; ends in the reverse.
+struct GlobalStoreServer::State {
+  RandomSecrets secrets;
+  std::unique_ptr<MetadataStore> store;
+  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<grpc::Service> service;
+  std::unique_ptr<rpc::Server> server;
+  std::unique_ptr<Ticker> ticker;
+};
+
+absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
+    const GlobalStoreOptions& options) {
+  TC_RETURN_IF_ERROR(Check(options));
+  auto state = std::make_unique<State>();
+  TC_ASSIGN_OR_RETURN(state->store, OpenMetadataStore(options.metadata_store, options.metadata_path));
+  const CoordinatorOptions coordinator{
+      .directory = {.node_ttl = options.node_ttl,
+                    .grant_ttl = options.grant_ttl,
+                    .soft_grants_per_source = options.soft_grants_per_source},
+      .clock = options.clock};
+  TC_ASSIGN_OR_RETURN(state->coordinator,
+                      Coordinator::Create(coordinator, state->store.get(), &state->secrets));
+  state->service =
+      MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval});
+  TC_ASSIGN_OR_RETURN(state->server,
+                      rpc::Server::Start({.listen = {options.listen}, .services = {state->service.get()}}));
+  state->ticker = std::make_unique<Ticker>(TickInterval(options),
+                                           [coordinator = state->coordinator.get()] { coordinator->Tick(); });
+  LOG(INFO) << "global store listens on " << state->server->addresses()[0];
+  return std::unique_ptr<GlobalStoreServer>(new GlobalStoreServer(std::move(state)));
+}
+
+GlobalStoreServer::GlobalStoreServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+GlobalStoreServer::~GlobalStoreServer() { Shutdown(absl::ZeroDuration()); }
+
+const std::string& GlobalStoreServer::address() const { return state_->server->addresses()[0]; }
+
+void GlobalStoreServer::Shutdown(absl::Duration grace) {
+  state_->coordinator->CloseWatches(
+      absl::UnavailableError("the global store is shutting down: connect again"));
+  state_->server->Shutdown(absl::Now() + grace);
+}
+
+}  // namespace tensorcast::global_store

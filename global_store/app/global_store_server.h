@@ -1,0 +1,51 @@
+// The global store as a server: metadata store, coordinator, ticker and gRPC server, started and ended in
+// order. A process of its own (`tensorcast global-store`), or embedded in a daemon that works alone.
+// Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tensorcast::global_store {
+
+struct GlobalStoreOptions {
+  std::string listen = "127.0.0.1:0";     // host:port (0 picks one) or unix:/path
+  std::string metadata_store = "sqlite";  // or "memory"
+  std::string metadata_path;              // SQLite's file; its folder must exist
+  absl::Duration heartbeat_interval = absl::Seconds(2);
+  absl::Duration node_ttl = absl::Seconds(10);   // at least two heartbeats
+  absl::Duration grant_ttl = absl::Seconds(30);  // at least two heartbeats
+  uint32_t soft_grants_per_source = 4;           // see global_store/scheduler
+  std::function<absl::Time()> clock = [] { return absl::Now(); };
+};
+
+class GlobalStoreServer {
+ public:
+  // INVALID_ARGUMENT for options that cannot work together; otherwise as OpenMetadataStore and
+  // rpc::Server::Start.
+  static absl::StatusOr<std::unique_ptr<GlobalStoreServer>> Start(const GlobalStoreOptions& options);
+  // Shuts down at once.
+  ~GlobalStoreServer();
+
+  GlobalStoreServer(const GlobalStoreServer&) = delete;
+  GlobalStoreServer& operator=(const GlobalStoreServer&) = delete;
+
+  // What to give to rpc::MakeChannel.
+  const std::string& address() const;
+
+  // Ends the watches (their clients reconnect), takes no new calls, lets those that run end for at most
+  // `grace`, then cancels them. What was acknowledged is durable already. Idempotent.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  struct State;
+  explicit GlobalStoreServer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,159 @@
+#include "global_store/service/coordinator.h"
+
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "core/status/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr absl::Duration kPurgeInterval = absl::Minutes(10);
+
+uint64_t NewEpoch() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;  // never 0
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets)
+    : options_(options),
+      store_(store),
+      epoch_(NewEpoch()),
+      directory_(options.directory, secrets),
+      last_tick_(options.clock()),
+      next_purge_(options.clock() + kPurgeInterval) {}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const CoordinatorOptions& options,
+                                                                 MetadataStore* store, Secrets* secrets) {
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(options, store, secrets));
+  const absl::Time now = coordinator->now();
+  TC_RETURN_IF_ERROR(store->Purge(now - kRequestAge, now - kTombstoneAge));
+  TC_RETURN_IF_ERROR(coordinator->Load());
+  return coordinator;
+}
+
+absl::Status Coordinator::Load() {
+  TC_ASSIGN_OR_RETURN(const DurableFacts facts, store_->Load());
+  absl::MutexLock lock(&mutex_);
+  directory_.Apply(facts, options_.clock());
+  const DirectoryCounts counts = directory_.counts();
+  LOG(INFO) << "metadata store " << store_->name() << ": " << counts.artifacts << " artifacts, "
+            << counts.keys << " keys";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Coordinator::Mutate(
+    std::string_view request,
+    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time now)> prepare) {
+  absl::MutexLock write_lock(&write_mutex_);
+  if (!request.empty()) {
+    TC_ASSIGN_OR_RETURN(std::optional<std::string> recorded, store_->FindResponse(request));
+    if (recorded.has_value()) return *std::move(recorded);
+  }
+  const absl::Time now = options_.clock();
+  absl::StatusOr<Change> change = absl::UnknownError("not prepared");
+  {
+    absl::MutexLock lock(&mutex_);
+    change = prepare(directory_, now);
+  }
+  TC_RETURN_IF_ERROR(change.status());
+
+  WriteBatch batch{.facts = change->facts, .manifest = change->manifest, .request = std::nullopt};
+  if (!request.empty()) batch.request = RequestRecord{std::string(request), change->response, now};
+  if (!batch.facts.empty() || batch.manifest.has_value() || batch.request.has_value()) {
+    TC_RETURN_IF_ERROR(store_->Commit(batch));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    directory_.Apply(change->facts, now);
+    if (change->also_apply) change->also_apply(directory_);
+    NoteEndedGrants();
+  }
+  for (const KeyRecord& record : change->facts.keys) watches_.Tell(record);
+  return std::move(change->response);
+}
+
+absl::StatusOr<TransportOffer> Coordinator::RequestTransport(std::string_view request,
+                                                             const TransportRequest& transport) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time now = options_.clock();
+  if (auto known = transport_of_request_.find(request);
+      !request.empty() && known != transport_of_request_.end()) {
+    if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value())
+      return *std::move(repeated);
+  }
+  TC_ASSIGN_OR_RETURN(TransportOffer offer, directory_.RequestTransport(transport, now));
+  if (!request.empty() && offer.granted.has_value()) {
+    const std::string& transport_id = offer.granted->grant.transport_id;
+    transport_of_request_[request] = transport_id;
+    request_of_transport_[transport_id] = std::string(request);
+  }
+  return offer;
+}
+
+void Coordinator::NoteEndedGrants() {
+  for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
+    if (auto known = request_of_transport_.find(ended.grant.transport_id);
+        known != request_of_transport_.end()) {
+      transport_of_request_.erase(known->second);
+      request_of_transport_.erase(known);
+    }
+    if (ended.end == GrantEnd::kSucceeded) continue;
+    LOG(INFO) << "transport " << ended.grant.transport_id << " of " << ended.grant.artifact_id
+              << " from node " << ended.grant.source_node << " to " << ended.grant.receiver_node << " over "
+              << ended.grant.lane << " " << GrantEndName(ended.end);
+  }
+}
+
+uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
+  absl::MutexLock write_lock(
+      &write_mutex_);  // no change falls between the keys as they are and the first change
+  std::vector<KeyRecord> records;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (watcher->key.empty()) {
+      records = directory_.ListKeys(watcher->prefix, "", SIZE_MAX);
+    } else if (absl::StatusOr<KeyRecord> record = directory_.ResolveKey(watcher->key); record.ok()) {
+      records.push_back(*std::move(record));
+    }
+  }
+  for (const KeyRecord& record : records) watcher->on_change(record);
+  return watches_.Add(std::move(watcher));
+}
+
+void Coordinator::Tick() {
+  const absl::Time now = options_.clock();
+  bool purge = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Duration gap = now - last_tick_;
+    if (gap < absl::ZeroDuration() || gap > options_.directory.node_ttl / 2) {
+      LOG(WARNING) << "the global store was not running, or its clock was set, for " << gap
+                   << ": nodes get that time again to be heard";
+      directory_.Excuse(gap);
+    }
+    last_tick_ = now;
+    directory_.Tick(now);
+    NoteEndedGrants();
+    purge = now >= next_purge_;
+    if (purge) next_purge_ = now + kPurgeInterval;
+  }
+  if (purge) Purge(now);
+}
+
+void Coordinator::Purge(absl::Time now) {
+  absl::MutexLock write_lock(&write_mutex_);
+  const absl::Status purged = store_->Purge(now - kRequestAge, now - kTombstoneAge);
+  if (!purged.ok()) {
+    LOG(WARNING) << "cannot purge old requests, will try again: " << purged;
+    return;
+  }
+  absl::MutexLock lock(&mutex_);
+  directory_.PurgeTombstones(now - kTombstoneAge);
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,110 @@
+// The directory and the metadata store, made one: durable changes are committed before they are applied and
+// acknowledged, a repeated request gets the recorded answer, watchers hear of changes in order, silent nodes
+// expire. Knows nothing of protobuf or gRPC. Thread-safe.
+//
+// Two locks, taken in this order:
+//   write_mutex_  one durable change at a time, from its plan to its announcement; held over the commit, and
+//   over calls
+//                 of watchers, which do not block and do not call back;
+//   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "global_store/directory/directory.h"
+#include "global_store/metadata/metadata_store.h"
+#include "global_store/service/key_watches.h"
+
+namespace tensorcast::global_store {
+
+// How long a repeated request is recognised.
+inline constexpr absl::Duration kRequestAge = absl::Hours(1);
+
+struct CoordinatorOptions {
+  DirectoryOptions directory;
+  std::function<absl::Time()> clock = [] { return absl::Now(); };
+};
+
+// What a durable change would do.
+struct Change {
+  DurableFacts facts;
+  std::optional<ManifestBlob> manifest;
+  std::string response;                        // recorded, and returned to every repetition
+  std::function<void(Directory&)> also_apply;  // soft state that comes with it; may be empty
+};
+
+class Coordinator {
+ public:
+  // Loads the directory. `store` and `secrets` must outlive the coordinator.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
+                                                             MetadataStore* store, Secrets* secrets);
+
+  // `prepare` plans against the directory as it is; its error changes nothing. Returns the change's response,
+  // or the one recorded for the same `request` (empty: not recorded) within kRequestAge.
+  absl::StatusOr<std::string> Mutate(
+      std::string_view request,
+      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time now)> prepare)
+      ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+
+  // Runs `use` with the directory to itself: reads, and changes of soft state. It must not block.
+  template <class Use>
+  auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = options_.clock();
+    auto result = use(directory_, now);
+    NoteEndedGrants();
+    return result;
+  }
+
+  // As Directory::RequestTransport; the same `request` gets the same grant while that lives.
+  absl::StatusOr<TransportOffer> RequestTransport(std::string_view request, const TransportRequest& transport)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Tells the watcher of the keys as they are, then of each change. Returns its id for Unwatch.
+  uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  void Unwatch(uint64_t id) { watches_.Remove(id); }
+  void CloseWatches(const absl::Status& status) { watches_.Close(status); }
+
+  absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) {
+    return store_->ReadManifest(artifact_id);
+  }
+
+  // To be called every `tick_interval` or so: expires nodes and grants, and now and then purges what is old.
+  void Tick() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+
+  std::string_view metadata_store_name() const { return store_->name(); }
+  uint64_t epoch() const { return epoch_; }
+  const DirectoryOptions& directory_options() const { return options_.directory; }
+  absl::Time now() const { return options_.clock(); }
+
+ private:
+  Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
+  absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Purge(absl::Time now) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const CoordinatorOptions options_;
+  MetadataStore* const store_;
+  const uint64_t epoch_;  // new in each process
+  KeyWatches watches_;
+
+  absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  absl::Mutex mutex_;
+  Directory directory_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_purge_ ABSL_GUARDED_BY(mutex_);
+  // Requests whose grant lives, and the way back.
+  absl::flat_hash_map<std::string, std::string> transport_of_request_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::string> request_of_transport_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::global_store

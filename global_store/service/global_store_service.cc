@@ -1,0 +1,103 @@
+#include "global_store/service/global_store_service.h"
+
+#include "global_store/service/handlers.h"
+#include "proto/global_store.grpc.pb.h"
+#include "rpc/executor.h"
+#include "rpc/handlers.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+class GlobalStoreService final : public v1::GlobalStore::CallbackService {
+ public:
+  GlobalStoreService(Coordinator* coordinator, const ServiceOptions& options)
+      : handlers_(coordinator, options) {}
+
+  using Call = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
+
+#define TC_UNARY(method)                                                                                   \
+  Unary* method(Call* call, const v1::method##Request* request, v1::method##Response* response) override { \
+    return Run(call, request, response, &Handlers::method);                                                \
+  }
+  TC_UNARY(RegisterNode)
+  TC_UNARY(Heartbeat)
+  TC_UNARY(UpdateReplicas)
+  TC_UNARY(RequestEviction)
+  TC_UNARY(DrainNode)
+  TC_UNARY(ListArtifacts)
+  TC_UNARY(DeleteArtifact)
+  TC_UNARY(BindKey)
+  TC_UNARY(ResolveKey)
+  TC_UNARY(ListKeys)
+  TC_UNARY(DeleteKey)
+  TC_UNARY(RequestReplicaTransport)
+  TC_UNARY(CompleteReplicaTransport)
+  TC_UNARY(ReplicateArtifact)
+  TC_UNARY(GetClusterStatus)
+#undef TC_UNARY
+
+  grpc::ServerReadReactor<v1::ReconcileInventoryRequest>* ReconcileInventory(
+      Call* call, v1::ReconcileInventoryResponse* response) override {
+    auto inventory = std::make_shared<Handlers::Inventory>();
+    return rpc::HandleReadStream<v1::ReconcileInventoryRequest>(
+        call, executor_,
+        [inventory](v1::ReconcileInventoryRequest&& message) { return inventory->Add(message); },
+        [this, inventory, response](const RequestContext&) {
+          return handlers_.ReconcileInventory(*inventory, *response);
+        });
+  }
+
+  grpc::ServerReadReactor<v1::PublishArtifactRequest>* PublishArtifact(
+      Call* call, v1::PublishArtifactResponse* response) override {
+    auto publication = std::make_shared<Handlers::Publication>();
+    return rpc::HandleReadStream<v1::PublishArtifactRequest>(
+        call, executor_,
+        [publication](v1::PublishArtifactRequest&& message) { return publication->Add(std::move(message)); },
+        [this, publication, response](const RequestContext& context) {
+          return handlers_.PublishArtifact(context, *publication, *response);
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
+      Call* call, const v1::DescribeArtifactRequest* request) override {
+    return rpc::HandleWriteStream<v1::DescribeArtifactResponse>(
+        call, executor_,
+        [this, request](const RequestContext&, rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
+          return handlers_.DescribeArtifact(*request, writer);
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(Call* call,
+                                                             const v1::WatchKeysRequest* request) override {
+    return rpc::HandleWriteStreamAsync<v1::WatchKeysResponse>(
+        call, executor_,
+        [this, request](const RequestContext& context,
+                        const std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>& writer,
+                        const rpc::Finisher& finisher) {
+          handlers_.WatchKeys(context, *request, writer, finisher);
+        });
+  }
+
+ private:
+  template <class Request, class Response>
+  Unary* Run(Call* call, const Request* request, Response* response,
+             absl::Status (Handlers::*method)(const RequestContext&, const Request&, Response&)) {
+    return rpc::HandleUnary(call, executor_,
+                            [this, request, response, method](const RequestContext& context) {
+                              return (handlers_.*method)(context, *request, *response);
+                            });
+  }
+
+  Handlers handlers_;
+  rpc::Executor executor_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
+                                                      const ServiceOptions& options) {
+  return std::make_unique<GlobalStoreService>(coordinator, options);
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,23 @@
+// The GlobalStore service of proto/global_store.proto on top of a Coordinator. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "absl/time/time.h"
+#include "global_store/service/coordinator.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace tensorcast::global_store {
+
+struct ServiceOptions {
+  absl::Duration heartbeat_interval = absl::Seconds(2);  // told to the nodes
+};
+
+// To be registered with an rpc::Server, and to be destroyed after it. `coordinator` must outlive the service.
+std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
+                                                      const ServiceOptions& options);
+
+}  // namespace tensorcast::global_store

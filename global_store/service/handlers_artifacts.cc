@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/artifact/manifest.h"
+#include "core/status/status.h"
+#include "global_store/service/convert.h"
+#include "global_store/service/handlers.h"
+#include "global_store/service/paging.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first, const Manifest& manifest) {
+  PublishRequest request{
+      .node = FromProto(first.node()),
+      .artifact = {.artifact_id = manifest.id(),
+                   .image_bytes = manifest.layout().image_bytes,
+                   .chunk_bytes = manifest.layout().chunk_bytes,
+                   .tensor_count = static_cast<uint32_t>(manifest.layout().tensors.size())},
+      .replica = std::nullopt,
+      .origin = std::nullopt,
+      .key = first.key(),
+      .expected_revision = std::nullopt};
+  if (first.has_expected_revision()) request.expected_revision = first.expected_revision();
+  if (first.has_replica()) {
+    TC_ASSIGN_OR_RETURN(request.replica, FromProto(first.replica()));
+  }
+  if (first.has_origin()) {
+    TC_ASSIGN_OR_RETURN(request.origin, FromProto(first.origin()));
+  }
+  return request;
+}
+
+}  // namespace
+
+absl::Status Handlers::Publication::Add(v1::PublishArtifactRequest message) {
+  TC_RETURN_IF_ERROR(manifest.Add(message.manifest_piece()));
+  if (first.has_value()) return absl::OkStatus();
+  message.clear_manifest_piece();
+  first = std::move(message);
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::PublishArtifact(const RequestContext& context, const Publication& publication,
+                                       v1::PublishArtifactResponse& response) {
+  if (!publication.first.has_value()) {
+    return absl::InvalidArgumentError("a publication's first message names its node");
+  }
+  const v1::PublishArtifactRequest& first = *publication.first;
+  const std::string& bytes = publication.manifest.bytes();
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, Manifest::Decode(bytes));
+  TC_ASSIGN_OR_RETURN(const PublishRequest request, RequestOf(first, *manifest));
+  const std::string content = absl::StrCat(manifest->id(), "\n", first.SerializeAsString());
+  return Mutate<v1::PublishArtifactResponse>(
+      context, "PublishArtifact", content, response,
+      [&](const Directory& directory, absl::Time now,
+          v1::PublishArtifactResponse& planned) -> absl::StatusOr<Change> {
+        TC_ASSIGN_OR_RETURN(PublishPlan plan, directory.PreparePublish(request, now));
+        planned.set_artifact_id(manifest->id());
+        planned.set_existed(plan.existed);
+        planned.set_key_revision(plan.key_revision);
+        Change change{.facts = std::move(plan.facts)};
+        if (!plan.existed) change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
+        if (request.replica.has_value()) {
+          change.also_apply = [&request](Directory& applied) {
+            applied.AddPublishedReplica(request.node, *request.replica);
+          };
+        }
+        return change;
+      });
+}
+
+absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& request,
+                                        rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
+  TC_ASSIGN_OR_RETURN(const ArtifactView view,
+                      coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+                        return directory.DescribeArtifact(request.artifact_id());
+                      }));
+  std::string manifest;
+  if (request.manifest()) {
+    TC_ASSIGN_OR_RETURN(manifest, coordinator_.ReadManifest(request.artifact_id()));
+  }
+  v1::DescribeArtifactResponse first;
+  ToProto(view, first.mutable_artifact());
+  TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
+  if (!request.manifest()) return absl::OkStatus();
+  for (size_t piece = 0; piece < rpc::PieceCount(manifest.size()); ++piece) {
+    v1::DescribeArtifactResponse message;
+    message.set_manifest_piece(std::string(rpc::Piece(manifest, piece)));
+    TC_RETURN_IF_ERROR(writer.Write(std::move(message)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::ListArtifacts(const RequestContext&, const v1::ListArtifactsRequest& request,
+                                     v1::ListArtifactsResponse& response) {
+  TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
+  const absl::Duration min_age = std::max(rpc::FromProto(request.min_age()), absl::ZeroDuration());
+  const std::vector<ArtifactView> views =
+      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+        return directory.ListArtifacts(request.page_token(), page, request.unkeyed_only(), now - min_age);
+      });
+  for (const ArtifactView& view : views) ToProto(view, response.add_artifacts());
+  if (views.size() == page) response.set_next_page_token(views.back().record.artifact_id);
+  return absl::OkStatus();
+}
+
+// An artifact with keys is refused in any case, so `only_if_unkeyed` changes nothing.
+absl::Status Handlers::DeleteArtifact(const RequestContext& context, const v1::DeleteArtifactRequest& request,
+                                      v1::DeleteArtifactResponse& response) {
+  return Mutate<v1::DeleteArtifactResponse>(
+      context, "DeleteArtifact", request.SerializeAsString(), response,
+      [&](const Directory& directory, absl::Time now, v1::DeleteArtifactResponse&) -> absl::StatusOr<Change> {
+        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(request.artifact_id(), now));
+        return Change{.facts = std::move(facts)};
+      });
+}
+
+}  // namespace tensorcast::global_store

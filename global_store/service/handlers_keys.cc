@@ -1,0 +1,93 @@
+#include <openssl/sha.h>
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "global_store/service/convert.h"
+#include "global_store/service/handlers.h"
+#include "global_store/service/paging.h"
+
+namespace tensorcast::global_store {
+
+std::string Handlers::RequestKey(std::string_view request_id, std::string_view method,
+                                 std::string_view content) {
+  if (request_id.empty()) return "";
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(content.data()), content.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return absl::StrCat(method, "/", absl::BytesToHexString(digest), "/", request_id);
+}
+
+absl::Status Handlers::BindKey(const RequestContext& context, const v1::BindKeyRequest& request,
+                               v1::BindKeyResponse& response) {
+  std::optional<uint64_t> expected;
+  if (request.has_expected_revision()) expected = request.expected_revision();
+  return Mutate<v1::BindKeyResponse>(
+      context, "BindKey", request.SerializeAsString(), response,
+      [&](const Directory& directory, absl::Time now,
+          v1::BindKeyResponse& planned) -> absl::StatusOr<Change> {
+        TC_ASSIGN_OR_RETURN(KeyPlan plan,
+                            directory.PrepareBindKey(request.key(), request.artifact_id(), expected, now));
+        ToProto(plan.key, planned.mutable_key());
+        return Change{.facts = std::move(plan.facts)};
+      });
+}
+
+absl::Status Handlers::DeleteKey(const RequestContext& context, const v1::DeleteKeyRequest& request,
+                                 v1::DeleteKeyResponse& response) {
+  std::optional<uint64_t> expected;
+  if (request.has_expected_revision()) expected = request.expected_revision();
+  return Mutate<v1::DeleteKeyResponse>(
+      context, "DeleteKey", request.SerializeAsString(), response,
+      [&](const Directory& directory, absl::Time now, v1::DeleteKeyResponse&) -> absl::StatusOr<Change> {
+        TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.PrepareDeleteKey(request.key(), expected, now));
+        return Change{.facts = std::move(plan.facts)};
+      });
+}
+
+absl::Status Handlers::ResolveKey(const RequestContext&, const v1::ResolveKeyRequest& request,
+                                  v1::ResolveKeyResponse& response) {
+  TC_ASSIGN_OR_RETURN(const KeyRecord record,
+                      coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+                        return directory.ResolveKey(request.key());
+                      }));
+  ToProto(record, response.mutable_key());
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::ListKeys(const RequestContext&, const v1::ListKeysRequest& request,
+                                v1::ListKeysResponse& response) {
+  TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
+  const std::vector<KeyRecord> records = coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+    return directory.ListKeys(request.prefix(), request.page_token(), page);
+  });
+  for (const KeyRecord& record : records) ToProto(record, response.add_keys());
+  if (records.size() == page) response.set_next_page_token(records.back().name);
+  return absl::OkStatus();
+}
+
+void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysRequest& request,
+                         const std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>& writer,
+                         const rpc::Finisher& finisher) {
+  auto watcher = std::make_shared<KeyWatcher>();
+  watcher->key = request.key();
+  watcher->prefix = request.prefix();
+  watcher->on_change = [writer](const KeyRecord& record) {
+    v1::WatchKeysResponse message;
+    ToProto(record, message.mutable_key());
+    message.set_deleted(record.deleted);
+    writer->WriteLatest(std::move(message), record.name);
+  };
+  // The watcher keeps the registration that removes it when the call is cancelled.
+  auto cancelled = std::make_shared<Cancellation::Registration>();
+  watcher->on_close = [finisher, cancelled](const absl::Status& status) { finisher.Finish(status); };
+  const uint64_t id = coordinator_.Watch(std::move(watcher));
+  *cancelled = context.cancellation.OnCancel([this, id, finisher] {
+    coordinator_.Unwatch(id);
+    finisher.Finish(absl::CancelledError("the watch was cancelled"));
+  });
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,134 @@
+#include <utility>
+
+#include "core/status/status.h"
+#include "global_store/service/convert.h"
+#include "global_store/service/handlers.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+absl::StatusOr<std::vector<ReplicaFacts>> AllFromProto(
+    const google::protobuf::RepeatedPtrField<v1::Replica>& replicas) {
+  std::vector<ReplicaFacts> all;
+  for (const v1::Replica& replica : replicas) {
+    TC_ASSIGN_OR_RETURN(ReplicaFacts facts, FromProto(replica));
+    all.push_back(std::move(facts));
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNodeRequest& request,
+                                    v1::RegisterNodeResponse& response) {
+  TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.node().pools()));
+  TC_ASSIGN_OR_RETURN(Registration registration,
+                      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+                        return directory.RegisterNode(FromProto(request.node()), std::move(pools), now);
+                      }));
+  response.set_grant_key(registration.grant_key);
+  *response.mutable_heartbeat_interval() = rpc::ToProto(options_.heartbeat_interval);
+  *response.mutable_node_ttl() = rpc::ToProto(coordinator_.directory_options().node_ttl);
+  response.set_store_epoch(coordinator_.epoch());
+  response.set_protocol_version(kProtocolVersion);
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatRequest& request,
+                                 v1::HeartbeatResponse& response) {
+  TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
+  const std::vector<std::string> active(request.active_transports().begin(),
+                                        request.active_transports().end());
+  TC_ASSIGN_OR_RETURN(HeartbeatReply reply,
+                      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+                        return directory.Heartbeat(FromProto(request.node()), std::move(pools), active,
+                                                   request.inventory_sequence(), now);
+                      }));
+  response.set_store_epoch(coordinator_.epoch());
+  response.set_inventory_wanted(reply.inventory_wanted);
+  response.mutable_revoked_transports()->Assign(reply.revoked_transports.begin(),
+                                                reply.revoked_transports.end());
+  response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),
+                                                 reply.forgotten_artifacts.end());
+  response.mutable_evict_replicas()->Assign(reply.evict_replicas.begin(), reply.evict_replicas.end());
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::UpdateReplicas(const RequestContext&, const v1::UpdateReplicasRequest& request,
+                                      v1::UpdateReplicasResponse& response) {
+  TC_ASSIGN_OR_RETURN(const std::vector<ReplicaFacts> replicas, AllFromProto(request.replicas()));
+  TC_ASSIGN_OR_RETURN(
+      const bool wanted, coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+        return directory.UpdateReplicas(FromProto(request.node()), request.sequence(), replicas, now);
+      }));
+  response.set_inventory_wanted(wanted);
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& message) {
+  if (!node.has_value()) {
+    node = FromProto(message.node());
+    sequence = message.sequence();
+  }
+  TC_ASSIGN_OR_RETURN(std::vector<ReplicaFacts> more, AllFromProto(message.replicas()));
+  std::move(more.begin(), more.end(), std::back_inserter(replicas));
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::ReconcileInventory(const Inventory& inventory,
+                                          v1::ReconcileInventoryResponse& response) {
+  if (!inventory.node.has_value()) {
+    return absl::InvalidArgumentError("an inventory's first message names its node");
+  }
+  TC_ASSIGN_OR_RETURN(const std::vector<std::string> unknown,
+                      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+                        return directory.ReconcileInventory(*inventory.node, inventory.sequence,
+                                                            inventory.replicas, now);
+                      }));
+  response.mutable_unknown_artifacts()->Assign(unknown.begin(), unknown.end());
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::RequestEviction(const RequestContext&, const v1::RequestEvictionRequest& request,
+                                       v1::RequestEvictionResponse& response) {
+  const NodeIdentity node = FromProto(request.node());
+  if (request.withdraw()) {
+    return coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+      return directory.WithdrawEviction(node, request.replica_id());
+    });
+  }
+  TC_ASSIGN_OR_RETURN(EvictionDecision decision,
+                      coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+                        return directory.RequestEviction(node, request.replica_id());
+                      }));
+  response.set_granted(decision.granted);
+  response.set_reason(decision.reason);
+  return absl::OkStatus();
+}
+
+absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeRequest& request,
+                                 v1::DrainNodeResponse&) {
+  return coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+    return directory.DrainNode(request.node_id(), request.draining());
+  });
+}
+
+absl::Status Handlers::GetClusterStatus(const RequestContext&, const v1::GetClusterStatusRequest&,
+                                        v1::GetClusterStatusResponse& response) {
+  std::vector<NodeView> nodes;
+  const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+    nodes = directory.ListNodes(now);
+    return directory.counts();
+  });
+  for (const NodeView& node : nodes) ToProto(node, response.add_nodes());
+  response.set_artifacts(counts.artifacts);
+  response.set_keys(counts.keys);
+  response.set_replicas(counts.replicas);
+  response.set_active_grants(counts.active_grants);
+  response.set_store_epoch(coordinator_.epoch());
+  response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::global_store

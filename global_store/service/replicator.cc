@@ -1,0 +1,64 @@
+#include "global_store/service/replicator.h"
+
+#include <grpcpp/channel.h>
+
+#include <utility>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "proto/daemon.grpc.pb.h"
+#include "rpc/call.h"
+#include "rpc/channel.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+absl::Status Materialize(const RequestContext& context, const std::string& artifact_id,
+                         const Replicator::Target& target, std::string* replica_id) {
+  auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(target.address));
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(artifact_id);
+  *request.mutable_location() = target.location;
+  return rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
+                               [&](v1::MaterializeReplicaResponse&& response) {
+                                 if (response.has_result())
+                                   *replica_id = response.result().replica().replica_id();
+                                 return absl::OkStatus();
+                               });
+}
+
+void Ask(const RequestContext& context, const std::string& artifact_id, const Replicator::Target& target,
+         v1::ReplicateArtifactResponse::Result* result) {
+  std::string replica_id;
+  absl::Status status = target.error;
+  if (status.ok()) status = Materialize(context, artifact_id, target, &replica_id);
+  if (status.ok() && replica_id.empty())
+    status = absl::InternalError("the daemon ended the stream without a result");
+  if (!status.ok()) result->set_error(status.ToString());
+  result->set_replica_id(replica_id);
+}
+
+}  // namespace
+
+v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& context,
+                                                    const std::string& artifact_id,
+                                                    std::vector<Target> targets) {
+  v1::ReplicateArtifactResponse response;
+  absl::BlockingCounter running(static_cast<int>(targets.size()));
+  for (const Target& target : targets) {
+    v1::ReplicateArtifactResponse::Result* result =
+        response.add_results();  // stays where it is when more are added
+    result->set_node_id(target.node_id);
+    *result->mutable_location() = target.location;
+    const absl::Status scheduled = executor_.Schedule([&context, &artifact_id, &target, result, &running] {
+      Ask(context.Child(), artifact_id, target, result);
+      running.DecrementCount();
+    });
+    if (scheduled.ok()) continue;
+    result->set_error(scheduled.ToString());
+    running.DecrementCount();
+  }
+  running.Wait();
+  return response;
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,34 @@
+// Asks many daemons at once to make a replica of an artifact, and waits for all. Private to this folder.
+// Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "otel/api/request_context.h"
+#include "proto/global_store.pb.h"
+#include "rpc/executor.h"
+
+namespace tensorcast::global_store {
+
+class Replicator {
+ public:
+  struct Target {
+    std::string node_id;
+    v1::Location location;
+    std::string address;  // of the node's StoreDaemon service
+    absl::Status error;   // known before asking; then it is not asked
+  };
+
+  // One result a target, in their order; a target's failure is in its result. Ends with the context at the
+  // latest.
+  v1::ReplicateArtifactResponse Replicate(const RequestContext& context, const std::string& artifact_id,
+                                          std::vector<Target> targets);
+
+ private:
+  // Apart from the service's own executor, so that those who wait here cannot starve it.
+  rpc::Executor executor_;
+};
+
+}  // namespace tensorcast::global_store
