@@ -1,0 +1,109 @@
+// What the engine's tests share: an engine on a real host pool, a fake device and a real folder, with a
+// listener that remembers and a guard that can refuse.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "core/device/fake_device.h"
+#include "core/engine/engine.h"
+#include "core/testing/faulty_store.h"
+#include "core/testing/scripted_source.h"
+#include "core/testing/test_artifact.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::testing {
+
+inline constexpr Location kCpu{LocationKind::kCpu, 0};
+inline constexpr Location kGpu{LocationKind::kGpu, 0};
+inline constexpr Location kDisk{LocationKind::kDisk, 0};
+
+// Checks, as changes come in, that each replica moves only as it may.
+class RecordingListener final : public ReplicaListener {
+ public:
+  void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
+  void OnTransferEnded(const TransferReport& report) override;
+
+  std::vector<ReplicaState> StatesOf(const std::string& replica_id) const;
+  std::vector<TransferReport> reports() const;
+  // Blocks until that many transfers ended.
+  void WaitForReports(size_t count) const;
+  void WaitForState(const std::string& replica_id, ReplicaState state) const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::vector<ReplicaState>> states_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TransferReport> reports_ ABSL_GUARDED_BY(mutex_);
+};
+
+class ScriptedGuard final : public EvictionGuard {
+ public:
+  absl::Status MayEvict(const ReplicaInfo& replica) override;
+
+  void Refuse(const std::string& artifact_id);
+  std::vector<std::string> asked() const;  // artifact ids
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::set<std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> asked_ ABSL_GUARDED_BY(mutex_);
+};
+
+class EngineFixture : public ::testing::Test {
+ protected:
+  struct Setup {
+    int host_granules = 16;  // beside those for staging
+    uint64_t device_pool_bytes = uint64_t{32} << 20;
+    int staging_buffers = 2;
+    int max_concurrent_ingests = 4;
+    bool disk = true;
+    bool guard = false;
+  };
+
+  EngineFixture();
+  ~EngineFixture() override;
+
+  void Start(const Setup& setup);
+  void Start() { Start(Setup()); }
+  // Ends the engine; the pools must then be empty.
+  void Stop();
+  // A new engine on the same pools and folder.
+  void Restart();
+
+  std::unique_ptr<PendingReplica> Materialize(const TestArtifact& artifact, Location location,
+                                              std::shared_ptr<SourceProvider> sources,
+                                              const RequestContext& context = {},
+                                              bool wait_for_space = false);
+  // To the end.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> Get(const TestArtifact& artifact, Location location,
+                                                    std::shared_ptr<SourceProvider> sources = nullptr,
+                                                    bool wait_for_space = false);
+  // From a good source. Dies where that does not work.
+  std::unique_ptr<ReplicaLease> MustGet(const TestArtifact& artifact, Location location);
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFirst(const TestArtifact& artifact, Location location,
+                                                            std::shared_ptr<SourceProvider> sources);
+  std::vector<std::byte> Read(const ReplicaLease& lease);
+  void WaitUntilIdle();  // no ingest is under way
+
+  std::string directory_;
+  Setup setup_;
+  std::shared_ptr<FakeDeviceFaults> faults_ = std::make_shared<FakeDeviceFaults>();
+  std::unique_ptr<HostPool> pool_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<FaultyStore> store_;
+  ScriptedGuard guard_;
+  std::unique_ptr<RecordingListener> listener_;
+  std::unique_ptr<StoreEngine> engine_;
+};
+
+// A provider of one good source.
+std::shared_ptr<ScriptedProvider> GoodProvider(const TestArtifact& artifact);
+std::shared_ptr<ScriptedProvider> ProviderOf(std::vector<std::shared_ptr<SourceControl>> controls);
+// A context with a cancellation of its own, ending at the deadline.
+RequestContext ContextFor(absl::Duration timeout = absl::InfiniteDuration());
+
+}  // namespace tensorcast::testing

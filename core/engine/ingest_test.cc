@@ -1,0 +1,383 @@
+// One ingest at a time: every destination, every way in which a source or a destination can fail.
+#include <algorithm>
+#include <thread>
+
+#include "core/engine/engine_fixture.h"
+#include "gmock/gmock.h"
+
+namespace tensorcast::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const StageReport* FindStage(const TransferReport& report, Stage stage, std::string_view source) {
+  for (const StageReport& candidate : report.stages) {
+    if (candidate.stage == stage && candidate.source.name == source) {
+      return &candidate;
+    }
+  }
+  return nullptr;
+}
+
+class EngineIngest : public EngineFixture {};
+
+TEST_F(EngineIngest, BringsAnArtifactToEveryLocation) {
+  Start();
+  const TestArtifact artifact = MakeTestArtifact(1, {10000, 300, 5000});
+  for (const Location location : {kCpu, kGpu, kDisk}) {
+    Restart();
+    ASSERT_TRUE(engine_->Forget(artifact.manifest->id()).ok());
+    auto provider = GoodProvider(artifact);
+    auto lease = Get(artifact, location, provider);
+    ASSERT_TRUE(lease.ok()) << location.ToString() << ": " << lease.status();
+    EXPECT_EQ((*lease)->location(), location);
+    EXPECT_EQ((*lease)->manifest()->id(), artifact.manifest->id());
+    EXPECT_TRUE(Read(**lease) == artifact.image) << location.ToString();
+    EXPECT_EQ(provider->calls(), 1);
+    EXPECT_THAT(provider->finished(), ElementsAre(absl::OkStatus()));
+    using enum ReplicaState;
+    listener_->WaitForReports(1);
+    EXPECT_THAT(listener_->StatesOf((*lease)->replica_id()), ElementsAre(kAllocating, kFilling, kReady));
+  }
+}
+
+TEST_F(EngineIngest, ReportsEveryStageExactly) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(2, 10);
+  RequestContext context;
+  context.trace = otel::TraceContext::NewRoot();
+  auto pending = Materialize(artifact, kGpu, GoodProvider(artifact), context);
+  auto lease = pending->Wait(context);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  listener_->WaitForReports(1);
+  const TransferReport report = listener_->reports().front();
+  EXPECT_EQ(pending->report()->transfer_id, report.transfer_id);
+  EXPECT_EQ(report.artifact_id, artifact.manifest->id());
+  EXPECT_EQ(report.replica_id, (*lease)->replica_id());
+  EXPECT_EQ(report.destination, kGpu);
+  EXPECT_EQ(report.trace.trace_id, context.trace.trace_id);
+  EXPECT_EQ(report.bytes, artifact.image.size());
+  EXPECT_TRUE(report.status.ok());
+  EXPECT_EQ(report.refetched_chunks, 0u);
+  EXPECT_EQ(report.verified_chunks, 10u);
+  EXPECT_LE(report.queued, report.start);
+  EXPECT_LE(report.start, report.end);
+  EXPECT_THAT(report.stages, SizeIs(3));
+  for (const Stage stage : {Stage::kFetch, Stage::kVerify, Stage::kPlace}) {
+    const StageReport* const found = FindStage(report, stage, "scripted");
+    ASSERT_NE(found, nullptr) << StageName(stage);
+    EXPECT_EQ(found->bytes, artifact.image.size()) << StageName(stage);
+    EXPECT_EQ(found->chunks, 10u);
+    EXPECT_LE(report.start, found->start);
+    EXPECT_LE(found->start, found->end);
+    EXPECT_LE(found->end, report.end);
+    EXPECT_GE(found->busy, absl::ZeroDuration());
+    EXPECT_EQ(found->source.lane, "test");
+  }
+  EXPECT_EQ(pending->progress().bytes_done, artifact.image.size());
+  EXPECT_EQ(pending->progress().bytes_total, artifact.image.size());
+}
+
+TEST_F(EngineIngest, DoesNotReadAgainWhatTheSourceHasDigested) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(3, 5);
+  SourceScript script;
+  script.deliver_digests = true;
+  auto lease = Get(artifact, kCpu, ProviderOf({MakeControl(artifact.image, script)}));
+  ASSERT_TRUE(lease.ok());
+  listener_->WaitForReports(1);
+  const TransferReport report = listener_->reports().front();
+  EXPECT_EQ(report.verified_chunks, 5u);
+  const StageReport* const verify = FindStage(report, Stage::kVerify, "scripted");
+  ASSERT_NE(verify, nullptr);
+  EXPECT_EQ(verify->chunks, 5u);
+  EXPECT_EQ(verify->bytes, 0u);
+  EXPECT_EQ(FindStage(report, Stage::kPlace, "scripted"), nullptr) << "host replicas are filled in place";
+}
+
+TEST_F(EngineIngest, NeverAsksASourceForMoreThanItTakes) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(4, 40);
+  SourceScript script;
+  script.max_concurrency = 3;
+  auto control = MakeControl(artifact.image, script);
+  ASSERT_TRUE(Get(artifact, kCpu, ProviderOf({control})).ok());
+  EXPECT_LE(control->most_at_once(), 3);
+  EXPECT_EQ(control->total_fetches(), 40);
+}
+
+TEST_F(EngineIngest, KeepsASourceBusyWithAllItTakes) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(4, 40);
+  SourceScript script;
+  script.max_concurrency = 3;
+  script.held = true;
+  auto control = MakeControl(artifact.image, script);
+  auto pending = Materialize(artifact, kCpu, ProviderOf({control}));
+  control->WaitForHeldFetches(3);
+  control->Release();
+  EXPECT_TRUE(pending->Wait(ContextFor()).ok());
+}
+
+TEST_F(EngineIngest, BoundsWhatIsUnderWayToADeviceByTheStagingBuffers) {
+  Setup setup;
+  setup.staging_buffers = 2;
+  Start(setup);
+  const TestArtifact artifact = MakeChunkedArtifact(5, 40);
+  SourceScript script;
+  script.max_concurrency = 8;
+  auto control = MakeControl(artifact.image, script);
+  ASSERT_TRUE(Get(artifact, kGpu, ProviderOf({control})).ok());
+  EXPECT_LE(control->most_at_once(), 2);
+}
+
+TEST_F(EngineIngest, TakesOnlyUnfinishedChunksFromTheNextSourceWhenOneDies) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(6, 20);
+  SourceScript dying;
+  dying.name = "dying";
+  dying.max_concurrency = 1;
+  dying.failing_chunks = {7};
+  auto first = MakeControl(artifact.image, dying);
+  auto second = MakeControl(artifact.image, {.name = "healthy"});
+  auto provider = ProviderOf({first, second});
+  auto lease = Get(artifact, kCpu, provider);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Read(**lease) == artifact.image);
+  EXPECT_EQ(first->total_fetches(), 8);
+  const std::map<uint32_t, int> fetches = second->fetches();
+  EXPECT_THAT(fetches, SizeIs(13));
+  EXPECT_FALSE(fetches.contains(6));
+  EXPECT_TRUE(fetches.contains(7));
+  ASSERT_THAT(provider->failures(), SizeIs(1));
+  EXPECT_EQ(provider->failures()[0].source.name, "dying");
+  EXPECT_FALSE(provider->failures()[0].corrupt);
+  EXPECT_EQ(provider->failures()[0].status.code(), absl::StatusCode::kUnavailable);
+  listener_->WaitForReports(1);
+  const TransferReport report = listener_->reports().front();
+  EXPECT_EQ(report.refetched_chunks, 1u);
+  EXPECT_EQ(report.verified_chunks, 20u);
+  EXPECT_EQ(FindStage(report, Stage::kFetch, "dying")->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(FindStage(report, Stage::kFetch, "dying")->chunks, 7u);
+  EXPECT_TRUE(FindStage(report, Stage::kFetch, "healthy")->status.ok());
+  EXPECT_EQ(FindStage(report, Stage::kFetch, "healthy")->chunks, 13u);
+  EXPECT_EQ(first->open(), 0);
+}
+
+class EngineIngestCorrupt : public EngineFixture, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(7, 12);
+  for (const Location location : {kCpu, kGpu}) {
+    SourceScript lying;
+    lying.name = "lying";
+    lying.corrupt_chunks = {4};
+    lying.deliver_digests = GetParam();
+    auto provider = ProviderOf({MakeControl(artifact.image, lying), MakeControl(artifact.image)});
+    // To the device from elsewhere too, not from the replica in host memory.
+    ASSERT_TRUE(engine_->Forget(artifact.manifest->id()).ok());
+    auto lease = Get(artifact, location, provider);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_TRUE(Read(**lease) == artifact.image);
+    ASSERT_THAT(provider->failures(), SizeIs(1));
+    EXPECT_TRUE(provider->failures()[0].corrupt);
+    EXPECT_EQ(provider->failures()[0].status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(provider->failures()[0].status.message(), AllOf(HasSubstr("chunk 4"), HasSubstr("lying")));
+  }
+  listener_->WaitForReports(2);
+  EXPECT_GE(listener_->reports()[0].refetched_chunks, 1u);
+  EXPECT_EQ(listener_->reports()[0].verified_chunks, 12u);
+  EXPECT_EQ(FindStage(listener_->reports()[0], Stage::kVerify, "lying")->status.code(),
+            absl::StatusCode::kDataLoss);
+}
+
+INSTANTIATE_TEST_SUITE_P(DigestBySource, EngineIngestCorrupt, ::testing::Bool());
+
+TEST_F(EngineIngest, FailsWithBothReasonsWhenNoSourceIsLeft) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(8, 4);
+  SourceScript lying;
+  lying.corrupt_chunks = {2};
+  auto provider = ProviderOf({MakeControl(artifact.image, lying)});
+  auto pending = Materialize(artifact, kCpu, provider);
+  const absl::Status status = pending->Wait(ContextFor()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("no scripted source is left"), HasSubstr("chunk 2")));
+  EXPECT_EQ(pending->report()->status, status);
+  EXPECT_THAT(provider->finished(), ElementsAre(status));
+  EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
+  EXPECT_FALSE(engine_->LeaseArtifact(artifact.manifest->id(), kCpu).ok());
+  EXPECT_EQ(pool_->stats().used_bytes, 2 * kGranuleBytes) << "only the staging buffers";
+  listener_->WaitForReports(1);
+  using enum ReplicaState;
+  EXPECT_THAT(listener_->StatesOf(pending->report()->replica_id),
+              ElementsAre(kAllocating, kFilling, kFailed));
+}
+
+TEST_F(EngineIngest, FailsWithoutAnySource) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(9, 4);
+  EXPECT_EQ(Get(artifact, kCpu, ProviderOf({})).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Get(artifact, kCpu, nullptr).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EngineIngest, OfAnEmptyImageAsksNobody) {
+  Start();
+  const TestArtifact artifact = MakeTestArtifact(10, {});
+  for (const Location location : {kCpu, kGpu, kDisk}) {
+    auto provider = ProviderOf({});
+    auto lease = Get(artifact, location, provider);
+    ASSERT_TRUE(lease.ok()) << location.ToString() << ": " << lease.status();
+    EXPECT_EQ(provider->calls(), 0);
+    EXPECT_THAT(provider->finished(), SizeIs(1));
+  }
+}
+
+TEST_F(EngineIngest, FailsCleanlyWhenACopyToTheDeviceFails) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(11, 8);
+  faults_->fail_copies = 1;
+  auto provider = GoodProvider(artifact);
+  const absl::Status status = Get(artifact, kGpu, provider).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("gpu:0"));
+  EXPECT_THAT(provider->failures(), IsEmpty()) << "the source is not to blame";
+  EXPECT_EQ(engine_->device_pool_stats(0).used_bytes, 0u);
+  EXPECT_TRUE(Get(artifact, kGpu, GoodProvider(artifact)).ok()) << "the next one works";
+}
+
+TEST_F(EngineIngest, FailsCleanlyWhenTheDeviceIsOutOfMemory) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(12, 8);
+  faults_->fail_allocations = 1;
+  const absl::Status status = Get(artifact, kGpu, GoodProvider(artifact)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("the pool of gpu:0"));
+  EXPECT_EQ(engine_->device_pool_stats(0).used_bytes, 0u);
+}
+
+TEST_F(EngineIngest, FailsCleanlyWhenTheDiskIsFull) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(13, 8);
+  store_->FailWritesAfter(3);
+  const absl::Status status = Get(artifact, kDisk, GoodProvider(artifact)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("no space left"));
+  EXPECT_THAT(store_->List(), IsEmpty());
+  EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
+  store_->FailWritesAfter(-1);
+  EXPECT_TRUE(Get(artifact, kDisk, GoodProvider(artifact)).ok());
+}
+
+TEST_F(EngineIngest, FailsCleanlyWhenTheFileCannotBeCommitted) {
+  Start();
+  const TestArtifact artifact = MakeChunkedArtifact(14, 8);
+  store_->FailCommits(true);
+  EXPECT_EQ(Get(artifact, kDisk, GoodProvider(artifact)).status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(store_->List(), IsEmpty());
+  EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
+}
+
+TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
+  Setup setup;
+  setup.disk = false;
+  Start(setup);
+  const TestArtifact artifact = MakeChunkedArtifact(15, 2);
+  auto materialize = [&](std::shared_ptr<const Manifest> manifest, Location location) {
+    return engine_->Materialize(ContextFor(), {std::move(manifest), location, nullptr, false}).status();
+  };
+  EXPECT_EQ(materialize(nullptr, kCpu).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(materialize(artifact.manifest, {LocationKind::kGpu, 2}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(materialize(artifact.manifest, kDisk).code(), absl::StatusCode::kFailedPrecondition);
+  const TestArtifact coarse = MakeChunkedArtifact(16, 2, 128 << 10);
+  const absl::Status unstageable = materialize(coarse.manifest, kGpu);
+  EXPECT_EQ(unstageable.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(unstageable.message(), HasSubstr("staging buffers"));
+  EXPECT_TRUE(Get(coarse, kCpu, GoodProvider(coarse)).ok()) << "nothing is staged on the way to host memory";
+  RequestContext cancelled;
+  cancelled.cancellation.Cancel();
+  EXPECT_EQ(engine_->Materialize(cancelled, {artifact.manifest, kCpu, nullptr, false}).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_EQ(engine_->active_ingests(), 0);
+}
+
+TEST_F(EngineIngest, OfANewArtifactComputesItsIdentity) {
+  Start();
+  const TestArtifact artifact = MakeTestArtifact(17, {5000, 77, 9000});
+  for (const Location location : {kCpu, kGpu, kDisk}) {
+    auto lease = IngestFirst(artifact, location, GoodProvider(artifact));
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_EQ((*lease)->manifest()->id(), artifact.manifest->id());
+    EXPECT_TRUE(Read(**lease) == artifact.image);
+    EXPECT_TRUE(engine_->FindManifest(artifact.manifest->id()).ok());
+  }
+  listener_->WaitForReports(1);
+  EXPECT_EQ(listener_->reports()[0].verified_chunks, 0u) << "digests are computed, none is compared";
+  EXPECT_EQ(listener_->reports()[0].artifact_id, artifact.manifest->id());
+}
+
+TEST_F(EngineIngest, OfTheSameContentAgainGivesTheReplicaThatIsThere) {
+  Start();
+  const TestArtifact artifact = MakeTestArtifact(18, {5000});
+  auto first = IngestFirst(artifact, kCpu, GoodProvider(artifact));
+  auto second = IngestFirst(artifact, kCpu, GoodProvider(artifact));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ((*first)->replica_id(), (*second)->replica_id());
+  EXPECT_THAT(engine_->ListReplicas(), SizeIs(1));
+  EXPECT_EQ(engine_->ListReplicas()[0].leases, 2u);
+  EXPECT_EQ(pool_->stats().used_bytes, 3 * kGranuleBytes) << "staging and one replica";
+}
+
+TEST_F(EngineIngest, OfANewArtifactRefusesPaddingThatIsNotZero) {
+  Start();
+  const TestArtifact artifact = MakeTestArtifact(19, {100, 5000});
+  TestArtifact dirty = artifact;
+  dirty.image[101] = std::byte{7};
+  const absl::Status status = IngestFirst(artifact, kCpu, GoodProvider(dirty)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("byte 101"));
+  EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
+}
+
+TEST_F(EngineIngest, OfANewArtifactNeedsAValidLayoutAndASource) {
+  Start();
+  TestArtifact artifact = MakeTestArtifact(20, {100});
+  EXPECT_EQ(IngestFirst(artifact, kCpu, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  artifact.layout.tensors[0].offset = 256;
+  EXPECT_EQ(IngestFirst(artifact, kCpu, GoodProvider(artifact)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EngineIngest, RunsNoMoreAtOnceThanItMay) {
+  Setup setup;
+  setup.max_concurrent_ingests = 2;
+  Start(setup);
+  std::vector<std::shared_ptr<SourceControl>> controls;
+  std::vector<std::unique_ptr<PendingReplica>> pending;
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const TestArtifact artifact = MakeChunkedArtifact(100 + seed, 1);
+    controls.push_back(MakeControl(artifact.image, {.held = true}));
+    pending.push_back(Materialize(artifact, kCpu, ProviderOf({controls.back()})));
+  }
+  controls[0]->WaitForHeldFetches(1);
+  controls[1]->WaitForHeldFetches(1);
+  EXPECT_EQ(controls[2]->opened(), 0) << "first come, first served";
+  EXPECT_EQ(engine_->active_ingests(), 3);
+  controls[1]->Release();
+  controls[2]->WaitForHeldFetches(1);
+  controls[0]->Release();
+  controls[2]->Release();
+  for (const auto& each : pending) {
+    EXPECT_TRUE(each->Wait(ContextFor()).ok());
+  }
+  WaitUntilIdle();
+}
+
+}  // namespace
+}  // namespace tensorcast::testing

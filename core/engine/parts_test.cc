@@ -1,0 +1,189 @@
+// The engine's parts that need no engine.
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/device/fake_device.h"
+#include "core/engine/chunk_ledger.h"
+#include "core/engine/device_pool.h"
+#include "core/engine/padding.h"
+#include "core/engine/replica.h"
+#include "core/engine/staging_ring.h"
+#include "core/engine/transfer.h"
+#include "core/testing/test_artifact.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(Location, IsReadBackFromItsText) {
+  for (const Location location : {Location{LocationKind::kCpu, 0}, Location{LocationKind::kDisk, 0},
+                                  Location{LocationKind::kGpu, 0}, Location{LocationKind::kGpu, 15}}) {
+    auto parsed = Location::Parse(location.ToString());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, location);
+  }
+}
+
+TEST(Location, RefusesTextThatIsNone) {
+  for (const char* text :
+       {"", "CPU", "gpu", "gpu:", "gpu:-1", "gpu:x", "gpu:01", "gpu: 1", "gpu:99999999999", "cpu:0"}) {
+    EXPECT_EQ(Location::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(ReplicaState, MovesOnlyAsTheDesignSays) {
+  using enum ReplicaState;
+  const std::set<std::pair<ReplicaState, ReplicaState>> legal = {
+      {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},
+      {kFilling, kFailed},     {kReady, kDraining},    {kDraining, kGone},
+  };
+  const auto all = {kAllocating, kFilling, kReady, kDraining, kGone, kFailed};
+  for (const ReplicaState from : all) {
+    for (const ReplicaState to : all) {
+      EXPECT_EQ(IsLegalTransition(from, to), legal.contains({from, to}))
+          << ReplicaStateName(from) << " -> " << ReplicaStateName(to);
+    }
+  }
+}
+
+TEST(ChunkLedger, GivesEachMissingChunkOnceAndReturnedOnesAgain) {
+  ChunkLedger ledger(3);
+  EXPECT_EQ(ledger.Take()->chunk, 0u);
+  EXPECT_EQ(ledger.Take()->chunk, 1u);
+  ledger.PutBack(0);
+  EXPECT_EQ(ledger.missing(), 2u);
+  const auto again = ledger.Take();
+  EXPECT_EQ(again->chunk, 0u);
+  EXPECT_TRUE(again->again);
+  ledger.PutBack(0);
+  EXPECT_FALSE(ledger.Take()->again) << "counted twice";
+  EXPECT_FALSE(ledger.Take()->again);
+  EXPECT_FALSE(ledger.Take().has_value());
+  for (uint32_t chunk = 0; chunk < 3; ++chunk) {
+    EXPECT_FALSE(ledger.all_done());
+    ledger.Done(chunk);
+  }
+  EXPECT_TRUE(ledger.all_done());
+}
+
+TEST(ChunkLedger, OfNoChunksIsDone) {
+  ChunkLedger ledger(0);
+  EXPECT_TRUE(ledger.all_done());
+  EXPECT_FALSE(ledger.Take().has_value());
+}
+
+TEST(Padding, IsWhatNoTensorCovers) {
+  const auto artifact = testing::MakeTestArtifact(1, {100, 256, 0, 4000});
+  // 0..100, 256..512, 512..512, 512..4512; the image ends at 4608.
+  ASSERT_EQ(artifact.layout.image_bytes, 4608u);
+  EXPECT_THAT(PaddingIn(artifact.layout, {0, 4096}), ElementsAre(ByteRange{100, 156}));
+  EXPECT_THAT(PaddingIn(artifact.layout, {4096, 512}), ElementsAre(ByteRange{4512, 96}));
+  EXPECT_THAT(PaddingIn(artifact.layout, {150, 50}), ElementsAre(ByteRange{150, 50}));
+  EXPECT_THAT(PaddingIn(artifact.layout, {256, 1000}), IsEmpty());
+  EXPECT_THAT(PaddingIn(artifact.layout, {0, 0}), IsEmpty());
+}
+
+TEST(Padding, IsCheckedAcrossSpans) {
+  auto artifact = testing::MakeTestArtifact(1, {100, 300});
+  const HostSpan image(artifact.image);
+  const std::vector<HostSpan> spans = {image.first(130), image.subspan(130, 1), image.subspan(131)};
+  const ByteRange all{0, artifact.layout.image_bytes};
+  EXPECT_TRUE(CheckPadding(artifact.layout, all, spans).ok());
+  for (const size_t wrong : {size_t{100}, size_t{130}, size_t{255}, artifact.image.size() - 1}) {
+    artifact.image[wrong] = std::byte{1};
+    const absl::Status status = CheckPadding(artifact.layout, all, spans);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("byte ", wrong)));
+    artifact.image[wrong] = std::byte{0};
+  }
+}
+
+std::unique_ptr<HostPool> SmallPool(uint64_t bytes) {
+  auto pool = HostPool::Create({.bytes = bytes, .use_huge_pages = false, .prefault_threads = 0});
+  EXPECT_TRUE(pool.ok()) << pool.status();
+  return *std::move(pool);
+}
+
+TEST(StagingRing, BlocksUntilABufferComesBack) {
+  const auto pool = SmallPool(2 * kGranuleBytes);
+  auto ring = StagingRing::Create(pool.get(), 1, 4096);
+  ASSERT_TRUE(ring.ok());
+  auto first = (*ring)->Acquire(RequestContext());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->Spans(100).front().size(), 100u);
+  std::thread later([held = *std::move(first)]() mutable { held = StagingBuffer(); });
+  EXPECT_TRUE((*ring)->Acquire(RequestContext()).ok());
+  later.join();
+}
+
+TEST(StagingRing, EndsAWaitAtCancellationAndDeadline) {
+  const auto pool = SmallPool(2 * kGranuleBytes);
+  auto ring = StagingRing::Create(pool.get(), 1, 4096);
+  ASSERT_TRUE(ring.ok());
+  const auto held = (*ring)->Acquire(RequestContext());
+  RequestContext context;
+  std::thread canceller([&context] { context.cancellation.Cancel(); });
+  EXPECT_EQ((*ring)->Acquire(context).status().code(), absl::StatusCode::kCancelled);
+  canceller.join();
+  context = RequestContext();
+  context.deadline = absl::Now() + absl::Milliseconds(1);
+  EXPECT_EQ((*ring)->Acquire(context).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(StagingRing, SaysThatItDoesNotFit) {
+  const auto pool = SmallPool(kGranuleBytes);
+  const auto ring = StagingRing::Create(pool.get(), 2, 4096);
+  EXPECT_EQ(ring.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(ring.status().message(), HasSubstr("2 staging buffers"));
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
+TEST(DevicePool, KeepsToItsBudgetInWholeGranules) {
+  auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20});
+  ASSERT_TRUE(devices.ok());
+  DevicePool pool(devices->get(), 2 * kGranuleBytes);
+  auto one = pool.Allocate(0, 1);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->bytes(), kGranuleBytes);
+  EXPECT_EQ(pool.Allocate(0, kGranuleBytes + 1).status().code(), absl::StatusCode::kResourceExhausted);
+  auto empty = pool.Allocate(0, 0);
+  ASSERT_TRUE(empty.ok());
+  EXPECT_TRUE(empty->pointer());
+  EXPECT_EQ(pool.stats(0).used_bytes, 2 * kGranuleBytes);
+  *one = DeviceBlock();
+  *empty = DeviceBlock();
+  EXPECT_EQ(pool.stats(0).used_bytes, 0u);
+  EXPECT_EQ(pool.stats(0).high_water_bytes, 2 * kGranuleBytes);
+  EXPECT_EQ(pool.stats(0).failed_allocations, 1u);
+}
+
+TEST(DevicePool, TakesNineTenthsOfADeviceAndKnowsNoOther) {
+  auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 100 << 20});
+  ASSERT_TRUE(devices.ok());
+  DevicePool pool(devices->get(), 0);
+  EXPECT_EQ(pool.stats(0).capacity_bytes, uint64_t{90} << 20);
+  EXPECT_EQ(pool.Allocate(1, 1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.Allocate(-1, 1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.stats(1).capacity_bytes, 0u);
+}
+
+TEST(DevicePool, GivesTheBudgetBackWhenTheDeviceFails) {
+  auto faults = std::make_shared<FakeDeviceFaults>();
+  auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .faults = faults});
+  ASSERT_TRUE(devices.ok());
+  DevicePool pool(devices->get(), 8 * kGranuleBytes);
+  faults->fail_allocations = 1;
+  EXPECT_FALSE(pool.Allocate(0, 1).ok());
+  EXPECT_EQ(pool.stats(0).used_bytes, 0u);
+  EXPECT_EQ(pool.stats(0).failed_allocations, 1u);
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,126 @@
+// Random operations from many threads on pools that are too small for all of it. What must hold throughout: a
+// lease's bytes are the artifact's, and nothing is left when all is over.
+#include <random>
+#include <thread>
+
+#include "core/engine/engine_fixture.h"
+#include "gmock/gmock.h"
+
+namespace tensorcast::testing {
+namespace {
+
+class EngineStress : public EngineFixture {
+ protected:
+  static constexpr int kThreads = 6;
+  static constexpr int kStepsEach = 60;
+  static constexpr int kArtifacts = 5;
+
+  EngineStress() {
+    for (uint64_t seed = 0; seed < kArtifacts; ++seed) {
+      artifacts_.push_back(MakeTestArtifact(seed, {4096 * (1 + seed), 100, 3000 * seed}));
+    }
+  }
+
+  std::shared_ptr<SourceProvider> RandomProvider(const TestArtifact& artifact, std::mt19937& random) {
+    SourceScript bad;
+    bad.max_concurrency = 1 + static_cast<int>(random() % 4);
+    bad.deliver_digests = random() % 2 == 0;
+    const uint32_t chunk = random() % artifact.layout.chunk_count();
+    (random() % 2 == 0 ? bad.failing_chunks : bad.corrupt_chunks).insert(chunk);
+    std::vector<std::shared_ptr<SourceControl>> controls;
+    if (random() % 3 == 0) {
+      controls.push_back(MakeControl(artifact.image, bad));
+    }
+    if (random() % 8 != 0) {
+      controls.push_back(MakeControl(artifact.image));
+    }
+    return ProviderOf(std::move(controls));
+  }
+
+  static Location RandomLocation(std::mt19937& random) {
+    const Location all[] = {kCpu, kCpu, kGpu, {LocationKind::kGpu, 1}, kDisk};
+    return all[random() % 5];
+  }
+
+  void Use(const absl::StatusOr<std::unique_ptr<ReplicaLease>>& lease, const TestArtifact& artifact) {
+    if (!lease.ok()) {
+      return;
+    }
+    EXPECT_EQ((*lease)->manifest()->id(), artifact.manifest->id());
+    EXPECT_TRUE(Read(**lease) == artifact.image);
+  }
+
+  void Step(std::mt19937& random) {
+    const TestArtifact& artifact = artifacts_[random() % kArtifacts];
+    const Location location = RandomLocation(random);
+    switch (random() % 10) {
+      case 0:
+        (void)engine_->Forget(artifact.manifest->id());
+        return;
+      case 1: {
+        for (const ReplicaInfo& replica : engine_->ListReplicas()) {
+          if (random() % 4 == 0) {
+            (void)engine_->Evict(replica.id, random() % 2 == 0);
+          }
+        }
+        return;
+      }
+      case 2:
+        for (const ReplicaInfo& replica : engine_->ListReplicas()) {
+          (void)engine_->SetPinned(replica.id, random() % 8 == 0);
+        }
+        return;
+      case 3: {
+        const RequestContext context;
+        auto pending = Materialize(artifact, location, RandomProvider(artifact, random), context);
+        context.cancellation.Cancel();
+        return;
+      }
+      case 4:
+        return Use(IngestFirst(artifact, location, GoodProvider(artifact)), artifact);
+      case 5:
+        return Use(engine_->LeaseArtifact(artifact.manifest->id(), location), artifact);
+      default: {
+        auto pending = Materialize(artifact, location, RandomProvider(artifact, random),
+                                   ContextFor(absl::Milliseconds(200)), random() % 2 == 0);
+        return Use(pending->Wait(ContextFor(absl::Milliseconds(200))), artifact);
+      }
+    }
+  }
+
+  std::vector<TestArtifact> artifacts_;
+};
+
+TEST_F(EngineStress, LeavesNothingBehind) {
+  Setup setup;
+  setup.host_granules = 3;
+  setup.device_pool_bytes = 2 * kGranuleBytes;
+  setup.guard = true;
+  Start(setup);
+  guard_.Refuse(artifacts_[0].manifest->id());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([this, i] {
+      std::mt19937 random(i);
+      for (int step = 0; step < kStepsEach; ++step) {
+        Step(random);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  WaitUntilIdle();
+  for (const TestArtifact& artifact : artifacts_) {
+    EXPECT_TRUE(engine_->Forget(artifact.manifest->id()).ok());
+  }
+  EXPECT_THAT(engine_->ListReplicas(), ::testing::IsEmpty());
+  EXPECT_EQ(pool_->stats().used_bytes, setup.staging_buffers * kGranuleBytes);
+  EXPECT_EQ(engine_->device_pool_stats(0).used_bytes, 0u);
+  EXPECT_EQ(engine_->device_pool_stats(1).used_bytes, 0u);
+  EXPECT_THAT(store_->List(), ::testing::IsEmpty());
+  Stop();
+}
+
+}  // namespace
+}  // namespace tensorcast::testing

@@ -1,0 +1,36 @@
+// An artifact store whose disk fills up when a test says so. Everything else is done by the store behind it.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "core/disk/artifact_store.h"
+
+namespace tensorcast::testing {
+
+class FaultyStore final : public ArtifactStore {
+ public:
+  explicit FaultyStore(std::unique_ptr<ArtifactStore> store) : store_(std::move(store)) {}
+
+  // Writes fail with RESOURCE_EXHAUSTED after this many more; negative: never.
+  void FailWritesAfter(int writes) { *writes_left_ = writes; }
+  // Commit fails with INTERNAL.
+  void FailCommits(bool fail) { *fail_commits_ = fail; }
+
+  std::vector<std::shared_ptr<PackedFile>> List() const override { return store_->List(); }
+  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
+    return store_->Find(artifact_id);
+  }
+  absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
+                                                       uint64_t manifest_bytes_max) override;
+  absl::Status Remove(std::string_view artifact_id) override { return store_->Remove(artifact_id); }
+
+ private:
+  const std::unique_ptr<ArtifactStore> store_;
+  const std::shared_ptr<std::atomic<int>> writes_left_ = std::make_shared<std::atomic<int>>(-1);
+  const std::shared_ptr<std::atomic<bool>> fail_commits_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace tensorcast::testing

@@ -1,0 +1,179 @@
+#include "core/testing/scripted_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast::testing {
+
+class ScriptedSource final : public ChunkSource {
+ public:
+  explicit ScriptedSource(std::shared_ptr<SourceControl> control)
+      : control_(std::move(control)), info_{SourceType::kRemote, "test", control_->script_.name} {
+    control_->CountOpen(1);
+  }
+  ~ScriptedSource() override { control_->CountOpen(-1); }
+
+  const SourceInfo& info() const override { return info_; }
+  int max_concurrency() const override { return control_->script_.max_concurrency; }
+
+  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
+                                              const ChunkRequest& request) override {
+    TC_RETURN_IF_ERROR(control_->Begin(context, request.chunk));
+    absl::StatusOr<std::optional<Digest>> digest = Deliver(request);
+    control_->End();
+    return digest;
+  }
+
+ private:
+  absl::StatusOr<std::optional<Digest>> Deliver(const ChunkRequest& request) {
+    const SourceScript& script = control_->script_;
+    if (script.failing_chunks.contains(request.chunk)) {
+      return absl::UnavailableError(absl::StrCat("scripted failure of chunk ", request.chunk));
+    }
+    CHECK_LE(request.range.offset + request.range.bytes, control_->image_.size());
+    uint64_t offset = request.range.offset;
+    DigestBuilder digest;
+    for (const HostSpan& span : request.destination) {
+      std::memcpy(span.data(), control_->image_.data() + offset, span.size());
+      offset += span.size();
+    }
+    CHECK_EQ(offset, request.range.offset + request.range.bytes);
+    if (script.corrupt_chunks.contains(request.chunk)) {
+      request.destination.front().front() ^= std::byte{1};
+    }
+    if (!script.deliver_digests) {
+      return std::nullopt;
+    }
+    for (const HostSpan& span : request.destination) {
+      digest.Update(span);
+    }
+    return digest.Finish();
+  }
+
+  const std::shared_ptr<SourceControl> control_;
+  const SourceInfo info_;
+};
+
+SourceControl::SourceControl(std::vector<std::byte> image, SourceScript script)
+    : image_(std::move(image)), script_(std::move(script)), held_(script_.held) {}
+
+std::unique_ptr<ChunkSource> SourceControl::MakeSource() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++opened_;
+  }
+  return std::make_unique<ScriptedSource>(shared_from_this());
+}
+
+void SourceControl::Release() {
+  absl::MutexLock lock(&mutex_);
+  held_ = false;
+}
+
+void SourceControl::WaitForHeldFetches(int count) {
+  absl::MutexLock lock(&mutex_);
+  auto enough = [this, count]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return held_fetches_ >= count; };
+  mutex_.Await(absl::Condition(&enough));
+}
+
+absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk) {
+  const Cancellation::Registration wake =
+      context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
+  absl::MutexLock lock(&mutex_);
+  ++fetches_[chunk];
+  most_at_once_ = std::max(most_at_once_, ++running_);
+  if (held_) {
+    ++held_fetches_;
+    auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return !held_ || context.cancellation.IsCancelled();
+    };
+    mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), context.deadline);
+    --held_fetches_;
+  }
+  absl::Status wanted = context.Check("scripted fetch");
+  running_ -= wanted.ok() ? 0 : 1;
+  return wanted;
+}
+
+void SourceControl::End() {
+  absl::MutexLock lock(&mutex_);
+  --running_;
+}
+
+void SourceControl::CountOpen(int change) {
+  absl::MutexLock lock(&mutex_);
+  open_ += change;
+}
+
+int SourceControl::opened() const {
+  absl::MutexLock lock(&mutex_);
+  return opened_;
+}
+
+int SourceControl::open() const {
+  absl::MutexLock lock(&mutex_);
+  return open_;
+}
+
+std::map<uint32_t, int> SourceControl::fetches() const {
+  absl::MutexLock lock(&mutex_);
+  return fetches_;
+}
+
+int SourceControl::total_fetches() const {
+  int total = 0;
+  for (const auto& [chunk, count] : fetches()) {
+    total += count;
+  }
+  return total;
+}
+
+int SourceControl::most_at_once() const {
+  absl::MutexLock lock(&mutex_);
+  return most_at_once_;
+}
+
+std::shared_ptr<SourceControl> MakeControl(std::vector<std::byte> image, SourceScript script) {
+  return std::make_shared<SourceControl>(std::move(image), std::move(script));
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> ScriptedProvider::Next(const RequestContext& context,
+                                                                    const SourceFailure* failure) {
+  TC_RETURN_IF_ERROR(context.Check("scripted provider"));
+  absl::MutexLock lock(&mutex_);
+  ++calls_;
+  if (failure != nullptr) {
+    failures_.push_back(*failure);
+  }
+  if (next_ == controls_.size()) {
+    return absl::NotFoundError("no scripted source is left");
+  }
+  return controls_[next_++]->MakeSource();
+}
+
+void ScriptedProvider::Finished(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  finished_.push_back(status);
+}
+
+int ScriptedProvider::calls() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_;
+}
+
+std::vector<SourceFailure> ScriptedProvider::failures() const {
+  absl::MutexLock lock(&mutex_);
+  return failures_;
+}
+
+std::vector<absl::Status> ScriptedProvider::finished() const {
+  absl::MutexLock lock(&mutex_);
+  return finished_;
+}
+
+}  // namespace tensorcast::testing

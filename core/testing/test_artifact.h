@@ -1,0 +1,32 @@
+// Artifacts for tests: small images whose every byte depends on a seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/artifact/layout.h"
+#include "core/artifact/manifest.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast::testing {
+
+struct TestArtifact {
+  ImageLayout layout;
+  std::vector<std::byte> image;
+  std::shared_ptr<const Manifest> manifest;
+};
+
+// Tensors of these sizes in bytes (type U8), with gaps where they do not fill 256 bytes. Dies where that is
+// no valid layout.
+TestArtifact MakeTestArtifact(uint64_t seed, const std::vector<uint64_t>& tensor_bytes,
+                              uint64_t chunk_bytes = 4096);
+
+// One tensor that fills `chunks` chunks.
+TestArtifact MakeChunkedArtifact(uint64_t seed, uint32_t chunks, uint64_t chunk_bytes = 4096);
+
+// The bytes behind spans, one after another.
+std::vector<std::byte> Gather(const std::vector<HostSpan>& spans);
+
+}  // namespace tensorcast::testing
