@@ -24,7 +24,7 @@ class NullRuntime final : public DeviceRuntime {
   absl::Status CloseIpc(DevicePtr) override { return NoDevice("closing device memory"); }
 
  private:
-  const std::vector<DeviceInfo> devices_;
+  std::vector<DeviceInfo> devices_;
 };
 
 }  // namespace
