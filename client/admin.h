@@ -1,5 +1,5 @@
-// What tools and operators need beside Client: listing, deleting, pinning, status. Results are the contract's own messages.
-// Thread-safe. Errors as in client.h.
+// What tools and operators need beside Client: listing, deleting, pinning, status. Results are the contract's
+// own messages. Thread-safe. Errors as in client.h.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,13 @@ namespace tensorcast::client {
 class AdminClient {
  public:
   // `daemon` is unix:/path or host:port. Fails with UNAVAILABLE when nobody answers within the timeout.
-  static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const std::string& daemon,
-                                                              absl::Duration connect_timeout = absl::Seconds(5));
+  static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
+      const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5));
   virtual ~AdminClient() = default;
 
   // All pages.
-  virtual absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
+  virtual absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context,
+                                                                  bool unkeyed_only,
                                                                   absl::Duration min_age) = 0;
   virtual absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
                                       bool only_if_unkeyed) = 0;
@@ -33,11 +34,13 @@ class AdminClient {
   // This daemon's replicas; of one artifact, or all of them.
   virtual absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                                 std::string_view artifact_id) = 0;
-  virtual absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id, bool force) = 0;
+  virtual absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id,
+                                    bool force) = 0;
   virtual absl::Status SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned) = 0;
 
   virtual absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context) = 0;
-  // Calls `on_status` with the status now and after each interval, until the context ends or it returns false.
+  // Calls `on_status` with the status now and after each interval, until the context ends or it returns
+  // false.
   virtual absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
                                    std::function<bool(const v1::GetStatusResponse&)> on_status) = 0;
   virtual absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context) = 0;

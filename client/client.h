@@ -1,16 +1,17 @@
 // The client library: what a serving engine or a trainer links to store models and to attach to them.
 //
-// A Client talks to the store daemon of its own host. Weights are never copied into the client: a Replica maps the
-// daemon's memory read-only (host) or opens its IPC handle (GPU), and holds the lease while it lives.
+// A Client talks to the store daemon of its own host. Weights are never copied into the client: a Replica
+// maps the daemon's memory read-only (host) or opens its IPC handle (GPU), and holds the lease while it
+// lives.
 //
 //   TC_ASSIGN_OR_RETURN(auto client, Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock"}));
 //   TC_ASSIGN_OR_RETURN(auto replica, client->Get("llama-3-8b/prod", {.location = "cpu"}));
 //   TC_ASSIGN_OR_RETURN(TensorView view, replica->Find("model.embed_tokens.weight"));
 //
-// Errors: UNAVAILABLE when the daemon (or, for keys, the global store behind it) cannot be reached, NOT_FOUND for
-// unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full, DATA_LOSS when no source has intact bytes,
-// DEADLINE_EXCEEDED and CANCELLED as asked. Only UNAVAILABLE is retried, within the deadline.
-// Client is thread-safe; Replica is thread-safe for reading.
+// Errors: UNAVAILABLE when the daemon (or, for keys, the global store behind it) cannot be reached, NOT_FOUND
+// for unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full, DATA_LOSS when no source has intact
+// bytes, DEADLINE_EXCEEDED and CANCELLED as asked. Only UNAVAILABLE is retried, within the deadline. Client
+// is thread-safe; Replica is thread-safe for reading.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +33,9 @@ namespace tensorcast::client {
 
 // One tensor of an attached replica: zero copies. Valid while its Replica lives.
 struct TensorView {
-  const Tensor* tensor = nullptr;        // name, dtype, shape, offset, nbytes
-  std::span<const std::byte> host;       // host replicas
-  DevicePtr device;                      // GPU replicas: in this process's address space
+  const Tensor* tensor = nullptr;   // name, dtype, shape, offset, nbytes
+  std::span<const std::byte> host;  // host replicas
+  DevicePtr device;                 // GPU replicas: in this process's address space
 };
 
 // An attached replica: the lease. Destroying it closes the mapping and gives the lease back.
@@ -108,8 +109,8 @@ struct ClientOptions {
 class PendingGet {
  public:
   virtual ~PendingGet() = default;  // cancels it when it still runs
-  // Blocks to the end or the deadline (DEADLINE_EXCEEDED; the get goes on, Wait can be called again). Once it returned
-  // a replica or another error, it is spent.
+  // Blocks to the end or the deadline (DEADLINE_EXCEEDED; the get goes on, Wait can be called again). Once it
+  // returned a replica or another error, it is spent.
   virtual absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline) = 0;
   virtual void Cancel() = 0;
 };
@@ -120,7 +121,8 @@ class Client {
   virtual ~Client() = default;
 
   // `artifact` is a key or an artifact id.
-  virtual absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
+  virtual absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context,
+                                                       std::string_view artifact,
                                                        const GetOptions& options) = 0;
   virtual std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options) = 0;
@@ -139,9 +141,10 @@ class Client {
   virtual absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key) = 0;
   virtual absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                                  std::optional<uint64_t> expected_revision) = 0;
-  virtual absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix) = 0;
-  // Calls `on_key` for the keys as they are, then for each change, until the context ends or it returns false.
-  // Reconnects by itself.
+  virtual absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context,
+                                                        std::string_view prefix) = 0;
+  // Calls `on_key` for the keys as they are, then for each change, until the context ends or it returns
+  // false. Reconnects by itself.
   virtual absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                                  std::function<bool(const KeyInfo&)> on_key) = 0;
 };

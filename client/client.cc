@@ -1,0 +1,71 @@
+#include "client/client.h"
+
+#include <utility>
+
+#include "client/daemon_link.h"
+#include "client/get.h"
+#include "client/keys.h"
+#include "client/put.h"
+#include "core/status/status.h"
+
+namespace tensorcast::client {
+namespace {
+
+class ClientImpl final : public Client {
+ public:
+  explicit ClientImpl(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+
+  absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
+                                               const GetOptions& options) override {
+    return RunGet(*core_, context, artifact, options);
+  }
+  std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
+                                       const GetOptions& options) override {
+    return StartGetThread(core_, context, artifact, options);
+  }
+
+  absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
+                                const std::map<std::string, std::string>& metadata,
+                                const PutOptions& options) override {
+    return RunPut(link(), context, tensors, metadata, options);
+  }
+  absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
+                                   const PutOptions& options) override {
+    return RunImport(link(), context, path, options);
+  }
+
+  absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
+                                  std::string_view artifact_id,
+                                  std::optional<uint64_t> expected_revision) override {
+    return RunBindKey(link(), context, key, artifact_id, expected_revision);
+  }
+  absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key) override {
+    return RunResolveKey(link(), context, key);
+  }
+  absl::Status DeleteKey(const RequestContext& context, std::string_view key,
+                         std::optional<uint64_t> expected_revision) override {
+    return RunDeleteKey(link(), context, key, expected_revision);
+  }
+  absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context,
+                                                std::string_view prefix) override {
+    return RunListKeys(link(), context, prefix);
+  }
+  absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
+                         std::function<bool(const KeyInfo&)> on_key) override {
+    return RunWatchKeys(link(), context, prefix, on_key);
+  }
+
+ private:
+  DaemonLink& link() const { return *core_->link; }
+
+  const std::shared_ptr<Core> core_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(options.daemon, options.connect_timeout));
+  return std::make_unique<ClientImpl>(std::make_shared<Core>(std::move(link), options.devices));
+}
+
+}  // namespace tensorcast::client

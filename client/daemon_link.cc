@@ -1,0 +1,79 @@
+#include "client/daemon_link.h"
+
+#include <grpcpp/channel.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "core/status/status.h"
+#include "rpc/call.h"
+#include "rpc/channel.h"
+
+namespace tensorcast::client {
+namespace {
+
+bool IsSocket(const std::string& path) {
+  struct stat info {};
+  return !path.empty() && stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
+}
+
+}  // namespace
+
+DaemonLink::DaemonLink(const std::string& address) : address_(address) {
+  const auto channel = rpc::MakeChannel(address);
+  daemon_ = v1::StoreDaemon::NewStub(channel);
+  global_store_ = v1::GlobalStore::NewStub(channel);
+}
+
+absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::string& address,
+                                                                absl::Duration timeout) {
+  if (address.empty()) {
+    return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
+  }
+  auto link = std::unique_ptr<DaemonLink>(new DaemonLink(address));
+  auto status = link->GetStatus(RequestContext::Background(timeout), timeout);
+  if (!status.ok()) {
+    const bool silent = absl::IsDeadlineExceeded(status.status()) || absl::IsUnavailable(status.status());
+    if (!silent) return Annotate(status.status(), absl::StrCat("the daemon at ", address));
+    return absl::UnavailableError(absl::StrCat("the daemon at ", address, " did not answer within ",
+                                               absl::FormatDuration(timeout), " (", status.status().message(),
+                                               "); is it running, and is this its address?"));
+  }
+  absl::MutexLock lock(&link->mutex_);
+  link->handle_socket_ = status->node().handle_socket();
+  return link;
+}
+
+absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus(const RequestContext& context,
+                                                            absl::Duration retry_for) const {
+  return rpc::CallUnary(*daemon_, &v1::StoreDaemon::Stub::GetStatus, context, {},
+                        {.retry_for = retry_for, .what = "asking the daemon for its status"});
+}
+
+absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& context) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (IsSocket(handle_socket_)) return handle_socket_;
+  }
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, GetStatus(context, rpc::CallOptions().retry_for));
+  const std::string& path = status.node().handle_socket();
+  if (!IsSocket(path)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the handle socket \"", path, "\" of the daemon at ", address_,
+                     " is not on this host, so its tensors cannot be reached from here: use the daemon of "
+                     "this host (in a container, "
+                     "mount the socket's folder)"));
+  }
+  absl::MutexLock lock(&mutex_);
+  handle_socket_ = path;
+  return path;
+}
+
+RequestContext OperationContext(const RequestContext& context) {
+  RequestContext operation = context;
+  if (operation.request_id.empty()) operation.request_id = NewUuid();
+  if (!operation.trace.IsValid()) operation.trace = otel::TraceContext::NewRoot();
+  return operation;
+}
+
+}  // namespace tensorcast::client

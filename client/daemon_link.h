@@ -1,0 +1,48 @@
+// A connection to a store daemon: the channel, both services' stubs, and what the daemon said of itself.
+// Private to this folder. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "otel/api/request_context.h"
+#include "proto/daemon.grpc.pb.h"
+#include "proto/global_store.grpc.pb.h"
+
+namespace tensorcast::client {
+
+class DaemonLink {
+ public:
+  // UNAVAILABLE when the daemon does not answer within the timeout.
+  static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const std::string& address,
+                                                             absl::Duration timeout);
+
+  v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
+  v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too
+  const std::string& address() const { return address_; }
+
+  // The handle socket's path. FAILED_PRECONDITION, with the reason, when there is none on this host: the
+  // daemon can be managed but its bytes cannot be reached. Asks the daemon again where the path that it gave
+  // is not there.
+  absl::StatusOr<std::string> HandleSocket(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  explicit DaemonLink(const std::string& address);
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context,
+                                                  absl::Duration retry_for) const;
+
+  const std::string address_;
+  std::unique_ptr<v1::StoreDaemon::Stub> daemon_;
+  std::unique_ptr<v1::GlobalStore::Stub> global_store_;
+  absl::Mutex mutex_;
+  std::string handle_socket_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The context of one operation of the library: the caller's, with a request id and a trace where it has none.
+RequestContext OperationContext(const RequestContext& context);
+
+}  // namespace tensorcast::client

@@ -1,0 +1,111 @@
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "client/keys.h"
+#include "rpc/backoff.h"
+#include "rpc/call.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::client {
+namespace {
+
+// One caller's watch over any number of connections. Each connection begins with every key as it is, so what
+// the caller was told before is remembered: only changes go on, and keys that went while nobody listened are
+// found missing.
+class KeyWatch {
+ public:
+  KeyWatch(DaemonLink& link, RequestContext context, std::string_view prefix,
+           const std::function<bool(const KeyInfo&)>& on_key)
+      : link_(link), context_(std::move(context)), prefix_(prefix), on_key_(on_key) {}
+
+  absl::Status Run() {
+    rpc::Backoff backoff;
+    while (true) {
+      absl::Status status = Listen(backoff);
+      if (stopped_) return absl::OkStatus();
+      if (absl::Status wanted = context_.Check("watching keys"); !wanted.ok()) return wanted;
+      // A server that shuts down ends or cancels its streams.
+      const bool reconnect = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
+      if (!reconnect) return status;
+      if (absl::Status slept = rpc::SleepFor(context_, backoff.Next(), "watching keys"); !slept.ok())
+        return slept;
+      if (!known_.empty()) FindDeleted();
+      if (stopped_) return absl::OkStatus();
+    }
+  }
+
+ private:
+  struct Known {
+    uint64_t revision = 0;
+    std::string artifact_id;
+  };
+
+  absl::Status Listen(rpc::Backoff& backoff) {
+    v1::WatchKeysRequest request;
+    request.set_prefix(prefix_);
+    return rpc::CallServerStream(link_.global_store(), &v1::GlobalStore::Stub::WatchKeys, context_, request,
+                                 [&](v1::WatchKeysResponse&& response) {
+                                   backoff.Reset();
+                                   return Tell({.name = response.key().name(),
+                                                .artifact_id = response.key().artifact_id(),
+                                                .revision = response.key().revision(),
+                                                .updated = rpc::FromProto(response.key().updated()),
+                                                .deleted = response.deleted()});
+                                 },
+                                 {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
+  }
+
+  // An error, to end the call, once the caller has had enough.
+  absl::Status Tell(const KeyInfo& key) {
+    auto it = known_.find(key.name);
+    if (key.deleted) {
+      if (it == known_.end()) return absl::OkStatus();
+      known_.erase(it);
+    } else {
+      const bool same = it != known_.end() && it->second.revision == key.revision &&
+                        it->second.artifact_id == key.artifact_id;
+      if (same) return absl::OkStatus();
+      known_[key.name] = {key.revision, key.artifact_id};
+    }
+    stopped_ = !on_key_(key);
+    return stopped_ ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
+  }
+
+  void FindDeleted() {
+    auto keys = RunListKeys(link_, context_, prefix_);
+    if (!keys.ok()) return;  // the next connection fails for the same reason, and says so
+    std::set<std::string> present;
+    for (const KeyInfo& key : *keys) present.insert(key.name);
+    std::vector<KeyInfo> deleted;
+    for (const auto& [name, known] : known_) {
+      if (!present.contains(name)) {
+        deleted.push_back({.name = name,
+                           .artifact_id = known.artifact_id,
+                           .revision = known.revision,
+                           .updated = absl::Now(),
+                           .deleted = true});
+      }
+    }
+    for (const KeyInfo& key : deleted) {
+      if (!Tell(key).ok()) return;
+    }
+  }
+
+  DaemonLink& link_;
+  const RequestContext context_;
+  const std::string prefix_;
+  const std::function<bool(const KeyInfo&)>& on_key_;
+  absl::flat_hash_map<std::string, Known> known_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+absl::Status RunWatchKeys(DaemonLink& link, const RequestContext& context, std::string_view prefix,
+                          const std::function<bool(const KeyInfo&)>& on_key) {
+  return KeyWatch(link, OperationContext(context), prefix, on_key).Run();
+}
+
+}  // namespace tensorcast::client

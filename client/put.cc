@@ -1,0 +1,136 @@
+#include "client/put.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "client/sealed_image.h"
+#include "core/handles/handle_client.h"
+#include "core/status/status.h"
+#include "core/tensor/dtype.h"
+#include "rpc/call.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::client {
+namespace {
+
+constexpr absl::Duration kOfferTimeout = absl::Seconds(10);
+constexpr size_t kTensorsPerMessage = 1000;
+
+// The fields that both ways of making an artifact have.
+template <class Request>
+absl::Status SetOptions(const PutOptions& options, Request& request) {
+  TC_ASSIGN_OR_RETURN(const Location location, Location::Parse(options.location));
+  *request.mutable_location() = rpc::ToProto(location);
+  request.set_chunk_bytes(options.chunk_bytes);
+  request.set_durable(options.durable);
+  request.set_wait_for_space(options.wait_for_space);
+  if (!options.key.has_value()) return absl::OkStatus();
+  request.mutable_binding()->set_key(*options.key);
+  if (options.expected_revision.has_value()) {
+    request.mutable_binding()->set_expected_revision(*options.expected_revision);
+  }
+  return absl::OkStatus();
+}
+
+// Tensor descriptions by the thousand, so that no message nears gRPC's limit.
+std::vector<v1::PutArtifactRequest> DescribeTensors(const ImageLayout& layout) {
+  std::vector<v1::PutArtifactRequest> requests(1);
+  for (const Tensor& tensor : layout.tensors) {
+    if (requests.back().tensors_size() == kTensorsPerMessage) requests.emplace_back();
+    auto* description = requests.back().add_tensors();
+    description->set_name(tensor.name);
+    description->set_dtype(std::string(DTypeName(tensor.dtype)));
+    description->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+  }
+  return requests;
+}
+
+// Follows the events of a put or an import to its result.
+class ResultCollector {
+ public:
+  explicit ResultCollector(const PutOptions& options) : options_(options) {}
+
+  absl::Status OnResponse(v1::PutArtifactResponse&& response) {
+    if (response.has_progress() && options_.on_progress)
+      options_.on_progress(rpc::FromProto(response.progress()));
+    if (response.has_result()) result_ = std::move(*response.mutable_result());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<PutResult> Result() const {
+    if (!result_.has_value()) return absl::InternalError("the daemon ended the call without a result");
+    PutResult result{.artifact_id = result_->artifact_id(),
+                     .replica_id = result_->replica().replica_id(),
+                     .existed = result_->existed(),
+                     .key_revision = result_->key_revision()};
+    if (result_->has_transfer()) {
+      TC_ASSIGN_OR_RETURN(result.transfer, rpc::FromProto(result_->transfer()));
+    }
+    return result;
+  }
+
+ private:
+  const PutOptions& options_;
+  std::optional<v1::PutArtifactResult> result_;
+};
+
+// An offer is good for one call, so each attempt makes its own.
+absl::Status PutOnce(DaemonLink& link, const RequestContext& context, const SealedImage& image,
+                     std::vector<v1::PutArtifactRequest>& requests, ResultCollector& collector) {
+  TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
+  TC_ASSIGN_OR_RETURN(const auto offer,
+                      OfferedMemory::OfferMemfd(handle_socket, image.memfd.get(), image.layout.image_bytes,
+                                                std::min(context.deadline, absl::Now() + kOfferTimeout)));
+  requests.front().set_offer_token(offer->token());
+  return rpc::CallBidiStream(
+      link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, context, requests.size(),
+      [&](size_t i) { return requests[i]; },
+      [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
+      {.retry_for = absl::ZeroDuration(), .what = "putting"});
+}
+
+}  // namespace
+
+absl::StatusOr<PutResult> RunPut(DaemonLink& link, const RequestContext& context,
+                                 std::span<const PutTensor> tensors,
+                                 const std::map<std::string, std::string>& metadata,
+                                 const PutOptions& options) {
+  const RequestContext operation = OperationContext(context);
+  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, options.chunk_bytes));
+  std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
+  TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
+  requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
+
+  ResultCollector collector(options);
+  absl::Status status = rpc::RetryUnavailable(operation, {.what = "put"}, [&](bool*) {
+    return PutOnce(link, operation, image, requests, collector);
+  });
+  if (!status.ok()) return Annotate(status, "put");
+  return collector.Result();
+}
+
+absl::StatusOr<PutResult> RunImport(DaemonLink& link, const RequestContext& context, const std::string& path,
+                                    const PutOptions& options) {
+  const RequestContext operation = OperationContext(context);
+  v1::ImportArtifactRequest request;
+  TC_RETURN_IF_ERROR(SetOptions(options, request));
+  std::error_code error;  // the daemon has a working directory of its own
+  request.set_path(std::filesystem::absolute(path, error).string());
+  if (error) return ErrnoStatus(error.value(), "make absolute", path);
+
+  ResultCollector collector(options);
+  absl::Status status = rpc::RetryUnavailable(operation, {.what = "import"}, [&](bool*) {
+    return rpc::CallServerStream(
+        link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, operation, request,
+        [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
+        {.retry_for = absl::ZeroDuration(), .what = "importing"});
+  });
+  if (!status.ok()) return Annotate(status, absl::StrCat("import ", path));
+  return collector.Result();
+}
+
+}  // namespace tensorcast::client

@@ -1,0 +1,23 @@
+// The image of a put: one memfd, tensors copied in at their offsets, padding zero, sealed. Private to this
+// folder.
+#pragma once
+
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "client/client.h"
+#include "core/artifact/layout.h"
+#include "core/handles/handles.h"
+
+namespace tensorcast::client {
+
+struct SealedImage {
+  ImageLayout layout;
+  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW; layout.image_bytes long
+};
+
+// INVALID_ARGUMENT as AssignOffsets, naming the tensor; RESOURCE_EXHAUSTED when the host lacks the memory.
+// `chunk_bytes` 0: the default. Copies with several threads where there is much to copy.
+absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors, uint64_t chunk_bytes);
+
+}  // namespace tensorcast::client
