@@ -1,5 +1,5 @@
-// Where an ingest gets its bytes from. The engine knows nothing else of disks, peers or clients: each of them is a
-// ChunkSource (core/disk, core/memory, daemon/peer), and a test brings its own.
+// Where an ingest gets its bytes from. The engine knows nothing else of disks, peers or clients: each of them
+// is a ChunkSource (core/disk, core/source, daemon/peer), and a test brings its own.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +43,12 @@ class ChunkSource {
   // How many fetches keep it busy; more at once gain nothing.
   virtual int max_concurrency() const = 0;
 
-  // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing writes there
-  // any more. Returns the chunk's digest when the source computed it on the way (a fused copy), nullopt when not.
-  // A transient error is the source's to retry; an error from here means that the source is no good any more.
-  virtual absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context, const ChunkRequest& request) = 0;
+  // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing
+  // writes there any more. Returns the chunk's digest when the source computed it on the way (a fused copy),
+  // nullopt when not. A transient error is the source's to retry; an error from here means that the source is
+  // no good any more.
+  virtual absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
+                                                      const ChunkRequest& request) = 0;
 };
 
 // Why the source before was given up.
@@ -62,7 +64,7 @@ class SourceProvider {
   virtual ~SourceProvider() = default;
   // The first source, or the next one after `failure`. An error ends the ingest with that error.
   virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                           const SourceFailure* failure) = 0;
+                                                            const SourceFailure* failure) = 0;
   // The ingest ended: the source opened last, if any, is already destroyed.
   virtual void Finished(const absl::Status& status) { (void)status; }
 };
