@@ -1,0 +1,181 @@
+#include <grp.h>
+
+#include <filesystem>
+
+#include "absl/log/log.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/device/fake_device.h"
+#include "core/status/status.h"
+#include "tools/cli/servers.h"
+#include "tools/config/units.h"
+#include "transport/ucx/ucx_transport.h"
+
+namespace tensorcast::cli {
+namespace {
+
+absl::StatusOr<uint64_t> Size(std::string_view key, const std::string& text) {
+  absl::StatusOr<uint64_t> size = ParseSize(text);
+  if (!size.ok()) return Annotate(size.status(), key);
+  return size;
+}
+
+absl::StatusOr<absl::Duration> Interval(std::string_view key, const std::string& text) {
+  absl::StatusOr<absl::Duration> duration = ParseDuration(text);
+  if (!duration.ok()) return Annotate(duration.status(), key);
+  return duration;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const v1::DaemonConfig& config) {
+  const std::string& kind = config.device_runtime();
+  if (kind == "none") return CreateNullRuntime();
+  if (kind == "fake") {
+    TC_ASSIGN_OR_RETURN(const uint64_t bytes, Size("daemon.fake_device_memory", config.fake_device_memory()));
+    LOG(WARNING) << "using " << config.fake_devices() << " fake GPUs, whose memory is shared memory of this host";
+    return CreateFakeRuntime({.device_count = config.fake_devices(), .device_bytes = bytes});
+  }
+  if (kind != "auto" && kind != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("daemon.device_runtime is \"", kind, "\"; it can be auto, cuda, none or fake"));
+  }
+  absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
+  if (cuda.ok() || kind == "cuda") return cuda;
+  LOG(INFO) << "no GPUs: " << cuda.status().message();
+  return CreateNullRuntime();
+}
+
+// The one-sided lane listens beside the messages lane: on the next port, or on any where that one does.
+absl::StatusOr<std::string> NextPort(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port)) {
+    return absl::InvalidArgumentError(absl::StrCat("daemon.ucx_listen is \"", listen, "\"; it wants host:port"));
+  }
+  return absl::StrCat(listen.substr(0, colon), ":", port == 0 ? 0 : port + 1);
+}
+
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const v1::DaemonConfig& config,
+                                                                    const std::string& lane) {
+  if (lane == "ucx") {
+    return transport::UcxTransport::Create(
+        {.lane = transport::UcxLane::kMessages, .listen = config.ucx_listen()});
+  }
+  if (lane == "ucx-rma") {
+    TC_ASSIGN_OR_RETURN(const std::string listen, NextPort(config.ucx_listen()));
+    return transport::UcxTransport::Create(
+        {.lane = transport::UcxLane::kRma, .listen = listen, .tls = config.ucx_rma_tls()});
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("daemon.lanes names \"", lane, "\"; it can hold ucx-rma and ucx (local is daemon.local_lane)"));
+}
+
+absl::Status OpenTransports(const v1::DaemonConfig& config, DaemonParts& parts) {
+  parts.transports = std::make_shared<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>>();
+  for (const std::string& lane : config.lanes()) {
+    absl::StatusOr<std::unique_ptr<transport::Transport>> opened = OpenTransport(config, lane);
+    // A host without RDMA has one lane less; it is not misconfigured.
+    if (lane == "ucx-rma" && absl::IsUnavailable(opened.status())) {
+      LOG(INFO) << "lane ucx-rma is not available here: " << opened.status().message();
+      continue;
+    }
+    if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("lane ", lane));
+    parts.options.lanes.push_back(lane);
+    (*parts.transports)[lane] = *std::move(opened);
+  }
+  parts.options.make_transport =
+      [transports = parts.transports](std::string_view lane) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+    const auto found = transports->find(lane);
+    if (found == transports->end() || found->second == nullptr) {
+      return absl::InternalError(absl::StrCat("the transport of lane ", lane, " was not opened"));
+    }
+    return std::move(found->second);
+  };
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<gid_t>> GroupIds(const v1::DaemonConfig& config) {
+  std::vector<gid_t> ids;
+  for (const std::string& name : config.handle_groups()) {
+    const group* found = getgrnam(name.c_str());
+    if (found == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("daemon.handle_groups names \"", name, "\", which is no group here"));
+    }
+    ids.push_back(found->gr_gid);
+  }
+  return ids;
+}
+
+absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+  TC_ASSIGN_OR_RETURN(options.host_pool_bytes, Size("daemon.host_pool", config.host_pool()));
+  if (!config.device_pool().empty()) {
+    TC_ASSIGN_OR_RETURN(options.device_pool_bytes, Size("daemon.device_pool", config.device_pool()));
+  }
+  TC_ASSIGN_OR_RETURN(options.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
+  options.huge_pages = config.huge_pages();
+  options.max_concurrent_ingests = config.max_concurrent_ingests();
+  options.copy_threads = config.copy_threads();
+  options.staging_buffers = config.staging_buffers();
+  return absl::OkStatus();
+}
+
+absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+  options.name = config.name();
+  options.listen = config.listen();
+  options.advertise = config.advertise();
+  options.unix_socket = config.unix_socket();
+  options.handle_socket = config.handle_socket();
+  options.state_dir = config.state_dir();
+  options.disk_dir = config.disk_dir();
+  options.host_id = config.host_id();
+  options.local_lane = config.local_lane();
+  options.import_roots.assign(config.import_roots().begin(), config.import_roots().end());
+  TC_ASSIGN_OR_RETURN(options.handle_groups, GroupIds(config));
+  return absl::OkStatus();
+}
+
+// A daemon alone: a global store in this process, reachable through a socket in the state folder only.
+absl::Status EmbedGlobalStore(const v1::Config& config, DaemonParts& parts) {
+  const std::string& folder = config.daemon().state_dir();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return ErrnoStatus(error.value(), "create daemon.state_dir", folder);
+  TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
+  options.listen = absl::StrCat("unix:", folder, "/global-store.sock");
+  options.metadata_store = "sqlite";
+  options.metadata_path = folder + "/metadata.db";
+  TC_ASSIGN_OR_RETURN(parts.embedded, global_store::GlobalStoreServer::Start(options));
+  parts.options.global_store = parts.embedded->address();
+  parts.options.global_store_label = "embedded";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config) {
+  global_store::GlobalStoreOptions options;
+  options.listen = config.listen();
+  options.metadata_store = config.metadata_store();
+  options.metadata_path = config.metadata_path();
+  TC_ASSIGN_OR_RETURN(options.heartbeat_interval, Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
+  TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));
+  TC_ASSIGN_OR_RETURN(options.grant_ttl, Interval("global_store.grant_ttl", config.grant_ttl()));
+  return options;
+}
+
+absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config) {
+  DaemonParts parts;
+  TC_RETURN_IF_ERROR(FillNames(config.daemon(), parts.options));
+  TC_RETURN_IF_ERROR(FillSizes(config.daemon(), parts.options));
+  TC_ASSIGN_OR_RETURN(parts.devices, OpenDevices(config.daemon()));
+  parts.options.devices = parts.devices.get();
+  TC_RETURN_IF_ERROR(OpenTransports(config.daemon(), parts));
+  if (config.daemon().global_store().empty()) {
+    TC_RETURN_IF_ERROR(EmbedGlobalStore(config, parts));
+  } else {
+    parts.options.global_store = config.daemon().global_store();
+  }
+  return parts;
+}
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,31 @@
+// From the configuration to the options of the servers: the one place where both are known.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+#include "daemon/app/daemon_options.h"
+#include "global_store/app/global_store_server.h"
+#include "proto/config.pb.h"
+#include "transport/transport.h"
+
+namespace tensorcast::cli {
+
+absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
+
+// A daemon and what it borrows or, alone, brings along. Destroy the daemon first.
+struct DaemonParts {
+  std::unique_ptr<DeviceRuntime> devices;
+  std::unique_ptr<global_store::GlobalStoreServer> embedded;  // when daemon.global_store is empty
+  std::shared_ptr<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>> transports;
+  daemon::DaemonOptions options;
+};
+
+// Opens the devices and transports that the configuration names and, where it names no global store, starts one in
+// this process. INVALID_ARGUMENT names the key that cannot work.
+absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config);
+
+}  // namespace tensorcast::cli
