@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/wire/wire.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -29,8 +30,9 @@ GlobalStoreLink::~GlobalStoreLink() {
   options_.feed->SetWake(nullptr);
 }
 
-void GlobalStoreLink::Start(LinkedNode* node) {
+void GlobalStoreLink::Start(LinkedNode* node, std::string grpc_address) {
   node_ = node;
+  options_.node.set_grpc_address(std::move(grpc_address));
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -202,7 +204,7 @@ absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeResponse response;
   TC_RETURN_IF_ERROR(
       options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request, &response));
-  heartbeat_interval_ = std::max(absl::Milliseconds(10), GetDuration(response.heartbeat_interval()));
+  heartbeat_interval_ = std::max(absl::Milliseconds(10), rpc::FromProto(response.heartbeat_interval()));
   store_epoch_ = response.store_epoch();
   inventory_due_ = true;
   next_heartbeat_ = absl::Now() + heartbeat_interval_;

@@ -52,8 +52,8 @@ class GlobalStoreLink {
   explicit GlobalStoreLink(Options options);
   ~GlobalStoreLink();  // stops it
 
-  // Starts the thread. `node` must outlive the thread.
-  void Start(LinkedNode* node);
+  // Starts the thread. `node` must outlive the thread; others reach this node's service at `grpc_address`.
+  void Start(LinkedNode* node, std::string grpc_address);
   // Ends the thread; with `goodbye` the global store is told that this node holds nothing any more.
   // Idempotent.
   void Stop(bool goodbye);
@@ -87,7 +87,7 @@ class GlobalStoreLink {
   bool HeartbeatDue();
   bool WaitForWork(absl::Time until);  // false: stopping
 
-  const Options options_;
+  Options options_;  // does not change once the thread runs
   LinkedNode* node_ = nullptr;
 
   // Only the thread uses these.

@@ -11,6 +11,7 @@
 #include "daemon/peer/local_attach.h"
 #include "daemon/peer/pull_source.h"
 #include "daemon/wire/wire.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
   request.set_artifact_id(grant.replica().artifact_id());
   request.set_receiver_node_id(access.link->node_id());
   request.set_lane(lane);
-  SetDuration(std::max(absl::ZeroDuration(), context.deadline - absl::Now()), request.mutable_timeout());
+  *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), context.deadline - absl::Now()));
   v1::OpenPullResponse response;
   TC_RETURN_IF_ERROR(access.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
   *pull_opened = true;

@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
                   .lane = std::string(kLocalLane),
                   .name = std::string(grant.source().name())};
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
-    return OverHost(std::move(claim), *host, access.pools, std::move(info), grant.source().node_id(),
+    return OverHost(std::move(claim), *host, access.pools, std::move(info), response.handle_socket(),
                     image_bytes);
   }
   if (const auto* device = std::get_if<DeviceHandles>(&handles.memory)) {

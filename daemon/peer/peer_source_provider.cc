@@ -13,6 +13,7 @@
 #include "daemon/peer/granted_source.h"
 #include "daemon/peer/own_sources.h"
 #include "daemon/wire/wire.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -26,12 +27,8 @@ class PeerSourceProvider : public SourceProvider {
  public:
   PeerSourceProvider(const PeerAccess* access, PeerSourceRequest request)
       : access_(*access), request_(std::move(request)) {
-    const bool any = request_.lane.empty();
-    if (any) {
-      AddOwnMemory();
-    }
-    use_peers_ = any || request_.lane != kDiskLane;
-    use_disk_ = any || request_.lane == kDiskLane;
+    use_peers_ = request_.lane != kDiskLane;
+    use_origins_ = request_.lane.empty() || request_.lane == kDiskLane;
   }
 
   // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
@@ -41,23 +38,13 @@ class PeerSourceProvider : public SourceProvider {
     if (failure != nullptr) {
       NoteFailure(*failure);
     }
-    while (!own_.empty()) {
-      const Location location = own_.front();
-      own_.pop_front();
-      if (std::optional<Source> source = TryOwnReplica(location)) {
-        return *std::move(source);
-      }
-    }
     while (use_peers_) {
       TC_RETURN_IF_ERROR(context.Check("looking for a source"));
       if (std::optional<Source> source = TryGrant(context)) {
         return *std::move(source);
       }
     }
-    if (std::exchange(use_disk_, false)) {
-      if (std::optional<Source> source = TryOwnReplica({LocationKind::kDisk})) {
-        return *std::move(source);
-      }
+    if (std::exchange(use_origins_, false)) {
       TakeOrigins(context);
     }
     while (!origins_.empty()) {
@@ -73,27 +60,6 @@ class PeerSourceProvider : public SourceProvider {
   void Finished(const absl::Status& status) override { EndGrant(status, false); }
 
  private:
-  // Host memory before GPUs: bytes from a GPU go through it anyway.
-  void AddOwnMemory() {
-    own_.push_back({LocationKind::kCpu});
-    const int devices = static_cast<int>(access_.devices->devices().size());
-    for (int device = 0; device < devices; ++device) {
-      own_.push_back({LocationKind::kGpu, device});
-    }
-  }
-
-  std::optional<Source> TryOwnReplica(Location location) {
-    if (location == request_.destination) {
-      return std::nullopt;
-    }
-    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
-        access_.engine->LeaseArtifact(request_.manifest->id(), location);
-    if (!lease.ok()) {
-      return std::nullopt;  // there is none, which is nothing to report
-    }
-    return Note(location.ToString(), OpenReplicaSource(*std::move(lease), access_.devices));
-  }
-
   // A source under the next grant. Ends `use_peers_` when there is no more to ask for.
   std::optional<Source> TryGrant(const RequestContext& context) {
     v1::RequestReplicaTransportResponse response;
@@ -103,9 +69,7 @@ class PeerSourceProvider : public SourceProvider {
       use_peers_ = false;
       return std::nullopt;
     }
-    origins_known_ = true;
-    origins_.assign(response.origins().begin(), response.origins().end());
-    DropForeignOrigins();
+    origin_candidates_ = OwnOrigins(response);
     if (!response.has_grant()) {
       use_peers_ = false;
       no_source_reason_ = response.no_source_reason();
@@ -113,13 +77,6 @@ class PeerSourceProvider : public SourceProvider {
     }
     grant_ = std::move(*response.mutable_grant());
     excluded_.push_back(grant_->replica().replica_id());
-    if (grant_->replica().location().kind() == v1::LOCATION_KIND_DISK && use_disk_) {
-      if (std::optional<Source> source = TryOwnReplica({LocationKind::kDisk})) {
-        use_disk_ = false;
-        EndGrant(absl::CancelledError("this node has a packed file of its own"), false);
-        return source;
-      }
-    }
     return OpenGrant(context);
   }
 
@@ -146,7 +103,7 @@ class PeerSourceProvider : public SourceProvider {
     request.mutable_excluded_replicas()->Assign(excluded_.begin(), excluded_.end());
     request.mutable_corrupt_replicas()->Assign(corrupt_.begin(), corrupt_.end());
     if (context.deadline != absl::InfiniteFuture()) {
-      SetDuration(context.deadline - absl::Now(), request.mutable_timeout());
+      *request.mutable_timeout() = rpc::ToProto(context.deadline - absl::Now());
     }
     request.set_required_lane(request_.lane);
     absl::Status status = Request(context, request, response);
@@ -167,27 +124,23 @@ class PeerSourceProvider : public SourceProvider {
     return access_.global_store->RequestReplicaTransport(call, request, response);
   }
 
-  // With the lane forced to "disk" no grant was asked for, yet the origins are the global store's to know.
   void TakeOrigins(const RequestContext& context) {
-    if (origins_known_) {
-      return;
+    if (request_.lane == kDiskLane) {
+      // No grant was asked for, yet the origins are the global store's to know.
+      v1::RequestReplicaTransportResponse response;
+      if (const absl::Status asked = AskForGrant(context, &response); !asked.ok()) {
+        Tried("global store", asked);
+      }
+      origin_candidates_ = OwnOrigins(response);
     }
-    v1::RequestReplicaTransportResponse response;
-    if (const absl::Status asked = AskForGrant(context, &response); !asked.ok()) {
-      Tried("global store", asked);
-      return;
-    }
-    origins_.assign(response.origins().begin(), response.origins().end());
-    DropForeignOrigins();
-    if (response.has_grant()) {
-      grant_ = std::move(*response.mutable_grant());
-      EndGrant(absl::CancelledError("only sources on this node's disk are wanted"), false);
-    }
+    origins_.swap(origin_candidates_);
   }
 
-  void DropForeignOrigins() {
-    std::erase_if(origins_,
+  std::deque<v1::Origin> OwnOrigins(const v1::RequestReplicaTransportResponse& response) const {
+    std::deque<v1::Origin> own(response.origins().begin(), response.origins().end());
+    std::erase_if(own,
                   [this](const v1::Origin& origin) { return origin.node_id() != access_.link->node_id(); });
+    return own;
   }
 
   void NoteFailure(const SourceFailure& failure) {
@@ -269,11 +222,10 @@ class PeerSourceProvider : public SourceProvider {
 
   const PeerAccess& access_;
   const PeerSourceRequest request_;
-  std::deque<Location> own_;  // still to be tried
   bool use_peers_ = true;
-  bool use_disk_ = true;
-  bool origins_known_ = false;
-  std::deque<v1::Origin> origins_;  // on this node, still to be tried
+  bool use_origins_ = true;
+  std::deque<v1::Origin> origin_candidates_;  // on this node, as the last answer named them
+  std::deque<v1::Origin> origins_;            // still to be tried
   std::optional<v1::TransportGrant> grant_;
   bool pull_opened_ = false;
   std::vector<std::string> excluded_;

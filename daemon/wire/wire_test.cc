@@ -1,5 +1,6 @@
 #include "daemon/wire/wire.h"
 
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -27,32 +28,6 @@ TEST(Wire, ALocationKindOfALaterVersionIsRefused) {
   v1::Location location;
   location.set_kind(static_cast<v1::LocationKind>(17));
   EXPECT_EQ(GetLocation(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(Wire, TimesBeforeTheEpochKeepTheirNanosecondsPositive) {
-  google::protobuf::Timestamp out;
-  SetTimestamp(absl::UnixEpoch() - absl::Milliseconds(1), &out);
-  EXPECT_EQ(out.seconds(), -1);
-  EXPECT_EQ(out.nanos(), 999'000'000);
-}
-
-TEST(Wire, AnEndlessDurationIsSentAsALongOne) {
-  google::protobuf::Duration out;
-  SetDuration(absl::InfiniteDuration(), &out);
-  EXPECT_GT(GetDuration(out), absl::Hours(24 * 365));
-  out.set_seconds(-5);
-  EXPECT_EQ(GetDuration(out), absl::ZeroDuration());
-}
-
-TEST(Wire, PiecesJoinToTheWholeAndAnEmptyManifestIsOneEmptyPiece) {
-  const std::string bytes(kManifestPieceBytes * 2 + 7, 'x');
-  std::vector<size_t> sizes;
-  EXPECT_TRUE(SendPieces(bytes, [&](std::string_view piece) { return sizes.push_back(piece.size()), true; }));
-  EXPECT_THAT(sizes, testing::ElementsAre(kManifestPieceBytes, kManifestPieceBytes, 7));
-  sizes.clear();
-  EXPECT_TRUE(SendPieces("", [&](std::string_view piece) { return sizes.push_back(piece.size()), true; }));
-  EXPECT_THAT(sizes, testing::ElementsAre(0));
-  EXPECT_FALSE(SendPieces(bytes, [](std::string_view) { return false; }));
 }
 
 TEST(Wire, AManifestWithAnotherIdThanTheOneAskedForIsDataLoss) {

@@ -1,0 +1,61 @@
+// What a daemon is started with. The command line makes it from the config file; tests fill it in.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/artifact/layout.h"
+#include "core/device/device_runtime.h"
+#include "transport/transport.h"
+
+namespace tensorcast::daemon {
+
+// Makes the transport of a lane; the daemon registers its pool with it.
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)>;
+
+struct DaemonOptions {
+  std::string name;                    // of the node, for people; empty: the host's name
+  std::string listen = "127.0.0.1:0";  // gRPC
+  std::string advertise;               // what others connect to; empty: what it listens on
+  std::string unix_socket;             // gRPC for clients of this host; empty: <state_dir>/daemon.sock
+  std::string handle_socket;           // empty: <state_dir>/handles.sock
+  std::vector<gid_t> handle_groups;    // that may use the handle socket, beside the daemon's own user
+  std::string state_dir;
+  bool disk_tier = true;
+  std::string disk_dir;  // packed artifacts; empty: <state_dir>/artifacts
+
+  std::string global_store;        // its address; for a daemon on its own, that of the one in its process
+  std::string global_store_label;  // for people; empty: the address
+
+  std::string host_id;              // empty: the boot id
+  bool local_lane = true;           // attach to, and be attached to by, daemons of this host
+  std::vector<std::string> lanes;   // transports, fastest first
+  TransportFactory make_transport;  // REQUIRES: set when there are lanes
+  absl::Duration peer_timeout =
+      absl::Seconds(10);                          // a source that delivers nothing for this long is given up
+  absl::Duration grant_life = absl::Seconds(30);  // of a pull served, without a word from the global store
+
+  uint64_t host_pool_bytes = uint64_t{1} << 30;
+  bool huge_pages = true;
+  int prefault_threads = 1;
+  DeviceRuntime* devices = nullptr;       // must outlive the daemon; null: no devices
+  uint64_t device_pool_bytes = 0;         // of each; 0: 90 %
+  std::vector<std::string> import_roots;  // what ImportArtifact may read; none: nothing
+
+  int max_concurrent_ingests = 4;
+  int copy_threads = 0;  // 0: one a core, at most 4
+  int staging_buffers = 8;
+  uint64_t staging_buffer_bytes = kDefaultChunkBytes;
+  int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,25 @@
+// The node as the global store's link sees it: what it holds, and what it does when told to. Thread-safe;
+// used by the link's thread.
+#pragma once
+
+#include "daemon/peer/eviction_guard.h"
+#include "daemon/peer/global_store_link.h"
+#include "daemon/service/node_parts.h"
+
+namespace tensorcast::daemon {
+
+class NodeAgent : public LinkedNode {
+ public:
+  // `parts` must outlive it.
+  explicit NodeAgent(const NodeParts* parts) : parts_(*parts) {}
+
+  std::vector<ReplicaInfo> Inventory() override;
+  absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) override;
+  void FillHeartbeat(v1::HeartbeatRequest* heartbeat) override;
+  void OnHeartbeat(const v1::HeartbeatResponse& response) override;
+
+ private:
+  const NodeParts& parts_;
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,50 @@
+#include "daemon/service/await.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+// Shared with callbacks that may outlive the wait.
+struct Ended {
+  absl::Mutex mutex;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
+
+  void Set() {
+    absl::MutexLock lock(&mutex);
+    ended = true;
+  }
+  bool WaitUntil(absl::Time deadline) {
+    absl::MutexLock lock(&mutex);
+    return mutex.AwaitWithDeadline(absl::Condition(&ended), deadline);
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
+                                                    const OnProgress& on_progress) {
+  auto ended = std::make_shared<Ended>();
+  pending.OnDone([ended] { ended->Set(); });
+  const auto on_cancel = context.cancellation.OnCancel([ended] { ended->Set(); });
+  uint64_t told = 0;
+  while (!ended->WaitUntil(std::min(context.deadline, absl::Now() + kTick))) {
+    TC_RETURN_IF_ERROR(context.Check("waiting for a replica"));
+    const TransferProgress progress = pending.progress();
+    if (on_progress && progress.bytes_done != told) {
+      told = progress.bytes_done;
+      on_progress(progress);
+    }
+  }
+  return pending.Wait(context);
+}
+
+}  // namespace tensorcast::daemon

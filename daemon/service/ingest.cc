@@ -1,0 +1,236 @@
+#include "daemon/service/ingest.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/disk/disk_source.h"
+#include "core/safetensors/safetensors.h"
+#include "core/status/status.h"
+#include "daemon/peer/peer_source_provider.h"
+#include "daemon/wire/wire.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
+
+// What both kinds of new artifact have in common.
+struct NewArtifact {
+  FirstIngestRequest ingest;
+  const v1::KeyBinding* binding = nullptr;  // null: no key
+  bool durable = false;
+  v1::Origin origin;  // of an import; empty for a put
+};
+
+// The replicas that this call made, dropped unless the artifact is published.
+class MadeHere {
+ public:
+  explicit MadeHere(StoreEngine* engine) : engine_(engine) {}
+  ~MadeHere() {
+    for (const std::string& replica_id : replicas_) {
+      const absl::Status dropped = engine_->Evict(replica_id, /*force=*/true);
+      LOG_IF(WARNING, !dropped.ok()) << "Replica " << replica_id
+                                     << " of an artifact that was not published stays: " << dropped;
+    }
+  }
+  void Add(const PendingReplica& pending, const ReplicaLease& lease) {
+    const std::optional<TransferReport> report = pending.report();
+    // Another id in the report: the content was here already, under the lease's replica.
+    if (report.has_value() && report->replica_id == lease.replica_id() && !pending.shared()) {
+      replicas_.push_back(lease.replica_id());
+    }
+  }
+  void Keep() { replicas_.clear(); }
+
+ private:
+  StoreEngine* const engine_;
+  std::vector<std::string> replicas_;
+};
+
+absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, const RequestContext& context,
+                                                    const NewArtifact& artifact, const ReplicaLease& lease,
+                                                    const v1::Replica& replica) {
+  v1::PublishArtifactRequest first;
+  parts.access.link->SetIdentity(first.mutable_node());
+  *first.mutable_replica() = replica;
+  if (artifact.origin.files_size() > 0) {
+    *first.mutable_origin() = artifact.origin;
+  }
+  if (artifact.binding != nullptr) {
+    first.set_key(artifact.binding->key());
+    if (artifact.binding->has_expected_revision()) {
+      first.set_expected_revision(artifact.binding->expected_revision());
+    }
+  }
+  GlobalStoreClient* global_store = parts.access.global_store;
+  v1::PublishArtifactResponse response;
+  absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
+  if (absl::IsNotFound(status) || absl::IsAborted(status)) {
+    // The global store may have been restarted since the last heartbeat and not know this node yet.
+    TC_RETURN_IF_ERROR(parts.access.link->CheckIn(std::min(context.deadline, absl::Now() + kCheckInTimeout)));
+    status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
+  }
+  TC_RETURN_IF_ERROR(status);
+  if (response.artifact_id() != lease.manifest()->id()) {
+    return absl::InternalError(absl::StrCat("the global store calls this artifact ", response.artifact_id(),
+                                            ", not ", lease.manifest()->id(),
+                                            "; the versions of the two do not fit"));
+  }
+  return response;
+}
+
+absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
+                        MadeHere* made) {
+  if (lease.location().kind == LocationKind::kDisk) {
+    return absl::OkStatus();
+  }
+  const Location disk{LocationKind::kDisk};
+  MaterializeRequest pack{.manifest = lease.manifest(),
+                          .location = disk,
+                          .sources = MakePeerSourceProvider(&parts.access, {lease.manifest(), disk, ""}),
+                          .wait_for_space = true};
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
+                      parts.engine->Materialize(context, std::move(pack)));
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = pending->Wait(context);
+  if (!packed.ok()) {
+    return Annotate(packed.status(), "packing to disk");
+  }
+  made->Add(*pending, **packed);
+  return absl::OkStatus();
+}
+
+absl::Status CheckNew(const NodeParts& parts, const v1::KeyBinding& binding, bool has_binding, bool durable) {
+  TC_RETURN_IF_ERROR(parts.CheckAccepting());
+  if (has_binding && binding.key().empty()) {
+    return absl::InvalidArgumentError("the key to bind is empty");
+  }
+  if (durable && parts.artifact_store == nullptr) {
+    return absl::FailedPreconditionError(
+        "durable was asked for, but this node has no disk tier: set disk_dir");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const RequestContext& context,
+                                            NewArtifact artifact, const OnProgress& on_progress) {
+  MadeHere made(parts.engine);  // outlives the leases: an eviction waits for none
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
+                      parts.engine->Ingest(context, std::move(artifact.ingest)));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
+  made.Add(*pending, *lease);
+  if (artifact.durable) {
+    TC_RETURN_IF_ERROR(PackToDisk(parts, context, *lease, &made));
+  }
+  v1::PutArtifactResult result;
+  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, parts.FindReplica(lease->replica_id()));
+  SetReplica(info, parts.node_id, parts.devices, result.mutable_replica());
+  TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
+                      Publish(parts, context, artifact, *lease, result.replica()));
+  made.Keep();
+  result.set_artifact_id(published.artifact_id());
+  result.set_existed(published.existed());
+  result.set_key_revision(published.key_revision());
+  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
+    SetReport(*report, parts.devices, result.mutable_transfer());
+  }
+  return result;
+}
+
+absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
+  ImageLayout layout;
+  if (request.chunk_bytes() != 0) {
+    layout.chunk_bytes = request.chunk_bytes();
+  }
+  layout.tensors.reserve(request.tensors_size());
+  for (const v1::PutArtifactRequest::TensorDescription& tensor : request.tensors()) {
+    const DTypeInfo* dtype = FindDType(tensor.dtype());
+    if (dtype == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.name(), " has the unknown dtype \"", tensor.dtype(), "\""));
+    }
+    layout.tensors.push_back({.name = tensor.name(),
+                              .dtype = dtype->dtype,
+                              .shape = {tensor.shape().begin(), tensor.shape().end()}});
+  }
+  TC_RETURN_IF_ERROR(AssignOffsets(layout));
+  return layout;
+}
+
+}  // namespace
+
+absl::Status CheckImportPath(const std::vector<std::string>& roots, const std::string& path) {
+  if (!std::filesystem::path(path).is_absolute()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", path, "\" is not an absolute path on the daemon's host"));
+  }
+  char* resolved = realpath(path.c_str(), nullptr);
+  if (resolved == nullptr) {
+    return ErrnoStatus(errno, "resolve", path);
+  }
+  const std::string real = resolved;
+  std::free(resolved);
+  for (const std::string& root : roots) {
+    if (root == "/" || real == root || absl::StartsWith(real, absl::StrCat(root, "/"))) {
+      return absl::OkStatus();
+    }
+  }
+  const std::string allowed = roots.empty() ? "none is configured" : absl::StrJoin(roots, ", ");
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, " (", real, ") is outside the daemon's import_roots: ", allowed));
+}
+
+absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const RequestContext& context,
+                                                  const v1::PutArtifactRequest& request,
+                                                  const OnProgress& on_progress) {
+  TC_RETURN_IF_ERROR(CheckNew(parts, request.binding(), request.has_binding(), request.durable()));
+  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
+  TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
+                      parts.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
+  NewArtifact artifact{.ingest = {.layout = std::move(layout),
+                                  .metadata = {request.metadata().begin(), request.metadata().end()},
+                                  .location = location,
+                                  .sources = MakeSingleSourceProvider(std::move(source)),
+                                  .wait_for_space = request.wait_for_space()},
+                       .binding = request.has_binding() ? &request.binding() : nullptr,
+                       .durable = request.durable()};
+  return Store(parts, context, std::move(artifact), on_progress);
+}
+
+absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, const RequestContext& context,
+                                                     const v1::ImportArtifactRequest& request,
+                                                     const OnProgress& on_progress) {
+  TC_RETURN_IF_ERROR(CheckNew(parts, request.binding(), request.has_binding(), request.durable()));
+  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
+  TC_RETURN_IF_ERROR(CheckImportPath(parts.import_roots, request.path()));
+  const uint64_t chunk_bytes = request.chunk_bytes() == 0 ? kDefaultChunkBytes : request.chunk_bytes();
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenSafetensors(request.path(), chunk_bytes));
+
+  NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
+                       .durable = request.durable()};
+  artifact.origin.set_node_id(parts.node_id);
+  for (const FileIdentity& file : model.files) {
+    TC_RETURN_IF_ERROR(CheckImportPath(parts.import_roots, file.path));  // a shard may be a link to anywhere
+    v1::Origin::File* described = artifact.origin.add_files();
+    described->set_path(file.path);
+    described->set_bytes(file.bytes);
+    described->set_mtime_ns(file.mtime_ns);
+  }
+  TC_ASSIGN_OR_RETURN(
+      std::unique_ptr<ChunkSource> source,
+      OpenFileSource(std::move(model.files), std::move(model.extents), model.layout.image_bytes));
+  artifact.ingest = {.layout = std::move(model.layout),
+                     .metadata = std::move(model.metadata),
+                     .location = location,
+                     .sources = MakeSingleSourceProvider(std::move(source)),
+                     .wait_for_space = request.wait_for_space()};
+  return Store(parts, context, std::move(artifact), on_progress);
+}
+
+}  // namespace tensorcast::daemon

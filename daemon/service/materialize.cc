@@ -1,0 +1,137 @@
+#include "daemon/service/materialize.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "daemon/peer/peer_source_provider.h"
+#include "daemon/wire/wire.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// Which artifact a request means, and the key's revision when it was asked for by key.
+struct Asked {
+  std::string artifact_id;
+  uint64_t key_revision = 0;
+};
+
+absl::StatusOr<Asked> Resolve(const NodeParts& parts, const RequestContext& context,
+                              const std::string& artifact_id, const std::string& key) {
+  if (!artifact_id.empty()) {
+    if (!IsArtifactId(artifact_id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", artifact_id, "\" is not an artifact id (tc1:...)"));
+    }
+    return Asked{.artifact_id = artifact_id};
+  }
+  if (key.empty()) {
+    return absl::InvalidArgumentError("neither an artifact id nor a key was given");
+  }
+  v1::Key bound;
+  TC_RETURN_IF_ERROR(parts.access.global_store->ResolveKey(context, key, &bound));
+  return Asked{.artifact_id = bound.artifact_id(), .key_revision = bound.revision()};
+}
+
+absl::StatusOr<std::shared_ptr<const Manifest>> GetManifest(const NodeParts& parts,
+                                                            const RequestContext& context,
+                                                            const std::string& artifact_id) {
+  absl::StatusOr<std::shared_ptr<const Manifest>> held = parts.engine->FindManifest(artifact_id);
+  if (held.ok()) {
+    return held;
+  }
+  std::string bytes;
+  TC_RETURN_IF_ERROR(parts.access.global_store->FetchManifest(context, artifact_id, &bytes));
+  return DecodeManifest(bytes, artifact_id);
+}
+
+absl::Status CheckLane(const NodeParts& parts, const std::string& lane) {
+  if (lane.empty() || lane == kLocalLane || lane == kDiskLane || parts.access.FindLane(lane) != nullptr) {
+    return absl::OkStatus();
+  }
+  std::string known = absl::StrCat(kLocalLane, ", ", kDiskLane);
+  for (const transport::Transport* transport : parts.access.lanes) {
+    absl::StrAppend(&known, ", ", transport->name());
+  }
+  return absl::InvalidArgumentError(absl::StrCat("this node has no lane \"", lane, "\"; it has ", known));
+}
+
+absl::Status SetReplicaOf(const NodeParts& parts, const ReplicaLease& lease, v1::Replica* out) {
+  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, parts.FindReplica(lease.replica_id()));
+  SetReplica(info, parts.node_id, parts.devices, out);
+  return absl::OkStatus();
+}
+
+// The grant of another daemon of this host, in the place of OpenPull.
+absl::Status CheckPeerAttach(const NodeParts& parts, const v1::AttachReplicaRequest& request) {
+  if (request.transport_id().empty()) {
+    return absl::OkStatus();
+  }
+  return parts.servings->CheckGrant(PullOpening{.transport_id = request.transport_id(),
+                                                .grant_token = request.grant_token(),
+                                                .replica_id = request.replica_id(),
+                                                .lane = std::string(kLocalLane)});
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const NodeParts& parts, const RequestContext& context,
+                                                       const v1::AttachReplicaRequest& request) {
+  if (!request.replica_id().empty()) {
+    return parts.engine->LeaseReplica(request.replica_id());
+  }
+  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
+  TC_ASSIGN_OR_RETURN(const Asked asked, Resolve(parts, context, request.artifact_id(), request.key()));
+  return parts.engine->LeaseArtifact(asked.artifact_id, location);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts& parts,
+                                                                const RequestContext& context,
+                                                                const v1::MaterializeReplicaRequest& request,
+                                                                const OnProgress& on_progress) {
+  TC_RETURN_IF_ERROR(parts.CheckAccepting());
+  TC_RETURN_IF_ERROR(CheckLane(parts, request.lane()));
+  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
+  TC_ASSIGN_OR_RETURN(const Asked asked, Resolve(parts, context, request.artifact_id(), request.key()));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest,
+                      GetManifest(parts, context, asked.artifact_id));
+
+  MaterializeRequest ingest{
+      .manifest = manifest,
+      .location = location,
+      .sources = MakePeerSourceProvider(
+          &parts.access, {.manifest = manifest, .destination = location, .lane = request.lane()}),
+      .wait_for_space = request.wait_for_space()};
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
+                      parts.engine->Materialize(context, std::move(ingest)));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
+
+  v1::MaterializeReplicaResult result;
+  result.set_artifact_id(asked.artifact_id);
+  result.set_key_revision(asked.key_revision);
+  result.set_shared(pending->shared());
+  const std::optional<TransferReport> report = pending->report();
+  result.set_already_present(!report.has_value());
+  if (report.has_value()) {
+    SetReport(*report, parts.devices, result.mutable_transfer());
+  }
+  TC_RETURN_IF_ERROR(SetReplicaOf(parts, *lease, result.mutable_replica()));
+  if (request.attach()) {
+    TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), parts.sessions->IssueTicket(std::move(lease)));
+  }
+  return result;
+}
+
+absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const NodeParts& parts, const RequestContext& context,
+                                                        const v1::AttachReplicaRequest& request) {
+  TC_RETURN_IF_ERROR(parts.CheckAccepting());
+  TC_RETURN_IF_ERROR(CheckPeerAttach(parts, request));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, LeaseFor(parts, context, request));
+  v1::AttachReplicaResponse response;
+  TC_RETURN_IF_ERROR(SetReplicaOf(parts, *lease, response.mutable_replica()));
+  TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), parts.sessions->IssueTicket(std::move(lease)));
+  response.set_handle_socket(parts.handles->path());
+  return response;
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,152 @@
+#include "daemon/service/serve_registry.h"
+
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "daemon/peer/peer_access.h"
+#include "daemon/service/served_replica.h"
+#include "rpc/grant_token/grant_token.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// Longer than any token lives, with the allowance for clocks that differ.
+constexpr absl::Duration kRememberClosed = absl::Hours(2);
+
+bool Matches(const std::string& claimed, const std::string& asked) {
+  return asked.empty() || claimed == asked;
+}
+
+}  // namespace
+
+absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
+  TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims,
+                      rpc::VerifyGrant(options_.grant_key(), opening.grant_token, options_.now()));
+  if (claims.transport_id != opening.transport_id || claims.replica_id != opening.replica_id ||
+      !Matches(claims.artifact_id, opening.artifact_id) ||
+      !Matches(claims.receiver_node_id, opening.receiver_node_id) || !LaneCovers(claims.lane, opening.lane)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the grant token permits transport ", claims.transport_id, " of replica ", claims.replica_id,
+        " to node ", claims.receiver_node_id, " over ", claims.lane, ", which is not what was asked for"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<transport::Serving>> ServeRegistry::Serve(const PullOpening& opening) const {
+  transport::Transport* transport = nullptr;
+  for (transport::Transport* lane : options_.lanes) {
+    transport = lane->name() == opening.lane ? lane : transport;
+  }
+  if (transport == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("this node does not serve the lane ", opening.lane));
+  }
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseReplica(opening.replica_id));
+  if (!Matches(lease->manifest()->id(), opening.artifact_id)) {
+    return absl::FailedPreconditionError(absl::StrCat("replica ", opening.replica_id, " is of ",
+                                                      lease->manifest()->id(), ", not of ",
+                                                      opening.artifact_id));
+  }
+  TC_ASSIGN_OR_RETURN(
+      std::shared_ptr<transport::ServedImage> image,
+      ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
+  return transport->Serve(std::move(image));
+}
+
+absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening) {
+  TC_RETURN_IF_ERROR(CheckGrant(opening));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_.contains(opening.transport_id)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("transport ", opening.transport_id, " has ended; ask for a new grant"));
+    }
+    const auto open = entries_.find(opening.transport_id);
+    if (open != entries_.end() && open->second.lane == opening.lane) {
+      return open->second.serving->descriptor();  // a repeated call
+    }
+  }
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Serving> serving, Serve(opening));
+  std::string descriptor = serving->descriptor();
+  Entry replaced;  // the same grant over another lane, if there was one
+  absl::MutexLock lock(&mutex_);
+  Entry& entry = entries_[opening.transport_id];
+  replaced = std::exchange(entry, Entry{.lane = opening.lane,
+                                        .serving = std::move(serving),
+                                        .expires = options_.now() + options_.grant_life});
+  return descriptor;
+}
+
+ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id) {
+  closed_[std::string(transport_id)] = options_.now() + kRememberClosed;
+  const auto found = entries_.find(transport_id);
+  if (found == entries_.end()) {
+    return Entry{};
+  }
+  Entry taken = std::move(found->second);
+  entries_.erase(found);
+  return taken;
+}
+
+uint64_t ServeRegistry::Close(std::string_view transport_id) {
+  Entry ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!entries_.contains(transport_id)) {
+      return 0;
+    }
+    ended = Take(transport_id);
+  }
+  return ended.serving->stats().bytes;
+}
+
+void ServeRegistry::Revoke(const std::vector<std::string>& transport_ids) {
+  std::vector<Entry> ended;  // destroyed without the lock: that may wait for a peer
+  absl::MutexLock lock(&mutex_);
+  for (const std::string& id : transport_ids) {
+    // Also one that was not opened yet: its token may still be on its way here.
+    ended.push_back(Take(id));
+  }
+}
+
+void ServeRegistry::Renew() {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [id, entry] : entries_) {
+    entry.expires = options_.now() + options_.grant_life;
+  }
+}
+
+void ServeRegistry::Sweep() {
+  std::vector<Entry> ended;  // destroyed without the lock
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = options_.now();
+    std::vector<std::string> expired;
+    for (auto& [id, entry] : entries_) {
+      const uint64_t bytes = entry.serving->stats().bytes;
+      if (now > entry.expires && bytes == entry.bytes_seen) {
+        expired.push_back(id);
+      }
+      entry.bytes_seen = bytes;
+    }
+    for (const std::string& id : expired) {
+      LOG(WARNING) << "Transport " << id << " ended: its grant expired and nothing was heard of it since";
+      ended.push_back(Take(id));
+    }
+    absl::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });
+  }
+}
+
+void ServeRegistry::CloseAll() {
+  absl::flat_hash_map<std::string, Entry> ended;
+  absl::MutexLock lock(&mutex_);
+  ended.swap(entries_);
+}
+
+int ServeRegistry::active() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(entries_.size());
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,90 @@
+// The pulls that this node serves at this moment. Each stands under a grant, holds a lease on its replica,
+// and ends with ClosePull, when the global store revokes it, or when the grant has expired and no byte moves
+// any more.
+//
+// A grant's token is verified before anything else; it names the replica, the receiver and the lane. One pull
+// a transport id: opening it again over the same lane gives the same descriptor, and one that was closed
+// stays closed. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/engine/engine.h"
+#include "daemon/service/staging_buffers.h"
+#include "otel/api/request_context.h"
+#include "transport/transport.h"
+
+namespace tensorcast::daemon {
+
+struct PullOpening {
+  std::string transport_id;
+  std::string grant_token;
+  std::string replica_id;
+  std::string artifact_id;  // may be empty where the caller does not say
+  std::string receiver_node_id;
+  std::string lane;
+};
+
+class ServeRegistry {
+ public:
+  struct Options {
+    StoreEngine* engine = nullptr;  // must outlive it, like the other pointers
+    DeviceRuntime* devices = nullptr;
+    std::vector<transport::Transport*> lanes;
+    std::shared_ptr<StagingBuffers> staging;
+    std::function<std::string()> grant_key;         // the one given at registration
+    absl::Duration grant_life = absl::Seconds(30);  // without a word from the global store
+    absl::Duration staging_wait = absl::Seconds(10);
+    std::function<absl::Time()> now = [] { return absl::Now(); };
+  };
+
+  explicit ServeRegistry(Options options) : options_(std::move(options)) {}
+  ~ServeRegistry() { CloseAll(); }
+
+  // OK when the token is this node's and permits just this; else as rpc::VerifyGrant says, or
+  // PERMISSION_DENIED. An empty receiver or artifact is not compared.
+  absl::Status CheckGrant(const PullOpening& opening) const;
+
+  // The descriptor for the receiver's transport.
+  absl::StatusOr<std::string> Open(const PullOpening& opening);
+  // The bytes it served. OK, with none, for one that is unknown or was closed.
+  uint64_t Close(std::string_view transport_id);
+  void Revoke(const std::vector<std::string>& transport_ids);
+  // The global store was heard, and what it has not revoked lives on.
+  void Renew();
+  // Ends what expired. A pull that still moves bytes is left alone: its lease keeps the memory as it is.
+  void Sweep();
+  void CloseAll();
+
+  int active() const;
+
+ private:
+  struct Entry {
+    std::string lane;
+    std::unique_ptr<transport::Serving> serving;
+    absl::Time expires;
+    uint64_t bytes_seen = 0;  // at the last sweep
+  };
+
+  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(const PullOpening& opening) const;
+  // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
+  Entry Take(std::string_view transport_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, absl::Time> closed_
+      ABSL_GUARDED_BY(mutex_);  // transport id -> forget it then
+};
+
+}  // namespace tensorcast::daemon

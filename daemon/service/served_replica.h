@@ -1,0 +1,23 @@
+// A leased replica, as a transport serves it. Host replicas are served where they are; replicas on a GPU or a
+// disk are read, piece by piece, through staging buffers.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/device/device_runtime.h"
+#include "core/engine/replica.h"
+#include "daemon/service/staging_buffers.h"
+#include "transport/transport.h"
+
+namespace tensorcast::daemon {
+
+// Holds the lease as long as it, or a piece of it, lives. A staged read waits for a buffer for `staging_wait`
+// at most.
+absl::StatusOr<std::shared_ptr<transport::ServedImage>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
+                                                                     DeviceRuntime* devices,
+                                                                     std::shared_ptr<StagingBuffers> staging,
+                                                                     absl::Duration staging_wait);
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,69 @@
+#include "daemon/service/status_report.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/wire/wire.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+void AddPool(const NodeParts& parts, Location location, const PoolStats& stats, uint64_t pinned_bytes,
+             google::protobuf::RepeatedPtrField<v1::Pool>* out) {
+  v1::Pool* pool = out->Add();
+  SetLocation(location, parts.devices, pool->mutable_location());
+  pool->set_capacity_bytes(stats.capacity_bytes);
+  pool->set_used_bytes(stats.used_bytes);
+  pool->set_pinned_bytes(pinned_bytes);
+  pool->set_high_water_bytes(stats.high_water_bytes);
+  pool->set_failed_allocations(stats.failed_allocations);
+}
+
+}  // namespace
+
+absl::StatusOr<ReplicaInfo> NodeParts::FindReplica(std::string_view replica_id) const {
+  for (ReplicaInfo& replica : engine->ListReplicas()) {
+    if (replica.id == replica_id) {
+      return std::move(replica);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
+}
+
+void FillPools(const NodeParts& parts, google::protobuf::RepeatedPtrField<v1::Pool>* out) {
+  std::map<Location, uint64_t> pinned;
+  for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
+    if (replica.pinned) {
+      pinned[replica.location] += replica.image_bytes;
+    }
+  }
+  AddPool(parts, {LocationKind::kCpu}, parts.pool->stats(), pinned[{LocationKind::kCpu}], out);
+  for (const DeviceInfo& device : parts.devices->devices()) {
+    const Location location{LocationKind::kGpu, device.ordinal};
+    AddPool(parts, location, parts.engine->device_pool_stats(device.ordinal), pinned[location], out);
+  }
+}
+
+void FillStatus(const NodeParts& parts, v1::GetStatusResponse* out) {
+  *out->mutable_node() = parts.Node();
+  out->mutable_node()->set_draining(parts.stopping);
+  out->set_global_store(parts.global_store_label);
+  out->set_global_store_reachable(parts.access.link->reachable());
+  FillPools(parts, out->mutable_pools());
+  uint32_t leases = 0;
+  const std::vector<ReplicaInfo> replicas = parts.engine->ListReplicas();
+  for (const ReplicaInfo& replica : replicas) {
+    leases += replica.leases;
+  }
+  out->set_replicas(static_cast<uint32_t>(replicas.size()));
+  out->set_leases(leases);
+  out->set_tickets(parts.handles->tickets());
+  out->set_handle_connections(parts.handles->connections());
+  out->set_active_transfers(parts.engine->active_ingests());
+  out->set_active_servings(parts.servings->active());
+  for (const TransferReport& report : parts.transfers->Newest()) {
+    SetReport(report, parts.devices, out->add_recent_transfers());
+  }
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,205 @@
+#include "daemon/service/store_daemon_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/status/status.h"
+#include "daemon/service/ingest.h"
+#include "daemon/service/materialize.h"
+#include "daemon/service/status_report.h"
+#include "daemon/wire/wire.h"
+#include "rpc/backoff.h"
+#include "rpc/convert/convert.h"
+#include "rpc/handlers.h"
+#include "rpc/pieces.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// Progress is worth nothing once newer progress is there.
+template <class Response>
+OnProgress ProgressTo(rpc::StreamWriter<Response>& writer) {
+  return [&writer](const TransferProgress& progress) {
+    Response response;
+    *response.mutable_progress() = rpc::ToProto(progress);
+    writer.WriteLatest(std::move(response), "progress");
+  };
+}
+
+template <class Response, class Result>
+absl::Status WriteResult(absl::StatusOr<Result> result, rpc::StreamWriter<Response>& writer) {
+  TC_RETURN_IF_ERROR(result.status());
+  Response response;
+  *response.mutable_result() = *std::move(result);
+  return writer.Write(std::move(response));
+}
+
+// The first message has everything but the rest of the tensors.
+absl::Status Join(v1::PutArtifactRequest&& next, v1::PutArtifactRequest* whole, bool* first) {
+  if (std::exchange(*first, false)) {
+    *whole = std::move(next);
+    return absl::OkStatus();
+  }
+  for (v1::PutArtifactRequest::TensorDescription& tensor : *next.mutable_tensors()) {
+    *whole->add_tensors() = std::move(tensor);
+  }
+  return absl::OkStatus();
+}
+
+constexpr absl::Duration kLeastWatchInterval = absl::Milliseconds(50);
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreDaemonService::PutArtifact(
+    grpc::CallbackServerContext* call) {
+  struct Received {
+    v1::PutArtifactRequest request;
+    bool first = true;
+  };
+  auto received = std::make_shared<Received>();
+  return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
+      call, waiting_,
+      [received](v1::PutArtifactRequest&& next) {
+        return Join(std::move(next), &received->request, &received->first);
+      },
+      [this, received](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+        return WriteResult(daemon::PutArtifact(parts_, context, received->request, ProgressTo(writer)),
+                           writer);
+      });
+}
+
+grpc::ServerWriteReactor<v1::PutArtifactResponse>* StoreDaemonService::ImportArtifact(
+    grpc::CallbackServerContext* call, const v1::ImportArtifactRequest* request) {
+  return rpc::HandleWriteStream<v1::PutArtifactResponse>(
+      call, waiting_,
+      [this, request](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+        return WriteResult(daemon::ImportArtifact(parts_, context, *request, ProgressTo(writer)), writer);
+      });
+}
+
+grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* StoreDaemonService::MaterializeReplica(
+    grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) {
+  using Response = v1::MaterializeReplicaResponse;
+  return rpc::HandleWriteStream<Response>(
+      call, waiting_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
+        return WriteResult(daemon::MaterializeReplica(parts_, context, *request, ProgressTo(writer)), writer);
+      });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::AttachReplica(grpc::CallbackServerContext* call,
+                                                            const v1::AttachReplicaRequest* request,
+                                                            v1::AttachReplicaResponse* response) {
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext& context) {
+    TC_ASSIGN_OR_RETURN(*response, daemon::AttachReplica(parts_, context, *request));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerContext* call,
+                                                           const v1::EvictReplicaRequest* request,
+                                                           v1::EvictReplicaResponse*) {
+  return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
+    return parts_.engine->Evict(request->replica_id(), request->force());
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::PinReplica(grpc::CallbackServerContext* call,
+                                                         const v1::PinReplicaRequest* request,
+                                                         v1::PinReplicaResponse*) {
+  return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
+    return parts_.engine->SetPinned(request->replica_id(), true);
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::UnpinReplica(grpc::CallbackServerContext* call,
+                                                           const v1::UnpinReplicaRequest* request,
+                                                           v1::UnpinReplicaResponse*) {
+  return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
+    return parts_.engine->SetPinned(request->replica_id(), false);
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::ListReplicas(grpc::CallbackServerContext* call,
+                                                           const v1::ListReplicasRequest* request,
+                                                           v1::ListReplicasResponse* response) {
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
+    for (const ReplicaInfo& replica : parts_.engine->ListReplicas()) {
+      if (request->artifact_id().empty() || replica.artifact_id == request->artifact_id()) {
+        SetReplica(replica, parts_.node_id, parts_.devices, response->add_replicas());
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::GetStatus(grpc::CallbackServerContext* call,
+                                                        const v1::GetStatusRequest*,
+                                                        v1::GetStatusResponse* response) {
+  return rpc::HandleUnary(call, quick_, [this, response](const RequestContext&) {
+    FillStatus(parts_, response);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerWriteReactor<v1::GetStatusResponse>* StoreDaemonService::WatchStatus(
+    grpc::CallbackServerContext* call, const v1::WatchStatusRequest* request) {
+  return rpc::HandleWriteStream<v1::GetStatusResponse>(
+      call, waiting_,
+      [this, request](const RequestContext& context, rpc::StreamWriter<v1::GetStatusResponse>& writer) {
+        const absl::Duration asked =
+            request->has_interval() ? rpc::FromProto(request->interval()) : absl::Seconds(1);
+        const absl::Duration interval = std::max(asked, kLeastWatchInterval);
+        while (!parts_.stopping) {
+          v1::GetStatusResponse response;
+          FillStatus(parts_, &response);
+          writer.WriteLatest(std::move(response), "status");
+          TC_RETURN_IF_ERROR(rpc::SleepFor(context, interval, "watch of the status"));
+        }
+        return parts_.CheckAccepting();
+      });
+}
+
+grpc::ServerWriteReactor<v1::GetManifestResponse>* StoreDaemonService::GetManifest(
+    grpc::CallbackServerContext* call, const v1::GetManifestRequest* request) {
+  return rpc::HandleWriteStream<v1::GetManifestResponse>(
+      call, quick_,
+      [this, request](const RequestContext&,
+                      rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
+        TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
+                            parts_.engine->FindManifest(request->artifact_id()));
+        for (size_t i = 0; i < rpc::PieceCount(manifest->bytes().size()); ++i) {
+          v1::GetManifestResponse response;
+          response.set_manifest_piece(std::string(rpc::Piece(manifest->bytes(), i)));
+          TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
+        }
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerContext* call,
+                                                       const v1::OpenPullRequest* request,
+                                                       v1::OpenPullResponse* response) {
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
+    TC_RETURN_IF_ERROR(parts_.CheckAccepting());
+    TC_ASSIGN_OR_RETURN(*response->mutable_pull_descriptor(),
+                        parts_.servings->Open(PullOpening{.transport_id = request->transport_id(),
+                                                          .grant_token = request->grant_token(),
+                                                          .replica_id = request->replica_id(),
+                                                          .artifact_id = request->artifact_id(),
+                                                          .receiver_node_id = request->receiver_node_id(),
+                                                          .lane = request->lane()}));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerContext* call,
+                                                        const v1::ClosePullRequest* request,
+                                                        v1::ClosePullResponse* response) {
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
+    response->set_bytes_served(parts_.servings->Close(request->transport_id()));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace tensorcast::daemon

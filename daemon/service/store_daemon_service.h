@@ -1,0 +1,57 @@
+// The StoreDaemon service on gRPC: from messages to the functions of this folder and back, nothing more.
+// Thread-safe.
+#pragma once
+
+#include "daemon/service/node_parts.h"
+#include "proto/daemon.grpc.pb.h"
+#include "rpc/executor.h"
+
+namespace tensorcast::daemon {
+
+class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
+ public:
+  // Calls that wait for transfers or watch have threads of their own, so that what those transfers need of
+  // this daemon (OpenPull, AttachReplica) never queues behind them. All must outlive the server that this is
+  // registered with.
+  StoreDaemonService(const NodeParts* parts, rpc::Executor* quick, rpc::Executor* waiting)
+      : parts_(*parts), quick_(*quick), waiting_(*waiting) {}
+
+  grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* PutArtifact(
+      grpc::CallbackServerContext* call) override;
+  grpc::ServerWriteReactor<v1::PutArtifactResponse>* ImportArtifact(
+      grpc::CallbackServerContext* call, const v1::ImportArtifactRequest* request) override;
+  grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* MaterializeReplica(
+      grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) override;
+  grpc::ServerUnaryReactor* AttachReplica(grpc::CallbackServerContext* call,
+                                          const v1::AttachReplicaRequest* request,
+                                          v1::AttachReplicaResponse* response) override;
+  grpc::ServerUnaryReactor* EvictReplica(grpc::CallbackServerContext* call,
+                                         const v1::EvictReplicaRequest* request,
+                                         v1::EvictReplicaResponse* response) override;
+  grpc::ServerUnaryReactor* PinReplica(grpc::CallbackServerContext* call,
+                                       const v1::PinReplicaRequest* request,
+                                       v1::PinReplicaResponse* response) override;
+  grpc::ServerUnaryReactor* UnpinReplica(grpc::CallbackServerContext* call,
+                                         const v1::UnpinReplicaRequest* request,
+                                         v1::UnpinReplicaResponse* response) override;
+  grpc::ServerUnaryReactor* ListReplicas(grpc::CallbackServerContext* call,
+                                         const v1::ListReplicasRequest* request,
+                                         v1::ListReplicasResponse* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call, const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+  grpc::ServerWriteReactor<v1::GetStatusResponse>* WatchStatus(
+      grpc::CallbackServerContext* call, const v1::WatchStatusRequest* request) override;
+  grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
+      grpc::CallbackServerContext* call, const v1::GetManifestRequest* request) override;
+  grpc::ServerUnaryReactor* OpenPull(grpc::CallbackServerContext* call, const v1::OpenPullRequest* request,
+                                     v1::OpenPullResponse* response) override;
+  grpc::ServerUnaryReactor* ClosePull(grpc::CallbackServerContext* call, const v1::ClosePullRequest* request,
+                                      v1::ClosePullResponse* response) override;
+
+ private:
+  const NodeParts& parts_;
+  rpc::Executor& quick_;
+  rpc::Executor& waiting_;
+};
+
+}  // namespace tensorcast::daemon
