@@ -53,6 +53,8 @@ uint64_t TotalBytes(std::span<const ConstHostSpan> spans) {
   return total;
 }
 
+uint64_t FreeBytes(const struct statvfs& disk) { return uint64_t{disk.f_bavail} * disk.f_frsize; }
+
 // What is left of `spans` behind their first `done` bytes, as far as one call takes it.
 std::vector<iovec> Rest(std::span<const ConstHostSpan> spans, uint64_t done) {
   std::vector<iovec> rest;
@@ -99,6 +101,12 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::stri
 }
 
 absl::Status PartialFile::Reserve() {
+  // A file system may fill itself up before it says that there is too little, at the expense of everybody
+  // else.
+  struct statvfs disk;
+  if (fstatvfs(fd_.get(), &disk) == 0 && disk.f_blocks > 0 && FreeBytes(disk) < header_.file_bytes()) {
+    return Failed(ENOSPC, "reserving space for");
+  }
   const off_t bytes = static_cast<off_t>(header_.file_bytes());
   int result;
   do {
@@ -111,14 +119,14 @@ absl::Status PartialFile::Reserve() {
 }
 
 absl::Status PartialFile::Failed(int error_number, std::string_view operation) const {
-  absl::Status status = ErrnoStatus(error_number, operation, path_);
-  if (!absl::IsResourceExhausted(status)) return status;
+  const absl::Status status = ErrnoStatus(error_number, operation, path_);
+  if (!absl::IsResourceExhausted(status) && error_number != EFBIG) return status;
   struct statvfs disk;
   const bool known = fstatvfs(fd_.get(), &disk) == 0;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      status.message(), "; the packed file needs ", header_.file_bytes(), " bytes",
-      known ? absl::StrCat(" and the disk has ", uint64_t{disk.f_bavail} * disk.f_frsize, " free") : "",
-      "; remove artifacts from the disk tier or move it to a larger disk"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), "; the packed file needs ", header_.file_bytes(), " bytes",
+                   known ? absl::StrCat(" and the disk has ", FreeBytes(disk), " free") : "",
+                   "; remove artifacts from the disk tier or move it to a larger disk"));
 }
 
 absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const ConstHostSpan> bytes) {

@@ -1,0 +1,73 @@
+// What this folder's tests share.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/artifact/manifest.h"
+#include "core/disk/artifact_store.h"
+#include "core/disk/bounce_buffers.h"
+#include "core/disk/disk_source.h"
+#include "core/disk/file_io.h"
+
+namespace tensorcast {
+
+// A folder that is removed, with what is in it, at the end. In the working folder, since a temporary folder
+// may be memory.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  const std::string& path() const { return path_; }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+  std::vector<std::string> Names() const;
+
+ private:
+  std::string path_;
+};
+
+// Bytes that differ from place to place and with the seed.
+std::string Pattern(uint64_t bytes, uint32_t seed);
+
+void WriteFile(const std::string& path, const std::string& bytes);
+FileIdentity IdentityOf(const std::string& path);
+void DropFromPageCache(const std::string& path);
+void ReadIntoPageCache(const std::string& path);
+
+// Page-aligned memory.
+struct AlignedMemory {
+  explicit AlignedMemory(uint64_t bytes) : buffer(AllocateAligned(bytes)), bytes(bytes) {}
+  HostSpan span(uint64_t offset = 0, uint64_t length = ~uint64_t{0}) const {
+    return HostSpan(buffer.get(), bytes).subspan(offset, std::min(length, bytes - offset));
+  }
+  std::string_view text() const { return {reinterpret_cast<const char*>(buffer.get()), bytes}; }
+  AlignedBuffer buffer;
+  uint64_t bytes;
+};
+
+// One tensor of `image_bytes` U8 (a multiple of 256), and a manifest of its image.
+ImageLayout OneTensorLayout(uint64_t image_bytes);
+std::shared_ptr<const Manifest> ManifestOf(const std::string& image);
+
+// Counts calls by kind, and does as it is told instead of reading.
+class FakeFileIo : public FileIo {
+ public:
+  ssize_t Read(int fd, HostSpan destination, uint64_t offset) override;
+  ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) override;
+  int Stat(int fd, struct stat* info) override;
+
+  // Bytes read, or -1 and errno; nullopt: as the system does.
+  using Hook = std::function<std::optional<ssize_t>(bool direct, HostSpan destination, uint64_t offset)>;
+  Hook on_read;
+  std::function<void(struct stat*)> on_stat;
+  std::atomic<int> direct_reads = 0;
+  std::atomic<int> buffered_reads = 0;
+  std::atomic<int> cached_reads = 0;
+};
+
+}  // namespace tensorcast
