@@ -10,8 +10,8 @@
 
 namespace tensorcast {
 
-// The status for a failed system call: "<operation> <subject>: <strerror>", with the code that lets a caller act
-// (ENOENT -> NOT_FOUND, ENOSPC/ENOMEM/EMFILE -> RESOURCE_EXHAUSTED, EACCES -> PERMISSION_DENIED, ...).
+// The status for a failed system call: "<operation> <subject>: <strerror>", with the code that lets a caller
+// act (ENOENT -> NOT_FOUND, ENOSPC/ENOMEM/EMFILE -> RESOURCE_EXHAUSTED, EACCES -> PERMISSION_DENIED, ...).
 // `error_number` is errno, read at once after the call.
 absl::Status ErrnoStatus(int error_number, std::string_view operation, std::string_view subject);
 
