@@ -1,8 +1,8 @@
-// Configuration: one YAML file over the defaults, single keys over both. Keys are the field names of proto/config.proto,
-// found by reflection, so a new field needs nothing here.
+// Configuration: one YAML file over the defaults, single keys over both. Keys are the field names of
+// proto/config.proto, found by reflection, so a new field needs nothing here.
 //
-// Errors are INVALID_ARGUMENT, one line for each thing that is wrong: "file:line: key: what, did you mean ...?".
-// Stateless; thread-safe.
+// Errors are INVALID_ARGUMENT, one line for each thing that is wrong: "file:line: key: what, did you mean
+// ...?". Stateless; thread-safe.
 #pragma once
 
 #include <string>

@@ -10,8 +10,9 @@
 
 namespace tensorcast {
 
-// "64GiB", "1.5 MiB", "4096", "10GB", "512B": a number and a unit, binary (KiB MiB GiB TiB) or decimal (kB MB GB TB);
-// none means bytes. INVALID_ARGUMENT for anything else, negative, fractions of a byte, or 2^63 and more.
+// "64GiB", "1.5 MiB", "4096", "10GB", "512B": a number and a unit, binary (KiB MiB GiB TiB) or decimal (kB MB
+// GB TB); none means bytes. INVALID_ARGUMENT for anything else, negative, fractions of a byte, or 2^63 and
+// more.
 absl::StatusOr<uint64_t> ParseSize(std::string_view text);
 
 // The shortest exact form with a binary unit: 68719476736 -> "64GiB", 1000 -> "1000B".

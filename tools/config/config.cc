@@ -1,0 +1,202 @@
+#include "tools/config/config.h"
+
+#include <google/protobuf/descriptor.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/status/status.h"
+#include "tools/config/setter.h"
+
+namespace tensorcast::config {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Reads one YAML document into a configuration and gathers everything that is wrong with it.
+class YamlReader {
+ public:
+  explicit YamlReader(std::string_view name) : name_(name) {}
+
+  void Read(const YAML::Node& root, Message& config) {
+    if (root.IsNull()) return;  // an empty file
+    ReadSection(root, "", config);
+  }
+
+  std::vector<std::string> TakeErrors() { return std::move(errors_); }
+
+ private:
+  void ReadSection(const YAML::Node& node, const std::string& path, Message& section) {
+    if (node.IsNull()) return;  // "daemon:" with nothing under it
+    if (!node.IsMap()) return Fail(node, path, "a section with keys is expected here");
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const std::string key_path = path.empty() ? key : absl::StrCat(path, ".", key);
+      const FieldDescriptor* field = section.GetDescriptor()->FindFieldByName(key);
+      if (field == nullptr) {
+        Fail(entry.first, key_path, UnknownKey(*section.GetDescriptor(), path, key).message());
+      } else if (!seen.insert(key).second) {
+        Fail(entry.first, key_path, "this key is written twice");
+      } else {
+        ReadField(entry.second, key_path, section, *field);
+      }
+    }
+  }
+
+  void ReadField(const YAML::Node& node, const std::string& path, Message& section,
+                 const FieldDescriptor& field) {
+    if (field.is_repeated()) return ReadList(node, path, section, field);
+    if (field.message_type() != nullptr) {
+      return ReadSection(node, path, *section.GetReflection()->MutableMessage(&section, &field));
+    }
+    if (node.IsNull()) return;  // "key:" keeps the default
+    if (!node.IsScalar()) return Fail(node, path, "a single value is expected here");
+    Check(node, path, SetScalar(section, field, path, node.Scalar()));
+  }
+
+  void ReadList(const YAML::Node& node, const std::string& path, Message& section,
+                const FieldDescriptor& field) {
+    if (node.IsNull()) return;
+    if (!node.IsSequence()) return Fail(node, path, "a list is expected here: [a, b]");
+    section.GetReflection()->ClearField(&section, &field);
+    for (const auto& item : node) {
+      if (item.IsScalar()) {
+        Check(item, path, SetScalar(section, field, path, item.Scalar()));
+      } else {
+        Fail(item, path, "a single value is expected in this list");
+      }
+    }
+  }
+
+  void Check(const YAML::Node& node, const std::string& path, const absl::Status& status) {
+    if (!status.ok()) Fail(node, path, status.message());
+  }
+  void Fail(const YAML::Node& node, std::string_view path, std::string_view what) {
+    errors_.push_back(
+        absl::StrCat(name_, ":", node.Mark().line + 1, ": ", path, path.empty() ? "" : ": ", what));
+  }
+
+  const std::string name_;
+  std::vector<std::string> errors_;
+};
+
+std::vector<std::string> ReadYaml(std::string_view yaml, std::string_view name, v1::Config& config) {
+  try {
+    YamlReader reader(name);
+    reader.Read(YAML::Load(std::string(yaml)), config);
+    return reader.TakeErrors();
+  } catch (const YAML::Exception& error) {
+    return {absl::StrCat(name, ":", error.mark.line + 1, ": this is not YAML: ", error.msg)};
+  }
+}
+
+std::vector<std::string> ApplySets(const std::vector<std::string>& sets, v1::Config& config) {
+  std::vector<std::string> errors;
+  for (const std::string& set : sets) {
+    const size_t equals = set.find('=');
+    const absl::Status status =
+        equals == std::string::npos
+            ? absl::InvalidArgumentError("a key, \"=\" and a value are expected: daemon.host_pool=64GiB")
+            : SetByPath(config, std::string_view(set).substr(0, equals), set.substr(equals + 1));
+    if (!status.ok()) errors.push_back(absl::StrCat("--set ", set, ": ", status.message()));
+  }
+  return errors;
+}
+
+void EmitValue(YAML::Emitter& out, const Message& section, const FieldDescriptor& field, int index) {
+  const auto& reflection = *section.GetReflection();
+  const bool repeated = index >= 0;
+  std::string scratch;
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      out << (repeated ? reflection.GetRepeatedStringReference(section, &field, index, &scratch)
+                       : reflection.GetStringReference(section, &field, &scratch));
+      return;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      out << (repeated ? reflection.GetRepeatedBool(section, &field, index)
+                       : reflection.GetBool(section, &field));
+      return;
+    case FieldDescriptor::CPPTYPE_INT32:
+      out << (repeated ? reflection.GetRepeatedInt32(section, &field, index)
+                       : reflection.GetInt32(section, &field));
+      return;
+    case FieldDescriptor::CPPTYPE_INT64:
+      out << (repeated ? reflection.GetRepeatedInt64(section, &field, index)
+                       : reflection.GetInt64(section, &field));
+      return;
+    case FieldDescriptor::CPPTYPE_UINT32:
+      out << (repeated ? reflection.GetRepeatedUInt32(section, &field, index)
+                       : reflection.GetUInt32(section, &field));
+      return;
+    case FieldDescriptor::CPPTYPE_UINT64:
+      out << (repeated ? reflection.GetRepeatedUInt64(section, &field, index)
+                       : reflection.GetUInt64(section, &field));
+      return;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      out << (repeated ? reflection.GetRepeatedDouble(section, &field, index)
+                       : reflection.GetDouble(section, &field));
+      return;
+    case FieldDescriptor::CPPTYPE_ENUM:
+      out << (repeated ? reflection.GetRepeatedEnum(section, &field, index)
+                       : reflection.GetEnum(section, &field))
+                 ->name();
+      return;
+    default:
+      out << YAML::Null;
+  }
+}
+
+void EmitSection(YAML::Emitter& out, const Message& section) {
+  out << YAML::BeginMap;
+  for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *section.GetDescriptor()->field(i);
+    out << YAML::Key << field.name() << YAML::Value;
+    if (field.is_repeated()) {
+      out << YAML::Flow << YAML::BeginSeq;
+      for (int k = 0; k < section.GetReflection()->FieldSize(section, &field); ++k)
+        EmitValue(out, section, field, k);
+      out << YAML::EndSeq;
+    } else if (field.message_type() != nullptr) {
+      EmitSection(out, section.GetReflection()->GetMessage(section, &field));
+    } else {
+      EmitValue(out, section, field, -1);
+    }
+  }
+  out << YAML::EndMap;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
+                                 const std::vector<std::string>& sets) {
+  v1::Config config = Defaults();
+  std::vector<std::string> errors = ReadYaml(yaml, name, config);
+  for (std::string& error : ApplySets(sets, config)) errors.push_back(std::move(error));
+  if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+  return config;
+}
+
+absl::StatusOr<v1::Config> Load(const LoadOptions& options) {
+  if (options.path.empty()) return Parse("", "", options.sets);
+  std::ifstream file(options.path);
+  if (!file) return ErrnoStatus(errno, "open", options.path);
+  std::ostringstream yaml;
+  yaml << file.rdbuf();
+  if (file.bad() || yaml.fail()) return absl::DataLossError(absl::StrCat("cannot read ", options.path));
+  return Parse(yaml.str(), options.path, options.sets);
+}
+
+std::string ToYaml(const v1::Config& config) {
+  YAML::Emitter out;
+  EmitSection(out, config);
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+}  // namespace tensorcast::config

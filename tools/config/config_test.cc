@@ -1,0 +1,176 @@
+#include "tools/config/config.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tools/config/units.h"
+
+namespace tensorcast::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+std::string ErrorOf(std::string_view yaml, const std::vector<std::string>& sets = {}) {
+  auto config = Parse(yaml, "node.yaml", sets);
+  EXPECT_TRUE(absl::IsInvalidArgument(config.status())) << config.status();
+  return std::string(config.status().message());
+}
+
+TEST(Config, TheFileGoesOverTheDefaultsAndSetsOverTheFile) {
+  auto config = Parse("daemon:\n  name: node-a\n  host_pool: 64GiB\n  lanes: [loopback]\n", "node.yaml",
+                      {"daemon.host_pool=2GiB"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->daemon().name(), "node-a");
+  EXPECT_EQ(config->daemon().host_pool(), "2GiB");
+  EXPECT_THAT(config->daemon().lanes(), ElementsAre("loopback"));
+  EXPECT_EQ(config->daemon().device_runtime(), Defaults().daemon().device_runtime());
+}
+
+TEST(Config, AnEmptyFileAndEmptySectionsMeanTheDefaults) {
+  for (const char* yaml : {"", "# nothing\n", "daemon:\n", "daemon:\n  name:\n  lanes:\n"}) {
+    auto config = Parse(yaml, "node.yaml", {});
+    ASSERT_TRUE(config.ok()) << yaml << config.status();
+    EXPECT_EQ(config->SerializeAsString(), Defaults().SerializeAsString()) << yaml;
+  }
+}
+
+TEST(Config, AnUnknownKeyIsAnErrorWithItsLineAndASuggestion) {
+  EXPECT_EQ(
+      ErrorOf("daemon:\n  name: a\n  hots_pool: 1GiB\n"),
+      "node.yaml:3: daemon.hots_pool: there is no key \"hots_pool\" in daemon; did you mean \"host_pool\"?");
+  EXPECT_THAT(ErrorOf("deamon: {}\n"),
+              HasSubstr("node.yaml:1: deamon: there is no key \"deamon\"; did you mean \"daemon\"?"));
+}
+
+TEST(Config, AKeyOfAnotherSectionIsPointedAt) {
+  EXPECT_THAT(ErrorOf("host_pool: 1GiB\n"), HasSubstr("did you mean \"daemon.host_pool\"?"));
+}
+
+TEST(Config, AKeyLikeNoOtherGetsNoSuggestion) {
+  EXPECT_THAT(ErrorOf("daemon:\n  zzzzzzzzzz: 1\n"), Not(HasSubstr("did you mean")));
+}
+
+TEST(Config, BadValuesAreErrorsThatSayWhatIsExpected) {
+  EXPECT_THAT(ErrorOf("daemon:\n  host_pool: 64gigs\n"),
+              HasSubstr("node.yaml:2: daemon.host_pool: \"64gigs\" is not a size"));
+  EXPECT_THAT(ErrorOf("daemon:\n  peer_timeout: 10\n"), HasSubstr("\"10\" is not a duration"));
+  EXPECT_THAT(ErrorOf("daemon:\n  huge_pages: maybe\n"), HasSubstr("\"maybe\" is not true or false"));
+  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 1.5\n"), HasSubstr("is not a number"));
+  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 99999999999\n"),
+              HasSubstr("is not a whole number that fits"));
+  EXPECT_THAT(ErrorOf("daemon:\n  max_concurrent_ingests: 0\n"), HasSubstr("is not a number from 1"));
+  EXPECT_THAT(ErrorOf("daemon:\n  device_runtime: gpu\n"), HasSubstr("is not one of auto, cuda, none, fake"));
+  EXPECT_THAT(ErrorOf("daemon:\n  lanes: [ucx, carrier-pigeon]\n"),
+              HasSubstr("\"carrier-pigeon\" is not one of"));
+}
+
+TEST(Config, BadShapesAreErrors) {
+  EXPECT_THAT(ErrorOf("daemon: 5\n"), HasSubstr("a section with keys is expected"));
+  EXPECT_THAT(ErrorOf("daemon:\n  name: [a]\n"), HasSubstr("a single value is expected"));
+  EXPECT_THAT(ErrorOf("daemon:\n  lanes: ucx\n"), HasSubstr("a list is expected"));
+  EXPECT_THAT(ErrorOf("daemon:\n  lanes: [[ucx]]\n"), HasSubstr("a single value is expected in this list"));
+  EXPECT_THAT(ErrorOf("daemon:\n  name: a\n  name: b\n"),
+              HasSubstr("node.yaml:3: daemon.name: this key is written twice"));
+  EXPECT_THAT(ErrorOf("[1, 2]\n"), HasSubstr("node.yaml:1: a section"));
+  EXPECT_THAT(ErrorOf("daemon: {name: a\n"), HasSubstr("this is not YAML"));
+}
+
+TEST(Config, EveryMistakeIsReportedAtOnce) {
+  const std::string error = ErrorOf("daemon:\n  host_pool: x\nlog:\n  level: loud\n", {"daemon.nmae=a"});
+  EXPECT_THAT(error, HasSubstr("node.yaml:2:"));
+  EXPECT_THAT(error, HasSubstr("node.yaml:4:"));
+  EXPECT_THAT(error,
+              HasSubstr("--set daemon.nmae=a: there is no key \"nmae\" in daemon; did you mean \"name\"?"));
+}
+
+TEST(Config, SetsTakeTextAsItIsAndListsInEitherForm) {
+  auto config = Parse("", "",
+                      {"client.daemon=unix:/run/a=b: c.sock", "daemon.lanes=ucx,loopback",
+                       "daemon.import_roots=[\"/models\", '/more']", "daemon.handle_groups="});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->client().daemon(), "unix:/run/a=b: c.sock");
+  EXPECT_THAT(config->daemon().lanes(), ElementsAre("ucx", "loopback"));
+  EXPECT_THAT(config->daemon().import_roots(), ElementsAre("/models", "/more"));
+  EXPECT_THAT(config->daemon().handle_groups(), IsEmpty());
+}
+
+TEST(Config, SetsThatAreNoAssignmentsAreErrors) {
+  EXPECT_THAT(ErrorOf("", {"daemon.name"}),
+              HasSubstr("--set daemon.name: a key, \"=\" and a value are expected"));
+  EXPECT_THAT(ErrorOf("", {"daemon=x"}), HasSubstr("this is a section"));
+  EXPECT_THAT(ErrorOf("", {"daemon.name.first=x"}), HasSubstr("\"name\" is a value"));
+  EXPECT_THAT(ErrorOf("", {"=x"}), HasSubstr("there is no key \"\""));
+}
+
+TEST(Config, TheDumpReadsBackAsTheSameConfiguration) {
+  auto config = Parse("daemon:\n  name: 'yes: # \"odd\"'\n  lanes: []\n  huge_pages: off\n", "node.yaml", {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  auto again = Parse(ToYaml(*config), "dump.yaml", {});
+  ASSERT_TRUE(again.ok()) << again.status() << ToYaml(*config);
+  EXPECT_EQ(again->SerializeAsString(), config->SerializeAsString());
+}
+
+TEST(Config, TheDumpShowsEveryKey) {
+  const std::string yaml = ToYaml(Defaults());
+  const auto* root = v1::Config::descriptor();
+  for (int i = 0; i < root->field_count(); ++i) {
+    const auto* section = root->field(i)->message_type();
+    for (int k = 0; k < section->field_count(); ++k) {
+      EXPECT_THAT(yaml, HasSubstr(absl::StrCat("  ", section->field(k)->name(), ":")));
+    }
+  }
+}
+
+TEST(Config, LoadReadsAFileAndSaysWhenThereIsNone) {
+  const std::string path = testing::TempDir() + "/config_test.yaml";
+  std::ofstream(path) << "log:\n  level: error\n";
+  auto config = Load({.path = path});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->log().level(), "error");
+  EXPECT_TRUE(absl::IsNotFound(Load({.path = path + ".absent"}).status()));
+}
+
+TEST(Units, SizesAreReadExactly) {
+  EXPECT_EQ(*ParseSize("64GiB"), uint64_t{64} << 30);
+  EXPECT_EQ(*ParseSize(" 1.5 mib "), 1536u * 1024);
+  EXPECT_EQ(*ParseSize("4096"), 4096u);
+  EXPECT_EQ(*ParseSize("10GB"), 10000000000u);
+  EXPECT_EQ(*ParseSize("9007199254740993"), 9007199254740993u);  // past what a double holds
+  EXPECT_EQ(*ParseSize("0"), 0u);
+}
+
+TEST(Units, SizesThatAreNoneAreRefused) {
+  for (const char* text : {"", "GiB", "-1", "1.5", "1.5B", "1..5MiB", "12 parsecs", "8388608TiB",
+                           "99999999999999999999", "0x10", "1e3", "nan"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseSize(text).status())) << text;
+  }
+}
+
+TEST(Units, FormattedSizesReadBack) {
+  EXPECT_EQ(FormatSize(uint64_t{64} << 30), "64GiB");
+  for (uint64_t bytes :
+       {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, (uint64_t{1} << 40) + 512}) {
+    EXPECT_EQ(*ParseSize(FormatSize(bytes)), bytes);
+  }
+}
+
+TEST(Units, DurationsKnowDaysAndRefuseWhatIsNone) {
+  EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));
+  EXPECT_EQ(*ParseDuration("1h30m"), absl::Minutes(90));
+  EXPECT_EQ(*ParseDuration("7d"), absl::Hours(168));
+  EXPECT_EQ(*ParseDuration("1d12h"), absl::Hours(36));
+  EXPECT_EQ(*ParseDuration("0"), absl::ZeroDuration());
+  for (const char* text : {"", "10", "-1s", "-1d", "d", "soon", "1s 2s"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseDuration(text).status())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast::config

@@ -1,0 +1,192 @@
+#include "tools/config/setter.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/status/status.h"
+#include "tools/config/defaults.h"
+
+namespace tensorcast::config {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row.back();
+}
+
+struct Suggestion {
+  std::string path;
+  size_t distance = std::numeric_limits<size_t>::max();
+};
+
+// The closest key of the section and of the sections below it.
+void FindClosest(const Descriptor& section, const std::string& prefix, std::string_view key,
+                 Suggestion& best) {
+  for (int i = 0; i < section.field_count(); ++i) {
+    const FieldDescriptor& field = *section.field(i);
+    const size_t distance = EditDistance(key, field.name());
+    if (distance < best.distance) best = {prefix + field.name(), distance};
+    if (field.message_type() != nullptr)
+      FindClosest(*field.message_type(), prefix + field.name() + ".", key, best);
+  }
+}
+
+absl::Status WrongType(std::string_view text, std::string_view wanted) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not ", wanted));
+}
+
+template <class T>
+std::optional<T> Number(std::string_view text) {
+  T number{};
+  if constexpr (std::is_floating_point_v<T>) {
+    return absl::SimpleAtod(text, &number) ? std::optional<T>(number) : std::nullopt;
+  } else {
+    return absl::SimpleAtoi(text, &number) ? std::optional<T>(number) : std::nullopt;
+  }
+}
+
+// Reflection has a pair of functions a type; this picks between the two.
+#define TC_CONFIG_STORE(Type, value)                                   \
+  (field.is_repeated() ? reflection.Add##Type(&section, &field, value) \
+                       : reflection.Set##Type(&section, &field, value))
+
+absl::Status StoreNumber(Message& section, const Reflection& reflection, const FieldDescriptor& field,
+                         const std::string& text) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      if (auto number = Number<int32_t>(text)) return TC_CONFIG_STORE(Int32, *number), absl::OkStatus();
+      break;
+    case FieldDescriptor::CPPTYPE_INT64:
+      if (auto number = Number<int64_t>(text)) return TC_CONFIG_STORE(Int64, *number), absl::OkStatus();
+      break;
+    case FieldDescriptor::CPPTYPE_UINT32:
+      if (auto number = Number<uint32_t>(text)) return TC_CONFIG_STORE(UInt32, *number), absl::OkStatus();
+      break;
+    case FieldDescriptor::CPPTYPE_UINT64:
+      if (auto number = Number<uint64_t>(text)) return TC_CONFIG_STORE(UInt64, *number), absl::OkStatus();
+      break;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      if (auto number = Number<double>(text)) return TC_CONFIG_STORE(Double, *number), absl::OkStatus();
+      break;
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("fields of type ", field.cpp_type_name(), " cannot be configured"));
+  }
+  return WrongType(text, "a whole number that fits");
+}
+
+absl::Status StoreBool(Message& section, const Reflection& reflection, const FieldDescriptor& field,
+                       const std::string& text) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  const bool is_true = lower == "true" || lower == "yes" || lower == "on";
+  const bool is_false = lower == "false" || lower == "no" || lower == "off";
+  if (!is_true && !is_false) return WrongType(text, "true or false");
+  TC_CONFIG_STORE(Bool, is_true);
+  return absl::OkStatus();
+}
+
+absl::Status StoreEnum(Message& section, const Reflection& reflection, const FieldDescriptor& field,
+                       const std::string& text) {
+  const auto* value = field.enum_type()->FindValueByName(text);
+  if (value == nullptr) return WrongType(text, absl::StrCat("a value of ", field.enum_type()->name()));
+  TC_CONFIG_STORE(Enum, value);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Items(std::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
+  std::vector<std::string> items;
+  for (std::string_view item : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    item = absl::StripAsciiWhitespace(item);
+    if (item.size() >= 2 && item.front() == item.back() && (item.front() == '"' || item.front() == '\'')) {
+      item = item.substr(1, item.size() - 2);
+    }
+    items.emplace_back(item);
+  }
+  return items;
+}
+
+}  // namespace
+
+absl::Status UnknownKey(const Descriptor& section, std::string_view section_path, std::string_view key) {
+  std::string message = absl::StrCat("there is no key \"", key, "\"",
+                                     section_path.empty() ? "" : absl::StrCat(" in ", section_path));
+  Suggestion best;
+  FindClosest(section, "", key, best);
+  if (best.distance <= std::max<size_t>(2, key.size() / 3)) {
+    absl::StrAppend(&message, "; did you mean \"", best.path, "\"?");
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+absl::Status SetScalar(Message& section, const FieldDescriptor& field, std::string_view path,
+                       const std::string& text) {
+  TC_RETURN_IF_ERROR(CheckValue(path, text));
+  const Reflection& reflection = *section.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      TC_CONFIG_STORE(String, text);
+      return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return StoreBool(section, reflection, field, text);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return StoreEnum(section, reflection, field, text);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return absl::InvalidArgumentError("this is a section, not a value; name one of the keys in it");
+    default:
+      return StoreNumber(section, reflection, field, text);
+  }
+}
+
+#undef TC_CONFIG_STORE
+
+absl::Status SetByPath(Message& config, std::string_view path, const std::string& text) {
+  Message* section = &config;
+  std::string section_path;
+  const std::vector<std::string> names = absl::StrSplit(path, '.');
+  for (size_t i = 0; i < names.size(); ++i) {
+    const FieldDescriptor* field = section->GetDescriptor()->FindFieldByName(names[i]);
+    if (field == nullptr) return UnknownKey(*section->GetDescriptor(), section_path, names[i]);
+    const bool last = i + 1 == names.size();
+    if (!last && (field->message_type() == nullptr || field->is_repeated())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", names[i], "\" is a value, there are no keys in it"));
+    }
+    if (!last) {
+      section = section->GetReflection()->MutableMessage(section, field);
+      absl::StrAppend(&section_path, section_path.empty() ? "" : ".", names[i]);
+      continue;
+    }
+    if (!field->is_repeated()) return SetScalar(*section, *field, path, text);
+    section->GetReflection()->ClearField(section, field);
+    for (const std::string& item : Items(text)) TC_RETURN_IF_ERROR(SetScalar(*section, *field, path, item));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::config

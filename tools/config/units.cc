@@ -1,0 +1,101 @@
+#include "tools/config/units.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  uint64_t bytes;
+};
+
+// Matched without regard to case, but "kb" is decimal and "kib" binary: nobody has to guess.
+constexpr std::array<Unit, 10> kUnits = {{{"", 1},
+                                          {"B", 1},
+                                          {"KiB", uint64_t{1} << 10},
+                                          {"MiB", uint64_t{1} << 20},
+                                          {"GiB", uint64_t{1} << 30},
+                                          {"TiB", uint64_t{1} << 40},
+                                          {"kB", 1000},
+                                          {"MB", 1000000},
+                                          {"GB", 1000000000},
+                                          {"TB", 1000000000000}}};
+
+absl::Status BadSize(std::string_view text) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is not a size; write a number and B, KiB, MiB, GiB, TiB, kB, MB, GB or TB: 64GiB"));
+}
+
+const Unit* FindUnit(std::string_view name) {
+  for (const Unit& unit : kUnits) {
+    if (absl::AsciiStrToLower(unit.name) == absl::AsciiStrToLower(name)) return &unit;
+  }
+  return nullptr;
+}
+
+// Whole numbers stay exact at any magnitude; only fractions go through floating point.
+absl::StatusOr<uint64_t> Multiply(std::string_view number, uint64_t unit, std::string_view text) {
+  constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+  uint64_t whole = 0;
+  auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), whole);
+  if (error == std::errc() && end == number.data() + number.size()) {
+    if (whole > kMax / unit) return BadSize(text);
+    return whole * unit;
+  }
+  double fraction = 0;
+  auto [fraction_end, fraction_error] =
+      std::from_chars(number.data(), number.data() + number.size(), fraction);
+  const bool good = fraction_error == std::errc() && fraction_end == number.data() + number.size();
+  const double bytes = fraction * static_cast<double>(unit);
+  if (!good || !(bytes >= 0) || bytes >= 9e18 || bytes != std::floor(bytes)) return BadSize(text);
+  return static_cast<uint64_t>(bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
+  const std::string_view trimmed = absl::StripAsciiWhitespace(text);
+  size_t digits = trimmed.find_first_not_of("0123456789.");
+  if (digits == std::string_view::npos) digits = trimmed.size();
+  const Unit* unit = FindUnit(absl::StripAsciiWhitespace(trimmed.substr(digits)));
+  if (digits == 0 || unit == nullptr) return BadSize(text);
+  return Multiply(trimmed.substr(0, digits), unit->bytes, text);
+}
+
+std::string FormatSize(uint64_t bytes) {
+  for (std::string_view name : {"TiB", "GiB", "MiB", "KiB"}) {
+    const uint64_t unit = FindUnit(name)->bytes;
+    if (bytes != 0 && bytes % unit == 0) return absl::StrCat(bytes / unit, name);
+  }
+  return absl::StrCat(bytes, "B");
+}
+
+absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
+  std::string_view trimmed = absl::StripAsciiWhitespace(text);
+  absl::Duration days;
+  if (const size_t d = trimmed.find('d'); d != std::string_view::npos) {
+    double count = 0;
+    auto [end, error] = std::from_chars(trimmed.data(), trimmed.data() + d, count);
+    if (error == std::errc() && end == trimmed.data() + d) {
+      days = count * absl::Hours(24);
+      trimmed.remove_prefix(d + 1);
+      if (trimmed.empty()) trimmed = "0";
+    }
+  }
+  absl::Duration rest;
+  if (!absl::ParseDuration(trimmed, &rest) || rest < absl::ZeroDuration() || days < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", text, "\" is not a duration; write numbers with ns, us, ms, s, m, h or d: 250ms, 1h30m"));
+  }
+  return days + rest;
+}
+
+}  // namespace tensorcast
