@@ -22,6 +22,8 @@ struct LaneUnderTest {
   // A transport that can be a source and a receiver.
   TransportFactory create;
   bool serves_staged_images = true;
+  // False where the network library is known to abort a source whose receiver vanishes in mid-read.
+  bool source_survives_lost_receivers = true;
 
   friend void PrintTo(const LaneUnderTest& lane, std::ostream* os) { *os << lane.lane; }
 };

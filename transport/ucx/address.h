@@ -1,0 +1,38 @@
+// "host:port" texts, socket addresses, and the network interface that holds one. Private to this folder.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tensorcast::transport {
+
+struct HostPort {
+  std::string host;  // without the brackets of an IPv6 address
+  uint16_t port = 0;
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// "host:port" or "[v6 address]:port". INVALID_ARGUMENT otherwise.
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
+std::string FormatHostPort(const HostPort& address);
+uint16_t PortOf(const sockaddr_storage& address);
+
+// The first address of the name. May ask a name server, so not for a progress thread. UNAVAILABLE when there
+// is none.
+absl::StatusOr<SocketAddress> Resolve(const HostPort& address);
+
+// The name of the interface that has this address, "lo" for one; "" for wildcard addresses and where none has
+// it.
+std::string InterfaceOf(const SocketAddress& address);
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,72 @@
+#include "transport/ucx/endpoint_cache.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace tensorcast::transport {
+
+std::shared_ptr<UcxEndpoint> EndpointCache::Take(const std::string& peer) {
+  auto it = idle_.find(peer);
+  while (it != idle_.end() && !it->second.empty()) {
+    std::shared_ptr<UcxEndpoint> endpoint = std::move(it->second.front().endpoint);
+    it->second.pop_front();
+    if (endpoint->usable()) {
+      return endpoint;
+    }
+    endpoint->Close(nullptr);
+  }
+  return nullptr;
+}
+
+void EndpointCache::Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint) {
+  endpoint->set_owner(nullptr);
+  std::deque<Idle>& idle = idle_[peer];
+  if (!endpoint->usable() || idle.size() >= limits_.idle_a_peer) {
+    endpoint->Close(nullptr);
+    return;
+  }
+  const absl::Time until = absl::Now() + limits_.idle_time;
+  idle.push_front({std::move(endpoint), until});
+  Schedule(until);
+}
+
+void EndpointCache::Shutdown() {
+  limits_.idle_a_peer = 0;
+  for (auto& [peer, idle] : idle_) {
+    for (Idle& one : idle) {
+      one.endpoint->Close(nullptr);
+    }
+  }
+  idle_.clear();
+}
+
+void EndpointCache::Schedule(absl::Time when) {
+  if (!scheduled_) {
+    scheduled_ = true;
+    worker_->queue().At(when, [this] {
+      scheduled_ = false;
+      Expire();
+    });
+  }
+}
+
+void EndpointCache::Expire() {
+  const absl::Time now = absl::Now();
+  absl::Time next = absl::InfiniteFuture();
+  for (auto& [peer, idle] : idle_) {
+    while (!idle.empty() && (idle.back().until <= now || !idle.back().endpoint->usable())) {
+      idle.back().endpoint->Close(nullptr);
+      idle.pop_back();
+    }
+    if (!idle.empty()) {
+      next = std::min(next, idle.back().until);
+    }
+  }
+  absl::erase_if(idle_, [](const auto& entry) { return entry.second.empty(); });
+  if (next != absl::InfiniteFuture()) {
+    Schedule(next);
+  }
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,44 @@
+// The receiver's idle endpoints, by peer: connecting costs more than a small pull. Private to this folder;
+// the progress thread's alone.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "transport/ucx/ucx_endpoint.h"
+
+namespace tensorcast::transport {
+
+class EndpointCache {
+ public:
+  struct Limits {
+    size_t idle_a_peer = 4;
+    absl::Duration idle_time = absl::Seconds(60);
+  };
+  EndpointCache(UcxWorker* worker, const Limits& limits) : worker_(worker), limits_(limits) {}
+
+  // An idle endpoint to the peer that nobody owns; nullptr when there is none.
+  std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
+  // Keeps the endpoint for a while, or closes it. REQUIRES: no operation is in flight on it.
+  void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);
+  // Closes all and keeps none from now on.
+  void Shutdown();
+
+ private:
+  struct Idle {
+    std::shared_ptr<UcxEndpoint> endpoint;
+    absl::Time until;
+  };
+  void Expire();
+  void Schedule(absl::Time when);
+
+  UcxWorker* const worker_;
+  Limits limits_;
+  absl::flat_hash_map<std::string, std::deque<Idle>> idle_;  // newest first
+  bool scheduled_ = false;
+};
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,90 @@
+#include "transport/ucx/messages_pull.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast::transport {
+namespace {
+
+bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint64_t end) {
+  auto next = arrived.lower_bound(offset);
+  return (next != arrived.end() && next->first < end) ||
+         (next != arrived.begin() && std::prev(next)->second > offset);
+}
+
+}  // namespace
+
+void MessagesPull::Pump() {
+  const size_t credit = std::min(context().parts_in_flight, welcome().max_requests);
+  Part part;
+  while (open() && requests_.size() < credit && NextPart(part)) {
+    const uint64_t id = endpoint().NextRequestId();
+    requests_.emplace(id, Outstanding{.part = part, .arrived = {}, .left = part.destination.size()});
+    endpoint().SendControl(wire::Request{.id = id, .offset = part.offset, .bytes = part.destination.size()});
+  }
+}
+
+absl::StatusOr<HostSpan> MessagesPull::OnData(const wire::DataHeader& header, uint64_t bytes) {
+  if (abandoned_) {
+    return HostSpan();
+  }
+  auto it = requests_.find(header.request_id);
+  if (it == requests_.end()) {
+    return absl::InternalError("the source sent a piece that was not asked for");
+  }
+  Outstanding& request = it->second;
+  const uint64_t begin = request.part.offset;
+  const uint64_t size = request.part.destination.size();
+  if (bytes == 0 || header.offset < begin || header.offset - begin > size ||
+      bytes > size - (header.offset - begin) ||
+      Overlaps(request.arrived, header.offset, header.offset + bytes)) {
+    return absl::InternalError(absl::StrCat("the source sent a piece outside of its request: ", bytes,
+                                            " bytes at ", header.offset, " for ", size, " at ", begin));
+  }
+  request.arrived.emplace(header.offset, header.offset + bytes);
+  const HostSpan destination = request.part.destination.subspan(header.offset - begin, bytes);
+  if (!Wanted(request.part.fetch)) {
+    PieceOver(header.request_id, bytes);
+    return HostSpan();
+  }
+  ReceiveStarted(request.part.fetch);
+  return destination;
+}
+
+void MessagesPull::OnDataReceived(const wire::DataHeader& header, uint64_t bytes,
+                                  const absl::Status& status) {
+  const uint64_t fetch = requests_.at(header.request_id).part.fetch;
+  PieceOver(header.request_id, bytes);
+  ReceiveEnded(fetch, bytes, status);
+  Pump();
+}
+
+void MessagesPull::PieceOver(uint64_t request_id, uint64_t bytes) {
+  auto it = requests_.find(request_id);
+  it->second.left -= bytes;
+  if (it->second.left == 0) {
+    requests_.erase(it);
+  }
+}
+
+bool MessagesPull::RequestFailed(uint64_t request_id, const absl::Status& status) {
+  auto it = requests_.find(request_id);
+  if (it == requests_.end()) {
+    return false;
+  }
+  const Outstanding& request = it->second;
+  const uint64_t fetch = request.part.fetch;
+  uint64_t arrived = 0;
+  for (const auto& [offset, end] : request.arrived) {
+    arrived += end - offset;
+  }
+  // What the source will not send any more. Pieces that are still being received end the rest.
+  PieceOver(request_id, request.part.destination.size() - arrived);
+  FailFetch(fetch, status);
+  Pump();
+  return true;
+}
+
+}  // namespace tensorcast::transport

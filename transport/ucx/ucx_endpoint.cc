@@ -1,0 +1,264 @@
+#include "transport/ucx/ucx_endpoint.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "transport/ucx/ucx_status.h"
+
+namespace tensorcast::transport {
+namespace {
+
+// Requests on registered memory name it, so that UCX need not register anything itself.
+void UseMemory(const UcxWorker& worker, const std::byte* memory, ucp_request_param_t& param) {
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  if (ucp_mem_h handle = worker.FindMemory(memory); handle != nullptr) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+    param.memh = handle;
+  }
+}
+
+}  // namespace
+
+// What UCX was given and needs until it calls back.
+struct UcxEndpoint::Operation {
+  std::shared_ptr<UcxEndpoint> endpoint;
+  std::string header;
+  std::shared_ptr<void> hold;
+  Done done;
+};
+
+absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Connect(UcxWorker* worker,
+                                                                  const SocketAddress& address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = address.get();
+  params.sockaddr.addrlen = address.length;
+  return Create(worker, params);
+}
+
+absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Accept(UcxWorker* worker,
+                                                                 ucp_conn_request_h request) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  return Create(worker, params);
+}
+
+absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker* worker, ucp_ep_params_t& params) {
+  std::shared_ptr<UcxEndpoint> endpoint(new UcxEndpoint(worker));
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &UcxEndpoint::ErrorCallback;
+  params.err_handler.arg = worker;
+  const ucs_status_t status = ucp_ep_create(worker->worker(), &params, &endpoint->ep_);
+  if (status != UCS_OK) {
+    endpoint->ep_ = nullptr;
+    return UcxStatus(status, "creating a UCX endpoint");
+  }
+  worker->AddEndpoint(endpoint->ep_, endpoint);
+  worker->AddOpenEndpoint(1);
+  return endpoint;
+}
+
+UcxEndpoint::~UcxEndpoint() { CHECK(ep_ == nullptr) << "a UCX endpoint was dropped before it was closed"; }
+
+void UcxEndpoint::ErrorCallback(void* arg, ucp_ep_h ep, ucs_status_t status) {
+  if (std::shared_ptr<UcxEndpoint> endpoint = static_cast<UcxWorker*>(arg)->FindEndpoint(ep)) {
+    endpoint->Fail(absl::UnavailableError(UcxStatus(status, "the connection to the peer is lost").message()));
+  }
+}
+
+void UcxEndpoint::Fail(absl::Status status) {
+  if (closing_ || !failure_.ok()) {
+    return;
+  }
+  failure_ = std::move(status);
+  worker_->Post([self = shared_from_this()] {
+    if (self->closing_) {
+      return;
+    }
+    if (self->owner_ != nullptr) {
+      self->owner_->OnFailed(self->failure_);
+    } else {
+      self->Close(nullptr);
+    }
+  });
+}
+
+void UcxEndpoint::ControlArrived(std::string_view bytes) {
+  absl::StatusOr<wire::Control> message = wire::DecodeControl(bytes);
+  if (!message.ok()) {
+    Fail(message.status());
+    return;
+  }
+  worker_->Post([self = shared_from_this(), message = *std::move(message)] {
+    if (self->usable() && self->owner_ != nullptr) {
+      self->owner_->OnControl(message);
+    }
+  });
+}
+
+ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data, uint64_t bytes,
+                                      bool rendezvous) {
+  const absl::StatusOr<wire::DataHeader> header = wire::DecodeDataHeader(header_bytes);
+  if (!header.ok() || owner_ == nullptr || !usable()) {
+    Fail(header.ok() ? absl::InternalError("the peer sent image bytes that nobody asked for")
+                     : header.status());
+    return UCS_OK;
+  }
+  const absl::StatusOr<HostSpan> destination = owner_->OnData(*header, bytes);
+  if (!destination.ok()) {
+    Fail(destination.status());
+    return UCS_OK;
+  }
+  if (destination->empty()) {
+    return UCS_OK;
+  }
+  CHECK_EQ(destination->size(), bytes);
+  if (!rendezvous) {
+    std::memcpy(destination->data(), data, bytes);
+    owner_->OnDataReceived(*header, bytes, absl::OkStatus());
+    return UCS_OK;
+  }
+  Operation* operation = StartOperation([owner = owner_, header = *header, bytes](absl::Status status) {
+    owner->OnDataReceived(header, bytes, status);
+  });
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  UseMemory(*worker_, destination->data(), param);
+  param.cb.recv_am = &UcxEndpoint::ReceiveCallback;
+  param.user_data = operation;
+  Started(operation, ucp_am_recv_data_nbx(worker_->worker(), data, destination->data(), bytes, &param));
+  return UCS_INPROGRESS;
+}
+
+void UcxEndpoint::SendControl(const wire::Control& message) {
+  if (!usable()) {
+    return;
+  }
+  Operation* operation = StartOperation([this](absl::Status status) {
+    if (!status.ok()) {
+      Fail(std::move(status));
+    }
+  });
+  operation->header = wire::EncodeControl(message);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  param.cb.send = &UcxEndpoint::SendCallback;
+  param.user_data = operation;
+  Started(operation, ucp_am_send_nbx(ep_, wire::kControlId, operation->header.data(),
+                                     operation->header.size(), nullptr, 0, &param));
+}
+
+void UcxEndpoint::SendData(const wire::DataHeader& header, ServedPiece piece, Done done) {
+  if (!usable()) {
+    done(failure_.ok() ? absl::CancelledError("the endpoint is closed") : failure_);
+    return;
+  }
+  Operation* operation = StartOperation(std::move(done));
+  operation->header = wire::EncodeDataHeader(header);
+  operation->hold = std::move(piece.hold);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  UseMemory(*worker_, piece.bytes.data(), param);
+  param.flags =
+      UCP_AM_SEND_FLAG_REPLY |
+      (piece.bytes.size() >= worker_->rendezvous_bytes() ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
+  param.cb.send = &UcxEndpoint::SendCallback;
+  param.user_data = operation;
+  Started(operation, ucp_am_send_nbx(ep_, wire::kDataId, operation->header.data(), operation->header.size(),
+                                     piece.bytes.data(), piece.bytes.size(), &param));
+}
+
+void UcxEndpoint::Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done) {
+  if (!usable()) {
+    done(failure_.ok() ? absl::CancelledError("the endpoint is closed") : failure_);
+    return;
+  }
+  Operation* operation = StartOperation(std::move(done));
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  UseMemory(*worker_, destination.data(), param);
+  param.cb.send = &UcxEndpoint::SendCallback;
+  param.user_data = operation;
+  Started(operation, ucp_get_nbx(ep_, destination.data(), destination.size(), remote_address, rkey, &param));
+}
+
+void UcxEndpoint::Close(std::function<void()> closed) {
+  if (closed != nullptr) {
+    on_closed_.push_back(std::move(closed));
+  }
+  if (closing_) {
+    MaybeClosed();
+    return;
+  }
+  closing_ = true;
+  worker_->RemoveEndpoint(ep_);
+  Operation* operation = StartOperation([](absl::Status) {});
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  param.cb.send = &UcxEndpoint::SendCallback;
+  param.user_data = operation;
+  const ucp_ep_h ep = std::exchange(ep_, nullptr);
+  Started(operation, ucp_ep_close_nbx(ep, &param));
+}
+
+UcxEndpoint::Operation* UcxEndpoint::StartOperation(Done done) {
+  ++in_flight_;
+  worker_->AddInFlight(1);
+  return new Operation{
+      .endpoint = shared_from_this(), .header = {}, .hold = nullptr, .done = std::move(done)};
+}
+
+void UcxEndpoint::Started(Operation* operation, ucs_status_ptr_t result) {
+  if (result == nullptr) {
+    Complete(operation, UCS_OK);
+  } else if (UCS_PTR_IS_ERR(result)) {
+    Complete(operation, UCS_PTR_STATUS(result));
+  }
+}
+
+void UcxEndpoint::SendCallback(void* request, ucs_status_t status, void* user_data) {
+  auto* operation = static_cast<Operation*>(user_data);
+  ucp_request_free(request);
+  operation->endpoint->Complete(operation, status);
+}
+
+void UcxEndpoint::ReceiveCallback(void* request, ucs_status_t status, size_t, void* user_data) {
+  SendCallback(request, status, user_data);
+}
+
+void UcxEndpoint::Complete(Operation* operation, ucs_status_t status) {
+  // Keeps this endpoint until the end of the function.
+  const std::unique_ptr<Operation> owned(operation);
+  owned->hold.reset();
+  owned->done(UcxStatus(status, "moving bytes by UCX"));
+  --in_flight_;
+  worker_->AddInFlight(-1);
+  MaybeClosed();
+}
+
+void UcxEndpoint::MaybeClosed() {
+  if (!closing_ || in_flight_ > 0) {
+    return;
+  }
+  if (!closed_) {
+    closed_ = true;
+    worker_->AddOpenEndpoint(-1);
+  }
+  if (!on_closed_.empty()) {
+    worker_->Post([calls = std::exchange(on_closed_, {})] {
+      for (const std::function<void()>& call : calls) {
+        call();
+      }
+    });
+  }
+}
+
+}  // namespace tensorcast::transport

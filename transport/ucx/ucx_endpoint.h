@@ -1,0 +1,99 @@
+// One connection between two daemons. Private to this folder; the progress thread's alone.
+//
+// An endpoint has at most one owner at a time: a pull at the receiver, a connection at the source, nobody
+// while it waits in the receiver's cache. It fails once, and from then on only Close is of use.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+#include "transport/ucx/address.h"
+#include "transport/ucx/ucx_worker.h"
+#include "transport/ucx/wire.h"
+
+namespace tensorcast::transport {
+
+class EndpointOwner {
+ public:
+  virtual ~EndpointOwner() = default;
+  // In the order of their sending, never inside of a UCX callback.
+  virtual void OnControl(const wire::Control& message) = 0;
+  // A piece of an image: where to receive it. An empty span drops it; a span of another length than `bytes`,
+  // and an error, fail the endpoint.
+  virtual absl::StatusOr<HostSpan> OnData(const wire::DataHeader& header, uint64_t bytes) = 0;
+  // The piece is in place, or will not be written to any more. Also for pieces that arrived at once.
+  virtual void OnDataReceived(const wire::DataHeader& header, uint64_t bytes, const absl::Status& status) = 0;
+  // The peer is lost or broke the protocol. Called once, never inside of a UCX callback. Close is up to the
+  // owner.
+  virtual void OnFailed(const absl::Status& status) = 0;
+};
+
+class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
+ public:
+  using Done = absl::AnyInvocable<void(absl::Status)>;
+
+  // Connecting goes on in the background; failure is told to the owner.
+  static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Connect(UcxWorker* worker,
+                                                              const SocketAddress& address);
+  static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Accept(UcxWorker* worker, ucp_conn_request_h request);
+  ~UcxEndpoint();
+
+  // `owner` must stay until it is replaced (nullptr: nobody) or the endpoint is closed.
+  void set_owner(EndpointOwner* owner) { owner_ = owner; }
+  bool usable() const { return ep_ != nullptr && failure_.ok(); }
+  ucp_ep_h ep() const { return ep_; }
+  UcxWorker& worker() { return *worker_; }
+
+  // Request ids grow over the endpoint's whole life, so no late message of one pull is taken for another's.
+  uint64_t NextRequestId() { return ++requests_made_; }
+
+  void SendControl(const wire::Control& message);
+  // `piece` stays untouched until `done`, which is called exactly once, perhaps before SendData returns.
+  void SendData(const wire::DataHeader& header, ServedPiece piece, Done done);
+  // Reads remote memory into `destination`; `done` as above.
+  void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
+
+  // Closes by force: every operation in flight completes, and then the calls of `closed` are made, in a task
+  // of their own. May be called again. The owner is called no more, but for OnDataReceived.
+  void Close(std::function<void()> closed);
+
+  // From the worker.
+  void ControlArrived(std::string_view bytes);
+  ucs_status_t DataArrived(std::string_view header_bytes, void* data, uint64_t bytes, bool rendezvous);
+  void Fail(absl::Status status);
+
+ private:
+  struct Operation;
+  explicit UcxEndpoint(UcxWorker* worker) : worker_(worker) {}
+  static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Create(UcxWorker* worker, ucp_ep_params_t& params);
+  static void ErrorCallback(void* arg, ucp_ep_h ep, ucs_status_t status);
+  static void SendCallback(void* request, ucs_status_t status, void* user_data);
+  static void ReceiveCallback(void* request, ucs_status_t status, size_t bytes, void* user_data);
+
+  Operation* StartOperation(Done done);
+  // For what an nbx call returned: completes at once what UCX completed at once.
+  void Started(Operation* operation, ucs_status_ptr_t result);
+  void Complete(Operation* operation, ucs_status_t status);
+  void MaybeClosed();
+
+  UcxWorker* const worker_;
+  ucp_ep_h ep_ = nullptr;
+  EndpointOwner* owner_ = nullptr;
+  absl::Status failure_;
+  int in_flight_ = 0;
+  uint64_t requests_made_ = 0;
+  bool closing_ = false;
+  bool closed_ = false;
+  std::vector<std::function<void()>> on_closed_;
+};
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,362 @@
+#include "transport/ucx/ucx_pull.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+
+namespace tensorcast::transport {
+namespace {
+
+absl::Status Cancelled() { return absl::CancelledError("the pull was cancelled"); }
+
+// INVALID_ARGUMENT is kept for requests that leave the pull as it was.
+absl::Status AsPullError(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument ? absl::InternalError(status.message()) : status;
+}
+
+}  // namespace
+
+UcxPullCore::UcxPullCore(const ReceiverContext& context, UcxDescriptor descriptor, SocketAddress address,
+                         std::string traceparent)
+    : context_(context),
+      descriptor_(std::move(descriptor)),
+      address_(address),
+      traceparent_(std::move(traceparent)) {}
+
+UcxPullCore::~UcxPullCore() { CHECK(fetches_.empty() && endpoint_ == nullptr); }
+
+void UcxPullCore::Connect(std::function<void(absl::Status)> connected) {
+  connected_ = std::move(connected);
+  self_ = shared_from_this();
+  endpoint_ = context_.cache->Take(descriptor_.address);
+  endpoint_was_idle_ = endpoint_ != nullptr;
+  if (absl::Status status = SendHello(); !status.ok()) {
+    state_ = State::kOver;
+    Connected(status);
+    self_.reset();
+  }
+}
+
+absl::Status UcxPullCore::SendHello() {
+  if (endpoint_ == nullptr) {
+    TC_ASSIGN_OR_RETURN(endpoint_, UcxEndpoint::Connect(context_.worker, address_));
+  }
+  endpoint_->set_owner(this);
+  endpoint_->SendControl(wire::Hello{.pull_id = descriptor_.pull_id, .traceparent = traceparent_});
+  return absl::OkStatus();
+}
+
+void UcxPullCore::Connected(const absl::Status& status) {
+  if (connected_ != nullptr) {
+    std::exchange(connected_, nullptr)(status);
+  }
+}
+
+void UcxPullCore::Abort(const absl::Status& status) {
+  if (state_ == State::kConnecting) {
+    Connected(status);
+    CloseEndpoint();
+  }
+}
+
+void UcxPullCore::OnControl(const wire::Control& message) {
+  std::visit([this](const auto& m) { On(m); }, message);
+}
+
+void UcxPullCore::On(const wire::Welcome& welcome) {
+  if (state_ != State::kConnecting || welcome.version < wire::kMinVersion ||
+      welcome.version > wire::kMaxVersion || welcome.image_bytes != descriptor_.image_bytes) {
+    ProtocolError("a WELCOME that was not expected");
+    return;
+  }
+  welcome_ = welcome;
+  if (absl::Status status = Opened(); !status.ok()) {
+    Abort(status);
+    return;
+  }
+  state_ = State::kOpen;
+  Connected(absl::OkStatus());
+}
+
+void UcxPullCore::On(const wire::Error& error) {
+  if (state_ == State::kConnecting && error.request_id == wire::kWholePull) {
+    // The source refused the pull and kept the connection.
+    Connected(AsPullError(error.status));
+    Over();
+  } else if (state_ != State::kOpen) {
+    return;  // it crossed our BYE
+  } else if (error.request_id == wire::kWholePull) {
+    Break(AsPullError(error.status), /*lost=*/false);
+  } else if (!RequestFailed(error.request_id, error.status)) {
+    ProtocolError("an ERROR for a request that was not made");
+  }
+}
+
+void UcxPullCore::On(const wire::Bye&) {
+  if (state_ != State::kEnding || receives_ > 0) {
+    ProtocolError("a BYE that was not expected");
+    return;
+  }
+  Over();
+}
+
+void UcxPullCore::ProtocolError(std::string_view what) {
+  endpoint_->Fail(absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what)));
+}
+
+void UcxPullCore::OnFailed(const absl::Status& status) {
+  if (state_ == State::kConnecting) {
+    if (endpoint_was_idle_) {
+      endpoint_was_idle_ = false;
+      std::exchange(endpoint_, nullptr)->Close(nullptr);
+      if (absl::Status again = SendHello(); !again.ok()) {
+        Connected(again);
+        CloseEndpoint();
+      }
+      return;
+    }
+    Abort(absl::Status(status.code(),
+                       absl::StrCat("pulling from ", descriptor_.address, ": ", status.message())));
+    return;
+  }
+  Break(
+      absl::Status(status.code(), absl::StrCat("pulling from ", descriptor_.address, ": ", status.message())),
+      /*lost=*/true);
+}
+
+void UcxPullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+                        std::function<void(absl::Status)> done) {
+  if (!broken_.ok()) {
+    done(broken_);
+    return;
+  }
+  const absl::StatusOr<uint64_t> bytes =
+      CheckFetch(*context_.memory, descriptor_.image_bytes, offset, destination);
+  if (!bytes.ok()) {
+    done(bytes.status());
+    return;
+  }
+  const uint64_t id = ++fetches_made_;
+  FetchState& fetch = fetches_[id];
+  fetch.bytes_left = *bytes;
+  fetch.done = std::move(done);
+  if (deadline <= absl::Now()) {
+    Expire(id);
+    return;
+  }
+  if (*bytes == 0) {
+    MaybeComplete(id);
+    return;
+  }
+  fetch.timer = worker().queue().At(deadline, [this, id] { Expire(id); });
+  AddParts(id, offset, destination);
+  Pump();
+}
+
+void UcxPullCore::AddParts(uint64_t fetch, uint64_t offset, const std::vector<HostSpan>& destination) {
+  const uint64_t longest = std::min(context_.part_bytes, welcome_.max_request_bytes);
+  for (HostSpan span : destination) {
+    while (!span.empty()) {
+      const uint64_t bytes = std::min<uint64_t>(longest, span.size());
+      waiting_.push_back({.fetch = fetch, .offset = offset, .destination = span.first(bytes)});
+      span = span.subspan(bytes);
+      offset += bytes;
+    }
+  }
+}
+
+bool UcxPullCore::NextPart(Part& part) {
+  while (!waiting_.empty()) {
+    part = waiting_.front();
+    waiting_.pop_front();
+    if (Wanted(part.fetch)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool UcxPullCore::Wanted(uint64_t fetch) const {
+  auto it = fetches_.find(fetch);
+  return it != fetches_.end() && it->second.failure.ok();
+}
+
+void UcxPullCore::ReceiveStarted(uint64_t fetch) {
+  ++receives_;
+  ++fetches_.at(fetch).receives;
+}
+
+void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Status& status) {
+  --receives_;
+  FetchState& state = fetches_.at(fetch);
+  --state.receives;
+  if (status.ok()) {
+    state.bytes_left -= bytes;
+  } else if (state.failure.ok()) {
+    // The endpoint is dying, or about to: the error that killed it follows and names the cause.
+    state.failure = absl::UnavailableError(absl::StrCat("a receive failed: ", status.message()));
+    endpoint_->Fail(state.failure);
+  }
+  MaybeComplete(fetch);
+}
+
+void UcxPullCore::FailFetch(uint64_t fetch, const absl::Status& status) {
+  auto it = fetches_.find(fetch);
+  if (it == fetches_.end()) {
+    return;
+  }
+  if (it->second.failure.ok()) {
+    it->second.failure = status;
+  }
+  MaybeComplete(fetch);
+  if (status.code() != absl::StatusCode::kInvalidArgument) {
+    Break(status, /*lost=*/false);
+  }
+}
+
+void UcxPullCore::Expire(uint64_t fetch) {
+  const absl::Status status = absl::DeadlineExceededError(
+      absl::StrCat("a fetch from ", descriptor_.address, " did not complete before its deadline"));
+  FetchState& state = fetches_.at(fetch);
+  if (state.failure.ok()) {
+    state.failure = status;
+  }
+  // Nothing but a forced close ends a receive from a peer that has stopped.
+  const bool lost = state.receives > 0;
+  MaybeComplete(fetch);
+  Break(status, lost);
+}
+
+void UcxPullCore::MaybeComplete(uint64_t fetch) {
+  auto it = fetches_.find(fetch);
+  if (it == fetches_.end() || it->second.receives > 0 ||
+      (it->second.failure.ok() && it->second.bytes_left > 0)) {
+    return;
+  }
+  FetchState state = std::move(it->second);
+  fetches_.erase(it);
+  worker().queue().CancelTimer(state.timer);
+  state.done(state.failure);
+  MaybeEnded();
+}
+
+void UcxPullCore::Break(const absl::Status& status, bool lost) {
+  if (broken_.ok()) {
+    broken_ = status;
+  }
+  waiting_.clear();
+  Abandon();
+  std::vector<uint64_t> ids;
+  for (auto& [id, fetch] : fetches_) {
+    if (fetch.failure.ok()) {
+      fetch.failure = broken_;
+    }
+    ids.push_back(id);
+  }
+  for (uint64_t id : ids) {
+    MaybeComplete(id);
+  }
+  if (lost) {
+    CloseEndpoint();
+  } else if (state_ == State::kOpen) {
+    SayBye();
+  }
+}
+
+void UcxPullCore::Cancel() { Break(Cancelled(), /*lost=*/false); }
+
+void UcxPullCore::End(std::function<void()> ended) {
+  on_ended_.push_back(std::move(ended));
+  Cancel();
+  MaybeEnded();
+}
+
+void UcxPullCore::MaybeEnded() {
+  if (fetches_.empty() && !on_ended_.empty()) {
+    for (const std::function<void()>& ended : std::exchange(on_ended_, {})) {
+      ended();
+    }
+  }
+}
+
+void UcxPullCore::SayBye() {
+  state_ = State::kEnding;
+  endpoint_->SendControl(wire::Bye{});
+  drain_timer_ = worker().queue().At(absl::Now() + context_.drain_timeout, [this] { CloseEndpoint(); });
+}
+
+void UcxPullCore::CloseEndpoint() {
+  if (state_ == State::kClosing || state_ == State::kOver) {
+    return;
+  }
+  state_ = State::kClosing;
+  worker().queue().CancelTimer(drain_timer_);
+  if (endpoint_ == nullptr) {
+    Over();
+    return;
+  }
+  endpoint_->Close([this] { Over(); });
+}
+
+void UcxPullCore::Over() {
+  worker().queue().CancelTimer(drain_timer_);
+  Abandon();
+  if (endpoint_ != nullptr && state_ != State::kClosing) {
+    context_.cache->Give(descriptor_.address, std::move(endpoint_));
+  }
+  endpoint_ = nullptr;
+  state_ = State::kOver;
+  CHECK_EQ(receives_, 0) << "an endpoint closed with receives in flight";
+  // Last: may delete this.
+  std::exchange(self_, nullptr).reset();
+}
+
+namespace {
+
+class UcxPull : public Pull {
+ public:
+  explicit UcxPull(std::shared_ptr<UcxPullCore> core) : core_(std::move(core)) {}
+
+  ~UcxPull() override {
+    UcxWorker& worker = core_->worker();
+    if (worker.OnThread()) {
+      bool ended = false;
+      core_->End([&] { ended = true; });
+      CHECK(ended)
+          << "a pull with receives in flight was destroyed in a transport callback, which must not block";
+      return;
+    }
+    absl::Notification ended;
+    worker.Post([this, &ended] { core_->End([&] { ended.Notify(); }); });
+    ended.WaitForNotification();
+  }
+
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+             std::function<void(absl::Status)> done) override {
+    core_->worker().Post([core = core_, offset, destination = std::move(destination), deadline,
+                          done = std::move(done)]() mutable {
+      core->Fetch(offset, std::move(destination), deadline, std::move(done));
+    });
+  }
+
+  void Cancel() override {
+    core_->worker().Post([core = core_] { core->Cancel(); });
+  }
+
+ private:
+  const std::shared_ptr<UcxPullCore> core_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pull> NewUcxPull(std::shared_ptr<UcxPullCore> core) {
+  return std::make_unique<UcxPull>(std::move(core));
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,272 @@
+#include "transport/ucx/ucx_transport.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+#include "transport/registered_memory.h"
+#include "transport/ucx/address.h"
+#include "transport/ucx/endpoint_cache.h"
+#include "transport/ucx/messages_pull.h"
+#include "transport/ucx/rma_pull.h"
+#include "transport/ucx/ucx_source.h"
+#include "transport/ucx/ucx_worker.h"
+
+namespace tensorcast::transport {
+namespace {
+
+constexpr std::string_view kDefaultMessagesTls = "tcp";
+constexpr std::string_view kDefaultRmaTls = "rc,dc,ud";
+
+// Over TCP each piece is one message that fills one UCX segment, and the receiver copies it into its
+// destination while it is in the cache. Rendezvous would save the copy, but costs two more turns of the
+// network a piece, and UCX 1.13 aborts the *source* when a receiver closes by force in the middle of one
+// (tcp_ep.c, PUT_TX_WAITING_ACK).
+constexpr uint64_t kTcpSegmentBytes = 256 << 10;
+constexpr uint64_t kTcpPieceBytes = kTcpSegmentBytes - 1024;  // leaves room for UCX's headers and ours
+
+class UcxServing : public Serving {
+ public:
+  UcxServing(UcxSource* source, UcxWorker* worker, std::shared_ptr<SourceServing> serving,
+             std::string descriptor)
+      : source_(source), worker_(worker), serving_(std::move(serving)), descriptor_(std::move(descriptor)) {}
+
+  ~UcxServing() override {
+    CHECK(!worker_->OnThread()) << "a serving was destroyed in a transport callback, which must not block";
+    absl::Notification idle;
+    worker_->Post([this, &idle] { source_->Revoke(serving_, [&idle] { idle.Notify(); }); });
+    idle.WaitForNotification();
+  }
+
+  const std::string& descriptor() const override { return descriptor_; }
+  ServeStats stats() const override { return serving_->stats(); }
+
+ private:
+  UcxSource* const source_;
+  UcxWorker* const worker_;
+  const std::shared_ptr<SourceServing> serving_;
+  const std::string descriptor_;
+};
+
+// What Connect waits for.
+struct Connecting {
+  absl::Notification done;
+  absl::Status status;
+};
+
+}  // namespace
+
+struct UcxTransport::State {
+  UcxOptions options;
+  std::string address;
+  RegisteredMemory memory;
+  std::unique_ptr<UcxWorker> worker;
+  std::unique_ptr<EndpointCache> cache;
+  std::unique_ptr<UcxSource> source;
+
+  absl::Status Listen();
+  absl::Status DescribeMemory(const std::vector<ConstHostSpan>& segments, UcxDescriptor& descriptor);
+  std::shared_ptr<UcxPullCore> NewPull(UcxDescriptor descriptor, const SocketAddress& peer,
+                                       std::string traceparent);
+};
+
+absl::Status UcxTransport::State::Listen() {
+  TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(options.listen));
+  TC_ASSIGN_OR_RETURN(const SocketAddress socket, Resolve(listen));
+  absl::StatusOr<uint16_t> port;
+  worker->Run([&] { port = source->Listen(socket); });
+  if (!port.ok()) {
+    return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
+  }
+  if (!options.advertise_host.empty()) {
+    listen.host = options.advertise_host;
+  }
+  listen.port = *port;
+  address = FormatHostPort(listen);
+  return absl::OkStatus();
+}
+
+absl::Status UcxTransport::State::DescribeMemory(const std::vector<ConstHostSpan>& segments,
+                                                 UcxDescriptor& descriptor) {
+  absl::Status status;
+  for (const ConstHostSpan& segment : segments) {
+    const size_t region = *memory.RegionOf(segment);
+    while (status.ok() && descriptor.rkeys.size() <= region) {
+      worker->Run([&] {
+        absl::StatusOr<std::string> packed = worker->PackRemoteKey(descriptor.rkeys.size());
+        status = packed.status();
+        descriptor.rkeys.push_back(packed.ok() ? *std::move(packed) : "");
+      });
+    }
+    TC_RETURN_IF_ERROR(status);
+    descriptor.segments.push_back({.rkey = static_cast<uint8_t>(region),
+                                   .address = reinterpret_cast<uint64_t>(segment.data()),
+                                   .bytes = segment.size()});
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<UcxPullCore> UcxTransport::State::NewPull(UcxDescriptor descriptor, const SocketAddress& peer,
+                                                          std::string traceparent) {
+  const ReceiverContext context{.worker = worker.get(),
+                                .cache = cache.get(),
+                                .memory = &memory,
+                                .drain_timeout = options.drain_timeout,
+                                .part_bytes = options.request_bytes,
+                                .parts_in_flight = options.requests_in_flight};
+  if (options.lane == UcxLane::kRma) {
+    return std::make_shared<RmaPull>(context, std::move(descriptor), peer, std::move(traceparent));
+  }
+  return std::make_shared<MessagesPull>(context, std::move(descriptor), peer, std::move(traceparent));
+}
+
+UcxTransport::UcxTransport(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOptions& options) {
+  auto state = std::make_unique<State>();
+  state->options = options;
+  const bool rma = options.lane == UcxLane::kRma;
+  UcxWorker::Options worker_options{.tls = options.tls, .net_devices = {}, .rma = rma};
+  if (worker_options.tls.empty()) {
+    worker_options.tls = rma ? kDefaultRmaTls : kDefaultMessagesTls;
+  }
+  UcxSource::Limits limits;
+  const bool tcp = worker_options.tls == "tcp";
+  if (tcp && !rma) {
+    worker_options.tcp_segment_bytes = kTcpSegmentBytes;
+    worker_options.rendezvous_bytes = std::numeric_limits<uint64_t>::max();
+    limits.piece_bytes = kTcpPieceBytes;
+  }
+  if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
+    return absl::InvalidArgumentError("a UCX transport needs at least one request, byte and serving thread");
+  }
+  // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
+  if (!options.listen.empty() && tcp) {
+    TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+    TC_ASSIGN_OR_RETURN(const SocketAddress socket, Resolve(listen));
+    worker_options.net_devices = InterfaceOf(socket);
+  }
+  absl::StatusOr<std::unique_ptr<UcxWorker>> worker = UcxWorker::Create(worker_options);
+  if (!worker.ok()) {
+    return absl::UnavailableError(worker.status().message());
+  }
+  state->worker = *std::move(worker);
+  state->cache = std::make_unique<EndpointCache>(state->worker.get(), EndpointCache::Limits{});
+  state->source =
+      std::make_unique<UcxSource>(state->worker.get(), options.lane, limits, options.serving_threads);
+  std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(state)));
+  if (!options.listen.empty()) {
+    TC_RETURN_IF_ERROR(transport->state_->Listen());
+  }
+  return transport;
+}
+
+UcxTransport::~UcxTransport() {
+  UcxWorker& worker = *state_->worker;
+  worker.Run([this] {
+    state_->source->Shutdown();
+    state_->cache->Shutdown();
+  });
+  // Pulls that are gone may still wait for their source's last word, at most for the drain timeout.
+  for (bool open = true; open;) {
+    worker.Run([&] { open = worker.open_endpoints() > 0; });
+    if (open) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  // Closing an endpoint ends with tasks that still refer to the source and the cache.
+  worker.Run([] {});
+  worker.Run([] {});
+}
+
+std::string_view UcxTransport::name() const {
+  return state_->options.lane == UcxLane::kRma ? "ucx-rma" : "ucx";
+}
+
+const std::string& UcxTransport::address() const { return state_->address; }
+
+absl::Status UcxTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
+  absl::Status status;
+  state_->worker->Run([&] {
+    const absl::StatusOr<size_t> region = state_->memory.Add(base, bytes);
+    status = region.ok() ? state_->worker->MapMemory(base, bytes) : region.status();
+  });
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<ServedImage> image) {
+  if (state_->address.empty()) {
+    return absl::FailedPreconditionError(
+        "this UCX transport only receives: configure an address to listen on");
+  }
+  auto serving = std::make_shared<SourceServing>();
+  serving->id = NewPullId();
+  serving->image_bytes = image->image_bytes();
+  serving->in_place = image->in_place();
+  UcxDescriptor descriptor{.lane = state_->options.lane,
+                           .pull_id = serving->id,
+                           .address = state_->address,
+                           .image_bytes = serving->image_bytes};
+  if (serving->in_place) {
+    serving->segments = image->segments();
+    TC_RETURN_IF_ERROR(CheckSegments(state_->memory, serving->image_bytes, serving->segments));
+  }
+  if (state_->options.lane == UcxLane::kRma) {
+    if (!serving->in_place) {
+      return absl::FailedPreconditionError("the one-sided lane serves only images in registered memory");
+    }
+    TC_RETURN_IF_ERROR(state_->DescribeMemory(serving->segments, descriptor));
+  }
+  TC_ASSIGN_OR_RETURN(std::string bytes, EncodeDescriptor(descriptor));
+  serving->image = std::move(image);
+  state_->worker->Run([&] { state_->source->Add(serving); });
+  return std::make_unique<UcxServing>(state_->source.get(), state_->worker.get(), std::move(serving),
+                                      std::move(bytes));
+}
+
+absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext& context,
+                                                            std::string_view descriptor_bytes) {
+  TC_ASSIGN_OR_RETURN(UcxDescriptor descriptor, DecodeDescriptor(descriptor_bytes));
+  if (descriptor.lane != state_->options.lane) {
+    return absl::InvalidArgumentError(absl::StrCat("a descriptor of another lane than ", name()));
+  }
+  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", descriptor.address)));
+  const absl::StatusOr<HostPort> host_port = ParseHostPort(descriptor.address);
+  if (!host_port.ok()) {
+    return host_port.status();
+  }
+  TC_ASSIGN_OR_RETURN(const SocketAddress peer, Resolve(*host_port));
+
+  const std::string where = descriptor.address;
+  const absl::Time deadline = std::min(context.deadline, absl::Now() + state_->options.connect_timeout);
+  auto connecting = std::make_shared<Connecting>();
+  std::shared_ptr<UcxPullCore> core =
+      state_->NewPull(std::move(descriptor), peer, context.trace.ToTraceparent());
+  UcxWorker& worker = *state_->worker;
+  worker.Post([core, connecting, deadline, where, &worker] {
+    const TaskQueue::TimerId timer = worker.queue().At(deadline, [core, where] {
+      core->Abort(absl::DeadlineExceededError(absl::StrCat(where, " did not answer before the deadline")));
+    });
+    core->Connect([connecting, timer, &worker](absl::Status status) {
+      worker.queue().CancelTimer(timer);
+      connecting->status = std::move(status);
+      connecting->done.Notify();
+    });
+  });
+  {
+    const Cancellation::Registration on_cancel = context.cancellation.OnCancel([core, &worker, where] {
+      worker.Post(
+          [core, where] { core->Abort(absl::CancelledError(absl::StrCat("connecting to ", where))); });
+    });
+    connecting->done.WaitForNotification();
+  }
+  TC_RETURN_IF_ERROR(connecting->status);
+  return NewUcxPull(std::move(core));
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,63 @@
+// The UCX transport: pulls between hosts. One instance is one lane, with a UCP context, a worker and a
+// progress thread of its own, so that which kind of network moves the bytes is known by construction.
+//
+//   kMessages  "ucx"      active messages, received straight into the destination; for TCP, and whatever UCX
+//   has kRma       "ucx-rma"  one-sided reads of the source's registered memory; for RDMA networks
+//
+// Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+#include "transport/ucx/descriptor.h"
+
+namespace tensorcast::transport {
+
+struct UcxOptions {
+  UcxLane lane = UcxLane::kMessages;
+  // "host:port" to serve on; port 0 takes a free one. UCX listens on a trusted network only: it does not
+  // withstand crafted bytes (see README.md). Empty: this transport only receives.
+  std::string listen = "127.0.0.1:0";
+  // The host that receivers connect to; empty: the listening one. Needed when that is a wildcard.
+  std::string advertise_host;
+  // UCX's names of the transports to use, like "tcp" or "rc,dc". Empty: "tcp" for messages, RDMA for
+  // one-sided reads.
+  std::string tls;
+  // Threads on which images that are not in place are read.
+  int serving_threads = 4;
+  // How long the end of a pull waits for what is on its way before it closes the connection by force.
+  absl::Duration drain_timeout = absl::Milliseconds(500);
+  // The most that connecting may take, whatever the context's deadline.
+  absl::Duration connect_timeout = absl::Seconds(10);
+  // The receiver's credit: this many requests (or remote reads) of at most so many bytes.
+  uint64_t request_bytes = uint64_t{4} << 20;
+  uint32_t requests_in_flight = 16;
+};
+
+class UcxTransport : public Transport {
+ public:
+  // UNAVAILABLE when the host has no network of the lane's kind, or the address cannot be listened on;
+  // INVALID_ARGUMENT for malformed options.
+  static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
+  // REQUIRES: its pulls and servings are destroyed. Not on the progress thread.
+  ~UcxTransport() override;
+
+  std::string_view name() const override;
+  absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image) override;
+  absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
+                                                std::string_view descriptor) override;
+
+  // "host:port" that receivers connect to; empty when it only receives.
+  const std::string& address() const;
+
+ private:
+  struct State;
+  explicit UcxTransport(std::unique_ptr<State> state);
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,235 @@
+#include "transport/ucx/ucx_worker.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/status/status.h"
+#include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_status.h"
+#include "transport/ucx/wire.h"
+
+namespace tensorcast::transport {
+namespace {
+
+// Rounds without any progress before a thread with operations in flight sleeps too: long enough to bridge the
+// gaps of a running transfer, short enough that a peer which stopped costs no core.
+constexpr int kSpinRounds = 200;
+// UCX signals the descriptor for all that we wait for; the bound only limits what a lost signal could cost.
+constexpr absl::Duration kLongestSleepInFlight = absl::Milliseconds(20);
+constexpr absl::Duration kLongestSleep = absl::Seconds(1);
+
+absl::Status Modify(ucp_config_t* config, const char* name, const std::string& value) {
+  return UcxStatus(ucp_config_modify(config, name, value.c_str()),
+                   absl::StrCat("setting UCX's ", name, " to '", value, "'"));
+}
+
+absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
+  TC_RETURN_IF_ERROR(Modify(config, "TLS", options.tls));
+  if (!options.net_devices.empty()) {
+    TC_RETURN_IF_ERROR(Modify(config, "NET_DEVICES", options.net_devices));
+  }
+  if (options.tcp_segment_bytes > 0) {
+    const std::string bytes = absl::StrCat(options.tcp_segment_bytes);
+    TC_RETURN_IF_ERROR(Modify(config, "TCP_TX_SEG_SIZE", bytes));
+    TC_RETURN_IF_ERROR(Modify(config, "TCP_RX_SEG_SIZE", bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+UcxWorker::UcxWorker(uint64_t rendezvous_bytes)
+    : rendezvous_bytes_(rendezvous_bytes), queue_([this] { Wake(); }) {}
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(options.rendezvous_bytes));
+  TC_RETURN_IF_ERROR(worker->Init(options));
+  worker->thread_ = std::thread([raw = worker.get()] { raw->Loop(); });
+  return worker;
+}
+
+absl::Status UcxWorker::Init(const Options& options) {
+  ucp_config_t* config = nullptr;
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
+  auto release = absl::MakeCleanup([config] { ucp_config_release(config); });
+  TC_RETURN_IF_ERROR(Configure(config, options));
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (options.rma ? UCP_FEATURE_RMA : 0);
+  params.name = "tensorcast";
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_init(&params, config, &context_),
+                               absl::StrCat("starting UCX with the transports '", options.tls, "'")));
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // created here, then the progress thread's
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_worker_create(context_, &worker_params, &worker_),
+                               absl::StrCat("no usable UCX transport among '", options.tls, "'")));
+  TC_RETURN_IF_ERROR(
+      UcxStatus(ucp_worker_get_efd(worker_, &event_fd_), "UCX worker without event descriptor"));
+  TC_RETURN_IF_ERROR(SetHandler(wire::kControlId, &UcxWorker::OnControl));
+  return SetHandler(wire::kDataId, &UcxWorker::OnData);
+}
+
+absl::Status UcxWorker::SetHandler(unsigned id, ucp_am_recv_callback_t callback) {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                     UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = id;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
+  param.cb = callback;
+  param.arg = this;
+  return UcxStatus(ucp_worker_set_am_recv_handler(worker_, &param), "registering a UCX message handler");
+}
+
+UcxWorker::~UcxWorker() {
+  if (thread_.joinable()) {
+    CHECK(!OnThread()) << "a UCX transport was destroyed by its own progress thread";
+    stop_ = true;
+    Wake();
+    thread_.join();
+  }
+  queue_.Close();
+  CHECK_EQ(open_endpoints_, 0) << "a UCX worker was destroyed before its endpoints";
+  for (const Region& region : regions_) {
+    ucp_mem_unmap(context_, region.handle);
+  }
+  if (worker_ != nullptr) {
+    ucp_worker_destroy(worker_);
+  }
+  if (context_ != nullptr) {
+    ucp_cleanup(context_);
+  }
+}
+
+void UcxWorker::Run(std::function<void()> task) {
+  if (OnThread()) {
+    task();
+    return;
+  }
+  absl::Notification done;
+  Post([&] {
+    task();
+    done.Notify();
+  });
+  done.WaitForNotification();
+}
+
+absl::Status UcxWorker::MapMemory(std::byte* base, uint64_t bytes) {
+  ucp_mem_map_params_t params{};
+  params.field_mask =
+      UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT;
+  params.address = base;
+  params.length = bytes;
+  params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
+  ucp_mem_h handle = nullptr;
+  TC_RETURN_IF_ERROR(
+      UcxStatus(ucp_mem_map(context_, &params, &handle),
+                absl::StrCat("registering ", bytes, " bytes with UCX (is the memlock limit too low?)")));
+  regions_.push_back({base, bytes, handle});
+  return absl::OkStatus();
+}
+
+ucp_mem_h UcxWorker::FindMemory(const std::byte* address) const {
+  for (const Region& region : regions_) {
+    if (address >= region.base && address < region.base + region.bytes) {
+      return region.handle;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::string> UcxWorker::PackRemoteKey(size_t region) const {
+  void* key = nullptr;
+  size_t bytes = 0;
+  TC_RETURN_IF_ERROR(
+      UcxStatus(ucp_rkey_pack(context_, regions_[region].handle, &key, &bytes), "packing a UCX remote key"));
+  std::string packed(static_cast<const char*>(key), bytes);
+  ucp_rkey_buffer_release(key);
+  return packed;
+}
+
+std::shared_ptr<UcxEndpoint> UcxWorker::FindEndpoint(ucp_ep_h ep) const {
+  auto it = endpoints_.find(ep);
+  return it == endpoints_.end() ? nullptr : it->second;
+}
+
+ucs_status_t UcxWorker::OnControl(void* arg, const void* header, size_t header_bytes, void*, size_t,
+                                  const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxWorker*>(arg);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) {
+    if (std::shared_ptr<UcxEndpoint> endpoint = self->FindEndpoint(param->reply_ep)) {
+      endpoint->ControlArrived({static_cast<const char*>(header), header_bytes});
+    }
+  }
+  return UCS_OK;
+}
+
+ucs_status_t UcxWorker::OnData(void* arg, const void* header, size_t header_bytes, void* data,
+                               size_t data_bytes, const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxWorker*>(arg);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) {
+    if (std::shared_ptr<UcxEndpoint> endpoint = self->FindEndpoint(param->reply_ep)) {
+      const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+      return endpoint->DataArrived({static_cast<const char*>(header), header_bytes}, data, data_bytes,
+                                   rendezvous);
+    }
+  }
+  return UCS_OK;
+}
+
+void UcxWorker::Wake() {
+  if (!OnThread()) {
+    ucp_worker_signal(worker_);
+  }
+}
+
+void UcxWorker::Loop() {
+  thread_id_ = std::this_thread::get_id();
+  while (!stop_) {
+    if (Progress()) {
+      idle_rounds_ = 0;
+    } else if (in_flight_ == 0 || ++idle_rounds_ > kSpinRounds) {
+      Sleep();
+    }
+  }
+}
+
+bool UcxWorker::Progress() {
+  bool any = queue_.RunPosted();
+  if (queue_.has_timers()) {
+    any |= queue_.RunTimers(absl::Now());
+  }
+  any |= ucp_worker_progress(worker_) != 0;
+  return any;
+}
+
+void UcxWorker::Sleep() {
+  const ucs_status_t status = ucp_worker_arm(worker_);
+  if (status == UCS_ERR_BUSY) {
+    return;
+  }
+  if (status != UCS_OK) {
+    LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "arming a UCX worker; polling instead");
+  }
+  // A task posted by this thread, from a callback, signals nothing; one from another thread has signalled.
+  if (queue_.HasPosted()) {
+    return;
+  }
+  const absl::Duration longest = status != UCS_OK ? absl::Milliseconds(1)
+                                 : in_flight_ > 0 ? kLongestSleepInFlight
+                                                  : kLongestSleep;
+  const absl::Duration wait = std::clamp(queue_.next_timer() - absl::Now(), absl::ZeroDuration(), longest);
+  pollfd event{.fd = event_fd_, .events = POLLIN, .revents = 0};
+  poll(&event, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,166 @@
+#include "transport/ucx/wire.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "transport/byte_codec.h"
+
+namespace tensorcast::transport::wire {
+namespace {
+
+constexpr std::string_view kHelloMagic = "TCP2";
+constexpr uint8_t kLastStatusCode = static_cast<uint8_t>(absl::StatusCode::kUnauthenticated);
+
+enum class Type : uint8_t { kHello = 1, kWelcome = 2, kError = 3, kRequest = 4, kBye = 5, kData = 6 };
+
+ByteWriter Start(Type type) { return std::move(ByteWriter().Put(static_cast<uint8_t>(type))); }
+
+std::string Encode(const Hello& hello) {
+  const std::string_view trace = std::string_view(hello.traceparent).substr(0, kMaxTraceparentBytes);
+  return Start(Type::kHello)
+      .Put(kHelloMagic)
+      .Put(hello.min_version)
+      .Put(hello.max_version)
+      .Put(AsBytes(hello.pull_id))
+      .Put(static_cast<uint16_t>(trace.size()))
+      .Put(trace)
+      .Take();
+}
+
+std::string Encode(const Welcome& welcome) {
+  return Start(Type::kWelcome)
+      .Put(welcome.version)
+      .Put(welcome.max_requests)
+      .Put(welcome.max_request_bytes)
+      .Put(welcome.image_bytes)
+      .Take();
+}
+
+std::string Encode(const Error& error) {
+  const std::string_view text = error.status.message().substr(0, kMaxErrorTextBytes);
+  return Start(Type::kError)
+      .Put(error.request_id)
+      .Put(static_cast<uint8_t>(error.status.code()))
+      .Put(static_cast<uint16_t>(text.size()))
+      .Put(text)
+      .Take();
+}
+
+std::string Encode(const Request& request) {
+  return Start(Type::kRequest).Put(request.id).Put(request.offset).Put(request.bytes).Take();
+}
+
+std::string Encode(const Bye&) { return Start(Type::kBye).Take(); }
+
+absl::Status Malformed(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed ", what, " message from the peer"));
+}
+
+absl::StatusOr<Control> DecodeHello(ByteReader reader) {
+  Hello hello;
+  const bool magic = reader.GetBytes(kHelloMagic.size()) == kHelloMagic;
+  hello.min_version = reader.Get<uint8_t>();
+  hello.max_version = reader.Get<uint8_t>();
+  const std::string_view id = reader.GetBytes(hello.pull_id.size());
+  const uint16_t trace_bytes = reader.Get<uint16_t>();
+  const std::string_view trace = reader.GetBytes(trace_bytes);
+  if (!magic || !reader.AtEnd() || trace_bytes > kMaxTraceparentBytes ||
+      hello.min_version > hello.max_version) {
+    return Malformed("HELLO");
+  }
+  hello.pull_id = PullIdFromBytes(id);
+  hello.traceparent = std::string(trace);
+  return hello;
+}
+
+absl::StatusOr<Control> DecodeWelcome(ByteReader reader) {
+  Welcome welcome;
+  welcome.version = reader.Get<uint8_t>();
+  welcome.max_requests = reader.Get<uint32_t>();
+  welcome.max_request_bytes = reader.Get<uint64_t>();
+  welcome.image_bytes = reader.Get<uint64_t>();
+  if (!reader.AtEnd() || welcome.max_requests == 0 || welcome.max_request_bytes == 0) {
+    return Malformed("WELCOME");
+  }
+  return welcome;
+}
+
+absl::StatusOr<Control> DecodeError(ByteReader reader) {
+  Error error;
+  error.request_id = reader.Get<uint64_t>();
+  const uint8_t code = reader.Get<uint8_t>();
+  const uint16_t text_bytes = reader.Get<uint16_t>();
+  const std::string_view text = reader.GetBytes(text_bytes);
+  if (!reader.AtEnd() || code == 0 || code > kLastStatusCode || text_bytes > kMaxErrorTextBytes) {
+    return Malformed("ERROR");
+  }
+  error.status = absl::Status(static_cast<absl::StatusCode>(code), text);
+  return error;
+}
+
+absl::StatusOr<Control> DecodeRequest(ByteReader reader) {
+  Request request;
+  request.id = reader.Get<uint64_t>();
+  request.offset = reader.Get<uint64_t>();
+  request.bytes = reader.Get<uint64_t>();
+  if (!reader.AtEnd() || request.id == kWholePull || request.bytes == 0) {
+    return Malformed("REQUEST");
+  }
+  return request;
+}
+
+}  // namespace
+
+std::string EncodeControl(const Control& message) {
+  return std::visit([](const auto& m) { return Encode(m); }, message);
+}
+
+absl::StatusOr<Control> DecodeControl(std::string_view bytes) {
+  ByteReader reader(bytes);
+  switch (static_cast<Type>(reader.Get<uint8_t>())) {
+    case Type::kHello:
+      return DecodeHello(reader);
+    case Type::kWelcome:
+      return DecodeWelcome(reader);
+    case Type::kError:
+      return DecodeError(reader);
+    case Type::kRequest:
+      return DecodeRequest(reader);
+    case Type::kBye:
+      if (!reader.AtEnd()) {
+        return Malformed("BYE");
+      }
+      return Bye{};
+    default:
+      return Malformed("unknown");
+  }
+}
+
+std::string EncodeDataHeader(const DataHeader& header) {
+  return Start(Type::kData).Put(header.request_id).Put(header.offset).Take();
+}
+
+absl::StatusOr<DataHeader> DecodeDataHeader(std::string_view bytes) {
+  ByteReader reader(bytes);
+  DataHeader header;
+  const bool is_data = reader.Get<uint8_t>() == static_cast<uint8_t>(Type::kData);
+  header.request_id = reader.Get<uint64_t>();
+  header.offset = reader.Get<uint64_t>();
+  if (!is_data || !reader.AtEnd() || header.request_id == kWholePull) {
+    return Malformed("DATA");
+  }
+  return header;
+}
+
+absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version) {
+  const uint8_t version = std::min(max_version, kMaxVersion);
+  if (version < std::max(min_version, kMinVersion)) {
+    return absl::FailedPreconditionError(absl::StrCat("the receiver speaks versions ", min_version, " to ",
+                                                      max_version, " of the pull protocol, this source ",
+                                                      kMinVersion, " to ", kMaxVersion,
+                                                      ": upgrade the older daemon"));
+  }
+  return version;
+}
+
+}  // namespace tensorcast::transport::wire
