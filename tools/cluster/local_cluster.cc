@@ -1,5 +1,6 @@
 #include "tools/cluster/local_cluster.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 #include <cerrno>
