@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Checks that includes go one way only, and that heavy third-party headers stay in their folders.
+
+The rules are the tables below; design in the README. Prints file:line for everything that is wrong and exits 1.
+"""
+
+import argparse
+import collections
+import dataclasses
+import pathlib
+import re
+import sys
+
+import sources
+
+# Each layer and what its files may include. Longer prefixes win; a layer may always include itself.
+LAYERS = {
+    "otel/api": set(),
+    "otel/sdk": {"otel/api"},
+    "core": {"otel/api"},
+    "transport": {"otel/api", "core"},
+    "rpc": {"otel/api", "core", "proto"},
+    "global_store": {"otel/api", "core", "proto", "rpc"},
+    "daemon": {"otel/api", "core", "transport", "proto", "rpc"},
+    "client": {"otel/api", "core", "proto", "rpc"},
+    "tools": {"otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
+}
+# Anything may be included from here, and these may be included from nowhere else.
+FREE_LAYERS = {"tests"}
+OUR_TOP_FOLDERS = {"otel", "core", "transport", "rpc", "global_store", "daemon", "client", "tools", "tests", "proto"}
+
+# The folders inside core/ are layers too, in the order in which core/CMakeLists.txt adds them.
+ORDERED_FOLDER = "core"
+
+GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
+MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
+NO_MESSAGES_IN = {"otel/api", "core", "transport"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ThirdParty:
+    name: str
+    pattern: re.Pattern
+    folders: tuple[str, ...]  # the only ones that may include it
+    private: bool  # not even in a header that another folder includes
+
+
+THIRD_PARTIES = (
+    ThirdParty("UCX", re.compile(r"^(ucp|ucs|uct|ucm)/"), ("transport/ucx",), True),
+    ThirdParty("NCCL", re.compile(r"^nccl\w*\.h$"), ("transport/nccl",), True),
+    ThirdParty("CUDA", re.compile(r"^(cuda|nvml)\w*\.h$"), ("core/device",), True),
+    ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
+    ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),
+    ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("tools/config",), True),
+    ThirdParty("CLI11", re.compile(r"^CLI/"), ("tools/cli",), True),
+)
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+ADD_SUBDIRECTORY = re.compile(r"^\s*add_subdirectory\(\s*([\w/]+)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Include:
+    file: pathlib.PurePosixPath
+    line: int
+    target: str
+    quoted: bool
+
+
+def read_includes(root: pathlib.Path, file: pathlib.PurePosixPath) -> list[Include]:
+    found = []
+    text = (root / file).read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := INCLUDE.match(line):
+            found.append(Include(file, number, match[1] or match[2], match[1] is not None))
+    return found
+
+
+def layer_of(path: str) -> str | None:
+    """The layer that a path lies in; None for a path that is not ours."""
+    parts = path.split("/")
+    for length in (2, 1):
+        prefix = "/".join(parts[:length])
+        if len(parts) > length and (prefix in LAYERS or prefix in FREE_LAYERS or prefix == "proto"):
+            return prefix
+    return None
+
+
+def is_test(file: pathlib.PurePosixPath) -> bool:
+    """Tests stand beside what they test but may use anything, except what only tests/ may."""
+    return file.stem.endswith("_test") or file.stem.startswith("test_") or "_test_" in file.stem
+
+
+def ordered_folders(root: pathlib.Path) -> list[str]:
+    cmake = root / ORDERED_FOLDER / "CMakeLists.txt"
+    return ADD_SUBDIRECTORY.findall(cmake.read_text(encoding="utf-8")) if cmake.is_file() else []
+
+
+class Checker:
+    def __init__(self, root: pathlib.Path):
+        self.root = root
+        self.order = ordered_folders(root)
+        self.problems: list[str] = []
+
+    def run(self) -> list[str]:
+        includes = [i for file in sources.tracked_sources(self.root) for i in read_includes(self.root, file)]
+        for include in includes:
+            if layer_of(str(include.file)) in FREE_LAYERS:
+                continue
+            self._check_target_exists(include)
+            self._check_layers(include)
+            self._check_core_order(include)
+            self._check_messages(include)
+            self._check_third_party(include)
+        self._check_private_headers(includes)
+        return self.problems
+
+    def _report(self, include: Include, what: str) -> None:
+        self.problems.append(f"{include.file}:{include.line}: includes {include.target}: {what}")
+
+    def _check_target_exists(self, include: Include) -> None:
+        ours = include.target.split("/")[0] in OUR_TOP_FOLDERS and "/" in include.target
+        generated = GENERATED.match(include.target)
+        if include.quoted and ours and not generated and not (self.root / include.target).is_file():
+            self._report(include, "there is no such file")
+
+    def _check_layers(self, include: Include) -> None:
+        own, target = layer_of(str(include.file)), layer_of(include.target)
+        if own is None or target is None or own == target:
+            return
+        if target in FREE_LAYERS:
+            self._report(include, f"nothing outside {target}/ may use it")
+        elif not is_test(include.file) and target not in LAYERS[own]:
+            allowed = ", ".join(sorted(LAYERS[own])) or "nothing of ours"
+            self._report(include, f"{own}/ may include {allowed}, not {target}/")
+
+    def _check_core_order(self, include: Include) -> None:
+        own, target = self._core_folder(str(include.file)), self._core_folder(include.target)
+        if own is None or target is None or own == target or is_test(include.file):
+            return
+        if target not in self.order or own not in self.order:
+            self._report(include, f"{ORDERED_FOLDER}/CMakeLists.txt does not add both {own} and {target}")
+        elif self.order.index(target) > self.order.index(own):
+            self._report(include, f"{ORDERED_FOLDER}/{target} stands above {ORDERED_FOLDER}/{own} "
+                                  f"(the order in {ORDERED_FOLDER}/CMakeLists.txt)")
+
+    def _core_folder(self, path: str) -> str | None:
+        parts = path.split("/")
+        return parts[1] if len(parts) > 2 and parts[0] == ORDERED_FOLDER else None
+
+    def _check_messages(self, include: Include) -> None:
+        if MESSAGES.search(include.target) and layer_of(str(include.file)) in NO_MESSAGES_IN:
+            self._report(include, f"{layer_of(str(include.file))}/ knows neither gRPC nor protobuf; convert at the edge")
+
+    def _check_third_party(self, include: Include) -> None:
+        for library in THIRD_PARTIES:
+            if library.pattern.match(include.target) and str(include.file.parent) not in library.folders:
+                self._report(include, f"{library.name} belongs to {', '.join(library.folders)} only")
+
+    def _check_private_headers(self, includes: list[Include]) -> None:
+        used_from = collections.defaultdict(set)  # header -> folders that include it
+        for include in includes:
+            used_from[include.target].add(str(include.file.parent))
+        for include in includes:
+            if include.file.suffix != ".h":
+                continue
+            others = used_from[str(include.file)] - {str(include.file.parent)}
+            for library in THIRD_PARTIES:
+                if library.private and others and library.pattern.match(include.target):
+                    self._report(include, f"{library.name} in a header that {', '.join(sorted(others))} includes; "
+                                          "keep it in .cc files or private headers")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
+    problems = Checker(parser.parse_args().root).run()
+    print("\n".join(problems) if problems else "includes: good")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""That the checks in this folder find what they are for: each bad example must be reported, and good ones not."""
+
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import check_format
+import check_includes
+
+
+class Tree:
+    """A small source tree, without git."""
+
+    def __init__(self, files: dict[str, str]):
+        self._folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self._folder.name)
+        for name, text in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+    def __enter__(self) -> pathlib.Path:
+        return self.root
+
+    def __exit__(self, *_) -> None:
+        self._folder.cleanup()
+
+
+CORE = {
+    "core/CMakeLists.txt": "add_subdirectory(status)\nadd_subdirectory(engine)\n",
+    "core/status/status.h": "",
+    "core/engine/engine.h": '#include "core/status/status.h"\n',
+    "otel/api/trace.h": "#include <string>\n",
+    "transport/transport.h": '#include "core/engine/engine.h"\n#include "otel/api/trace.h"\n',
+    "rpc/call.h": '#include <grpcpp/client_context.h>\n#include "proto/daemon.grpc.pb.h"\n',
+    "tests/e2e/base.h": "",
+}
+
+
+def problems(**files: str) -> list[str]:
+    with Tree(CORE | files) as root:
+        return check_includes.Checker(root).run()
+
+
+class CheckIncludes(unittest.TestCase):
+    def check(self, name: str, include: str, reason: str) -> None:
+        found = problems(**{name: f"// first line\n{include}\n"})
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith(f"{name}:2: "), found)
+        self.assertIn(reason, found[0])
+
+    def test_a_tree_that_keeps_the_rules_is_good(self):
+        self.assertEqual(problems(), [])
+
+    def test_upward_includes_between_layers(self):
+        self.check("core/engine/x.cc", '#include "transport/transport.h"', "core/ may include otel/api")
+        self.check("otel/api/x.cc", '#include "core/status/status.h"', "nothing of ours")
+        self.check("global_store/directory/x.cc", '#include "transport/transport.h"', "not transport/")
+        self.check("client/x.cc", '#include "transport/transport.h"', "not transport/")
+        self.check("rpc/x.cc", '#include "transport/transport.h"', "not transport/")
+        self.check("core/engine/y.h", '#include "rpc/call.h"', "not rpc/")
+
+    def test_nothing_uses_tests(self):
+        self.check("tools/cli/x.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
+        self.check("core/engine/x_test.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
+
+    def test_tests_beside_the_code_may_use_other_layers(self):
+        self.assertEqual(problems(**{"core/engine/x_test.cc": '#include "transport/transport.h"\n'}), [])
+
+    def test_the_order_inside_core(self):
+        self.check("core/status/x.cc", '#include "core/engine/engine.h"', "stands above")
+        self.check("core/new/x.cc", '#include "core/engine/engine.h"', "does not add both")
+
+    def test_messages_and_grpc_stay_out_of_core_and_transport(self):
+        self.check("core/engine/x.cc", "#include <grpcpp/grpcpp.h>", "neither gRPC nor protobuf")
+        self.check("transport/x.cc", "#include <google/protobuf/message.h>", "neither gRPC nor protobuf")
+        found = problems(**{"core/engine/x.cc": '#include "proto/types.pb.h"\n'})
+        self.assertTrue(any("neither gRPC nor protobuf" in problem for problem in found), found)
+
+    def test_third_party_headers_stay_in_their_folders(self):
+        self.check("transport/x.cc", "#include <ucp/api/ucp.h>", "UCX belongs to transport/ucx")
+        self.check("core/engine/x.cc", "#include <cuda_runtime_api.h>", "CUDA belongs to core/device")
+        self.check("global_store/directory/x.cc", "#include <sqlite3.h>", "SQLite belongs to global_store/metadata")
+        self.check("daemon/app/x.cc", "#include <nccl.h>", "NCCL belongs to transport/nccl")
+        self.check("tools/cli/x.cc", "#include <opentelemetry/sdk/trace/provider.h>", "OpenTelemetry")
+
+    def test_third_party_headers_stay_out_of_public_headers(self):
+        private = {"transport/ucx/worker.h": "#include <ucp/api/ucp.h>\n",
+                   "transport/ucx/worker.cc": '#include "transport/ucx/worker.h"\n'}
+        self.assertEqual(problems(**private), [])
+        found = problems(**private, **{"daemon/app/x.cc": '#include "transport/ucx/worker.h"\n'})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("UCX in a header that daemon/app includes", found[0])
+
+    def test_files_that_are_not_there(self):
+        self.check("core/engine/x.cc", '#include "core/engine/gone.h"', "there is no such file")
+
+
+@unittest.skipUnless(shutil.which("clang-format"), "no clang-format")
+class CheckFormat(unittest.TestCase):
+    def test_only_the_badly_written_file_is_named(self):
+        files = {"core/good.cc": "int main() { return 0; }\n", "core/bad.cc": "int  main( ){return 0;}\n",
+                 "build/x/generated.cc": "int  x ;\n", "core/notes.txt": "int  x ;\n"}
+        with Tree(files) as root:
+            self.assertEqual(check_format.badly_formatted(root, "clang-format", "Google"), ["core/bad.cc"])
+
+
+if __name__ == "__main__":
+    unittest.main()
