@@ -38,9 +38,14 @@ bool IngestJob::Join(absl::Time deadline) {
 }
 
 void IngestJob::Leave() {
+  std::unique_ptr<ReplicaLease> unneeded;  // ends after the lock
   {
     absl::MutexLock lock(&mutex_);
-    if (--interests_ > 0 || done_) {
+    if (--interests_ > 0) {
+      return;
+    }
+    unneeded = std::move(lease_);
+    if (done_) {
       return;
     }
   }
@@ -76,7 +81,7 @@ void IngestJob::Finish(absl::StatusOr<std::unique_ptr<ReplicaLease>> result, Tra
     CHECK(!done_) << "transfer " << transfer_id_ << " ended twice";
     done_ = true;
     status_ = result.status();
-    if (result.ok()) {
+    if (result.ok() && interests_ > 0) {
       lease_ = *std::move(result);
     }
     report_ = std::move(report);
@@ -117,7 +122,7 @@ absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
     return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time"));
   }
   TC_RETURN_IF_ERROR(status_);
-  return lease_->replica_id();
+  return report_.replica_id;
 }
 
 std::optional<TransferReport> IngestJob::report() const {

@@ -71,7 +71,7 @@ class IngestJob {
   void OnDone(const void* owner, std::function<void()> callback);
   // The owner's callbacks will not be called any more, unless one is running.
   void DropCallbacks(const void* owner);
-  // Blocks for the end; the id of the replica. It stays leased as long as the job lives.
+  // Blocks for the end; the id of the replica. It stays leased until the last interest leaves.
   absl::StatusOr<std::string> Wait(const RequestContext& context);
   std::optional<TransferReport> report() const;
 

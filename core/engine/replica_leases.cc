@@ -137,12 +137,11 @@ PoolHolders ReplicaTable::Holders(Location pool) const {
     if (record->location != pool) {
       continue;
     }
-    const bool filling =
-        record->state == ReplicaState::kFilling || record->state == ReplicaState::kAllocating;
-    if (filling) {
-      // One that is still allocating holds nothing that could come back.
-      holders.in_flux |= record->state == ReplicaState::kFilling && record->ingest.IsCancelled();
-      add(holders.filling, *record);
+    if (record->state == ReplicaState::kAllocating || record->state == ReplicaState::kFilling) {
+      holders.in_flux |= record->ingest.IsCancelled();
+      if (record->state == ReplicaState::kFilling) {
+        add(holders.filling, *record);
+      }
     } else if (record->leases > 0) {
       add(holders.leased, *record);
     } else if (record->pinned) {

@@ -48,9 +48,9 @@ struct PoolHolders {
     int replicas = 0;
     uint64_t bytes = 0;  // whole granules
   };
-  Share leased;          // or draining until its leases end
-  Share pinned;          // and not leased
-  Share filling;         // or still allocating
+  Share leased;  // or draining until its leases end
+  Share pinned;  // and not leased
+  Share filling;
   Share idle;            // could be evicted
   bool in_flux = false;  // memory is coming back without anyone's doing: a guard is asked, an ingest winds up
 };
