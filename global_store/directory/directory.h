@@ -117,8 +117,8 @@ class Directory {
   // Grants that ended since the last call, each once.
   std::vector<EndedGrant> TakeEndedGrants() { return std::exchange(ended_, {}); }
 
-  // Expires nodes and grants; returns how many nodes.
-  size_t Tick(absl::Time now);
+  // Expires nodes and grants; returns the nodes.
+  std::vector<NodeView> Tick(absl::Time now);
   // Nobody could be heard for that long (this process was stopped, or the clock was set): nodes and grants
   // get the time again. Negative when the clock was set back.
   void Excuse(absl::Duration gap);

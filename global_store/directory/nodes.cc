@@ -1,5 +1,4 @@
 // Nodes: who is alive, under which incarnation, and what each is told with its heartbeat.
-#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
 #include "global_store/directory/directory.h"
@@ -146,20 +145,16 @@ absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, absl::Tim
   return ViewOf(it->second, now);
 }
 
-size_t Directory::Tick(absl::Time now) {
-  std::vector<std::string> silent;
+std::vector<NodeView> Directory::Tick(absl::Time now) {
+  std::vector<NodeView> silent;
   for (auto& [node_id, node] : nodes_) {
-    if (now - node.last_heartbeat > options_.node_ttl) silent.push_back(node_id);
+    if (now - node.last_heartbeat > options_.node_ttl) silent.push_back(ViewOf(node, now));
     absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second < now; });
   }
-  for (const std::string& node_id : silent) {
-    LOG(WARNING) << "node " << nodes_[node_id].facts.name << " (" << node_id << ") missed its heartbeats for "
-                 << now - nodes_[node_id].last_heartbeat << ": its replicas are no longer offered";
-    DropNode(node_id, now);
-  }
+  for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
   EndGrantsIf([&](const Grant& grant) { return grant.expires < now; }, GrantEnd::kExpired, now);
   absl::erase_if(fences_, [&](const auto& entry) { return now - entry.second.since > kFenceAge; });
-  return silent.size();
+  return silent;
 }
 
 void Directory::Excuse(absl::Duration gap) {

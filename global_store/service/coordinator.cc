@@ -137,7 +137,10 @@ void Coordinator::Tick() {
       directory_.Excuse(gap);
     }
     last_tick_ = now;
-    directory_.Tick(now);
+    for (const NodeView& node : directory_.Tick(now)) {
+      LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") was not heard for "
+                   << node.since_heartbeat << ": its replicas are no longer offered";
+    }
     NoteEndedGrants();
     purge = now >= next_purge_;
     if (purge) next_purge_ = now + kPurgeInterval;

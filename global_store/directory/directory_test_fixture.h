@@ -1,0 +1,127 @@
+// A directory with predictable secrets, a clock that tests move, and short forms of its calls.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "global_store/directory/directory.h"
+
+namespace tensorcast::global_store {
+
+class CountingSecrets final : public Secrets {
+ public:
+  std::string NewTransportId() override { return absl::StrCat("t", ++transports_); }
+  std::string NewGrantKey() override { return absl::StrCat("key", ++keys_); }
+
+ private:
+  int transports_ = 0;
+  int keys_ = 0;
+};
+
+inline NodeFacts SomeNode(const std::string& id, uint64_t incarnation = 1) {
+  return {.node_id = id,
+          .name = absl::StrCat("name-", id),
+          .incarnation = incarnation,
+          .host_id = absl::StrCat("host-", id),
+          .grpc_address = absl::StrCat(id, ":7000"),
+          .handle_socket = "/run/handles.sock",
+          .lanes = {"ucx"},
+          .devices = {}};
+}
+
+inline ReplicaFacts SomeReplica(const std::string& id, const std::string& artifact_id,
+                                LocationKind kind = LocationKind::kCpu,
+                                ReplicaState state = ReplicaState::kReady) {
+  return {.replica_id = id, .artifact_id = artifact_id, .location = {.kind = kind}, .state = state};
+}
+
+class DirectoryTest : public ::testing::Test {
+ protected:
+  static NodeIdentity Id(const std::string& node_id, uint64_t incarnation = 1) {
+    return {node_id, incarnation};
+  }
+
+  void Register(const std::string& node_id, uint64_t incarnation = 1) {
+    Register(SomeNode(node_id, incarnation));
+  }
+  void Register(const NodeFacts& facts) {
+    auto registration = directory_.RegisterNode(facts, {}, now_);
+    ASSERT_TRUE(registration.ok()) << registration.status();
+    sequence_[facts.node_id] = 0;
+    ASSERT_TRUE(directory_.ReconcileInventory(Id(facts.node_id, facts.incarnation), 0, {}, now_).ok());
+  }
+
+  void Publish(const std::string& artifact_id) {
+    directory_.Apply(
+        {.artifacts = {{.artifact_id = artifact_id, .created = now_, .updated = now_}}, .keys = {}}, now_);
+  }
+  void Delete(const std::string& artifact_id) {
+    auto facts = directory_.PrepareDeleteArtifact(artifact_id, now_);
+    ASSERT_TRUE(facts.ok()) << facts.status();
+    directory_.Apply(*facts, now_);
+  }
+  absl::StatusOr<KeyRecord> Bind(const std::string& key, const std::string& artifact_id,
+                                 std::optional<uint64_t> expected = std::nullopt) {
+    auto plan = directory_.PrepareBindKey(key, artifact_id, expected, now_);
+    if (!plan.ok()) return plan.status();
+    directory_.Apply(plan->facts, now_);
+    return plan->key;
+  }
+  absl::Status Unbind(const std::string& key, std::optional<uint64_t> expected = std::nullopt) {
+    auto plan = directory_.PrepareDeleteKey(key, expected, now_);
+    if (plan.ok()) directory_.Apply(plan->facts, now_);
+    return plan.status();
+  }
+
+  // The node's next update in sequence.
+  void Update(const std::string& node_id, const std::vector<ReplicaFacts>& replicas) {
+    auto wanted = directory_.UpdateReplicas(Id(node_id), ++sequence_[node_id], replicas, now_);
+    ASSERT_TRUE(wanted.ok()) << wanted.status();
+    ASSERT_FALSE(*wanted);
+  }
+  HeartbeatReply Beat(const std::string& node_id, const std::vector<std::string>& active = {}) {
+    auto reply = directory_.Heartbeat(Id(node_id), {}, active, sequence_[node_id], now_);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.value_or(HeartbeatReply{});
+  }
+  TransportOffer Request(const std::string& receiver, const std::string& artifact_id,
+                         const std::vector<std::string>& excluded = {},
+                         const std::vector<std::string>& corrupt = {}) {
+    auto offer = directory_.RequestTransport({.receiver = Id(receiver),
+                                              .artifact_id = artifact_id,
+                                              .destination = {.kind = LocationKind::kCpu},
+                                              .excluded_replicas = excluded,
+                                              .corrupt_replicas = corrupt},
+                                             now_);
+    EXPECT_TRUE(offer.ok()) << offer.status();
+    return offer.value_or(TransportOffer{});
+  }
+  // The id of the replica that is offered, or "" when none is.
+  std::string Offered(const std::string& receiver, const std::string& artifact_id) {
+    const TransportOffer offer = Request(receiver, artifact_id);
+    if (!offer.granted.has_value()) return "";
+    EXPECT_TRUE(directory_
+                    .CompleteTransport(Id(receiver), offer.granted->grant.transport_id, GrantEnd::kCancelled,
+                                       /*source_corrupt=*/false)
+                    .ok());
+    directory_.TakeEndedGrants();
+    return offer.granted->grant.replica_id;
+  }
+  EvictionDecision Evict(const std::string& node_id, const std::string& replica_id) {
+    auto decision = directory_.RequestEviction(Id(node_id), replica_id);
+    EXPECT_TRUE(decision.ok()) << decision.status();
+    return decision.value_or(EvictionDecision{});
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  CountingSecrets secrets_;
+  const DirectoryOptions options_;
+  Directory directory_{options_, &secrets_};
+  std::map<std::string, uint64_t> sequence_;
+};
+
+}  // namespace tensorcast::global_store

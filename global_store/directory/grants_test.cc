@@ -1,0 +1,216 @@
+#include "global_store/directory/directory_test_fixture.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class Grants : public DirectoryTest {
+ protected:
+  void SetUp() override {
+    Register("source");
+    Register("receiver");
+    Publish("x");
+    Update("source", {SomeReplica("r", "x")});
+  }
+  std::string MustRequest(const std::string& receiver = "receiver") {
+    const TransportOffer offer = Request(receiver, "x");
+    EXPECT_TRUE(offer.granted.has_value()) << offer.no_source_reason;
+    return offer.granted.has_value() ? offer.granted->grant.transport_id : "";
+  }
+  absl::Status Complete(const std::string& transport_id, GrantEnd end = GrantEnd::kSucceeded,
+                        bool corrupt = false) {
+    return directory_.CompleteTransport(Id("receiver"), transport_id, end, corrupt);
+  }
+  void Pass(absl::Duration duration) {
+    now_ += duration;
+    Beat("source");
+    directory_.Tick(now_);
+  }
+};
+
+TEST_F(Grants, SayWhoMayPullWhatFromWhomAndHow) {
+  const TransportOffer offer = Request("receiver", "x");
+  ASSERT_TRUE(offer.granted.has_value());
+  const Grant& grant = offer.granted->grant;
+  EXPECT_EQ(grant.source_node, "source");
+  EXPECT_EQ(grant.receiver_node, "receiver");
+  EXPECT_EQ(grant.replica_id, "r");
+  EXPECT_EQ(grant.lane, "ucx");
+  EXPECT_EQ(offer.granted->source.facts.grpc_address, "source:7000");
+  EXPECT_EQ(offer.granted->source_key, "key1");
+  EXPECT_EQ(grant.expires, now_ + options_.grant_ttl);
+}
+
+TEST_F(Grants, ForAnUnknownArtifactAreNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(
+      directory_.RequestTransport({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_).status()));
+}
+
+TEST_F(Grants, AreNotGivenToTheHolderItself) {
+  const TransportOffer offer = Request("source", "x");
+  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
+}
+
+TEST_F(Grants, AreNotGivenForReplicasThatWereTried) {
+  const TransportOffer offer = Request("receiver", "x", {"r"});
+  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_THAT(offer.no_source_reason, HasSubstr("none is ready, intact and untried"));
+}
+
+TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
+  NodeFacts other = SomeNode("other");
+  other.lanes = {"carrier pigeon"};
+  Register(other);
+  const TransportOffer offer = Request("other", "x");
+  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_THAT(offer.no_source_reason, HasSubstr("shares any lane"));
+}
+
+TEST_F(Grants, AreSpreadOverTheSources) {
+  Register("second");
+  Update("second", {SomeReplica("r2", "x")});
+  const TransportOffer first = Request("receiver", "x");
+  const TransportOffer second = Request("receiver", "x");
+  ASSERT_TRUE(first.granted.has_value() && second.granted.has_value());
+  EXPECT_NE(first.granted->grant.replica_id, second.granted->grant.replica_id);
+}
+
+TEST_F(Grants, EndOnceAndCompletingThemAgainIsFine) {
+  const std::string id = MustRequest();
+  EXPECT_TRUE(Complete(id).ok());
+  EXPECT_TRUE(Complete(id, GrantEnd::kFailed).ok());
+  EXPECT_TRUE(Complete("unknown").ok());
+  const auto ended = directory_.TakeEndedGrants();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].end, GrantEnd::kSucceeded);
+  EXPECT_THAT(Beat("source").revoked_transports, IsEmpty());
+}
+
+TEST_F(Grants, CompletedByANodeThatIsNotRegisteredAreFine) {
+  EXPECT_TRUE(
+      directory_.CompleteTransport(Id("from before the restart"), "t", GrantEnd::kSucceeded, false).ok());
+}
+
+TEST_F(Grants, AreCompletedByTheirReceiverOnly) {
+  const std::string id = MustRequest();
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      directory_.CompleteTransport(Id("source"), id, GrantEnd::kSucceeded, /*source_corrupt=*/true)));
+  EXPECT_NE(directory_.FindGrant(id), nullptr);
+}
+
+TEST_F(Grants, LiveAsLongAsTheirReceiverNamesThem) {
+  const std::string id = MustRequest();
+  for (int i = 0; i < 10; ++i) {
+    Pass(options_.node_ttl);
+    Beat("receiver", {id});
+  }
+  EXPECT_NE(directory_.FindGrant(id), nullptr);
+  EXPECT_THAT(directory_.TakeEndedGrants(), IsEmpty());
+}
+
+TEST_F(Grants, OfAReceiverThatNoLongerNamesThemExpireAndBothEndsAreTold) {
+  const std::string id = MustRequest();
+  while (directory_.FindGrant(id) != nullptr) {
+    ASSERT_LT(now_, absl::FromUnixSeconds(1'700'000'000) + 2 * options_.grant_ttl);
+    Beat("receiver");
+    Pass(absl::Seconds(5));
+  }
+  const auto ended = directory_.TakeEndedGrants();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].end, GrantEnd::kExpired);
+  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id)) << "the answer before may have been lost";
+  EXPECT_THAT(Beat("receiver").revoked_transports, ElementsAre(id));
+}
+
+TEST_F(Grants, AreToldAsRevokedForALimitedTime) {
+  MustRequest();
+  Delete("x");
+  ASSERT_THAT(Beat("source").revoked_transports, SizeIs(1));
+  Pass(options_.node_ttl);
+  EXPECT_THAT(Beat("source").revoked_transports, SizeIs(1));
+  Pass(absl::Seconds(1));
+  EXPECT_THAT(Beat("source").revoked_transports, IsEmpty());
+}
+
+TEST_F(Grants, AreNotRenewedByAnyoneElse) {
+  const std::string id = MustRequest();
+  const absl::Time expires = directory_.FindGrant(id)->expires;
+  now_ += absl::Seconds(3);
+  Beat("source", {id});
+  EXPECT_EQ(directory_.FindGrant(id)->expires, expires);
+  Beat("receiver", {id});
+  EXPECT_EQ(directory_.FindGrant(id)->expires, expires + absl::Seconds(3));
+}
+
+TEST_F(Grants, OfAReceiverThatDiedExpireAndTheSourceIsTold) {
+  const std::string id = MustRequest();
+  Pass(options_.node_ttl + absl::Seconds(1));
+  EXPECT_EQ(directory_.counts().nodes, 1u);
+  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
+}
+
+TEST_F(Grants, FromASourceThatDiedExpireAndTheReceiverIsTold) {
+  const std::string id = MustRequest();
+  now_ += options_.node_ttl + absl::Seconds(1);
+  Beat("receiver", {id});
+  directory_.Tick(now_);
+  EXPECT_THAT(Beat("receiver").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
+}
+
+TEST_F(Grants, ForAnArtifactThatIsDeletedAreRevoked) {
+  const std::string id = MustRequest();
+  Delete("x");
+  const auto ended = directory_.TakeEndedGrants();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
+  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id));
+}
+
+TEST_F(Grants, ThatFoundCorruptBytesTakeTheReplicaOutOfOffer) {
+  const std::string id = MustRequest();
+  ASSERT_TRUE(Complete(id, GrantEnd::kFailed, /*corrupt=*/true).ok());
+  EXPECT_EQ(Offered("receiver", "x"), "");
+  Update("source", {SomeReplica("r", "x")});
+  EXPECT_EQ(Offered("receiver", "x"), "") << "the same replica, reported again";
+  Update("source",
+         {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone), SomeReplica("r-anew", "x")});
+  EXPECT_EQ(Offered("receiver", "x"), "r-anew");
+}
+
+TEST_F(Grants, CorruptReplicasNamedInARequestAreOutOfOfferForAll) {
+  Register("third");
+  EXPECT_FALSE(Request("receiver", "x", {"r"}, {"r", "unknown"}).granted.has_value());
+  EXPECT_EQ(Offered("third", "x"), "");
+}
+
+TEST_F(Grants, AreRepeatedWhileTheyLive) {
+  const std::string id = MustRequest();
+  auto repeated = directory_.RepeatOffer(id, now_);
+  ASSERT_TRUE(repeated.has_value() && repeated->granted.has_value());
+  EXPECT_EQ(repeated->granted->grant.transport_id, id);
+  EXPECT_EQ(repeated->granted->source_key, "key1");
+  ASSERT_TRUE(Complete(id).ok());
+  EXPECT_FALSE(directory_.RepeatOffer(id, now_).has_value());
+}
+
+TEST_F(Grants, TokensLastAsLongAsTheReceiverExpectsWithinBounds) {
+  const auto token_age = [&](absl::Duration timeout) {
+    auto offer = directory_.RequestTransport(
+        {.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .timeout = timeout}, now_);
+    return offer->granted->grant.token_expires - now_;
+  };
+  EXPECT_EQ(token_age(absl::ZeroDuration()), options_.grant_ttl);
+  EXPECT_EQ(token_age(absl::Minutes(5)), absl::Minutes(5));
+  EXPECT_EQ(token_age(absl::InfiniteDuration()), absl::Hours(1));
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store

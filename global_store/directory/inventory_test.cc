@@ -1,0 +1,238 @@
+#include "global_store/directory/directory_test_fixture.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class Inventory : public DirectoryTest {
+ protected:
+  void SetUp() override {
+    Register("a");
+    Register("b");
+    Publish("x");
+  }
+  std::vector<std::string> ReplicasOf(const std::string& artifact_id) {
+    std::vector<std::string> ids;
+    const ArtifactView view = *directory_.DescribeArtifact(artifact_id);
+    for (const ReplicaFacts& replica : view.replicas) {
+      ids.push_back(replica.replica_id);
+    }
+    return ids;
+  }
+  absl::StatusOr<bool> UpdateAt(uint64_t sequence, const std::vector<ReplicaFacts>& replicas) {
+    return directory_.UpdateReplicas(Id("a"), sequence, replicas, now_);
+  }
+  absl::StatusOr<std::vector<std::string>> Reconcile(uint64_t sequence,
+                                                     const std::vector<ReplicaFacts>& replicas) {
+    return directory_.ReconcileInventory(Id("a"), sequence, replicas, now_);
+  }
+};
+
+TEST_F(Inventory, FollowsTheUpdatesOfANode) {
+  Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "x")});
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r2"));
+  Update("a", {SomeReplica("r1", "x", LocationKind::kCpu, ReplicaState::kGone)});
+  Update("a", {SomeReplica("r2", "x", LocationKind::kCpu, ReplicaState::kFailed)});
+  EXPECT_THAT(ReplicasOf("x"), IsEmpty());
+}
+
+TEST_F(Inventory, OffersAReplicaOnlyOnceItIsReady) {
+  Update("a", {SomeReplica("r", "", LocationKind::kCpu, ReplicaState::kAllocating)});
+  Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
+  EXPECT_EQ(Offered("b", "x"), "");
+  Update("a", {SomeReplica("r", "x")});
+  EXPECT_EQ(Offered("b", "x"), "r");
+  Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kDraining)});
+  EXPECT_EQ(Offered("b", "x"), "");
+}
+
+TEST_F(Inventory, IgnoresAnUpdateThatWasAppliedAlready) {
+  ASSERT_TRUE(UpdateAt(1, {SomeReplica("r", "x")}).ok());
+  ASSERT_TRUE(UpdateAt(2, {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)}).ok());
+  EXPECT_EQ(UpdateAt(1, {SomeReplica("r", "x")}).value(), false);
+  EXPECT_THAT(ReplicasOf("x"), IsEmpty());
+}
+
+TEST_F(Inventory, IsWantedAfterAGapUntilItCame) {
+  ASSERT_TRUE(UpdateAt(1, {SomeReplica("r1", "x")}).ok());
+  EXPECT_EQ(UpdateAt(3, {SomeReplica("r3", "x")}).value(), true);
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r3"));
+  EXPECT_TRUE(directory_.Heartbeat(Id("a"), {}, {}, 3, now_)->inventory_wanted);
+
+  ASSERT_TRUE(Reconcile(3, {SomeReplica("r2", "x"), SomeReplica("r3", "x")}).ok());
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r2", "r3"));
+  EXPECT_FALSE(directory_.Heartbeat(Id("a"), {}, {}, 3, now_)->inventory_wanted);
+  EXPECT_EQ(UpdateAt(4, {}).value(), false);
+}
+
+TEST_F(Inventory, IsWantedFromANodeThatJustRegistered) {
+  ASSERT_TRUE(directory_.RegisterNode(SomeNode("c"), {}, now_).ok());
+  EXPECT_TRUE(directory_.Heartbeat(Id("c"), {}, {}, 0, now_)->inventory_wanted);
+}
+
+TEST_F(Inventory, IsWantedWhenAnUpdateThatAHeartbeatNamedHasNotComeByTheNext) {
+  EXPECT_FALSE(directory_.Heartbeat(Id("a"), {}, {}, 1, now_)->inventory_wanted)
+      << "it may have overtaken the update";
+  EXPECT_TRUE(directory_.Heartbeat(Id("a"), {}, {}, 1, now_)->inventory_wanted);
+}
+
+TEST_F(Inventory, OlderThanTheLastUpdateChangesNothingAndIsWantedAgain) {
+  ASSERT_TRUE(UpdateAt(1, {SomeReplica("r1", "x")}).ok());
+  ASSERT_TRUE(UpdateAt(2, {SomeReplica("r2", "x")}).ok());
+  ASSERT_TRUE(Reconcile(1, {SomeReplica("r1", "x")}).ok());
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r2"));
+  EXPECT_TRUE(directory_.Heartbeat(Id("a"), {}, {}, 2, now_)->inventory_wanted);
+}
+
+TEST_F(Inventory, WithOneBadReplicaChangesNothingAtAll) {
+  Update("a", {SomeReplica("r1", "x")});
+  EXPECT_TRUE(absl::IsInvalidArgument(Reconcile(5, {SomeReplica("r2", "x"), SomeReplica("", "x")}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(2, {SomeReplica("r2", "x"), SomeReplica("", "x")}).status()));
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1"));
+}
+
+TEST_F(Inventory, ANodeSpeaksForItsOwnReplicasOnly) {
+  Update("b", {SomeReplica("r", "x")});
+  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {SomeReplica("r", "x")}).status()));
+  ReplicaFacts of_another = SomeReplica("r2", "x");
+  of_another.node_id = "b";
+  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {of_another}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {SomeReplica("r2", "")}).status()))
+      << "ready, but of what?";
+}
+
+TEST_F(Inventory, TellsWhichArtifactsNobodyPublished) {
+  auto unknown = Reconcile(1, {SomeReplica("r1", "x"), SomeReplica("r2", "lost"), SomeReplica("r3", "lost"),
+                               SomeReplica("r4", "half", LocationKind::kCpu, ReplicaState::kFilling)});
+  ASSERT_TRUE(unknown.ok());
+  EXPECT_THAT(*unknown, ElementsAre("lost"));
+}
+
+TEST_F(Inventory, ReplicasThatItNoLongerListsEndTheirGrants) {
+  Update("a", {SomeReplica("r", "x")});
+  const TransportOffer offer = Request("b", "x");
+  ASSERT_TRUE(offer.granted.has_value());
+  ASSERT_TRUE(Reconcile(9, {}).ok());
+  const auto ended = directory_.TakeEndedGrants();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
+  EXPECT_THAT(Beat("a").revoked_transports, ElementsAre(offer.granted->grant.transport_id));
+  EXPECT_THAT(Beat("b").revoked_transports, ElementsAre(offer.granted->grant.transport_id));
+}
+
+TEST_F(Inventory, ADeletedArtifactIsForgottenUntilNoReplicaOfItIsListed) {
+  Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "x", LocationKind::kDisk)});
+  EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
+  Delete("x");
+  EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("x"));
+  EXPECT_THAT(Beat("b").forgotten_artifacts, IsEmpty());
+  Update("a", {SomeReplica("r1", "x", LocationKind::kCpu, ReplicaState::kGone)});
+  EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("x"));
+  Update("a", {SomeReplica("r2", "x", LocationKind::kDisk, ReplicaState::kGone)});
+  EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
+}
+
+TEST_F(Inventory, OfANodeThatWasAwayDoesNotBringADeletedArtifactBack) {
+  Delete("x");
+  auto unknown = Reconcile(1, {SomeReplica("r", "x", LocationKind::kDisk)});
+  ASSERT_TRUE(unknown.ok());
+  EXPECT_THAT(*unknown, IsEmpty());
+  EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("x"));
+  Publish("x");
+  EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
+  EXPECT_EQ(Offered("b", "x"), "r");
+}
+
+class Eviction : public Inventory {};
+
+TEST_F(Eviction, IsGrantedWhereAnotherReadyReplicaStays) {
+  Update("a", {SomeReplica("r1", "x")});
+  Update("b", {SomeReplica("r2", "x")});
+  EXPECT_TRUE(Evict("a", "r1").granted);
+  EXPECT_TRUE(Evict("a", "r1").granted) << "asked again";
+}
+
+TEST_F(Eviction, IsRefusedForTheLastCopy) {
+  Update("a", {SomeReplica("r1", "x")});
+  const EvictionDecision decision = Evict("a", "r1");
+  EXPECT_FALSE(decision.granted);
+  EXPECT_THAT(decision.reason, HasSubstr("last copy of x"));
+  EXPECT_EQ(Offered("b", "x"), "r1");
+}
+
+TEST_F(Eviction, OfTwoCopiesAtOnceIsGrantedToOne) {
+  Update("a", {SomeReplica("r1", "x")});
+  Update("b", {SomeReplica("r2", "x")});
+  EXPECT_TRUE(Evict("a", "r1").granted);
+  EXPECT_FALSE(Evict("b", "r2").granted);
+}
+
+TEST_F(Eviction, OnceGrantedTheReplicaIsNoLongerOfferedWhateverIsReported) {
+  Register("c");
+  Update("a", {SomeReplica("r1", "x")});
+  Update("b", {SomeReplica("r2", "x")});
+  ASSERT_TRUE(Evict("a", "r1").granted);
+  Update("a", {SomeReplica("r1", "x")});
+  ASSERT_TRUE(Reconcile(7, {SomeReplica("r1", "x")}).ok());
+  EXPECT_EQ(Offered("c", "x"), "r2");
+  EXPECT_EQ(Offered("b", "x"), "");
+  ASSERT_TRUE(directory_.WithdrawEviction(Id("a"), "r1").ok());
+  EXPECT_EQ(Offered("b", "x"), "r1");
+}
+
+TEST_F(Eviction, ReplicasThatAreNotReadyCorruptOrOnDrainingNodesAreNoCopies) {
+  Register("c");
+  Update("a", {SomeReplica("r1", "x")});
+  Update("b", {SomeReplica("r2", "x", LocationKind::kCpu, ReplicaState::kFilling)});
+  EXPECT_FALSE(Evict("a", "r1").granted);
+  Update("b", {SomeReplica("r2", "x")});
+  ASSERT_TRUE(directory_.DrainNode("b", true).ok());
+  EXPECT_FALSE(Evict("a", "r1").granted);
+  ASSERT_TRUE(directory_.DrainNode("b", false).ok());
+  Request("c", "x", {"r2"}, {"r2"});
+  EXPECT_FALSE(Evict("a", "r1").granted);
+}
+
+TEST_F(Eviction, APackedFileCountsEvenOnTheSameNode) {
+  Update("a", {SomeReplica("memory", "x"), SomeReplica("packed", "x", LocationKind::kDisk)});
+  EXPECT_TRUE(Evict("a", "memory").granted);
+  EXPECT_FALSE(Evict("a", "packed").granted);
+}
+
+TEST_F(Eviction, AnOriginCountsWhileItsNodeLives) {
+  directory_.Apply(
+      {.artifacts = {{.artifact_id = "x", .origins = {{.node_id = "b", .files = {{"/m", 1, 1}}}}}},
+       .keys = {}},
+      now_);
+  Update("a", {SomeReplica("r1", "x")});
+  ASSERT_TRUE(Evict("a", "r1").granted);
+  ASSERT_TRUE(directory_.WithdrawEviction(Id("a"), "r1").ok());
+  now_ += options_.node_ttl + absl::Seconds(1);
+  Beat("a");
+  directory_.Tick(now_);
+  EXPECT_FALSE(Evict("a", "r1").granted);
+}
+
+TEST_F(Eviction, OfWhatIsDeletedOrUnfinishedIsGranted) {
+  Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "y", LocationKind::kCpu, ReplicaState::kFilling)});
+  EXPECT_TRUE(Evict("a", "r2").granted);
+  Delete("x");
+  EXPECT_TRUE(Evict("a", "r1").granted);
+}
+
+TEST_F(Eviction, OfTheOnlyCopyOfAnUnpublishedArtifactIsRefused) {
+  Update("a", {SomeReplica("r", "unpublished")});
+  EXPECT_FALSE(Evict("a", "r").granted);
+}
+
+TEST_F(Eviction, OfAnUnknownReplicaIsRefusedAndAsksForTheInventory) {
+  EXPECT_FALSE(Evict("a", "never heard of").granted);
+  EXPECT_TRUE(Beat("a").inventory_wanted);
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store

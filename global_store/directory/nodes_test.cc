@@ -1,0 +1,193 @@
+#include "global_store/directory/directory_test_fixture.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class Nodes : public DirectoryTest {};
+
+TEST_F(Nodes, GetAGrantKeyEachOfItsOwn) {
+  auto a = directory_.RegisterNode(SomeNode("a"), {}, now_);
+  auto b = directory_.RegisterNode(SomeNode("b"), {}, now_);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_NE(a->grant_key, b->grant_key);
+}
+
+TEST_F(Nodes, RegisteringTheSameIncarnationAgainKeepsTheKeyAndTheReplicas) {
+  Register("a");
+  Publish("x");
+  Update("a", {SomeReplica("r", "x")});
+  const auto first = directory_.RegisterNode(SomeNode("a"), {}, now_);
+  const auto again = directory_.RegisterNode(SomeNode("a"), {}, now_);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->grant_key, first->grant_key);
+  EXPECT_EQ(directory_.counts().replicas, 1u);
+  EXPECT_TRUE(Beat("a").inventory_wanted);
+}
+
+TEST_F(Nodes, ANewIncarnationReplacesTheOldOneAndDropsItsSoftState) {
+  Register("a");
+  Register("b");
+  Publish("x");
+  Update("a", {SomeReplica("r", "x")});
+  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  ASSERT_TRUE(directory_.DrainNode("a", true).ok());
+
+  auto registration = directory_.RegisterNode(SomeNode("a", 2), {}, now_);
+  ASSERT_TRUE(registration.ok()) << registration.status();
+  EXPECT_EQ(directory_.counts().replicas, 0u);
+  EXPECT_EQ(directory_.counts().nodes, 2u);
+  const std::vector<EndedGrant> ended = directory_.TakeEndedGrants();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].end, GrantEnd::kExpired);
+  EXPECT_FALSE(directory_.FindNode("a", now_)->draining);
+}
+
+TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
+  Register("a", 5);
+  const NodeIdentity old = Id("a", 4);
+  EXPECT_TRUE(absl::IsAborted(directory_.RegisterNode(SomeNode("a", 4), {}, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(old, {}, {}, 0, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.UpdateReplicas(old, 1, {}, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.ReconcileInventory(old, 1, {}, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.RequestEviction(old, "r").status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.RequestTransport({.receiver = old}, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.CompleteTransport(old, "t", GrantEnd::kFailed, false)));
+  EXPECT_TRUE(absl::IsAborted(
+      directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, now_).status()));
+}
+
+TEST_F(Nodes, CallsOfAnUnknownNodeAskItToRegister) {
+  EXPECT_TRUE(absl::IsNotFound(directory_.Heartbeat(Id("a"), {}, {}, 0, now_).status()));
+  Register("a", 2);
+  const absl::Status newer = directory_.Heartbeat(Id("a", 3), {}, {}, 0, now_).status();
+  EXPECT_TRUE(absl::IsNotFound(newer));
+  EXPECT_THAT(newer.message(), HasSubstr("register"));
+}
+
+TEST_F(Nodes, ANameBelongsToOneLiveNode) {
+  Register("a");
+  NodeFacts other = SomeNode("b");
+  other.name = "name-a";
+  const absl::Status clash = directory_.RegisterNode(other, {}, now_).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(clash));
+  EXPECT_THAT(clash.message(), HasSubstr("node a at a:7000"));
+  EXPECT_EQ(directory_.counts().nodes, 1u);
+
+  now_ += options_.node_ttl + absl::Seconds(1);
+  directory_.Tick(now_);
+  EXPECT_TRUE(directory_.RegisterNode(other, {}, now_).ok());
+}
+
+TEST_F(Nodes, AClashOfNamesDoesNotEndTheOldIncarnation) {
+  Register("a");
+  Register("b");
+  NodeFacts renamed = SomeNode("b", 2);
+  renamed.name = "name-a";
+  EXPECT_TRUE(absl::IsAlreadyExists(directory_.RegisterNode(renamed, {}, now_).status()));
+  EXPECT_TRUE(directory_.Heartbeat(Id("b", 1), {}, {}, 0, now_).ok());
+}
+
+TEST_F(Nodes, MustSayWhoTheyAre) {
+  for (const auto& spoil : std::vector<std::function<void(NodeFacts&)>>{
+           [](NodeFacts& node) { node.node_id.clear(); }, [](NodeFacts& node) { node.name.clear(); },
+           [](NodeFacts& node) { node.incarnation = 0; }}) {
+    NodeFacts facts = SomeNode("a");
+    spoil(facts);
+    EXPECT_TRUE(absl::IsInvalidArgument(directory_.RegisterNode(facts, {}, now_).status()));
+  }
+}
+
+TEST_F(Nodes, MayBeOneProtocolVersionApartAndNotTwo) {
+  NodeFacts facts = SomeNode("a");
+  facts.protocol_version = kProtocolVersion + 1;
+  EXPECT_TRUE(directory_.RegisterNode(facts, {}, now_).ok());
+  facts = SomeNode("b");
+  facts.protocol_version = kProtocolVersion + 2;
+  EXPECT_TRUE(absl::IsFailedPrecondition(directory_.RegisterNode(facts, {}, now_).status()));
+}
+
+TEST_F(Nodes, AreGoneWithTheirReplicasWhenTheirHeartbeatsStop) {
+  Register("a");
+  Register("b");
+  Publish("x");
+  Update("a", {SomeReplica("r", "x")});
+  now_ += options_.node_ttl;
+  EXPECT_THAT(directory_.Tick(now_), IsEmpty());
+  Beat("b");
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(directory_.Tick(now_), SizeIs(1));
+  EXPECT_EQ(directory_.counts().nodes, 1u);
+  EXPECT_EQ(directory_.counts().replicas, 0u);
+  EXPECT_EQ(Offered("b", "x"), "");
+}
+
+TEST_F(Nodes, ThatAreGoneStillFenceTheirOlderIncarnations) {
+  Register("a", 5);
+  now_ += options_.node_ttl + absl::Seconds(1);
+  ASSERT_THAT(directory_.Tick(now_), SizeIs(1));
+  EXPECT_TRUE(absl::IsAborted(directory_.RegisterNode(SomeNode("a", 4), {}, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(Id("a", 4), {}, {}, 0, now_).status()));
+  EXPECT_TRUE(absl::IsNotFound(directory_.Heartbeat(Id("a", 5), {}, {}, 0, now_).status()));
+  EXPECT_TRUE(directory_.RegisterNode(SomeNode("a", 5), {}, now_).ok());
+}
+
+TEST_F(Nodes, ThatCameBackAfterTheyExpiredGetANewKey) {
+  auto before = directory_.RegisterNode(SomeNode("a"), {}, now_);
+  now_ += options_.node_ttl + absl::Seconds(1);
+  directory_.Tick(now_);
+  auto after = directory_.RegisterNode(SomeNode("a"), {}, now_);
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_NE(before->grant_key, after->grant_key);
+}
+
+TEST_F(Nodes, AreExcusedForATimeInWhichNobodyCouldBeHeard) {
+  Register("a");
+  Register("b");
+  Publish("x");
+  Update("a", {SomeReplica("r", "x")});
+  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  now_ += absl::Hours(5);
+  directory_.Excuse(absl::Hours(5));
+  EXPECT_THAT(directory_.Tick(now_), IsEmpty());
+  EXPECT_EQ(directory_.counts().active_grants, 1u);
+}
+
+TEST_F(Nodes, ThatDrainAreToldToEvictWhatOthersHaveInMemoryOrOnDisk) {
+  Register("a");
+  Register("b");
+  Publish("x");
+  Publish("y");
+  ReplicaFacts pinned = SomeReplica("pinned", "x", LocationKind::kGpu);
+  pinned.pinned = true;
+  Update("a", {SomeReplica("copied", "x"), SomeReplica("only", "y"), pinned,
+               SomeReplica("packed", "x", LocationKind::kDisk)});
+  Update("b", {SomeReplica("elsewhere", "x")});
+  EXPECT_THAT(Beat("a").evict_replicas, IsEmpty());
+
+  ASSERT_TRUE(directory_.DrainNode("a", true).ok());
+  EXPECT_THAT(Beat("a").evict_replicas, ElementsAre("copied"));
+  ASSERT_TRUE(directory_.DrainNode("b", true).ok());
+  EXPECT_THAT(Beat("a").evict_replicas, IsEmpty()) << "the other copy is about to go, too";
+  EXPECT_TRUE(absl::IsNotFound(directory_.DrainNode("nobody", true)));
+}
+
+TEST_F(Nodes, ThatDrainServeOnlyWhatNobodyElseHas) {
+  Register("a");
+  Register("b");
+  Register("c");
+  Publish("x");
+  Update("a", {SomeReplica("r1", "x")});
+  Update("b", {SomeReplica("r2", "x")});
+  ASSERT_TRUE(directory_.DrainNode("a", true).ok());
+  EXPECT_EQ(Offered("c", "x"), "r2");
+  ASSERT_TRUE(directory_.DrainNode("b", true).ok());
+  EXPECT_EQ(Offered("c", "x"), "r1");
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
