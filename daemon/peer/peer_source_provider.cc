@@ -199,7 +199,7 @@ class PeerSourceProvider : public SourceProvider {
 
   void Tried(const std::string& what, const absl::Status& status) {
     tried_.push_back(absl::StrCat(what, ": ", status.message()));
-    last_code_ = status.code();
+    transient_ |= absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
   }
 
   absl::Status NothingLeft() const {
@@ -214,10 +214,8 @@ class PeerSourceProvider : public SourceProvider {
     if (corrupt_sources_ > 0 && corrupt_sources_ == static_cast<int>(tried_.size())) {
       return absl::DataLossError(message);
     }
-    if (tried_.size() == 1 && last_code_ == absl::StatusCode::kNotFound) {
-      return absl::NotFoundError(message);
-    }
-    return absl::UnavailableError(message);
+    // What may be otherwise in a moment is worth another request; a file that changed is not.
+    return transient_ ? absl::UnavailableError(message) : absl::NotFoundError(message);
   }
 
   const PeerAccess& access_;
@@ -233,7 +231,7 @@ class PeerSourceProvider : public SourceProvider {
   std::vector<std::string> tried_;
   std::string no_source_reason_;  // the global store's words
   int corrupt_sources_ = 0;
-  absl::StatusCode last_code_ = absl::StatusCode::kOk;
+  bool transient_ = false;  // one of them at least failed for a reason that passes
 };
 
 }  // namespace

@@ -1,0 +1,102 @@
+#include "tests/integration/gated_transport.h"
+
+#include <atomic>
+#include <utility>
+
+#include "transport/loopback/loopback_transport.h"
+
+namespace tensorcast::testing {
+namespace {
+
+class GatedPull : public transport::Pull {
+ public:
+  GatedPull(std::unique_ptr<transport::Pull> pull, Gate* gate) : pull_(std::move(pull)), gate_(gate) {}
+
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+             std::function<void(absl::Status)> done) override {
+    // The pull outlives the fetch: whoever destroys it waits for `done` first.
+    gate_->Enter([this, offset, destination = std::move(destination), deadline, done = std::move(done)] {
+      pull_->Fetch(offset, destination, deadline, done);
+    });
+  }
+  void Cancel() override {
+    pull_->Cancel();
+    gate_->Release();
+  }
+
+ private:
+  const std::unique_ptr<transport::Pull> pull_;
+  Gate* const gate_;
+};
+
+class GatedTransport : public transport::Transport {
+ public:
+  explicit GatedTransport(Gate* gate) : gate_(gate), transport_(transport::NewLoopbackTransport()) {}
+
+  std::string_view name() const override { return transport_->name(); }
+  absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
+    return transport_->RegisterMemory(base, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(
+      std::shared_ptr<transport::ServedImage> image) override {
+    return transport_->Serve(std::move(image));
+  }
+  absl::StatusOr<std::unique_ptr<transport::Pull>> Connect(const RequestContext& context,
+                                                           std::string_view descriptor) override {
+    absl::StatusOr<std::unique_ptr<transport::Pull>> pull = transport_->Connect(context, descriptor);
+    if (!pull.ok()) {
+      return pull.status();
+    }
+    return std::make_unique<GatedPull>(*std::move(pull), gate_);
+  }
+
+ private:
+  Gate* const gate_;
+  const std::unique_ptr<transport::Transport> transport_;
+};
+
+}  // namespace
+
+void Gate::Hold(int pass) {
+  absl::MutexLock lock(&mutex_);
+  held_ = true;
+  pass_ = pass;
+}
+
+void Gate::Release() {
+  std::vector<std::function<void()>> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    held_ = false;
+    waiting.swap(waiting_);
+  }
+  for (const std::function<void()>& fetch : waiting) {
+    fetch();
+  }
+}
+
+void Gate::AwaitHeld(int count) {
+  absl::MutexLock lock(&mutex_);
+  const auto enough = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return static_cast<int>(waiting_.size()) >= count;
+  };
+  mutex_.Await(absl::Condition(&enough));
+}
+
+void Gate::Enter(std::function<void()> fetch) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (held_ && pass_ == 0) {
+      waiting_.push_back(std::move(fetch));
+      return;
+    }
+    pass_ -= held_ ? 1 : 0;
+  }
+  fetch();
+}
+
+std::unique_ptr<transport::Transport> NewGatedTransport(Gate* gate) {
+  return std::make_unique<GatedTransport>(gate);
+}
+
+}  // namespace tensorcast::testing

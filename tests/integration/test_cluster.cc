@@ -1,0 +1,151 @@
+#include "tests/integration/test_cluster.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/safetensors/safetensors.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::testing {
+namespace {
+
+// Short, since the paths of unix sockets are.
+std::string FreshFolder() {
+  std::string pattern = "/tmp/tcit.XXXXXX";
+  CHECK(mkdtemp(pattern.data()) != nullptr);
+  return pattern;
+}
+
+}  // namespace
+
+bool Eventually(const std::function<bool()>& condition, absl::Duration most) {
+  const absl::Time deadline = absl::Now() + most;
+  while (!condition()) {
+    if (absl::Now() > deadline) {
+      return false;
+    }
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
+}
+
+void TestNode::Stop(absl::Duration grace) {
+  if (server_ != nullptr) {
+    gate_.Release();
+    server_->Shutdown(absl::Now() + grace);
+  }
+  client_.reset();
+  admin_.reset();
+  server_.reset();
+}
+
+TestCluster::TestCluster() : folder_(FreshFolder()) {
+  std::filesystem::create_directories(folder_ + "/models");
+  StartGlobalStore("127.0.0.1:0");
+}
+
+TestCluster::~TestCluster() {
+  for (const std::unique_ptr<TestNode>& node : nodes_) {
+    node->Stop();
+  }
+  global_store_.reset();
+  std::filesystem::remove_all(folder_);
+}
+
+void TestCluster::StartGlobalStore(const std::string& listen) {
+  absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
+      global_store::GlobalStoreServer::Start({.listen = listen,
+                                              .metadata_store = "sqlite",
+                                              .metadata_path = folder_ + "/global_store.db",
+                                              .heartbeat_interval = absl::Milliseconds(100),
+                                              .node_ttl = absl::Seconds(10),
+                                              .grant_ttl = absl::Seconds(10)});
+  CHECK_OK(started.status());
+  global_store_ = *std::move(started);
+  global_store_address_ = global_store_->address();
+}
+
+void TestCluster::StopGlobalStore() { global_store_.reset(); }
+
+void TestCluster::RestartGlobalStore(bool forget) {
+  StopGlobalStore();
+  if (forget) {
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+      std::filesystem::remove(absl::StrCat(folder_, "/global_store.db", suffix));
+    }
+  }
+  StartGlobalStore(global_store_address_);
+}
+
+TestNode& TestCluster::AddNode(const std::string& name, const Change& change) {
+  nodes_.push_back(std::make_unique<TestNode>(name, absl::StrCat(folder_, "/", name)));
+  StartNode(*nodes_.back(), change);
+  return *nodes_.back();
+}
+
+void TestCluster::StartNode(TestNode& node, const Change& change) {
+  absl::StatusOr<std::unique_ptr<DeviceRuntime>> devices =
+      CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20});
+  CHECK_OK(devices.status());
+  daemon::DaemonOptions options{
+      .name = node.name_,
+      .state_dir = node.state_dir_,
+      .global_store = global_store_address_,
+      .lanes = {"loopback"},
+      .make_transport = [&node](std::string_view) { return NewGatedTransport(&node.gate_); },
+      .host_pool_bytes = 64 << 20,
+      .huge_pages = false,
+      .prefault_threads = 0,
+      .devices = devices->get(),
+      .import_roots = {folder_ + "/models"},
+      .staging_buffers = 4,
+      .staging_buffer_bytes = 2 << 20,
+      .serving_buffers = 2};
+  if (change) {
+    change(options);
+  }
+  absl::StatusOr<std::unique_ptr<daemon::DaemonServer>> server =
+      daemon::DaemonServer::Start(std::move(options));
+  CHECK_OK(server.status());
+  CHECK_OK((*server)->WaitRegistered(absl::Now() + absl::Seconds(20)));
+  const std::string address = (*server)->addresses().back();
+  auto client = client::Client::Connect({.daemon = address});
+  CHECK_OK(client.status());
+  auto admin = client::AdminClient::Connect(address);
+  CHECK_OK(admin.status());
+  node.server_ = *std::move(server);
+  node.devices_ = *std::move(devices);
+  node.client_ = *std::move(client);
+  node.admin_ = *std::move(admin);
+}
+
+std::string TestCluster::WriteModel(const std::string& name, const TestArtifact& artifact) {
+  const std::string path = absl::StrCat(folder_, "/models/", name, ".safetensors");
+  CHECK_OK(WriteSafetensors(path, artifact.layout, {}, artifact.image));
+  return path;
+}
+
+void OnItsOwnHost(daemon::DaemonOptions& options) {
+  options.host_id = absl::StrCat("host-of-", options.name);
+}
+
+RequestContext Soon() { return RequestContext::Background(absl::Seconds(30)); }
+
+std::vector<std::string> LanesOf(const std::optional<TransferReport>& report) {
+  std::vector<std::string> lanes;
+  if (report.has_value()) {
+    for (const StageReport& stage : report->stages) {
+      if (stage.stage == Stage::kFetch) {
+        lanes.push_back(stage.source.lane);
+      }
+    }
+  }
+  return lanes;
+}
+
+}  // namespace tensorcast::testing

@@ -1,0 +1,91 @@
+// A global store and daemons in one process, with real sockets, pools and files, for tests.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/admin.h"
+#include "client/client.h"
+#include "core/device/fake_device.h"
+#include "core/testing/test_artifact.h"
+#include "daemon/app/daemon_server.h"
+#include "global_store/app/global_store_server.h"
+#include "tests/integration/gated_transport.h"
+
+namespace tensorcast::testing {
+
+inline constexpr uint64_t kTestChunkBytes = 64 << 10;
+
+// Polls until it is true; fails the test when it is not within a time that only a hang takes.
+bool Eventually(const std::function<bool()>& condition, absl::Duration most = absl::Seconds(20));
+
+// A daemon and clients of it. Stopping it keeps its folder, so that it can be started again.
+class TestNode {
+ public:
+  TestNode(std::string name, std::string state_dir)
+      : name_(std::move(name)), state_dir_(std::move(state_dir)) {}
+
+  daemon::DaemonServer& server() { return *server_; }
+  client::Client& client() { return *client_; }
+  client::AdminClient& admin() { return *admin_; }
+  DeviceRuntime& devices() { return *devices_; }
+  Gate& gate() { return gate_; }
+  const std::string& name() const { return name_; }
+
+  // Ends the daemon; clients see it go.
+  void Stop(absl::Duration grace = absl::ZeroDuration());
+  bool running() const { return server_ != nullptr; }
+
+ private:
+  friend class TestCluster;
+  const std::string name_;
+  const std::string state_dir_;
+  Gate gate_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<daemon::DaemonServer> server_;
+  std::unique_ptr<client::Client> client_;
+  std::unique_ptr<client::AdminClient> admin_;
+};
+
+class TestCluster {
+ public:
+  // SQLite's file lies in the cluster's folder: restarts keep artifacts and keys.
+  TestCluster();
+  ~TestCluster();
+
+  using Change = std::function<void(daemon::DaemonOptions&)>;
+  // Starts a daemon and waits until it is registered. On one host all nodes share the local lane; give each a
+  // host id of its own to make them pull over the loopback transport.
+  TestNode& AddNode(const std::string& name, const Change& change = nullptr);
+  void StartNode(TestNode& node, const Change& change = nullptr);
+
+  global_store::GlobalStoreServer& global_store() { return *global_store_; }
+  // At the same address; `forget` loses what it had stored.
+  void RestartGlobalStore(bool forget = false);
+  void StopGlobalStore();
+
+  // Writes a safetensors file with these bytes where daemons may import from.
+  std::string WriteModel(const std::string& name, const TestArtifact& artifact);
+  const std::string& folder() const { return folder_; }
+
+ private:
+  void StartGlobalStore(const std::string& listen);
+
+  const std::string folder_;
+  std::string global_store_address_;
+  std::unique_ptr<global_store::GlobalStoreServer> global_store_;
+  std::vector<std::unique_ptr<TestNode>> nodes_;
+};
+
+// Its nodes do not share a host.
+void OnItsOwnHost(daemon::DaemonOptions& options);
+
+RequestContext Soon();  // a context that ends when only a hang takes so long
+
+// The lanes that bytes were fetched over, in order of the report.
+std::vector<std::string> LanesOf(const std::optional<TransferReport>& report);
+
+}  // namespace tensorcast::testing

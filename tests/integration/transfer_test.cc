@@ -1,0 +1,190 @@
+// An artifact made on one node and wanted on another: every way from here to there gives the same bytes.
+#include <algorithm>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/test_cluster.h"
+
+namespace tensorcast::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+bool SameBytes(std::span<const std::byte> a, const std::vector<std::byte>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+// Imports a model of `chunks` chunks on the node and returns its id.
+std::string Import(TestCluster& cluster, TestNode& node, const TestArtifact& artifact,
+                   client::PutOptions options = {}) {
+  options.chunk_bytes = artifact.layout.chunk_bytes;
+  auto put = node.client().Import(Soon(), cluster.WriteModel("model", artifact), options);
+  EXPECT_TRUE(put.ok()) << put.status();
+  return put.ok() ? put->artifact_id : "";
+}
+
+TEST(Transfer, AnImportedModelIsMaterializedOverLoopbackOnAnotherHost) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(1, 9, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact);
+
+  auto replica = b.client().Get(Soon(), id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_THAT(LanesOf((*replica)->transfer()), ElementsAre("loopback"));
+  EXPECT_EQ((*replica)->transfer()->verified_chunks, artifact.layout.chunk_count());
+  EXPECT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->active_servings() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->active_grants() == 0; }));
+}
+
+TEST(Transfer, DaemonsOfOneHostAttachInsteadOfPulling) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  TestNode& b = cluster.AddNode("b");
+  const TestArtifact artifact = MakeChunkedArtifact(2, 9, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact);
+
+  auto replica = b.client().Get(Soon(), id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_THAT(LanesOf((*replica)->transfer()), ElementsAre("local"));
+  EXPECT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->leases() == 0; }));
+}
+
+TEST(Transfer, AForcedLaneIsTheOneThatIsUsed) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  TestNode& b = cluster.AddNode("b");
+  const TestArtifact artifact = MakeChunkedArtifact(3, 5, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact);
+
+  auto pulled = b.client().Get(Soon(), id, {.lane = "loopback"});
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_THAT(LanesOf((*pulled)->transfer()), ElementsAre("loopback"));
+  EXPECT_TRUE(SameBytes((*pulled)->image(), artifact.image));
+  EXPECT_EQ(b.client().Get(Soon(), id, {.location = "disk", .lane = "warp"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Transfer, AForcedLocalLaneFailsAcrossHostsAndSaysWhy) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const std::string id = Import(cluster, a, MakeChunkedArtifact(4, 2, kTestChunkBytes));
+  const absl::Status status = b.client().Get(Soon(), id, {.lane = "local"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("local"));
+}
+
+TEST(Transfer, WhenAttachingFailsThePullIsTheWayThatIsLeft) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  // To the global store both are on one host; the receiver may not use the source's socket.
+  TestNode& b = cluster.AddNode("b");
+  const TestArtifact artifact = MakeChunkedArtifact(5, 5, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact);
+  ASSERT_EQ(rename(a.server().handle_socket().c_str(), (cluster.folder() + "/hidden").c_str()), 0);
+
+  auto pulled = b.client().Get(Soon(), id, {});
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_THAT(LanesOf((*pulled)->transfer()), ElementsAre("loopback"));
+  EXPECT_TRUE(SameBytes((*pulled)->image(), artifact.image));
+}
+
+TEST(Transfer, AReplicaOnAGpuHasTheSameBytesAndCanServeOthers) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  TestNode& c = cluster.AddNode("c", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(6, 40, kTestChunkBytes);  // more than one staging buffer
+  const std::string id = Import(cluster, a, artifact);
+  ASSERT_TRUE(b.client().Get(Soon(), id, {.location = "gpu:0", .attach = false}).ok());
+  {
+    auto lease = b.server().engine().LeaseArtifact(id, {LocationKind::kGpu, 0});
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    std::vector<std::byte> bytes(artifact.image.size());
+    auto stream = b.devices().CreateStream(0);
+    ASSERT_TRUE((*stream)->CopyToHost(bytes.data(), (*lease)->memory().device, bytes.size()).ok());
+    ASSERT_TRUE((*stream)->Synchronize().ok());
+    EXPECT_TRUE(SameBytes(bytes, artifact.image));
+  }
+  a.Stop();  // only the GPU has it now
+  ASSERT_TRUE(Eventually([&] { return c.admin().GetClusterStatus(Soon())->replicas() == 1; }));
+  auto replica = c.client().Get(Soon(), id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+}
+
+TEST(Transfer, AReplicaOnDiskServesOthersAndOutlivesItsDaemon) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(7, 40, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact, {.durable = true});
+  a.Stop();
+  cluster.StartNode(a, OnItsOwnHost);
+
+  auto replica = b.client().Get(Soon(), id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  const auto held = a.admin().ListReplicas(Soon(), id);
+  ASSERT_TRUE(held.ok());
+  ASSERT_EQ(held->size(), 1);
+  EXPECT_EQ(held->front().location().kind(), v1::LOCATION_KIND_DISK);
+}
+
+TEST(Transfer, WithoutAnyReplicaTheFilesOfTheImportAreReadAgain) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(8, 5, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact);
+  a.Stop();
+  cluster.StartNode(a, OnItsOwnHost);
+  ASSERT_TRUE(a.admin().ListReplicas(Soon(), "")->empty());
+
+  auto replica = a.client().Get(Soon(), id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_THAT(LanesOf((*replica)->transfer()), ElementsAre("disk"));
+}
+
+TEST(Transfer, FilesThatChangedSinceTheImportAreNoSource) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  const std::string id = Import(cluster, a, MakeChunkedArtifact(9, 5, kTestChunkBytes));
+  a.Stop();
+  cluster.WriteModel("model", MakeChunkedArtifact(10, 5, kTestChunkBytes));
+  cluster.StartNode(a, OnItsOwnHost);
+  const absl::Status status = a.client().Get(Soon(), id, {}).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no longer what was imported"));
+}
+
+TEST(Transfer, RequestsForOneReplicaShareOneTransfer) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(11, 9, kTestChunkBytes);
+  const std::string id = Import(cluster, a, artifact);
+  b.gate().Hold();
+  std::vector<std::unique_ptr<client::PendingGet>> gets;
+  for (int i = 0; i < 8; ++i) {
+    gets.push_back(b.client().StartGet(Soon(), id, {}));
+  }
+  b.gate().AwaitHeld(1);
+  EXPECT_EQ(b.admin().GetStatus(Soon())->active_transfers(), 1);
+  b.gate().Release();
+  for (const auto& get : gets) {
+    auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+    ASSERT_TRUE(replica.ok()) << replica.status();
+    EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  }
+  EXPECT_EQ(b.admin().GetStatus(Soon())->recent_transfers_size(), 1);
+}
+
+}  // namespace
+}  // namespace tensorcast::testing
