@@ -31,7 +31,7 @@ class KeyWatch {
       if (!reconnect) return status;
       if (absl::Status slept = rpc::SleepFor(context_, backoff.Next(), "watching keys"); !slept.ok())
         return slept;
-      if (!known_.empty()) FindDeleted();
+      FindDeleted();
       if (stopped_) return absl::OkStatus();
     }
   }
@@ -45,16 +45,22 @@ class KeyWatch {
   absl::Status Listen(rpc::Backoff& backoff) {
     v1::WatchKeysRequest request;
     request.set_prefix(prefix_);
-    return rpc::CallServerStream(link_.global_store(), &v1::GlobalStore::Stub::WatchKeys, context_, request,
-                                 [&](v1::WatchKeysResponse&& response) {
-                                   backoff.Reset();
-                                   return Tell({.name = response.key().name(),
-                                                .artifact_id = response.key().artifact_id(),
-                                                .revision = response.key().revision(),
-                                                .updated = rpc::FromProto(response.key().updated()),
-                                                .deleted = response.deleted()});
-                                 },
-                                 {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
+    bool listening = false;
+    return rpc::CallServerStream(
+        link_.global_store(), &v1::GlobalStore::Stub::WatchKeys, context_, request,
+        [&](v1::WatchKeysResponse&& response) {
+          if (!std::exchange(listening, true)) {
+            backoff.Reset();
+            FindDeleted();  // again: some may have gone just before this connection began to listen
+            if (stopped_) return absl::CancelledError("the caller stopped watching");
+          }
+          return Tell({.name = response.key().name(),
+                       .artifact_id = response.key().artifact_id(),
+                       .revision = response.key().revision(),
+                       .updated = rpc::FromProto(response.key().updated()),
+                       .deleted = response.deleted()});
+        },
+        {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
   }
 
   // An error, to end the call, once the caller has had enough.
@@ -74,6 +80,7 @@ class KeyWatch {
   }
 
   void FindDeleted() {
+    if (known_.empty()) return;
     auto keys = RunListKeys(link_, context_, prefix_);
     if (!keys.ok()) return;  // the next connection fails for the same reason, and says so
     std::set<std::string> present;

@@ -1,0 +1,358 @@
+#include "client/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "client/admin.h"
+#include "client/fake_daemon.h"
+#include "client/sealed_image.h"
+
+namespace tensorcast::client {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Device memory as far as a client goes: opened, closed.
+class StubDevices final : public DeviceRuntime {
+ public:
+  std::string_view backend() const override { return "stub"; }
+  const std::vector<DeviceInfo>& devices() const override { return devices_; }
+  absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return absl::UnimplementedError("stub"); }
+  absl::Status Free(DevicePtr) override { return absl::UnimplementedError("stub"); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
+    return absl::UnimplementedError("stub");
+  }
+  absl::Status RegisterHost(std::byte*, uint64_t) override { return absl::OkStatus(); }
+  absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
+  absl::StatusOr<IpcHandle> Export(DevicePtr) override { return absl::UnimplementedError("stub"); }
+  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {
+    opened.push_back(handle.opaque);
+    return DevicePtr{0, 0x1000};
+  }
+  absl::Status CloseIpc(DevicePtr pointer) override {
+    closed.push_back(pointer.address);
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> opened;
+  std::vector<uint64_t> closed;
+
+ private:
+  std::vector<DeviceInfo> devices_;
+};
+
+class ClientTest : public testing::Test {
+ protected:
+  ClientTest() {
+    std::string path = std::filesystem::temp_directory_path() / "client_test.XXXXXX";
+    folder_ = mkdtemp(path.data());
+    daemon_ = std::make_unique<FakeDaemon>(folder_);
+    auto client = Client::Connect({.daemon = daemon_->address(), .devices = &devices_});
+    EXPECT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  ~ClientTest() override {
+    client_.reset();
+    daemon_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  static RequestContext Context() { return RequestContext::Background(absl::Seconds(60)); }
+
+  // Two tensors whose bytes are known, with padding between them.
+  absl::StatusOr<PutResult> PutTwo(const PutOptions& options = {}) {
+    const PutTensor tensors[] = {{"a", DType::kU8, {5}, Bytes("hello")},
+                                 {"b", DType::kF32, {2}, Bytes("12345678")}};
+    return client_->Put(Context(), tensors, {{"format", "pt"}}, options);
+  }
+  static std::span<const std::byte> Bytes(std::string_view text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+  }
+  static std::string Text(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  std::string folder_;
+  StubDevices devices_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
+  std::vector<uint64_t> progress;
+  auto put = PutTwo(
+      {.key = "m/prod", .on_progress = [&](const TransferProgress& p) { progress.push_back(p.bytes_done); }});
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(put->key_revision, 1u);
+  EXPECT_EQ(put->transfer->bytes, 7u);
+  EXPECT_THAT(progress, ElementsAre(1));
+
+  for (const std::string& name : {std::string("m/prod"), put->artifact_id}) {
+    auto replica = client_->Get(Context(), name, {});
+    ASSERT_TRUE(replica.ok()) << replica.status();
+    EXPECT_EQ((*replica)->artifact_id(), put->artifact_id);
+    EXPECT_EQ((*replica)->key_revision(), name == "m/prod" ? 1u : 0u);
+    EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+    EXPECT_EQ(Text((*replica)->Find("b")->host), "12345678");
+    EXPECT_EQ((*replica)->manifest().metadata().at("format"), "pt");
+    EXPECT_TRUE(absl::IsNotFound((*replica)->Find("c").status()));
+    EXPECT_FALSE((*replica)->lost());
+  }
+}
+
+TEST_F(ClientTest, PaddingBetweenTensorsIsZero) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(Text((*replica)->image().subspan(5, 251)), std::string(251, '\0'));
+}
+
+TEST_F(ClientTest, PutPassesItsOptionsOn) {
+  ASSERT_TRUE(
+      PutTwo(
+          {.key = "k", .expected_revision = 0, .durable = true, .chunk_bytes = 8192, .wait_for_space = true})
+          .ok());
+  EXPECT_EQ(daemon_->last_put.chunk_bytes(), 8192u);
+  EXPECT_TRUE(daemon_->last_put.durable());
+  EXPECT_TRUE(daemon_->last_put.wait_for_space());
+  EXPECT_TRUE(daemon_->last_put.binding().has_expected_revision());
+  EXPECT_EQ(daemon_->last_put.tensors_size(), 2);
+}
+
+TEST_F(ClientTest, ThousandsOfTensorsGoInSeveralMessages) {
+  std::vector<PutTensor> tensors;
+  for (int i = 0; i < 2500; ++i) tensors.push_back({absl::StrCat("t", i), DType::kU8, {1}, Bytes("x")});
+  auto put = client_->Put(Context(), tensors, {}, {});
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(daemon_->last_put.tensors_size(), 2500);
+}
+
+TEST_F(ClientTest, TensorsWhoseBytesDoNotFitTheirShapeAreRefusedHere) {
+  const PutTensor wrong[] = {{"a", DType::kF32, {2}, Bytes("1234567")}};
+  auto put = client_->Put(Context(), wrong, {}, {});
+  EXPECT_TRUE(absl::IsInvalidArgument(put.status())) << put.status();
+  const PutTensor twice[] = {{"a", DType::kU8, {1}, Bytes("1")}, {"a", DType::kU8, {1}, Bytes("2")}};
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->Put(Context(), twice, {}, {}).status()));
+}
+
+TEST_F(ClientTest, DroppingAReplicaGivesItsLeaseBack) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+  replica->reset();
+  while (daemon_->handles().leases() > 0) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_F(ClientTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  daemon_->StopServing();
+  while (!(*replica)->lost()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+  daemon_->Serve();
+  EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
+}
+
+TEST_F(ClientTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_THAT(devices_.opened, ElementsAre("handle"));
+  EXPECT_EQ((*replica)->Find("b")->device.address, 0x1000u + 256);
+  EXPECT_TRUE((*replica)->Find("b")->host.empty());
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+  replica->reset();
+  EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
+  // Without the acknowledgement the daemon would hold the lease until this process ends.
+  while (daemon_->handles().leases() > 0) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_F(ClientTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
+  auto client = Client::Connect({.daemon = daemon_->address()});
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto replica = (*client)->Get(Context(), "k", {.location = "gpu:0"});
+  EXPECT_TRUE(absl::IsFailedPrecondition(replica.status())) << replica.status();
+  EXPECT_THAT(replica.status().message(), HasSubstr("ClientOptions::devices"));
+}
+
+TEST_F(ClientTest, ADaemonOfAnotherHostCanBeManagedButNotAttachedTo) {
+  auto put = PutTwo({.key = "k"});
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->hide_handle_socket = true;
+  auto remote = Client::Connect({.daemon = daemon_->address()});
+  ASSERT_TRUE(remote.ok()) << remote.status();
+  EXPECT_TRUE((*remote)->ListKeys(Context(), "").ok());
+  auto attached = (*remote)->Get(Context(), "k", {});
+  EXPECT_TRUE(absl::IsFailedPrecondition(attached.status())) << attached.status();
+  EXPECT_THAT(attached.status().message(), HasSubstr("/elsewhere/handles.sock"));
+  auto made = (*remote)->Get(Context(), "k", {.attach = false});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE((*made)->image().empty());
+  EXPECT_NE((*made)->manifest().Find("a"), nullptr);
+}
+
+TEST_F(ClientTest, ADiskReplicaIsMadeButNotAttached) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "disk"});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ((*replica)->location().kind, LocationKind::kDisk);
+  EXPECT_EQ(daemon_->handles().tickets(), 0);
+}
+
+TEST_F(ClientTest, UnavailableIsTriedAgainAndOtherErrorsAreNot) {
+  auto put = PutTwo({.key = "k"});
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->unavailable_materializes = 2;
+  EXPECT_TRUE(client_->Get(Context(), "k", {}).ok());
+  auto missing = client_->Get(Context(), "no-such-key", {});
+  EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+  EXPECT_THAT(missing.status().message(), HasSubstr("get no-such-key"));
+}
+
+TEST_F(ClientTest, AManifestThatIsNotTheArtifactsOwnIsDataLoss) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->corrupt_manifest = true;
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  EXPECT_TRUE(absl::IsDataLoss(replica.status())) << replica.status();
+}
+
+TEST_F(ClientTest, APendingGetCanTimeOutGoOnAndBeCancelled) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->hang_materialize = true;
+  auto pending = client_->StartGet(Context(), put->artifact_id, {});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pending->Wait(absl::Now() + absl::Milliseconds(10)).status()));
+  daemon_->hang_materialize = false;
+  auto replica = pending->Wait(absl::InfiniteFuture());
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(pending->Wait(absl::InfiniteFuture()).status()));
+
+  daemon_->hang_materialize = true;
+  pending = client_->StartGet(Context(), put->artifact_id, {});
+  pending->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(pending->Wait(absl::InfiniteFuture()).status()));
+  pending = client_->StartGet(Context(), put->artifact_id, {});
+  pending.reset();  // cancels, and does not hang
+}
+
+TEST_F(ClientTest, CancellingTheCallersContextCancelsAPendingGet) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->hang_materialize = true;
+  const RequestContext context = Context();
+  auto pending = client_->StartGet(context, put->artifact_id, {});
+  context.cancellation.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(pending->Wait(absl::InfiniteFuture()).status()));
+}
+
+TEST_F(ClientTest, ImportSendsAnAbsolutePathAndKeepsItsRequestIdOverRetries) {
+  std::vector<std::string> paths;
+  daemon_->on_import = [&](const v1::ImportArtifactRequest& request) {
+    paths.push_back(request.path());
+    return paths.size() == 1 ? absl::UnavailableError("starting") : absl::OkStatus();
+  };
+  RequestContext anonymous;
+  anonymous.deadline = absl::Now() + absl::Seconds(60);
+  auto result = client_->Import(anonymous, "model.safetensors", {});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->artifact_id, "tc1:imported");
+  EXPECT_EQ(paths[0], std::filesystem::absolute("model.safetensors").string());
+  ASSERT_EQ(daemon_->request_ids.size(), 2u);
+  EXPECT_NE(daemon_->request_ids[0], "");
+  EXPECT_EQ(daemon_->request_ids[0], daemon_->request_ids[1]);
+}
+
+TEST_F(ClientTest, KeysAreListedOverAllPages) {
+  for (const char* key : {"a", "b", "c"}) daemon_->SetKey(key, "tc1:x", 1);
+  auto keys = client_->ListKeys(Context(), "");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  ASSERT_EQ(keys->size(), 3u);
+  EXPECT_EQ((*keys)[2].name, "c");
+}
+
+TEST_F(ClientTest, ALostCompareAndSwapIsAborted) {
+  EXPECT_TRUE(client_->BindKey(Context(), "k", "tc1:x", 0).ok());
+  EXPECT_TRUE(absl::IsAborted(client_->BindKey(Context(), "k", "tc1:x", 5).status()));
+}
+
+TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
+  daemon_->SetKey("gone", "tc1:g", 1);
+  daemon_->SetKey("kept", "tc1:k", 1);
+  std::vector<std::string> told;
+  absl::Notification first_two;
+  absl::Status status;
+  std::thread watch([&] {
+    status = client_->WatchKeys(Context(), "", [&](const KeyInfo& key) {
+      told.push_back(absl::StrCat(key.deleted ? "-" : "", key.name, "@", key.revision));
+      if (told.size() == 2) first_two.Notify();
+      return told.size() < 5;
+    });
+  });
+  first_two.WaitForNotification();
+  daemon_->RemoveKey("gone", /*tell_watchers=*/false);
+  daemon_->BreakWatches();
+  while (daemon_->watchers() == 0) absl::SleepFor(absl::Milliseconds(1));
+  daemon_->SetKey("kept", "tc1:k2", 2);
+  daemon_->SetKey("new", "tc1:n", 1);
+  watch.join();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(told, testing::UnorderedElementsAre("gone@1", "kept@1", "-gone@1", "kept@2", "new@1"));
+}
+
+TEST_F(ClientTest, AWatchEndsWithItsContext) {
+  const RequestContext context = Context();
+  std::thread canceller([&] {
+    while (daemon_->watchers() == 0) absl::SleepFor(absl::Milliseconds(1));
+    context.cancellation.Cancel();
+  });
+  EXPECT_TRUE(absl::IsCancelled(client_->WatchKeys(context, "", [](const KeyInfo&) { return true; })));
+  canceller.join();
+}
+
+TEST_F(ClientTest, AdminErrorsKeepTheirCode) {
+  auto admin = AdminClient::Connect(daemon_->address());
+  ASSERT_TRUE(admin.ok()) << admin.status();
+  EXPECT_TRUE((*admin)->GetStatus(Context()).ok());
+  EXPECT_TRUE(
+      absl::IsUnimplemented((*admin)->DrainNode(Context(), "node", true)));  // the fake has no such call
+}
+
+TEST(Connect, SaysWhichDaemonDidNotAnswer) {
+  auto client = Client::Connect(
+      {.daemon = "unix:/nonexistent/daemon.sock", .connect_timeout = absl::Milliseconds(100)});
+  EXPECT_TRUE(absl::IsUnavailable(client.status())) << client.status();
+  EXPECT_THAT(client.status().message(), HasSubstr("unix:/nonexistent/daemon.sock"));
+  EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({}).status()));
+}
+
+TEST(SealedImage, LargeTensorsAreCopiedWholeBySeveralThreads) {
+  std::vector<std::byte> large((uint64_t{70} << 20) + 3);
+  for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<std::byte>(i * 31 / 4093);
+  const PutTensor tensors[] = {{"large", DType::kU8, {large.size()}, large}};
+  auto image = BuildSealedImage(tensors, 0);
+  ASSERT_TRUE(image.ok()) << image.status();
+  std::vector<std::byte> back(large.size());
+  ASSERT_EQ(pread(image->memfd.get(), back.data(), back.size(), 0), static_cast<ssize_t>(back.size()));
+  EXPECT_TRUE(back == large);
+  EXPECT_LT(pwrite(image->memfd.get(), "x", 1, 0), 0) << "the image is not sealed";
+}
+
+}  // namespace
+}  // namespace tensorcast::client

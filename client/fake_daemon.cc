@@ -1,0 +1,322 @@
+#include "client/fake_daemon.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "absl/log/check.h"
+#include "core/artifact/digest.h"
+#include "core/status/status.h"
+#include "rpc/convert/convert.h"
+#include "rpc/pieces.h"
+
+namespace tensorcast::client {
+namespace {
+
+constexpr char kReplicaId[] = "replica-1";
+constexpr size_t kSmallPiece = 100;  // so that a test's manifest comes in several
+
+ImageLayout LayoutOf(const v1::PutArtifactRequest& put) {
+  ImageLayout layout;
+  if (put.chunk_bytes() != 0) layout.chunk_bytes = put.chunk_bytes();
+  for (const auto& description : put.tensors()) {
+    Tensor tensor;
+    tensor.name = description.name();
+    tensor.dtype = FindDType(description.dtype())->dtype;
+    tensor.shape.assign(description.shape().begin(), description.shape().end());
+    tensor.nbytes = *TensorBytes(tensor.dtype, tensor.shape);
+    layout.tensors.push_back(tensor);
+  }
+  CHECK_OK(AssignOffsets(layout));
+  return layout;
+}
+
+std::vector<Digest> DigestsOf(const ImageLayout& layout, const std::byte* image) {
+  std::vector<Digest> digests;
+  for (uint32_t i = 0; i < layout.chunk_count(); ++i) {
+    const ByteRange range = layout.chunk(i);
+    digests.push_back(ComputeDigest({image + range.offset, range.bytes}));
+  }
+  return digests;
+}
+
+}  // namespace
+
+class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackService {
+ public:
+  explicit StoreDaemonService(FakeDaemon* fake) : fake_(*fake) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call, const v1::GetStatusRequest*,
+                                      v1::GetStatusResponse* response) override {
+    return rpc::HandleUnary(call, fake_.executor_, [this, response](const RequestContext&) {
+      response->mutable_node()->set_handle_socket(fake_.hide_handle_socket ? "/elsewhere/handles.sock"
+                                                                           : fake_.handles_->path());
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* PutArtifact(
+      grpc::CallbackServerContext* call) override {
+    auto put = std::make_shared<v1::PutArtifactRequest>();
+    return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
+        call, fake_.executor_,
+        [put](v1::PutArtifactRequest&& message) {
+          put->MergeFrom(message);
+          return absl::OkStatus();
+        },
+        [this, put](const RequestContext&, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+          return AnswerPut(*put, writer);
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::PutArtifactResponse>* ImportArtifact(
+      grpc::CallbackServerContext* call, const v1::ImportArtifactRequest* request) override {
+    return rpc::HandleWriteStream<v1::PutArtifactResponse>(
+        call, fake_.executor_,
+        [this, request](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+          fake_.request_ids.push_back(context.request_id);
+          TC_RETURN_IF_ERROR(fake_.on_import(*request));
+          v1::PutArtifactResponse response;
+          response.mutable_result()->set_artifact_id("tc1:imported");
+          return writer.Write(std::move(response));
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* MaterializeReplica(
+      grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) override {
+    return rpc::HandleWriteStream<v1::MaterializeReplicaResponse>(
+        call, fake_.executor_,
+        [this, request](const RequestContext& context,
+                        rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) {
+          return Materialize(context, *request, writer);
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
+      grpc::CallbackServerContext* call, const v1::GetManifestRequest* request) override {
+    return rpc::HandleWriteStream<v1::GetManifestResponse>(
+        call, fake_.executor_,
+        [this, request](const RequestContext&,
+                        rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
+          TC_ASSIGN_OR_RETURN(const Stored stored, fake_.Find(request->artifact_id()));
+          std::string bytes = stored.manifest->bytes();
+          if (fake_.corrupt_manifest) bytes.back() ^= 1;
+          for (size_t i = 0; i < rpc::PieceCount(bytes.size(), kSmallPiece); ++i) {
+            v1::GetManifestResponse response;
+            response.set_manifest_piece(std::string(rpc::Piece(bytes, i, kSmallPiece)));
+            TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
+          }
+          return absl::OkStatus();
+        });
+  }
+
+ private:
+  absl::Status AnswerPut(const v1::PutArtifactRequest& put,
+                         rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+    TC_ASSIGN_OR_RETURN(const std::string artifact_id, fake_.Keep(put));
+    v1::PutArtifactResponse progress;
+    progress.mutable_progress()->set_bytes_done(1);
+    TC_RETURN_IF_ERROR(writer.Write(std::move(progress)));
+    v1::PutArtifactResponse response;
+    response.mutable_result()->set_artifact_id(artifact_id);
+    response.mutable_result()->mutable_replica()->set_replica_id(kReplicaId);
+    response.mutable_result()->mutable_transfer()->set_bytes(7);
+    if (put.has_binding()) {
+      fake_.SetKey(put.binding().key(), artifact_id, 1);
+      response.mutable_result()->set_key_revision(1);
+    }
+    return writer.Write(std::move(response));
+  }
+
+  absl::Status Materialize(const RequestContext& context, const v1::MaterializeReplicaRequest& request,
+                           rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) {
+    if (fake_.unavailable_materializes.fetch_sub(1) > 0) return absl::UnavailableError("starting");
+    fake_.unavailable_materializes = 0;
+    v1::MaterializeReplicaResponse progress;
+    progress.mutable_progress()->set_bytes_done(5);
+    TC_RETURN_IF_ERROR(writer.Write(std::move(progress)));
+    while (fake_.hang_materialize && context.Check("hanging").ok()) absl::SleepFor(absl::Milliseconds(1));
+    TC_RETURN_IF_ERROR(context.Check("materializing"));
+
+    v1::MaterializeReplicaResponse response;
+    v1::MaterializeReplicaResult& result = *response.mutable_result();
+    result.set_artifact_id(request.artifact_id());
+    if (request.has_key()) {
+      absl::MutexLock lock(&fake_.mutex_);
+      auto it = fake_.keys_.find(request.key());
+      if (it == fake_.keys_.end()) return absl::NotFoundError("there is no key " + request.key());
+      result.set_artifact_id(it->second.artifact_id());
+      result.set_key_revision(it->second.revision());
+    }
+    TC_ASSIGN_OR_RETURN(const Stored stored, fake_.Find(result.artifact_id()));
+    result.mutable_replica()->set_replica_id(kReplicaId);
+    *result.mutable_replica()->mutable_location() = request.location();
+    result.set_already_present(true);
+    if (request.attach()) result.set_ticket(fake_.handles_->IssueTicket(fake_.ClaimOf(stored)));
+    return writer.Write(std::move(response));
+  }
+
+  FakeDaemon& fake_;
+};
+
+class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackService {
+ public:
+  explicit GlobalStoreService(FakeDaemon* fake) : fake_(*fake) {}
+
+  grpc::ServerUnaryReactor* BindKey(grpc::CallbackServerContext* call, const v1::BindKeyRequest* request,
+                                    v1::BindKeyResponse* response) override {
+    return rpc::HandleUnary(call, fake_.executor_, [this, request, response](const RequestContext& context) {
+      fake_.request_ids.push_back(context.request_id);
+      if (request->has_expected_revision() && request->expected_revision() != 0) {
+        return absl::AbortedError("the key has another revision");
+      }
+      fake_.SetKey(request->key(), request->artifact_id(), 1);
+      response->mutable_key()->set_name(request->key());
+      response->mutable_key()->set_revision(1);
+      return absl::OkStatus();
+    });
+  }
+
+  // One key a page, so that clients have to ask for more.
+  grpc::ServerUnaryReactor* ListKeys(grpc::CallbackServerContext* call, const v1::ListKeysRequest* request,
+                                     v1::ListKeysResponse* response) override {
+    return rpc::HandleUnary(call, fake_.executor_, [this, request, response](const RequestContext&) {
+      absl::MutexLock lock(&fake_.mutex_);
+      auto it = fake_.keys_.upper_bound(request->page_token());
+      if (it != fake_.keys_.end()) *response->add_keys() = it->second;
+      if (it != fake_.keys_.end() && std::next(it) != fake_.keys_.end())
+        response->set_next_page_token(it->first);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(grpc::CallbackServerContext* call,
+                                                             const v1::WatchKeysRequest*) override {
+    return rpc::HandleWriteStreamAsync<v1::WatchKeysResponse>(
+        call, fake_.executor_,
+        [this](const RequestContext&, std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>> writer,
+               const rpc::Finisher& finisher) {
+          absl::MutexLock lock(&fake_.mutex_);
+          for (const auto& [name, key] : fake_.keys_) {
+            v1::WatchKeysResponse response;
+            *response.mutable_key() = key;
+            writer->WriteLatest(std::move(response), name);
+          }
+          fake_.watchers_.emplace_back(std::move(writer), finisher);
+        });
+  }
+
+ private:
+  FakeDaemon& fake_;
+};
+
+FakeDaemon::FakeDaemon(const std::string& folder) : folder_(folder) {
+  auto pool = HostPool::Create({.bytes = uint64_t{16} << 20, .use_huge_pages = false, .prefault_threads = 0});
+  CHECK_OK(pool.status());
+  pool_ = *std::move(pool);
+  daemon_service_ = std::make_unique<StoreDaemonService>(this);
+  store_service_ = std::make_unique<GlobalStoreService>(this);
+  address_ = "unix:" + folder_ + "/daemon.sock";
+  Serve();
+}
+
+FakeDaemon::~FakeDaemon() { StopServing(); }
+
+void FakeDaemon::Serve() {
+  auto handles = HandleServer::Start({.path = folder_ + "/handles.sock"});
+  CHECK_OK(handles.status());
+  handles_ = *std::move(handles);
+  auto server =
+      rpc::Server::Start({.listen = {address_}, .services = {daemon_service_.get(), store_service_.get()}});
+  CHECK_OK(server.status());
+  server_ = *std::move(server);
+}
+
+void FakeDaemon::StopServing() {
+  BreakWatches();
+  server_.reset();
+  handles_.reset();
+}
+
+absl::StatusOr<std::string> FakeDaemon::Keep(const v1::PutArtifactRequest& put) {
+  TC_ASSIGN_OR_RETURN(const Offer offer, handles_->TakeOffer(put.offer_token()));
+  ImageLayout layout = LayoutOf(put);
+  if (offer.bytes != layout.image_bytes)
+    return absl::InvalidArgumentError("the offer is not the image's size");
+  void* image = mmap(nullptr, offer.bytes, PROT_READ, MAP_SHARED, offer.memfd.get(), 0);
+  if (image == MAP_FAILED) return absl::InternalError("cannot map the offer");
+  TC_ASSIGN_OR_RETURN(HostAllocation memory, pool_->Allocate(offer.bytes));
+  const auto* next = static_cast<const std::byte*>(image);
+  std::vector<Digest> digests = DigestsOf(layout, next);
+  for (const HostSpan& span : memory.Spans(0, offer.bytes)) {
+    std::memcpy(span.data(), next, span.size());
+    next += span.size();
+  }
+  munmap(image, offer.bytes);
+  TC_ASSIGN_OR_RETURN(auto manifest, Manifest::Create(std::move(layout), std::move(digests),
+                                                      {put.metadata().begin(), put.metadata().end()}));
+  absl::MutexLock lock(&mutex_);
+  last_put = put;
+  stored_[manifest->id()] = {manifest, std::make_shared<HostAllocation>(std::move(memory))};
+  return manifest->id();
+}
+
+absl::StatusOr<FakeDaemon::Stored> FakeDaemon::Find(const std::string& artifact_id) {
+  absl::MutexLock lock(&mutex_);
+  auto it = stored_.find(artifact_id);
+  if (it == stored_.end()) return absl::NotFoundError("there is no artifact " + artifact_id);
+  return it->second;
+}
+
+Claim FakeDaemon::ClaimOf(const Stored& stored) {
+  Claim claim;
+  claim.handles.replica_id = kReplicaId;
+  claim.handles.artifact_id = stored.manifest->id();
+  claim.handles.image_bytes = stored.manifest->layout().image_bytes;
+  claim.hold = stored.memory;
+  if (device_claims) {
+    claim.handles.memory =
+        DeviceHandles{{.device_uuid = "FAKE-0", .opaque = "handle", .bytes = claim.handles.image_bytes}};
+    return claim;
+  }
+  claim.handles.memory =
+      HostHandles{.pool_id = "pool", .pool_bytes = pool_->bytes(), .extents = stored.memory->extents()};
+  claim.fd = pool_->fd();
+  return claim;
+}
+
+void FakeDaemon::SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision) {
+  absl::MutexLock lock(&mutex_);
+  v1::WatchKeysResponse change;
+  change.mutable_key()->set_name(key);
+  change.mutable_key()->set_artifact_id(artifact_id);
+  change.mutable_key()->set_revision(revision);
+  keys_[key] = change.key();
+  Tell(change);
+}
+
+void FakeDaemon::RemoveKey(const std::string& key, bool tell_watchers) {
+  absl::MutexLock lock(&mutex_);
+  v1::WatchKeysResponse change;
+  *change.mutable_key() = keys_[key];
+  change.set_deleted(true);
+  keys_.erase(key);
+  if (tell_watchers) Tell(change);
+}
+
+void FakeDaemon::Tell(const v1::WatchKeysResponse& change) {
+  for (auto& [writer, finisher] : watchers_) writer->WriteLatest(change, change.key().name());
+}
+
+int FakeDaemon::watchers() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(watchers_.size());
+}
+
+void FakeDaemon::BreakWatches() {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [writer, finisher] : watchers_) finisher.Finish(absl::UnavailableError("restarting"));
+  watchers_.clear();
+}
+
+}  // namespace tensorcast::client

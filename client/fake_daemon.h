@@ -1,0 +1,84 @@
+// A daemon in a test's own process: real gRPC, a real handle socket and a real host pool, but no engine. It
+// keeps what is put, attaches it, and does what a test tells it to. For this folder's tests. Thread-safe
+// where the client can reach it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "core/artifact/manifest.h"
+#include "core/handles/handle_server.h"
+#include "core/memory/host_pool.h"
+#include "proto/daemon.grpc.pb.h"
+#include "proto/global_store.grpc.pb.h"
+#include "rpc/executor.h"
+#include "rpc/handlers.h"
+#include "rpc/server.h"
+
+namespace tensorcast::client {
+
+class FakeDaemon {
+ public:
+  explicit FakeDaemon(const std::string& folder);
+  ~FakeDaemon();
+
+  const std::string& address() const { return address_; }
+  HandleServer& handles() { return *handles_; }
+
+  // Stops and starts again at the same address, with what was put and the keys: a restart.
+  void StopServing();
+  void Serve();
+
+  // Set before the call that they are for.
+  std::atomic<int> unavailable_materializes{0};  // the next N fail
+  std::atomic<bool> hang_materialize{false};     // until cancelled
+  std::atomic<bool> corrupt_manifest{false};
+  std::atomic<bool> device_claims{false};  // tickets give device memory
+  std::atomic<bool> hide_handle_socket{false};
+  std::function<absl::Status(const v1::ImportArtifactRequest&)> on_import;
+
+  void SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision);
+  void RemoveKey(const std::string& key, bool tell_watchers = true);
+  int watchers() const;
+  // Every watch ends with UNAVAILABLE.
+  void BreakWatches();
+
+  v1::PutArtifactRequest last_put;  // all messages of the last put, merged
+  std::vector<std::string> request_ids;
+
+ private:
+  class StoreDaemonService;
+  class GlobalStoreService;
+  struct Stored {
+    std::shared_ptr<const Manifest> manifest;
+    std::shared_ptr<HostAllocation> memory;
+  };
+  using Watcher = std::pair<std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>, rpc::Finisher>;
+
+  absl::StatusOr<std::string> Keep(const v1::PutArtifactRequest& put);
+  absl::StatusOr<Stored> Find(const std::string& artifact_id);
+  Claim ClaimOf(const Stored& stored);
+  void Tell(const v1::WatchKeysResponse& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string folder_;
+  std::string address_;
+  std::unique_ptr<HostPool> pool_;
+  std::unique_ptr<HandleServer> handles_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, Stored> stored_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Key> keys_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Watcher> watchers_ ABSL_GUARDED_BY(mutex_);
+  rpc::Executor executor_;
+  std::unique_ptr<StoreDaemonService> daemon_service_;
+  std::unique_ptr<GlobalStoreService> store_service_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+}  // namespace tensorcast::client
