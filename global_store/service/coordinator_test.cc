@@ -1,0 +1,303 @@
+#include "global_store/service/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "global_store/metadata/memory_store.h"
+#include "global_store/service/random_secrets.h"
+#include "global_store/service/ticker.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// A memory store whose commits can be made to fail.
+class FragileStore final : public MetadataStore {
+ public:
+  std::string_view name() const override { return "fragile"; }
+  absl::Status Commit(const WriteBatch& batch) override {
+    ++commits;
+    return commit_error.ok() ? store_->Commit(batch) : commit_error;
+  }
+  absl::StatusOr<DurableFacts> Load() override { return store_->Load(); }
+  absl::StatusOr<std::string> ReadManifest(std::string_view id) override { return store_->ReadManifest(id); }
+  absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override {
+    return store_->FindResponse(request);
+  }
+  absl::Status Purge(absl::Time requests, absl::Time tombstones) override {
+    ++purges;
+    return store_->Purge(requests, tombstones);
+  }
+
+  absl::Status commit_error;
+  int commits = 0;
+  int purges = 0;
+
+ private:
+  std::unique_ptr<MetadataStore> store_ = MakeMemoryStore();
+};
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Restart(); }
+
+  void Restart() {
+    coordinator_.reset();
+    auto created =
+        Coordinator::Create({.directory = {}, .clock = [this] { return now_; }}, &store_, &secrets_);
+    ASSERT_TRUE(created.ok()) << created.status();
+    coordinator_ = *std::move(created);
+  }
+  void Publish(const std::string& artifact_id) {
+    auto published =
+        coordinator_->Mutate("", [&](const Directory&, absl::Time now) -> absl::StatusOr<Change> {
+          return Change{.facts = {.artifacts = {{.artifact_id = artifact_id, .created = now, .updated = now}},
+                                  .keys = {}}};
+        });
+    ASSERT_TRUE(published.ok()) << published.status();
+  }
+  // The key's revision, as the response.
+  absl::StatusOr<std::string> Bind(const std::string& request, const std::string& key,
+                                   const std::string& artifact) {
+    return coordinator_->Mutate(
+        request, [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+          auto plan = directory.PrepareBindKey(key, artifact, std::nullopt, now);
+          if (!plan.ok()) return plan.status();
+          return Change{.facts = plan->facts, .response = absl::StrCat(plan->key.revision)};
+        });
+  }
+  uint64_t Revision(const std::string& key) {
+    return coordinator_->WithDirectory([&](Directory& directory, absl::Time) {
+      auto record = directory.ResolveKey(key);
+      return record.ok() ? record->revision : 0;
+    });
+  }
+  void Register(const std::string& id) {
+    const absl::Status status = coordinator_->WithDirectory([&](Directory& directory, absl::Time now) {
+      return directory.RegisterNode({.node_id = id, .name = id, .incarnation = 1, .lanes = {"ucx"}}, {}, now)
+          .status();
+    });
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  size_t Nodes() {
+    return coordinator_->WithDirectory(
+        [](Directory& directory, absl::Time) { return directory.counts().nodes; });
+  }
+  std::shared_ptr<KeyWatcher> Collector(std::vector<std::string>* into, const std::string& prefix) {
+    auto watcher = std::make_shared<KeyWatcher>();
+    watcher->prefix = prefix;
+    watcher->on_change = [into](const KeyRecord& key) {
+      into->push_back(absl::StrCat(key.name, "@", key.revision, key.deleted ? " deleted" : ""));
+    };
+    watcher->on_close = [into](const absl::Status& status) {
+      into->push_back(std::string(status.message()));
+    };
+    return watcher;
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  FragileStore store_;
+  RandomSecrets secrets_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(CoordinatorTest, ARepeatedRequestGetsTheRecordedAnswerAndChangesNothing) {
+  Publish("x");
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+  EXPECT_EQ(Revision("k"), 1u);
+  EXPECT_EQ(Bind("r2", "k", "x").value(), "2");
+  EXPECT_EQ(Bind("", "k", "x").value(), "3");
+  EXPECT_EQ(Bind("", "k", "x").value(), "4");
+}
+
+TEST_F(CoordinatorTest, ARepeatedRequestIsRecognisedAfterARestart) {
+  Publish("x");
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+  const uint64_t epoch = coordinator_->epoch();
+  Restart();
+  EXPECT_NE(coordinator_->epoch(), epoch);
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+  EXPECT_EQ(Revision("k"), 1u);
+}
+
+TEST_F(CoordinatorTest, ARequestIsForgottenAfterItsHour) {
+  Publish("x");
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+  now_ += kRequestAge + absl::Seconds(1);
+  coordinator_->Tick();
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "2");
+}
+
+TEST_F(CoordinatorTest, AFailedRequestMayBeTriedAgainUnderItsId) {
+  EXPECT_TRUE(absl::IsNotFound(Bind("r1", "k", "x").status()));
+  Publish("x");
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+}
+
+TEST_F(CoordinatorTest, WhatCannotBeCommittedIsNotAppliedOrAnnounced) {
+  Publish("x");
+  std::vector<std::string> seen;
+  coordinator_->Watch(Collector(&seen, ""));
+  store_.commit_error = absl::ResourceExhaustedError("disk full");
+  EXPECT_EQ(Bind("r1", "k", "x").status(), store_.commit_error);
+  EXPECT_EQ(Revision("k"), 0u);
+  EXPECT_THAT(seen, IsEmpty());
+
+  store_.commit_error = absl::OkStatus();
+  EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
+  EXPECT_THAT(seen, ElementsAre("k@1"));
+}
+
+TEST_F(CoordinatorTest, WatchersSeeTheKeysAsTheyAreAndThenEachChange) {
+  Publish("x");
+  ASSERT_TRUE(Bind("", "m/1", "x").ok());
+  ASSERT_TRUE(Bind("", "other", "x").ok());
+  std::vector<std::string> seen;
+  const uint64_t id = coordinator_->Watch(Collector(&seen, "m/"));
+  EXPECT_THAT(seen, ElementsAre("m/1@1"));
+  ASSERT_TRUE(Bind("", "m/2", "x").ok());
+  ASSERT_TRUE(Bind("", "other", "x").ok());
+  ASSERT_TRUE(coordinator_
+                  ->Mutate("",
+                           [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+                             auto plan = directory.PrepareDeleteKey("m/1", std::nullopt, now);
+                             return Change{.facts = plan->facts};
+                           })
+                  .ok());
+  EXPECT_THAT(seen, ElementsAre("m/1@1", "m/2@1", "m/1@1 deleted"));
+  coordinator_->Unwatch(id);
+  ASSERT_TRUE(Bind("", "m/2", "x").ok());
+  EXPECT_THAT(seen, SizeIs(3));
+}
+
+TEST_F(CoordinatorTest, WatchersOfOneKeySeeOnlyThat) {
+  Publish("x");
+  std::vector<std::string> seen;
+  auto watcher = Collector(&seen, "");
+  watcher->key = "k";
+  coordinator_->Watch(watcher);
+  ASSERT_TRUE(Bind("", "k", "x").ok());
+  ASSERT_TRUE(Bind("", "k2", "x").ok());
+  EXPECT_THAT(seen, ElementsAre("k@1"));
+}
+
+TEST_F(CoordinatorTest, WatchesEndWhenTheyAreClosedAlsoThoseThatComeLater) {
+  std::vector<std::string> seen;
+  coordinator_->Watch(Collector(&seen, ""));
+  coordinator_->CloseWatches(absl::UnavailableError("bye"));
+  EXPECT_THAT(seen, ElementsAre("bye"));
+  coordinator_->Watch(Collector(&seen, ""));
+  EXPECT_THAT(seen, ElementsAre("bye", "bye"));
+}
+
+TEST_F(CoordinatorTest, ConcurrentWatchersMissNoRevisionAndSeeThemInOrder) {
+  Publish("x");
+  ASSERT_TRUE(Bind("", "k", "x").ok());
+  std::thread binder([&] {
+    for (int i = 0; i < 200; ++i) EXPECT_TRUE(Bind("", "k", "x").ok());
+  });
+  std::vector<std::vector<uint64_t>> seen(20);
+  for (auto& revisions : seen) {
+    auto watcher = std::make_shared<KeyWatcher>();
+    watcher->on_change = [&revisions](const KeyRecord& key) { revisions.push_back(key.revision); };
+    coordinator_->Watch(watcher);
+  }
+  binder.join();
+  for (const auto& revisions : seen) {
+    ASSERT_THAT(revisions, ::testing::Not(IsEmpty()));
+    for (size_t i = 0; i < revisions.size(); ++i) EXPECT_EQ(revisions[i], revisions[0] + i);
+    EXPECT_EQ(revisions.back(), 201u);
+  }
+}
+
+TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
+  Publish("x");
+  Register("a");
+  Register("b");
+  coordinator_
+      ->WithDirectory([](Directory& directory, absl::Time now) {
+        return directory.UpdateReplicas(
+            {"a", 1}, 1, {{.replica_id = "r", .artifact_id = "x", .state = ReplicaState::kReady}}, now);
+      })
+      .IgnoreError();
+  const TransportRequest request{.receiver = {"b", 1}, .artifact_id = "x", .destination = {}};
+  const auto grant = [&](const std::string& id) {
+    auto offer = coordinator_->RequestTransport(id, request);
+    EXPECT_TRUE(offer.ok() && offer->granted.has_value()) << offer.status();
+    return offer->granted->grant.transport_id;
+  };
+  const std::string first = grant("q");
+  EXPECT_EQ(grant("q"), first);
+  EXPECT_NE(grant("another"), first);
+  EXPECT_NE(grant(""), first);
+  ASSERT_TRUE(coordinator_
+                  ->WithDirectory([&](Directory& directory, absl::Time) {
+                    return directory.CompleteTransport({"b", 1}, first, GrantEnd::kFailed, false);
+                  })
+                  .ok());
+  EXPECT_NE(grant("q"), first);
+}
+
+TEST_F(CoordinatorTest, TicksExpireSilentNodes) {
+  Register("a");
+  for (int i = 0; i < 12; ++i) {
+    now_ += absl::Seconds(1);
+    coordinator_->Tick();
+  }
+  EXPECT_EQ(Nodes(), 0u);
+}
+
+TEST_F(CoordinatorTest, ATimeInWhichItWasStoppedCountsAgainstNobody) {
+  Register("a");
+  now_ += absl::Hours(1);
+  coordinator_->Tick();
+  EXPECT_EQ(Nodes(), 1u);
+  now_ -= absl::Hours(3);
+  coordinator_->Tick();
+  EXPECT_EQ(Nodes(), 1u);
+  for (int i = 0; i < 12; ++i) {
+    now_ += absl::Seconds(1);
+    coordinator_->Tick();
+  }
+  EXPECT_EQ(Nodes(), 0u) << "a clock that was set back keeps no node alive";
+}
+
+TEST_F(CoordinatorTest, PurgesNowAndThen) {
+  const int at_start = store_.purges;
+  for (int i = 0; i < 15 * 60; ++i) {
+    now_ += absl::Seconds(1);
+    coordinator_->Tick();
+  }
+  EXPECT_EQ(store_.purges, at_start + 1);
+}
+
+TEST(TickerTest, TicksUntilItIsDestroyed) {
+  absl::Mutex mutex;
+  int ticks = 0;
+  {
+    Ticker ticker(absl::Milliseconds(1), [&] {
+      absl::MutexLock lock(&mutex);
+      ++ticks;
+    });
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(
+        +[](int* count) { return *count >= 3; }, &ticks));
+  }
+  const int at_end = ticks;
+  std::this_thread::yield();
+  EXPECT_EQ(ticks, at_end);
+}
+
+TEST(TickerTest, ALongIntervalDoesNotDelayItsEnd) {
+  Ticker ticker(absl::Hours(1), [] {});
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
