@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
 #include "daemon/peer/peer_access.h"
-#include "daemon/service/served_replica.h"
 #include "rpc/grant_token/grant_token.h"
 
 namespace tensorcast::daemon {
@@ -34,7 +33,8 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<transport::Serving>> ServeRegistry::Serve(const PullOpening& opening) const {
+absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
+    const PullOpening& opening) const {
   transport::Transport* transport = nullptr;
   for (transport::Transport* lane : options_.lanes) {
     transport = lane->name() == opening.lane ? lane : transport;
@@ -49,9 +49,14 @@ absl::StatusOr<std::unique_ptr<transport::Serving>> ServeRegistry::Serve(const P
                                                       opening.artifact_id));
   }
   TC_ASSIGN_OR_RETURN(
-      std::shared_ptr<transport::ServedImage> image,
+      std::shared_ptr<ServedReplica> image,
       ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
-  return transport->Serve(std::move(image));
+  absl::StatusOr<std::unique_ptr<transport::Serving>> serving = transport->Serve(image);
+  if (!serving.ok()) {
+    image->Release();
+    return serving.status();
+  }
+  return std::make_unique<Served>(std::move(image), *std::move(serving));
 }
 
 absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening) {
@@ -64,16 +69,16 @@ absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening) {
     }
     const auto open = entries_.find(opening.transport_id);
     if (open != entries_.end() && open->second.lane == opening.lane) {
-      return open->second.serving->descriptor();  // a repeated call
+      return open->second.served->descriptor();  // a repeated call
     }
   }
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Serving> serving, Serve(opening));
-  std::string descriptor = serving->descriptor();
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening));
+  std::string descriptor = served->descriptor();
   Entry replaced;  // the same grant over another lane, if there was one
   absl::MutexLock lock(&mutex_);
   Entry& entry = entries_[opening.transport_id];
   replaced = std::exchange(entry, Entry{.lane = opening.lane,
-                                        .serving = std::move(serving),
+                                        .served = std::move(served),
                                         .expires = options_.now() + options_.grant_life});
   return descriptor;
 }
@@ -98,7 +103,7 @@ uint64_t ServeRegistry::Close(std::string_view transport_id) {
     }
     ended = Take(transport_id);
   }
-  return ended.serving->stats().bytes;
+  return ended.served->bytes();
 }
 
 void ServeRegistry::Revoke(const std::vector<std::string>& transport_ids) {
@@ -124,7 +129,7 @@ void ServeRegistry::Sweep() {
     const absl::Time now = options_.now();
     std::vector<std::string> expired;
     for (auto& [id, entry] : entries_) {
-      const uint64_t bytes = entry.serving->stats().bytes;
+      const uint64_t bytes = entry.served->bytes();
       if (now > entry.expires && bytes == entry.bytes_seen) {
         expired.push_back(id);
       }

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
+#include "daemon/service/served_replica.h"
 #include "daemon/service/staging_buffers.h"
 #include "otel/api/request_context.h"
 #include "transport/transport.h"
@@ -69,14 +70,30 @@ class ServeRegistry {
   int active() const;
 
  private:
+  // A serving and its replica, whose lease ends right after the serving did.
+  class Served {
+   public:
+    Served(std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving)
+        : image_(std::move(image)), serving_(std::move(serving)) {}
+    ~Served() {
+      serving_.reset();
+      image_->Release();
+    }
+    const std::string& descriptor() const { return serving_->descriptor(); }
+    uint64_t bytes() const { return serving_->stats().bytes; }
+
+   private:
+    const std::shared_ptr<ServedReplica> image_;
+    std::unique_ptr<transport::Serving> serving_;
+  };
   struct Entry {
     std::string lane;
-    std::unique_ptr<transport::Serving> serving;
+    std::unique_ptr<Served> served;
     absl::Time expires;
     uint64_t bytes_seen = 0;  // at the last sweep
   };
 
-  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(const PullOpening& opening) const;
+  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening) const;
   // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
   Entry Take(std::string_view transport_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

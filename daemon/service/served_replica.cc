@@ -15,7 +15,7 @@ absl::Status PastTheEnd(uint64_t offset, uint64_t image_bytes) {
   return absl::OutOfRangeError(absl::StrCat("read at ", offset, " of an image of ", image_bytes, " bytes"));
 }
 
-class HostImage : public transport::ServedImage {
+class HostImage : public ServedReplica {
  public:
   explicit HostImage(std::shared_ptr<ReplicaLease> lease)
       : lease_(std::move(lease)), image_bytes_(lease_->manifest()->layout().image_bytes) {
@@ -25,6 +25,7 @@ class HostImage : public transport::ServedImage {
 
   uint64_t image_bytes() const override { return image_bytes_; }
   bool in_place() const override { return true; }
+  void Release() override { lease_.reset(); }
   std::vector<ConstHostSpan> segments() const override { return segments_; }
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
@@ -33,7 +34,7 @@ class HostImage : public transport::ServedImage {
       if (offset < start + segment.size()) {
         const uint64_t within = offset - start;
         const uint64_t length = std::min<uint64_t>(bytes, segment.size() - within);
-        return transport::ServedPiece{.bytes = segment.subspan(within, length), .hold = lease_};
+        return transport::ServedPiece{.bytes = segment.subspan(within, length), .hold = nullptr};
       }
       start += segment.size();
     }
@@ -41,12 +42,12 @@ class HostImage : public transport::ServedImage {
   }
 
  private:
-  const std::shared_ptr<ReplicaLease> lease_;
+  std::shared_ptr<ReplicaLease> lease_;
   const uint64_t image_bytes_;
   std::vector<ConstHostSpan> segments_;
 };
 
-class StagedImage : public transport::ServedImage {
+class StagedImage : public ServedReplica {
  public:
   StagedImage(std::unique_ptr<ChunkSource> source, ImageLayout layout,
               std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
@@ -57,6 +58,7 @@ class StagedImage : public transport::ServedImage {
 
   uint64_t image_bytes() const override { return layout_.image_bytes; }
   bool in_place() const override { return false; }
+  void Release() override { source_.reset(); }
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
     if (offset >= layout_.image_bytes) {
@@ -74,7 +76,7 @@ class StagedImage : public transport::ServedImage {
   }
 
  private:
-  const std::unique_ptr<ChunkSource> source_;  // holds the lease
+  std::unique_ptr<ChunkSource> source_;  // holds the lease
   const ImageLayout layout_;
   const std::shared_ptr<StagingBuffers> staging_;
   const absl::Duration staging_wait_;
@@ -82,10 +84,10 @@ class StagedImage : public transport::ServedImage {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<transport::ServedImage>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
-                                                                     DeviceRuntime* devices,
-                                                                     std::shared_ptr<StagingBuffers> staging,
-                                                                     absl::Duration staging_wait) {
+absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
+                                                            DeviceRuntime* devices,
+                                                            std::shared_ptr<StagingBuffers> staging,
+                                                            absl::Duration staging_wait) {
   if (lease->location().kind == LocationKind::kCpu) {
     return std::make_shared<HostImage>(std::move(lease));
   }

@@ -1,5 +1,5 @@
-// A leased replica, as a transport serves it. Host replicas are served where they are; replicas on a GPU or a
-// disk are read, piece by piece, through staging buffers.
+// A leased replica, as a transport serves it: it holds the lease until it is released. Host replicas are
+// served where they are; replicas on a GPU or a disk are read, piece by piece, through staging buffers.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,17 @@
 
 namespace tensorcast::daemon {
 
-// Holds the lease as long as it, or a piece of it, lives. A staged read waits for a buffer for `staging_wait`
-// at most.
-absl::StatusOr<std::shared_ptr<transport::ServedImage>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
-                                                                     DeviceRuntime* devices,
-                                                                     std::shared_ptr<StagingBuffers> staging,
-                                                                     absl::Duration staging_wait);
+class ServedReplica : public transport::ServedImage {
+ public:
+  // Gives the lease back, whoever still has a reference to the image. REQUIRES: nobody reads it any more,
+  // which is so once its Serving is destroyed.
+  virtual void Release() = 0;
+};
+
+// A staged read waits for a buffer for `staging_wait` at most.
+absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
+                                                            DeviceRuntime* devices,
+                                                            std::shared_ptr<StagingBuffers> staging,
+                                                            absl::Duration staging_wait);
 
 }  // namespace tensorcast::daemon

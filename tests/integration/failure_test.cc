@@ -1,0 +1,315 @@
+// What happens when sources lie, die or are forged, and when the parts of a cluster come and go.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "core/handles/handle_client.h"
+#include "daemon/peer/global_store_client.h"
+#include "daemon/peer/peer_client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/channel.h"
+#include "tests/integration/test_cluster.h"
+
+namespace tensorcast::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+bool SameBytes(std::span<const std::byte> a, const std::vector<std::byte>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+client::PutResult Import(TestCluster& cluster, TestNode& node, const TestArtifact& artifact,
+                         client::PutOptions options = {}) {
+  options.chunk_bytes = artifact.layout.chunk_bytes;
+  auto put = node.client().Import(Soon(), cluster.WriteModel("model", artifact), options);
+  EXPECT_TRUE(put.ok()) << put.status();
+  return put.ok() ? *put : client::PutResult{};
+}
+
+// Flips a byte of a replica in the daemon's memory, behind everybody's back.
+void Damage(TestNode& node, const std::string& replica_id, uint64_t offset) {
+  auto lease = node.server().engine().LeaseReplica(replica_id);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  HostSpan byte = (*lease)->memory().host->Spans(offset, 1).front();
+  byte[0] ^= std::byte{1};
+}
+
+TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  TestNode& c = cluster.AddNode("c", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(1, 9, kTestChunkBytes);
+  const client::PutResult put = Import(cluster, a, artifact);
+  auto copy = b.client().Get(Soon(), put.artifact_id, {});
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  // Whichever of the two is asked first, one of them is damaged: ask twice, for both kinds of destination.
+  Damage(a, put.replica_id, 5 * kTestChunkBytes + 17);
+
+  auto replica = c.client().Get(Soon(), put.artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+}
+
+TEST(Failure, WhenEverySourceIsCorruptTheAnswerIsDataLossAndNamesThem) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(2, 3, kTestChunkBytes);
+  const client::PutResult put = Import(cluster, a, artifact);
+  Damage(a, put.replica_id, kTestChunkBytes);
+  const absl::Status status = b.client().Get(Soon(), put.artifact_id, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a (loopback)"));
+  EXPECT_TRUE(b.admin().ListReplicas(Soon(), "")->empty());
+}
+
+TEST(Failure, ASourceThatStopsInTheMiddleIsReplacedByAnother) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  TestNode& c = cluster.AddNode("c", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(3, 12, kTestChunkBytes);
+  const client::PutResult put = Import(cluster, a, artifact);
+  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.attach = false}).ok());
+
+  c.gate().Hold(/*pass=*/3);
+  auto get = c.client().StartGet(Soon(), put.artifact_id, {});
+  c.gate().AwaitHeld(1);
+  TestNode& source = a.admin().GetStatus(Soon())->active_servings() > 0 ? a : b;
+  source.Stop();
+  c.gate().Release();
+  auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_EQ((*replica)->transfer()->status, absl::OkStatus());
+  EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
+}
+
+TEST(Failure, ShutdownLetsTheTransfersThatRunEnd) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(4, 6, kTestChunkBytes);
+  const client::PutResult put = Import(cluster, a, artifact);
+  b.gate().Hold(1);
+  auto get = b.client().StartGet(Soon(), put.artifact_id, {});
+  b.gate().AwaitHeld(1);
+  std::thread stopping([&] { a.Stop(absl::Seconds(30)); });
+  ASSERT_TRUE(Eventually([&] {
+    auto status = b.admin().GetClusterStatus(Soon());
+    return status.ok() && std::any_of(status->nodes().begin(), status->nodes().end(),
+                                      [](const v1::Node& node) { return node.draining(); });
+  }));
+  b.gate().Release();
+  auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+  stopping.join();
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_EQ((*replica)->transfer()->refetched_chunks, 0);
+}
+
+TEST(Failure, AForgedGrantOpensNothing) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(5, 2, kTestChunkBytes));
+  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+
+  v1::OpenPullRequest pull;
+  pull.set_transport_id("t");
+  pull.set_replica_id(put.replica_id);
+  pull.set_lane("loopback");
+  pull.set_grant_token(std::string(100, '\1'));
+  v1::OpenPullResponse opened;
+  EXPECT_EQ(peer->OpenPull(Soon(), a.server().addresses().front(), pull, &opened).code(),
+            absl::StatusCode::kPermissionDenied);
+
+  v1::AttachReplicaRequest attach;
+  attach.set_transport_id("t");
+  attach.set_replica_id(put.replica_id);
+  attach.set_grant_token(std::string(100, '\1'));
+  v1::AttachReplicaResponse attached;
+  EXPECT_EQ(peer->AttachReplica(Soon(), a.server().addresses().front(), attach, &attached).code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(a.admin().GetStatus(Soon())->active_servings(), 0);
+  EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 0);
+}
+
+TEST(Failure, AfterARestartOfTheGlobalStoreTheInventoryIsThereAgain) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(6, 3, kTestChunkBytes);
+  const client::PutResult put = Import(cluster, a, artifact, {.key = "model/prod"});
+  cluster.RestartGlobalStore();
+  ASSERT_TRUE(Eventually([&] {
+    auto status = b.admin().GetClusterStatus(Soon());
+    return status.ok() && status->nodes_size() == 2 && status->replicas() == 1;
+  }));
+  auto replica = b.client().Get(Soon(), "model/prod", {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ((*replica)->artifact_id(), put.artifact_id);
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+}
+
+TEST(Failure, WhenTheGlobalStoreLostItsDatabaseTheNodesPublishAgain) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(7, 3, kTestChunkBytes));
+  cluster.RestartGlobalStore(/*forget=*/true);
+  ASSERT_TRUE(Eventually([&] {
+    auto status = b.admin().GetClusterStatus(Soon());
+    return status.ok() && status->artifacts() == 1 && status->replicas() == 1;
+  }));
+  EXPECT_TRUE(b.client().Get(Soon(), put.artifact_id, {}).ok());
+}
+
+TEST(Failure, WithoutTheGlobalStoreWhatIsHereCanStillBeAttachedTo) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const TestArtifact artifact = MakeChunkedArtifact(8, 3, kTestChunkBytes);
+  const client::PutResult put = Import(cluster, a, artifact);
+  cluster.StopGlobalStore();
+  auto replica = a.client().Get(Soon(), put.artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_TRUE(Eventually([&] { return !a.admin().GetStatus(Soon())->global_store_reachable(); }));
+  // The last copy stays while nobody can be asked.
+  replica->reset();
+  EXPECT_EQ(a.admin().EvictReplica(Soon(), put.replica_id, /*force=*/false).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Failure, APutWhoseKeyIsTakenLeavesNothingBehind) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  Import(cluster, a, MakeChunkedArtifact(9, 2, kTestChunkBytes), {.key = "taken"});
+  const TestArtifact other = MakeChunkedArtifact(10, 2, kTestChunkBytes);
+  const absl::Status status =
+      a.client()
+          .Import(Soon(), cluster.WriteModel("other", other),
+                  {.key = "taken", .expected_revision = 0, .durable = true, .chunk_bytes = kTestChunkBytes})
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_EQ(a.admin().ListReplicas(Soon(), "")->size(), 1);
+  EXPECT_EQ(a.admin().GetClusterStatus(Soon())->artifacts(), 1);
+}
+
+TEST(Failure, NothingOutsideTheImportRootsIsRead) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const TestArtifact artifact = MakeChunkedArtifact(11, 2, kTestChunkBytes);
+  const std::string path = cluster.WriteModel("inside", artifact);
+  const std::string outside = cluster.folder() + "/outside.safetensors";
+  std::filesystem::rename(path, outside);
+  std::filesystem::create_symlink(outside, cluster.folder() + "/models/link.safetensors");
+  for (const std::string& tried : {outside, cluster.folder() + "/models/link.safetensors",
+                                   cluster.folder() + "/models/../outside.safetensors"}) {
+    EXPECT_EQ(a.client().Import(Soon(), tried, {}).status().code(), absl::StatusCode::kPermissionDenied)
+        << tried;
+  }
+  EXPECT_EQ(a.client().Import(Soon(), "models/inside.safetensors", {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(a.client().Import(Soon(), cluster.folder() + "/models/none.safetensors", {}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(Failure, ADeletedArtifactGoesFromEveryNode) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const client::PutResult put =
+      Import(cluster, a, MakeChunkedArtifact(12, 3, kTestChunkBytes), {.durable = true});
+  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.attach = false}).ok());
+  ASSERT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->replicas() == 3; }));
+  ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put.artifact_id, false).ok());
+  EXPECT_TRUE(Eventually([&] {
+    return a.admin().ListReplicas(Soon(), "")->empty() && b.admin().ListReplicas(Soon(), "")->empty();
+  }));
+  EXPECT_EQ(b.client().Get(Soon(), put.artifact_id, {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Failure, TheLastCopyIsEvictedOnlyByForce) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(13, 2, kTestChunkBytes);
+  const std::byte* bytes = artifact.image.data();
+  const client::PutTensor tensor{
+      .name = "w", .shape = {artifact.image.size()}, .bytes = {bytes, artifact.image.size()}};
+  auto put = a.client().Put(Soon(), {&tensor, 1}, {}, {});
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(a.admin().EvictReplica(Soon(), put->replica_id, false).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(a.admin().EvictReplica(Soon(), put->replica_id, true).ok());
+  EXPECT_EQ(a.admin().EvictReplica(Soon(), put->replica_id, true).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(14, 2, kTestChunkBytes));
+  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  v1::AttachReplicaRequest request;
+  request.set_replica_id(put.replica_id);
+  v1::AttachReplicaResponse response;
+  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), request, &response).ok());
+  EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 1);  // the ticket's
+
+  const pid_t child = fork();
+  if (child == 0) {
+    // Only the claim: gRPC does not survive a fork.
+    auto claim =
+        ClaimedReplica::Claim(response.handle_socket(), response.ticket(), absl::Now() + absl::Seconds(10));
+    if (!claim.ok()) {
+      _exit(1);
+    }
+    while (true) {
+      pause();
+    }
+  }
+  ASSERT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->tickets() == 0; }));
+  EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 1);
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->leases() == 0; }));
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+TEST(Failure, ASecondDaemonOnTheSameStateDirectoryDoesNotStart) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  auto second = daemon::DaemonServer::Start({.name = "second",
+                                             .state_dir = cluster.folder() + "/a",
+                                             .global_store = cluster.global_store().address()});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(a.admin().GetStatus(Soon()).ok());
+}
+
+TEST(Failure, ACancelledGetEndsTheTransferAndItsGrant) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(15, 6, kTestChunkBytes));
+  b.gate().Hold(1);
+  auto get = b.client().StartGet(Soon(), put.artifact_id, {});
+  b.gate().AwaitHeld(1);
+  get->Cancel();
+  EXPECT_EQ(get->Wait(absl::Now() + absl::Seconds(30)).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Eventually([&] {
+    return b.admin().GetStatus(Soon())->active_transfers() == 0 &&
+           a.admin().GetStatus(Soon())->active_servings() == 0 &&
+           a.admin().GetClusterStatus(Soon())->active_grants() == 0;
+  }));
+  EXPECT_TRUE(b.admin().ListReplicas(Soon(), "")->empty());
+}
+
+}  // namespace
+}  // namespace tensorcast::testing
