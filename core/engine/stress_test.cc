@@ -12,7 +12,7 @@ namespace {
 class EngineStress : public EngineFixture {
  protected:
   static constexpr int kThreads = 6;
-  static constexpr int kStepsEach = 60;
+  static constexpr int kStepsEach = 200;
   static constexpr int kArtifacts = 5;
 
   EngineStress() {
