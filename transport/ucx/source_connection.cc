@@ -39,6 +39,10 @@ void SourceConnection::On(const wire::Hello& hello) {
         wire::Error{.status = absl::NotFoundError("the source does not serve this pull (any more)")});
     return;
   }
+  piece_bytes_ = source_->limits().piece_bytes;
+  if (hello.max_piece_bytes > 0) {
+    piece_bytes_ = std::min<uint64_t>(piece_bytes_, hello.max_piece_bytes);
+  }
   serving_->connections.insert(this);
   serving_->SetReceiverTrace(hello.traceparent);
   endpoint_->SendControl(wire::Welcome{.version = *version,
@@ -96,13 +100,18 @@ void SourceConnection::On(const wire::Bye&) {
 
 void SourceConnection::QueueInPlace(const wire::Request& request) {
   uint64_t offset = request.offset;
-  for (ConstHostSpan slice : SliceSegments(serving_->segments, request.offset, request.bytes)) {
-    while (!slice.empty()) {
-      const uint64_t bytes = std::min<uint64_t>(slice.size(), source_->limits().piece_bytes);
-      pieces_.push_back({{.request_id = request.id, .offset = offset}, {slice.first(bytes), nullptr}});
-      slice = slice.subspan(bytes);
-      offset += bytes;
-    }
+  for (const ConstHostSpan& slice : SliceSegments(serving_->segments, request.offset, request.bytes)) {
+    QueuePieces(request.id, offset, {slice, nullptr});
+    offset += slice.size();
+  }
+}
+
+void SourceConnection::QueuePieces(uint64_t request_id, uint64_t offset, const ServedPiece& read) {
+  for (ConstHostSpan rest = read.bytes; !rest.empty();) {
+    const ConstHostSpan piece = rest.first(std::min<uint64_t>(rest.size(), piece_bytes_));
+    pieces_.push_back({{.request_id = request_id, .offset = offset}, {piece, read.hold}});
+    rest = rest.subspan(piece.size());
+    offset += piece.size();
   }
 }
 
@@ -113,8 +122,7 @@ void SourceConnection::StartReads() {
     ++reading_;
     serving_->AddBusy(1);
     source_->threads().Submit([self = shared_from_this(), serving = serving_, read]() mutable {
-      absl::StatusOr<ServedPiece> piece =
-          serving->image->Read(read.offset, std::min(read.bytes, self->source_->limits().piece_bytes));
+      absl::StatusOr<ServedPiece> piece = serving->image->Read(read.offset, read.bytes);
       UcxWorker& worker = self->source_->worker();
       worker.Post([self = std::move(self), serving = std::move(serving), read,
                    piece = std::move(piece)]() mutable { self->ReadDone(serving, read, std::move(piece)); });
@@ -133,13 +141,13 @@ void SourceConnection::ReadDone(const std::shared_ptr<SourceServing>& serving, R
     EndRequest(read.request_id, piece.status());
   } else if (wanted) {
     const uint64_t bytes = piece->bytes.size();
-    pieces_.push_back({{.request_id = read.request_id, .offset = read.offset}, *std::move(piece)});
+    QueuePieces(read.request_id, read.offset, *piece);
     SendPieces();
     if (bytes < read.bytes) {
       reads_.push_front({read.request_id, read.offset + bytes, read.bytes - bytes});
     }
   }
-  // Releases an unwanted piece before the serving may count as idle.
+  // Releases a piece that is sent or unwanted before the serving may count as idle.
   piece = absl::CancelledError();
   serving->AddBusy(-1);
   if (active()) {

@@ -45,6 +45,8 @@ class SourceConnection : public EndpointOwner, public std::enable_shared_from_th
 
   absl::Status CheckRequest(const wire::Request& request) const;
   void QueueInPlace(const wire::Request& request);
+  // Queues what was read at `offset`, in pieces that the receiver can take.
+  void QueuePieces(uint64_t request_id, uint64_t offset, const ServedPiece& read);
   void StartReads();
   void ReadDone(const std::shared_ptr<SourceServing>& serving, Read read, absl::StatusOr<ServedPiece> piece);
   void SendPieces();
@@ -65,6 +67,7 @@ class SourceConnection : public EndpointOwner, public std::enable_shared_from_th
   absl::flat_hash_map<uint64_t, uint64_t> requests_;  // bytes of each that are still to be sent
   std::deque<Piece> pieces_;
   std::deque<Read> reads_;
+  uint64_t piece_bytes_ = 0;  // of the longest piece, as both sides can
   int sending_ = 0;
   int reading_ = 0;
   bool bye_ = false;

@@ -13,16 +13,19 @@ std::unique_ptr<Transport> NewUcxTransport(const std::string& lane) {
   options.tls = "tcp";
   // UCX 1.13 aborts when a connection with emulated reads under way is lost: let them end.
   if (options.lane == UcxLane::kRma) {
-    options.drain_timeout = absl::Seconds(20);
+    options.drain_timeout = absl::Seconds(3);
   }
   auto transport = UcxTransport::Create(options);
   CHECK_OK(transport.status());
   return *std::move(transport);
 }
 
-const auto kLanes = testing::Values(
-    LaneUnderTest{.lane = "ucx", .create = NewUcxTransport},
-    LaneUnderTest{.lane = "ucx-rma", .create = NewUcxTransport, .serves_staged_images = false});
+const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx", .create = NewUcxTransport},
+                                    LaneUnderTest{.lane = "ucx-rma",
+                                                  .create = NewUcxTransport,
+                                                  .serves_staged_images = false,
+                                                  .source_survives_lost_receivers = false});
+
 std::string LaneName(const testing::TestParamInfo<LaneUnderTest>& info) {
   return info.param.lane == "ucx" ? "Messages" : "OneSided";
 }

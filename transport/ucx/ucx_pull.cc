@@ -48,7 +48,9 @@ absl::Status UcxPullCore::SendHello() {
     TC_ASSIGN_OR_RETURN(endpoint_, UcxEndpoint::Connect(context_.worker, address_));
   }
   endpoint_->set_owner(this);
-  endpoint_->SendControl(wire::Hello{.pull_id = descriptor_.pull_id, .traceparent = traceparent_});
+  endpoint_->SendControl(wire::Hello{.max_piece_bytes = context_.max_piece_bytes,
+                                     .pull_id = descriptor_.pull_id,
+                                     .traceparent = traceparent_});
   return absl::OkStatus();
 }
 

@@ -34,6 +34,7 @@ struct ReceiverContext {
   absl::Duration drain_timeout = absl::Milliseconds(500);
   uint64_t part_bytes = uint64_t{4} << 20;  // of one request or remote read
   uint32_t parts_in_flight = 16;            // of one pull
+  uint32_t max_piece_bytes = 0;             // that the source may send in one message; 0: any
 };
 
 class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<UcxPullCore> {

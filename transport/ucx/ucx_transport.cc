@@ -64,6 +64,7 @@ struct Connecting {
 struct UcxTransport::State {
   UcxOptions options;
   std::string address;
+  uint32_t max_piece_bytes = 0;
   RegisteredMemory memory;
   std::unique_ptr<UcxWorker> worker;
   std::unique_ptr<EndpointCache> cache;
@@ -118,7 +119,8 @@ std::shared_ptr<UcxPullCore> UcxTransport::State::NewPull(UcxDescriptor descript
                                 .memory = &memory,
                                 .drain_timeout = options.drain_timeout,
                                 .part_bytes = options.request_bytes,
-                                .parts_in_flight = options.requests_in_flight};
+                                .parts_in_flight = options.requests_in_flight,
+                                .max_piece_bytes = max_piece_bytes};
   if (options.lane == UcxLane::kRma) {
     return std::make_shared<RmaPull>(context, std::move(descriptor), peer, std::move(traceparent));
   }
@@ -141,6 +143,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
     worker_options.tcp_segment_bytes = kTcpSegmentBytes;
     worker_options.rendezvous_bytes = std::numeric_limits<uint64_t>::max();
     limits.piece_bytes = kTcpPieceBytes;
+    state->max_piece_bytes = kTcpPieceBytes;
   }
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
     return absl::InvalidArgumentError("a UCX transport needs at least one request, byte and serving thread");

@@ -25,9 +25,17 @@ constexpr int kSpinRounds = 200;
 constexpr absl::Duration kLongestSleepInFlight = absl::Milliseconds(20);
 constexpr absl::Duration kLongestSleep = absl::Seconds(1);
 
-absl::Status Modify(ucp_config_t* config, const char* name, const std::string& value) {
-  return UcxStatus(ucp_config_modify(config, name, value.c_str()),
+absl::Status Modify(ucp_config_t* config, const std::string& name, const std::string& value) {
+  return UcxStatus(ucp_config_modify(config, name.c_str(), value.c_str()),
                    absl::StrCat("setting UCX's ", name, " to '", value, "'"));
+}
+
+// How ucp_config_modify wants an option of the TCP transport named: up to 1.14 without the transport's
+// prefix.
+std::string TransportOption(const char* name) {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return major == 1 && minor < 15 ? name : absl::StrCat("TCP_", name);
 }
 
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
@@ -37,8 +45,8 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
   }
   if (options.tcp_segment_bytes > 0) {
     const std::string bytes = absl::StrCat(options.tcp_segment_bytes);
-    TC_RETURN_IF_ERROR(Modify(config, "TCP_TX_SEG_SIZE", bytes));
-    TC_RETURN_IF_ERROR(Modify(config, "TCP_RX_SEG_SIZE", bytes));
+    TC_RETURN_IF_ERROR(Modify(config, TransportOption("TX_SEG_SIZE"), bytes));
+    TC_RETURN_IF_ERROR(Modify(config, TransportOption("RX_SEG_SIZE"), bytes));
   }
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@ std::string Encode(const Hello& hello) {
       .Put(kHelloMagic)
       .Put(hello.min_version)
       .Put(hello.max_version)
+      .Put(hello.max_piece_bytes)
       .Put(AsBytes(hello.pull_id))
       .Put(static_cast<uint16_t>(trace.size()))
       .Put(trace)
@@ -61,6 +62,7 @@ absl::StatusOr<Control> DecodeHello(ByteReader reader) {
   const bool magic = reader.GetBytes(kHelloMagic.size()) == kHelloMagic;
   hello.min_version = reader.Get<uint8_t>();
   hello.max_version = reader.Get<uint8_t>();
+  hello.max_piece_bytes = reader.Get<uint32_t>();
   const std::string_view id = reader.GetBytes(hello.pull_id.size());
   const uint16_t trace_bytes = reader.Get<uint16_t>();
   const std::string_view trace = reader.GetBytes(trace_bytes);

@@ -30,6 +30,8 @@ inline constexpr uint64_t kWholePull = 0;
 struct Hello {
   uint8_t min_version = kMinVersion;
   uint8_t max_version = kMaxVersion;
+  // The longest DATA payload that the receiver takes; 0: whatever the source prefers.
+  uint32_t max_piece_bytes = 0;
   PullId pull_id{};
   std::string traceparent;  // may be empty
   friend bool operator==(const Hello&, const Hello&) = default;

@@ -19,7 +19,7 @@ PullId TestId() {
 }
 
 std::vector<Control> AllControls() {
-  return {Hello{.pull_id = TestId(), .traceparent = "00-ab"},
+  return {Hello{.max_piece_bytes = 0x40000, .pull_id = TestId(), .traceparent = "00-ab"},
           Hello{.pull_id = TestId()},
           Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 123456789},
           Error{.request_id = 7, .status = absl::NotFoundError("gone")},
@@ -41,11 +41,12 @@ TEST(Wire, EveryMessageIsReadAsItWasWritten) {
 // The worked examples of FORMAT.md.
 TEST(Wire, TheBytesAreThoseOfTheFormat) {
   const auto hex = [](const Control& message) { return absl::BytesToHexString(EncodeControl(message)); };
-  EXPECT_EQ(hex(Hello{.pull_id = TestId(), .traceparent = "00-ab"}),
+  EXPECT_EQ(hex(Hello{.max_piece_bytes = 0x40000, .pull_id = TestId(), .traceparent = "00-ab"}),
             "01"
             "54435032"
             "01"
             "01"
+            "00000400"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
             "0500"
             "30302d6162");
