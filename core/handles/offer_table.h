@@ -1,12 +1,13 @@
 // The memory that connected clients offer, until it is taken. Thread-safe. Internal to this folder.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "core/handles/handle_server.h"
 
@@ -20,7 +21,7 @@ class OfferTable {
 
  private:
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, Offer> offers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Offer, std::less<>> offers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/handles/handle_server.h"
@@ -47,7 +48,7 @@ class TicketTable {
 
   const absl::Duration ttl_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   // In the order of their expiry, since all live equally long; used ones are skipped when they come up.
   std::deque<std::pair<absl::Time, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
 };
