@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -562,6 +564,41 @@ TEST_F(GlobalStoreServerTest, ReplicatesToManyPlacesAndReportsEach) {
   EXPECT_THAT(response->results(2).error(), HasSubstr("no live node nobody"));
   request.set_artifact_id("tc1:nothing");
   EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ReplicateArtifact, request).status()));
+}
+
+// Sends one message to a method and returns the first of the answer, both as bytes.
+std::string CallBytes(const std::string& address, const std::string& method, const std::string& request) {
+  grpc::GenericStub stub(rpc::MakeChannel(address));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  auto stream = stub.PrepareCall(&context, method, &queue);
+  stream->StartCall(nullptr);
+  EXPECT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::Slice slice(request);
+  stream->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+  EXPECT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::ByteBuffer answer;
+  stream->Read(&answer, nullptr);
+  EXPECT_TRUE(queue.Next(&tag, &ok) && ok) << method << " gave no answer";
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  grpc::Slice bytes;
+  EXPECT_TRUE(answer.DumpToSingleSlice(&bytes).ok());
+  return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+}
+
+TEST_F(GlobalStoreServerTest, ServesTheStandardHealthServiceAndReflection) {
+  // HealthCheckRequest{} -> HealthCheckResponse{status: SERVING}
+  EXPECT_EQ(CallBytes(server_->address(), "/grpc.health.v1.Health/Check", ""), "\x08\x01");
+  // ServerReflectionRequest{list_services: ""}
+  EXPECT_THAT(CallBytes(server_->address(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                        std::string("\x3a\x00", 2)),
+              HasSubstr("tensorcast.v1.GlobalStore"));
 }
 
 TEST_F(GlobalStoreServerTest, TwoStoresDoNotShareADatabase) {

@@ -1,0 +1,139 @@
+// The directory with up to 100,000 artifacts, a key and a replica each, on 1,000 nodes: what each call costs,
+// which must hardly grow.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "benchmark/benchmark.h"
+#include "global_store/directory/directory.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr int64_t kNodes = 1000;
+const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+
+class CountingSecrets final : public Secrets {
+ public:
+  std::string NewTransportId() override { return absl::StrCat("transport-", ++count_); }
+  std::string NewGrantKey() override { return std::string(32, 'k'); }
+
+ private:
+  int count_ = 0;
+};
+
+std::string NodeId(int64_t node) { return absl::StrCat("node-", node); }
+std::string ArtifactId(int64_t artifact) { return absl::StrCat("tc1:artifact-", artifact); }
+std::string Key(int64_t artifact) { return absl::StrCat("models/", artifact, "/prod"); }
+
+std::vector<ReplicaFacts> InventoryOf(int64_t node, int64_t artifacts) {
+  std::vector<ReplicaFacts> replicas;
+  for (int64_t artifact = node; artifact < artifacts; artifact += kNodes) {
+    replicas.push_back({.replica_id = absl::StrCat("replica-", artifact),
+                        .artifact_id = ArtifactId(artifact),
+                        .node_id = NodeId(node),
+                        .location = {.kind = LocationKind::kCpu},
+                        .state = ReplicaState::kReady});
+  }
+  return replicas;
+}
+
+class World {
+ public:
+  explicit World(int64_t artifacts) : directory_({}, &secrets_) {
+    DurableFacts facts;
+    for (int64_t i = 0; i < artifacts; ++i) {
+      facts.artifacts.push_back({.artifact_id = ArtifactId(i), .created = kNow, .updated = kNow});
+      facts.keys.push_back({.name = Key(i), .artifact_id = ArtifactId(i), .revision = 1, .updated = kNow});
+    }
+    directory_.Apply(facts, kNow);
+    for (int64_t node = 0; node < kNodes; ++node) {
+      const NodeFacts about{.node_id = NodeId(node),
+                            .name = absl::StrCat("name-", node),
+                            .incarnation = 1,
+                            .host_id = absl::StrCat("host-", node),
+                            .grpc_address = absl::StrCat("host-", node, ":7001"),
+                            .handle_socket = "/run/handles.sock",
+                            .lanes = {"ucx"}};
+      ok_ = ok_ && directory_.RegisterNode(about, {}, kNow).ok() &&
+            directory_.ReconcileInventory({NodeId(node), 1}, 1, InventoryOf(node, artifacts), kNow).ok();
+    }
+  }
+
+  Directory& directory() { return directory_; }
+  bool ok() const { return ok_; }
+
+ private:
+  CountingSecrets secrets_;
+  Directory directory_;
+  bool ok_ = true;
+};
+
+// Built once for each size: it takes longer than what is measured.
+World& WorldOf(int64_t artifacts) {
+  static std::map<int64_t, std::unique_ptr<World>> worlds;
+  std::unique_ptr<World>& world = worlds[artifacts];
+  if (world == nullptr) world = std::make_unique<World>(artifacts);
+  return *world;
+}
+
+// Calls work(directory, i) with ever another i below the number of artifacts; false: it failed.
+template <typename Work>
+void Measure(benchmark::State& state, Work work) {
+  World& world = WorldOf(state.range(0));
+  if (!world.ok()) {
+    state.SkipWithError("the directory refused the nodes");
+    return;
+  }
+  int64_t i = 0;
+  for (auto _ : state) {
+    i = (i + 7919) % state.range(0);
+    if (!work(world.directory(), i)) {
+      state.SkipWithError("the directory refused a call");
+      return;
+    }
+  }
+}
+
+void BM_ResolveKey(benchmark::State& state) {
+  Measure(state, [](Directory& directory, int64_t i) { return directory.ResolveKey(Key(i)).ok(); });
+}
+BENCHMARK(BM_ResolveKey)->Arg(1000)->Arg(100'000);
+
+void BM_Heartbeat(benchmark::State& state) {
+  Measure(state, [](Directory& directory, int64_t i) {
+    return directory.Heartbeat({NodeId(i % kNodes), 1}, {}, {}, 1, kNow).ok();
+  });
+}
+BENCHMARK(BM_Heartbeat)->Arg(1000)->Arg(100'000);
+
+void BM_GrantAndComplete(benchmark::State& state) {
+  Measure(state, [](Directory& directory, int64_t i) {
+    const NodeIdentity receiver{NodeId((i + 1) % kNodes), 1};
+    const auto offer = directory.RequestTransport(
+        {.receiver = receiver, .artifact_id = ArtifactId(i), .destination = {.kind = LocationKind::kCpu}},
+        kNow);
+    if (!offer.ok() || !offer->granted) return false;
+    const bool completed =
+        directory.CompleteTransport(receiver, offer->granted->grant.transport_id, GrantEnd::kSucceeded, false)
+            .ok();
+    directory.TakeEndedGrants();
+    return completed;
+  });
+}
+BENCHMARK(BM_GrantAndComplete)->Arg(1000)->Arg(100'000);
+
+void BM_ReconcileOneNode(benchmark::State& state) {
+  const std::vector<ReplicaFacts> inventory = InventoryOf(7, state.range(0));
+  uint64_t sequence = 1;
+  Measure(state, [&](Directory& directory, int64_t) {
+    return directory.ReconcileInventory({NodeId(7), 1}, ++sequence, inventory, kNow).ok();
+  });
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(inventory.size()));
+}
+BENCHMARK(BM_ReconcileOneNode)->Arg(1000)->Arg(100'000);
+
+}  // namespace
+}  // namespace tensorcast::global_store
