@@ -18,11 +18,7 @@ RequestContext RequestContext::Background(absl::Duration timeout) {
   return context;
 }
 
-RequestContext RequestContext::Child() const {
-  RequestContext child = *this;
-  child.trace = trace.NewChild();
-  return child;
-}
+RequestContext RequestContext::Child() const { return *this; }
 
 absl::Status RequestContext::Check(std::string_view what) const {
   if (cancellation.IsCancelled()) {

@@ -54,7 +54,8 @@ struct RequestContext {
   // A context with a fresh request id and trace, for work that nobody called for.
   static RequestContext Background(absl::Duration timeout = absl::InfiniteDuration());
 
-  // A child for a call on behalf of this one: the same deadline, cancellation and request id, a new span id.
+  // For a call on behalf of this one: the same in all but what the caller then changes. Its spans are
+  // children of the same span, since span ids are made by spans (otel/api/span.h).
   RequestContext Child() const;
 
   // OK, CANCELLED or DEADLINE_EXCEEDED; `what` names the work for the message.

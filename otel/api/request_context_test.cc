@@ -196,13 +196,12 @@ TEST(RequestContext, ABackgroundOneHasATraceAnIdAndADeadline) {
   EXPECT_NE(bounded.request_id, forever.request_id);
 }
 
-TEST(RequestContext, AChildSharesAllButItsSpan) {
+TEST(RequestContext, AChildSharesWhatItsParentHas) {
   const RequestContext parent = RequestContext::Background(absl::Hours(1));
   const RequestContext child = parent.Child();
   EXPECT_EQ(child.deadline, parent.deadline);
   EXPECT_EQ(child.request_id, parent.request_id);
-  EXPECT_EQ(child.trace.trace_id, parent.trace.trace_id);
-  EXPECT_NE(child.trace.span_id, parent.trace.span_id);
+  EXPECT_EQ(child.trace, parent.trace);
   parent.cancellation.Cancel();
   EXPECT_TRUE(child.cancellation.IsCancelled());
 }

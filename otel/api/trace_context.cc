@@ -18,6 +18,8 @@ constexpr size_t kVersion00Length = 55;
 constexpr size_t kMaxTraceStateBytes = 512;
 // Sampled, and (level 2 of the recommendation) a trace id that is random. Others have to be sent as zero.
 constexpr uint8_t kKnownFlags = 0x03;
+// Our member of the trace state in contexts that are unstarted. The first of the list, or all of it.
+constexpr std::string_view kUnstarted = "tensorcast=unstarted";
 
 bool IsZero(std::span<const uint8_t> id) {
   return std::ranges::all_of(id, [](uint8_t byte) { return byte == 0; });
@@ -79,6 +81,11 @@ bool CanBePassedOn(std::string_view trace_state) {
 
 bool TraceContext::IsValid() const { return !IsZero(trace_id) && !IsZero(span_id); }
 
+bool TraceContext::IsUnstarted() const {
+  if (!trace_state.starts_with(kUnstarted)) return false;
+  return trace_state.size() == kUnstarted.size() || trace_state[kUnstarted.size()] == ',';
+}
+
 std::string TraceContext::ToTraceparent() const {
   if (!IsValid()) return "";
   const uint8_t known_flags[] = {static_cast<uint8_t>(flags & kKnownFlags)};
@@ -105,6 +112,7 @@ TraceContext TraceContext::NewRoot() {
   FillNonZero(context.trace_id);
   FillNonZero(context.span_id);
   context.flags = kSampled;
+  context.trace_state = kUnstarted;
   return context;
 }
 

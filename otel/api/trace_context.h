@@ -22,6 +22,10 @@ struct TraceContext {
   // False for the all-zero ids, which W3C declares invalid; such a context is "no trace".
   bool IsValid() const;
   bool IsSampled() const { return (flags & kSampled) != 0; }
+  // True for a context that names a trace of which no span exists yet (NewRoot, and what was made from it
+  // with telemetry off): the first span under it becomes the root, with this trace id, and decides on
+  // sampling. Kept in trace_state, so that it travels.
+  bool IsUnstarted() const;
 
   // "00-<32 hex>-<16 hex>-<2 hex>", or "" when not valid.
   std::string ToTraceparent() const;
@@ -30,7 +34,7 @@ struct TraceContext {
   static std::optional<TraceContext> FromTraceparent(std::string_view traceparent,
                                                      std::string_view trace_state = {});
 
-  // A fresh, sampled root: random trace and span ids.
+  // A fresh trace: random ids, sampled, and unstarted.
   static TraceContext NewRoot();
   // The same trace, a new random span id.
   TraceContext NewChild() const;

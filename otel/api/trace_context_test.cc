@@ -94,9 +94,21 @@ TEST(TraceContext, RootsAreSampledAndDiffer) {
     const TraceContext root = TraceContext::NewRoot();
     EXPECT_TRUE(root.IsValid());
     EXPECT_TRUE(root.IsSampled());
+    EXPECT_TRUE(root.IsUnstarted()) << "no span exists yet";
     ids.insert(root.TraceIdHex());
   }
   EXPECT_EQ(ids.size(), 100u);
+}
+
+TEST(TraceContext, BeingUnstartedTravels) {
+  const TraceContext root = TraceContext::NewRoot();
+  const auto received = TraceContext::FromTraceparent(root.ToTraceparent(), root.trace_state);
+  ASSERT_TRUE(received.has_value());
+  EXPECT_TRUE(received->IsUnstarted());
+  EXPECT_EQ(received->trace_id, root.trace_id);
+  EXPECT_FALSE(TraceContext::FromTraceparent(root.ToTraceparent())->IsUnstarted());
+  EXPECT_FALSE(
+      TraceContext::FromTraceparent(root.ToTraceparent(), "tensorcast=unstartedness")->IsUnstarted());
 }
 
 TEST(TraceContext, AChildKeepsTheTraceAndChangesTheSpan) {

@@ -1,0 +1,137 @@
+// Every metric that TensorCast has, each declared here and nowhere else: kind, number of labels, handle (with
+// a k in front), name, unit (UCUM), buckets, label keys, description. otel/README.md has the same as a table,
+// kept equal by a test; views, instruments and that table are made from this list.
+//
+// Names carry their unit and counters end in _total, so they read the same in OTLP and in Prometheus.
+// Standard library only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "otel/api/metrics.h"
+
+// clang-format off
+#define TENSORCAST_METRICS(X) \
+  /* Memory pools. `device` is the GPU ordinal, "" for host memory. */ \
+  X(Gauge, 2, PoolCapacityBytes, "tc_pool_capacity_bytes", "By", kNone, ("location", "device"), "Size of a memory pool") \
+  X(Gauge, 2, PoolUsedBytes, "tc_pool_used_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that replicas and staging buffers hold") \
+  X(Gauge, 2, PoolPinnedBytes, "tc_pool_pinned_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that leases and pins keep from eviction") \
+  X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "The most bytes of a pool that were in use at once") \
+  X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "1", kNone, ("location", "device"), "Allocations that a pool refused for want of space") \
+  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "1", kNone, ("location", "reason"), "Replicas evicted: for space, on request, or because their artifact was deleted") \
+  /* The data plane. `lane`: local, ucx, ucx-rma, nccl, loopback. */ \
+  X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons, counted by both ends (direction: receive, serve)") \
+  X(Counter, 3, P2pPulls, "tc_p2p_pulls_total", "1", kNone, ("lane", "direction", "outcome"), "Pulls that ended (outcome: ok, failed, cancelled)") \
+  X(Histogram, 2, P2pThroughput, "tc_p2p_throughput_bytes_per_second", "By/s", kRate, ("lane", "direction"), "Bytes of a pull over the time from its first request to its last byte") \
+  X(Histogram, 3, P2pStageSeconds, "tc_p2p_stage_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time of one stage of a pull, from its first chunk to its last (stage: connect, fetch, verify, place)") \
+  X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over them") \
+  X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "1", kNone, ("lane", "reason"), "Chunks fetched again from another source (reason: source_died, bad_digest, timeout)") \
+  X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "1", kNone, ("from", "to", "reason"), "Transfers that went on with another kind of source") \
+  /* Loads: what a user waits for. */ \
+  X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica to its being ready (source: attached, local, remote, disk, import, put)") \
+  X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Bytes made ready at a location") \
+  X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "1", kNone, ("source", "location", "outcome"), "Requests for a replica that ended") \
+  /* Control plane. `method` is "Service/Method". */ \
+  X(Counter, 3, RpcRequests, "tc_rpc_requests_total", "1", kNone, ("side", "method", "code"), "Calls that ended, by gRPC status code (side: server, client)") \
+  X(Counter, 3, RpcErrors, "tc_rpc_errors_total", "1", kNone, ("side", "method", "code"), "Calls that ended with anything but OK") \
+  X(Histogram, 2, RpcDurationSeconds, "tc_rpc_duration_seconds", "s", kSeconds, ("side", "method"), "Time of a call; of a stream, to its end") \
+  X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "1", kNone, ("side", "method"), "Calls under way") \
+  /* Ingests of the engine. `location`: gpu, cpu, disk. */ \
+  X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "1", kNone, (), "Ingests that wait for a slot") \
+  X(Gauge, 0, TransfersActive, "tc_transfers_active", "1", kNone, (), "Ingests under way") \
+  X(Counter, 1, TransfersCreated, "tc_transfers_created_total", "1", kNone, ("location"), "Ingests begun") \
+  X(Counter, 2, TransfersCompleted, "tc_transfers_completed_total", "1", kNone, ("location", "outcome"), "Ingests that ended (outcome: ok, failed, cancelled)") \
+  X(Histogram, 1, TransferWaitSeconds, "tc_transfer_wait_seconds", "s", kSeconds, ("location"), "Time an ingest waited for its slot") \
+  X(Histogram, 2, TransferExecutionSeconds, "tc_transfer_execution_seconds", "s", kSeconds, ("location", "outcome"), "Time an ingest took once it had a slot") \
+  /* Sessions and leases. */ \
+  X(Gauge, 1, SessionsActive, "tc_sessions_active", "1", kNone, ("kind"), "Connections on the handle socket (kind: client, daemon)") \
+  X(Gauge, 2, LeasesActive, "tc_leases_active", "1", kNone, ("kind", "location"), "Leases on replicas (kind: client, pull, ticket)") \
+  X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "1", kNone, (), "Attach tickets that nobody claimed in time") \
+  /* Global store. */ \
+  X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "1", kNone, ("state"), "Nodes by state (alive, draining, lost)") \
+  X(Gauge, 0, GlobalArtifacts, "tc_global_store_artifacts", "1", kNone, (), "Artifacts known") \
+  X(Gauge, 0, GlobalKeys, "tc_global_store_keys", "1", kNone, (), "Keys bound") \
+  X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "1", kNone, ("location", "state"), "Replicas by location and state") \
+  X(Gauge, 0, GlobalGrantsActive, "tc_global_store_grants_active", "1", kNone, (), "Transport grants that have not ended") \
+  X(Counter, 0, GlobalGrantsIssued, "tc_global_store_grants_issued_total", "1", kNone, (), "Transport grants given") \
+  X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "1", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, expired)") \
+  X(Histogram, 1, GlobalSelectionWaitSeconds, "tc_global_store_selection_wait_seconds", "s", kSeconds, ("outcome"), "Time from a request for a transport to a source being granted or refused") \
+  X(Histogram, 2, MetadataOperationSeconds, "tc_metadata_store_operation_seconds", "s", kSeconds, ("backend", "operation"), "Time of a metadata-store operation") \
+  X(Counter, 2, MetadataErrors, "tc_metadata_store_errors_total", "1", kNone, ("backend", "operation"), "Metadata-store operations that failed") \
+  /* Disk. */ \
+  X(Counter, 1, DiskReadBytes, "tc_disk_read_bytes_total", "By", kNone, ("kind"), "Bytes read from disk (kind: packed, origin)") \
+  X(Counter, 1, DiskWrittenBytes, "tc_disk_written_bytes_total", "By", kNone, ("kind"), "Bytes written to disk") \
+  X(Histogram, 1, DiskOperationSeconds, "tc_disk_operation_seconds", "s", kSeconds, ("operation"), "Time of packing an artifact, reading a chunk, scanning at start, or removing a file") \
+  X(Counter, 1, DiskErrors, "tc_disk_errors_total", "1", kNone, ("operation"), "Disk operations that failed") \
+  X(Gauge, 0, DiskUsedBytes, "tc_disk_used_bytes", "By", kNone, (), "Bytes of packed artifact files") \
+  X(Gauge, 0, DiskFreeBytes, "tc_disk_free_bytes", "By", kNone, (), "Bytes free on the file system of packed artifacts") \
+  /* Resources. */ \
+  X(ObservedCounter, 1, ProcessCpuSeconds, "tc_process_cpu_seconds_total", "s", kNone, ("mode"), "CPU time of this process (mode: user, system)") \
+  X(Gauge, 1, ProcessMemoryBytes, "tc_process_memory_bytes", "By", kNone, ("kind"), "Memory of this process (kind: resident, shared, virtual)") \
+  X(Gauge, 0, ProcessThreads, "tc_process_threads", "1", kNone, (), "Threads of this process") \
+  X(Gauge, 0, ProcessOpenFiles, "tc_process_open_files", "1", kNone, (), "Open file descriptors of this process") \
+  X(ObservedCounter, 1, HostCpuSeconds, "tc_host_cpu_seconds_total", "s", kNone, ("mode"), "CPU time of the host over all cores (mode: user, system, iowait, idle)") \
+  X(Gauge, 0, HostCpuUtilization, "tc_host_cpu_utilization_ratio", "1", kNone, (), "Share of the host's CPU time that was not idle since the last collection") \
+  X(Gauge, 0, HostMemoryUsedBytes, "tc_host_memory_used_bytes", "By", kNone, (), "Memory of the host that is not available to new work") \
+  X(Gauge, 0, HostMemoryTotalBytes, "tc_host_memory_total_bytes", "By", kNone, (), "Memory of the host") \
+  X(Gauge, 0, HostMemoryUtilization, "tc_host_memory_utilization_ratio", "1", kNone, (), "Share of the host's memory that is used") \
+  X(Gauge, 1, GpuUtilization, "tc_gpu_utilization_ratio", "1", kNone, ("gpu"), "Share of the last sampling period in which the GPU ran a kernel, from NVML") \
+  X(Gauge, 1, GpuMemoryUsedBytes, "tc_gpu_memory_used_bytes", "By", kNone, ("gpu"), "Memory of the GPU in use by any process, from NVML") \
+  X(Gauge, 1, GpuMemoryTotalBytes, "tc_gpu_memory_total_bytes", "By", kNone, ("gpu"), "Memory of the GPU, from NVML") \
+  /* Telemetry about itself. */ \
+  X(ObservedCounter, 1, TelemetryExported, "tc_telemetry_exported_total", "1", kNone, ("signal"), "Spans, log records and metric batches that an exporter accepted (signal: traces, logs, metrics)") \
+  X(ObservedCounter, 2, TelemetryDropped, "tc_telemetry_dropped_total", "1", kNone, ("signal", "reason"), "Spans, log records and metric batches lost (reason: queue_full, export_failed, shutdown)") \
+  X(ObservedCounter, 1, TelemetryExportFailures, "tc_telemetry_export_failures_total", "1", kNone, ("signal"), "Export calls that failed") \
+  X(Gauge, 1, TelemetryQueueLength, "tc_telemetry_queue_length", "1", kNone, ("signal"), "Spans and log records that wait for export or are being exported") \
+  X(ObservedCounter, 1, TelemetryInternalErrors, "tc_telemetry_internal_errors_total", "1", kNone, ("level"), "Complaints of the OpenTelemetry SDK (level: error, warning)")
+// clang-format on
+
+namespace tensorcast::otel {
+
+enum class MetricKind : uint8_t { kCounter, kUpDownCounter, kHistogram, kGauge, kObservedCounter };
+enum class Buckets : uint8_t { kNone, kSeconds, kRate };
+
+struct MetricInfo {
+  std::string_view name;
+  MetricKind kind;
+  std::string_view unit;
+  std::string_view description;
+  Buckets buckets;
+  std::array<std::string_view, 3> label_keys;  // the first label_count of them
+  size_t label_count;
+
+  std::span<const std::string_view> labels() const { return {label_keys.data(), label_count}; }
+};
+
+// In the order of MetricId.
+std::span<const MetricInfo> MetricsCatalogue();
+inline const MetricInfo& InfoOf(MetricId id) { return MetricsCatalogue()[static_cast<size_t>(id)]; }
+
+std::string_view KindName(MetricKind kind);
+// Upper bounds of the histogram's buckets; empty for kNone.
+std::span<const double> BucketBounds(Buckets buckets);
+
+// The catalogue as the table of otel/README.md.
+std::string MetricsTable();
+
+namespace internal {
+enum class MetricIndex : uint16_t {
+#define X(kind, labels, name, ...) k##name,
+  TENSORCAST_METRICS(X)
+#undef X
+};
+}  // namespace internal
+
+namespace metrics {
+#define X(kind, labels, name, ...)       \
+  inline constexpr kind<labels> k##name{ \
+      static_cast<MetricId>(::tensorcast::otel::internal::MetricIndex::k##name)};
+TENSORCAST_METRICS(X)
+#undef X
+}  // namespace metrics
+
+}  // namespace tensorcast::otel

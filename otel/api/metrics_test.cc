@@ -1,0 +1,135 @@
+#include "otel/api/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "otel/api/metrics_catalogue.h"
+
+namespace tensorcast::otel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class NotingSink final : public MetricSink {
+ public:
+  void Add(MetricId metric, int64_t value, LabelValues labels) override {
+    Note(metric, std::to_string(value), labels);
+  }
+  void Record(MetricId metric, double value, LabelValues labels) override {
+    Note(metric, std::to_string(value), labels);
+  }
+  std::vector<std::string> lines;
+
+ private:
+  void Note(MetricId metric, const std::string& value, LabelValues labels) {
+    std::string line = std::string(InfoOf(metric).name) + " " + value;
+    for (std::string_view label : labels) line += " " + std::string(label);
+    lines.push_back(line);
+  }
+};
+
+class NotingObserver final : public GaugeObserver {
+ public:
+  void Report(double value, LabelValues labels) override {
+    seen.push_back(std::to_string(static_cast<int>(value)) + (labels.empty() ? "" : std::string(labels[0])));
+  }
+  std::vector<std::string> seen;
+};
+
+TEST(Metrics, GoToTheSinkWhileOneIsInstalled) {
+  NotingSink sink;
+  metrics::kTransfersCreated.Add(1, {"gpu"});
+  InstallMetricSink(&sink);
+  metrics::kTransfersCreated.Add(2, {"cpu"});
+  metrics::kTicketsExpired.Add(3);
+  metrics::kRpcInFlight.Add(-1, {"server", "S/M"});
+  metrics::kTransferWaitSeconds.Record(0.5, {"disk"});
+  InstallMetricSink(nullptr);
+  metrics::kTransfersCreated.Add(4, {"gpu"});
+  EXPECT_THAT(sink.lines,
+              ElementsAre("tc_transfers_created_total 2 cpu", "tc_tickets_expired_total 3",
+                          "tc_rpc_in_flight -1 server S/M", "tc_transfer_wait_seconds 0.500000 disk"));
+}
+
+TEST(Gauges, AreReadFromEveryCallbackThatIsRegistered) {
+  GaugeRegistration one = metrics::kTransferQueueLength.Observe([](auto& observer) { observer.Observe(1); });
+  GaugeRegistration two = metrics::kTransferQueueLength.Observe([](auto& observer) { observer.Observe(2); });
+  NotingObserver both;
+  CollectGauge(metrics::kTransferQueueLength.id(), both);
+  EXPECT_THAT(both.seen, ElementsAre("1", "2"));
+
+  GaugeRegistration moved = std::move(one);
+  two = GaugeRegistration();
+  NotingObserver first;
+  CollectGauge(metrics::kTransferQueueLength.id(), first);
+  EXPECT_THAT(first.seen, ElementsAre("1"));
+}
+
+TEST(Gauges, ARegistrationIsGoneOnceItIsDestroyedHoweverItRaces) {
+  std::atomic<bool> stop = false;
+  std::thread collector([&] {
+    NotingObserver observer;
+    while (!stop) CollectGauge(metrics::kPoolUsedBytes.id(), observer);
+  });
+  for (int i = 0; i < 500; ++i) {
+    auto value = std::make_unique<double>(i);
+    GaugeRegistration registration = metrics::kPoolUsedBytes.Observe([pointer = value.get()](auto& observer) {
+      observer.Observe(*pointer, {"cpu", ""});
+    });
+    registration = {};
+    value.reset();  // a callback that still ran would touch freed memory
+  }
+  stop = true;
+  collector.join();
+}
+
+TEST(Catalogue, NamesAreUniqueAndSayTheirUnit) {
+  std::set<std::string_view> names;
+  for (const MetricInfo& info : MetricsCatalogue()) {
+    SCOPED_TRACE(info.name);
+    EXPECT_TRUE(names.insert(info.name).second) << "declared twice";
+    EXPECT_TRUE(info.name.starts_with("tc_"));
+    EXPECT_FALSE(info.description.empty());
+    const bool counts = info.kind == MetricKind::kCounter || info.kind == MetricKind::kObservedCounter;
+    EXPECT_EQ(counts, info.name.ends_with("_total"));
+    EXPECT_EQ(info.kind == MetricKind::kHistogram, info.buckets != Buckets::kNone);
+    if (info.unit == "By") {
+      EXPECT_THAT(std::string(info.name), HasSubstr("_bytes"));
+    }
+    if (info.unit == "s") {
+      EXPECT_THAT(std::string(info.name), HasSubstr("_seconds"));
+    }
+    for (std::string_view key : info.labels()) {
+      EXPECT_FALSE(key.empty());
+      EXPECT_FALSE(key.ends_with("id")) << "metrics carry no ids";
+    }
+  }
+  EXPECT_GE(names.size(), 50u);
+}
+
+TEST(Catalogue, BucketsGrow) {
+  for (Buckets buckets : {Buckets::kSeconds, Buckets::kRate}) {
+    const std::span<const double> bounds = BucketBounds(buckets);
+    ASSERT_GT(bounds.size(), 10u);
+    for (size_t i = 1; i < bounds.size(); ++i) EXPECT_LT(bounds[i - 1], bounds[i]);
+  }
+}
+
+// A table that fails this is replaced by what `metrics_test` prints.
+TEST(Catalogue, IsTheTableOfTheReadme) {
+  std::ifstream in(TENSORCAST_OTEL_README);
+  std::stringstream readme;
+  readme << in.rdbuf();
+  EXPECT_THAT(readme.str(), HasSubstr(MetricsTable())) << "put this into otel/README.md:\n" << MetricsTable();
+}
+
+}  // namespace
+}  // namespace tensorcast::otel

@@ -1,0 +1,254 @@
+// Spans: for our own layers and for users' code.
+//
+//   otel::Span span("StoreEngine/P2PIngest", context, {{attr::kSizeBytes, bytes}});
+//   span.AttachTo(&context);                       // calls made with `context` become its children
+//   ...
+//   return span.Record(status);                    // an error marks the span
+//
+// A Span ends when it is destroyed or End() is called, whichever is first. It is a value: it may live in an
+// object and end on another thread, but is used by one thread at a time. Nothing is thread-local, except
+// within an otel::Scope (or the SC_TRACE_* macros): there the span is the thread's current one, so that log
+// lines carry its ids and code below that has no context can find its parent.
+//
+// With telemetry off, everything here is a load and a branch, and context() is the parent.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "otel/api/attributes.h"
+#include "otel/api/request_context.h"
+#include "otel/api/trace_context.h"
+#include "otel/api/trace_sink.h"
+
+namespace tensorcast::otel {
+
+struct SpanOptions {
+  SpanKind kind = SpanKind::kInternal;
+  std::span<const SpanLink> links = {};
+  absl::Time start = absl::InfinitePast();  // for work that is over already; InfinitePast: now
+};
+
+// The thread's current span, or an invalid context.
+const TraceContext& CurrentContext();
+
+class Span {
+ public:
+  // A span that never was: everything on it does nothing.
+  Span() = default;
+
+  // A child of `parent`; the root of a trace when that is not valid.
+  Span(std::string_view name, const TraceContext& parent, AttributeList attributes = {},
+       const SpanOptions& options = {}) {
+    if (IsTracing()) [[unlikely]]
+      Start(name, parent, attributes, options, false);
+  }
+  Span(std::string_view name, const RequestContext& parent, AttributeList attributes = {},
+       const SpanOptions& options = {})
+      : Span(name, parent.trace, attributes, options) {}
+  // A child of the thread's current span.
+  explicit Span(std::string_view name, AttributeList attributes = {}, const SpanOptions& options = {}) {
+    if (IsTracing()) [[unlikely]]
+      Start(name, CurrentContext(), attributes, options, false);
+  }
+
+  Span(Span&& other) noexcept : state_(std::move(other.state_)) { other.state_.reset(); }
+  Span& operator=(Span&& other) noexcept {
+    if (this != &other) {
+      End();
+      state_ = std::move(other.state_);
+      other.state_.reset();
+    }
+    return *this;
+  }
+  ~Span() {
+    if (state_.has_value()) [[unlikely]]
+      EndStarted(absl::InfinitePast());
+  }
+
+  // Whether anybody records it: guards work that is only for the span's sake.
+  bool recording() const { return state_.has_value() && state_->recording; }
+
+  void SetAttribute(const AttributeKey& key, const AttributeValue& value) {
+    if (recording()) [[unlikely]]
+      RecordAttribute(key, value);
+  }
+  void AddEvent(std::string_view name, AttributeList attributes = {}) {
+    if (recording()) [[unlikely]]
+      RecordEvent(name, attributes);
+  }
+  void AddLink(const TraceContext& context, AttributeList attributes = {}) {
+    if (recording()) [[unlikely]]
+      RecordLink(context, attributes);
+  }
+  // Marks the span as failed and records why. OK changes nothing.
+  void SetError(const absl::Status& status) {
+    if (recording() && !status.ok()) [[unlikely]]
+      RecordError(absl::StatusCodeToString(status.code()), status.message());
+  }
+  // For errors that are no Status.
+  void SetError(std::string_view type, std::string_view message) {
+    if (recording()) [[unlikely]]
+      RecordError(type, message);
+  }
+  // Passes a Status or StatusOr on, after SetError.
+  template <class Result>
+  Result Record(Result result) {
+    if constexpr (std::is_same_v<Result, absl::Status>) {
+      SetError(result);
+    } else {
+      SetError(result.status());
+    }
+    return result;
+  }
+
+  void End(absl::Time end = absl::InfinitePast()) {
+    if (state_.has_value()) [[unlikely]]
+      EndStarted(end);
+  }
+
+  // What children of this span name as their parent; not valid when there is no span.
+  const TraceContext& context() const;
+  // Makes this span the parent of what is done with `context`.
+  void AttachTo(RequestContext* context) const {
+    if (state_.has_value()) [[unlikely]]
+      context->trace = state_->context;
+  }
+
+ private:
+  friend class ScopedSpan;
+
+  struct State {
+    std::unique_ptr<SpanRecord> records[kSinkKinds];
+    bool recording = false;
+    TraceContext context;
+  };
+
+  void Start(std::string_view name, const TraceContext& parent, AttributeList attributes,
+             const SpanOptions& options, bool scoped);
+  void RecordAttribute(const AttributeKey& key, const AttributeValue& value);
+  void RecordEvent(std::string_view name, AttributeList attributes);
+  void RecordLink(const TraceContext& context, AttributeList attributes);
+  void RecordError(std::string_view type, std::string_view message);
+  void EndStarted(absl::Time end);
+
+  std::optional<State> state_;
+};
+
+// Makes a span, or a context whose span lives elsewhere, the thread's current one for as long as this lives.
+// Scopes nest; a scope is destroyed on the thread that made it, and what it names outlives it.
+class Scope {
+ public:
+  explicit Scope(Span& span) {
+    if (IsTracing()) [[unlikely]]
+      Enter(span.context(), &span);
+  }
+  explicit Scope(const TraceContext& context) {
+    if (IsTracing()) [[unlikely]]
+      Enter(context, nullptr);
+  }
+  explicit Scope(const RequestContext& context) : Scope(context.trace) {}
+  ~Scope() {
+    if (context_ != nullptr) [[unlikely]]
+      Leave();
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  friend class ScopedSpan;
+  friend const TraceContext& CurrentContext();
+  friend Span* CurrentSpan();
+
+  Scope() = default;
+  void Enter(const TraceContext& context, Span* span);
+  void Leave();
+
+  const TraceContext* context_ = nullptr;
+  Span* span_ = nullptr;
+  Scope* outer_ = nullptr;
+};
+
+// A span that is its thread's current one from its beginning to its end.
+class ScopedSpan {
+ public:
+  explicit ScopedSpan(std::string_view name, AttributeList attributes = {}) {
+    if (IsTracing()) [[unlikely]]
+      Start(name, CurrentContext(), attributes);
+  }
+  ScopedSpan(std::string_view name, const TraceContext& parent, AttributeList attributes = {}) {
+    if (IsTracing()) [[unlikely]]
+      Start(name, parent, attributes);
+  }
+  ScopedSpan(std::string_view name, const RequestContext& parent, AttributeList attributes = {})
+      : ScopedSpan(name, parent.trace, attributes) {}
+
+  Span& span() { return span_; }
+  Span* operator->() { return &span_; }
+
+ private:
+  void Start(std::string_view name, const TraceContext& parent, AttributeList attributes);
+
+  Span span_;
+  Scope scope_;  // left before the span ends
+};
+
+// The thread's current span, null outside of every scope (and in one that names only a context).
+Span* CurrentSpan();
+// Of the current span; "" outside of every scope.
+std::string CurrentTraceId();
+
+// On the current span, if there is one.
+void SetAttribute(const AttributeKey& key, const AttributeValue& value);
+void AddEvent(std::string_view name, AttributeList attributes = {});
+void SetError(const absl::Status& status);
+
+// Runs `work` in a scoped span and returns what it returns; an absl::Status or StatusOr that is an error
+// marks the span. `work` takes nothing, or the Span&.
+template <class Work>
+auto InSpan(std::string_view name, const TraceContext& parent, Work&& work) {
+  ScopedSpan scoped(name, parent);
+  const auto call = [&]() -> decltype(auto) {
+    if constexpr (std::is_invocable_v<Work, Span&>) {
+      return std::invoke(std::forward<Work>(work), scoped.span());
+    } else {
+      return std::invoke(std::forward<Work>(work));
+    }
+  };
+  using Result = decltype(call());
+  if constexpr (std::is_void_v<Result>) {
+    call();
+  } else if constexpr (std::is_same_v<Result, absl::Status> || requires(Result r) { r.status().ok(); }) {
+    return scoped.span().Record(call());
+  } else {
+    return call();
+  }
+}
+template <class Work>
+auto InSpan(std::string_view name, Work&& work) {
+  return InSpan(name, CurrentContext(), std::forward<Work>(work));
+}
+
+// A callable that runs `work` in a span each time it is called: a child of the span that is current now.
+template <class Work>
+auto Traced(std::string name, Work work) {
+  return [name = std::move(name), parent = CurrentContext(), work = std::move(work)](auto&&... args) {
+    return InSpan(name, parent, [&] { return work(std::forward<decltype(args)>(args)...); });
+  };
+}
+
+// Whether any signal is exported or recorded. Set by otel/sdk and by the trace file.
+bool IsTelemetryEnabled();
+namespace internal {
+void SetTelemetryEnabled(bool enabled);
+}
+
+}  // namespace tensorcast::otel

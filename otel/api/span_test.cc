@@ -1,0 +1,259 @@
+#include "otel/api/span.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "otel/api/propagation.h"
+#include "otel/api/trace_macros.h"
+
+namespace tensorcast::otel {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::string Text(const AttributeValue& value) {
+  switch (value.type()) {
+    case AttributeValue::Type::kBool:
+      return value.as_bool() ? "true" : "false";
+    case AttributeValue::Type::kInt:
+      return absl::StrCat(value.as_int());
+    case AttributeValue::Type::kDouble:
+      return absl::StrCat(value.as_double());
+    case AttributeValue::Type::kString:
+      return std::string(value.as_string());
+  }
+  return "";
+}
+
+// Writes down what it is told, one line a call.
+class NotingSink final : public TraceSink {
+ public:
+  std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override;
+
+  std::vector<std::string> lines;
+  std::vector<TraceContext> parents;
+  bool record = true;
+};
+
+class NotingRecord final : public SpanRecord {
+ public:
+  NotingRecord(NotingSink& sink, std::string_view name) : sink_(sink), name_(name) {}
+  void SetAttribute(std::string_view key, const AttributeValue& value) override {
+    sink_.lines.push_back(absl::StrCat(name_, ": ", key, "=", Text(value)));
+  }
+  void AddEvent(std::string_view name, std::span<const Attribute> attributes) override {
+    std::string line = absl::StrCat(name_, ": event ", name);
+    for (const Attribute& a : attributes) absl::StrAppend(&line, " ", a.key.name(), "=", Text(a.value));
+    sink_.lines.push_back(line);
+  }
+  void AddLink(const SpanLink& link) override {
+    sink_.lines.push_back(absl::StrCat(name_, ": link ", link.context.SpanIdHex()));
+  }
+  void SetError(std::string_view type, std::string_view message) override {
+    sink_.lines.push_back(absl::StrCat(name_, ": error ", type, " ", message));
+  }
+  void End(SpanTime) override { sink_.lines.push_back(absl::StrCat(name_, ": end")); }
+
+ private:
+  NotingSink& sink_;
+  std::string name_;
+};
+
+std::unique_ptr<SpanRecord> NotingSink::Start(const SpanStart& start, TraceContext& context) {
+  parents.push_back(*start.parent);
+  context = start.parent->IsValid() ? start.parent->NewChild() : TraceContext::NewRoot();
+  context.trace_state.clear();
+  if (!record) return nullptr;
+  std::string line = absl::StrCat(start.name, ": start");
+  for (const Attribute& a : start.attributes) absl::StrAppend(&line, " ", a.key.name(), "=", Text(a.value));
+  lines.push_back(line);
+  return std::make_unique<NotingRecord>(*this, start.name);
+}
+
+class SpanTest : public ::testing::Test {
+ protected:
+  SpanTest() { InstallTraceSink(SinkKind::kTelemetry, &sink_); }
+  ~SpanTest() override {
+    InstallTraceSink(SinkKind::kTelemetry, nullptr);
+    AllowAllAttributes(false);
+  }
+
+  NotingSink sink_;
+};
+
+TEST(SpanWithoutASink, DoesNothingAndNamesNoContext) {
+  RequestContext context = RequestContext::Background();
+  const TraceContext before = context.trace;
+  Span span("A/B", context, {{attr::kLane, "ucx"}});
+  span.AttachTo(&context);
+  span.SetAttribute(attr::kSizeBytes, 1);
+  span.SetError(absl::InternalError("x"));
+  Scope scope(span);
+  EXPECT_FALSE(span.recording());
+  EXPECT_FALSE(span.context().IsValid());
+  EXPECT_EQ(context.trace, before);
+  EXPECT_EQ(CurrentTraceId(), "");
+  EXPECT_FALSE(IsTelemetryEnabled());
+}
+
+TEST_F(SpanTest, TellsTheSinkItsLifeInOrder) {
+  const TraceContext parent = TraceContext::NewRoot();
+  const TraceContext other = TraceContext::NewRoot();
+  {
+    Span span("A/B", parent, {{attr::kLane, "ucx"}, {attr::kShared, true}});
+    span.SetAttribute(attr::kSizeBytes, uint64_t{5});
+    span.AddEvent("refetch", {{attr::kReason, "timeout"}});
+    span.AddLink(other);
+    span.SetError(absl::UnavailableError("gone"));
+    span.SetError(absl::OkStatus());
+  }
+  EXPECT_THAT(sink_.lines, ElementsAre("A/B: start tc.lane=ucx tc.shared=true", "A/B: tc.size.bytes=5",
+                                       "A/B: event refetch tc.reason=timeout",
+                                       absl::StrCat("A/B: link ", other.SpanIdHex()),
+                                       "A/B: error UNAVAILABLE gone", "A/B: end"));
+  EXPECT_EQ(sink_.parents[0], parent);
+}
+
+TEST_F(SpanTest, EndsOnceHoweverOftenItIsEndedOrMoved) {
+  {
+    Span span("A/B");
+    Span moved = std::move(span);
+    moved.End();
+    moved.End();
+    moved.SetAttribute(attr::kLane, "late");
+  }
+  EXPECT_THAT(sink_.lines, ElementsAre("A/B: start", "A/B: end"));
+}
+
+TEST_F(SpanTest, AssigningOverASpanEndsIt) {
+  Span span("A/First");
+  span = Span("A/Second");
+  EXPECT_THAT(sink_.lines, ElementsAre("A/First: start", "A/Second: start", "A/First: end"));
+}
+
+TEST_F(SpanTest, EndsAfterTheSinkWasReplaced) {
+  Span span("A/B");
+  InstallTraceSink(SinkKind::kTelemetry, nullptr);
+  span.End();
+  EXPECT_THAT(sink_.lines, ElementsAre("A/B: start", "A/B: end"));
+}
+
+TEST_F(SpanTest, ASpanThatIsNotRecordedStillPassesItsContextOn) {
+  sink_.record = false;
+  RequestContext context = RequestContext::Background();
+  Span span("A/B", context);
+  span.SetAttribute(attr::kLane, "ucx");
+  span.AttachTo(&context);
+  EXPECT_FALSE(span.recording());
+  EXPECT_EQ(context.trace, span.context());
+  EXPECT_TRUE(sink_.lines.empty());
+}
+
+TEST_F(SpanTest, KeysThatAreNotOnTheListAreLeftOut) {
+  Span span("A/B", {{"prompt", "secret"}, {"tc.lane", "ucx"}});
+  span.SetAttribute("user.name", "me");
+  span.AddEvent("e", {{"prompt", "secret"}});
+  EXPECT_THAT(sink_.lines, ElementsAre("A/B: start tc.lane=ucx", "A/B: event e"));
+}
+
+TEST_F(SpanTest, TheListCanBeExtendedAndSwitchedOff) {
+  AllowAttribute("app.step");
+  Span span("A/B");
+  span.SetAttribute("app.step", 7);
+  span.SetAttribute("other", 8);
+  AllowAllAttributes(true);
+  span.SetAttribute("other", 9);
+  EXPECT_THAT(sink_.lines, ElementsAre("A/B: start", "A/B: app.step=7", "A/B: other=9"));
+}
+
+TEST_F(SpanTest, AScopeMakesItsSpanCurrentAndGivesItBack) {
+  Span outer("A/Outer");
+  {
+    Scope scope(outer);
+    EXPECT_EQ(CurrentTraceId(), outer.context().TraceIdHex());
+    {
+      ScopedSpan inner("A/Inner");
+      EXPECT_EQ(sink_.parents.back(), outer.context());
+      EXPECT_EQ(CurrentSpan(), &inner.span());
+      std::thread([] { EXPECT_EQ(CurrentTraceId(), "") << "scopes are the thread's own"; }).join();
+    }
+    EXPECT_EQ(CurrentSpan(), &outer);
+  }
+  EXPECT_EQ(CurrentTraceId(), "");
+}
+
+TEST_F(SpanTest, MacrosFollowTheirBlockExactly) {
+  {
+    SC_TRACE_SCOPE("A/Outer");
+    SC_TRACE_ATTRIBUTE(attr::kLane, "ucx");
+    {
+      SC_TRACE_SCOPE("A/Inner");
+      SC_TRACE_EVENT("hit");
+      SC_TRACE_EVENT("miss", {attr::kReason, "cold"}, {attr::kAttempt, 2});
+    }
+    SC_TRACE_ERROR(absl::NotFoundError("none"));
+  }
+  EXPECT_THAT(sink_.lines,
+              ElementsAre("A/Outer: start", "A/Outer: tc.lane=ucx", "A/Inner: start", "A/Inner: event hit",
+                          "A/Inner: event miss tc.reason=cold tc.attempt=2", "A/Inner: end",
+                          "A/Outer: error NOT_FOUND none", "A/Outer: end"));
+}
+
+TEST(SpanWithoutASinkMacros, DoNotEvaluateTheirArguments) {
+  int evaluated = 0;
+  auto count = [&] { return ++evaluated; };
+  SC_TRACE_SCOPE("A/B");
+  SC_TRACE_ATTRIBUTE(attr::kChunks, count());
+  SC_TRACE_EVENT("e", {attr::kChunks, count()});
+  SC_TRACE_ERROR(absl::InternalError(absl::StrCat(count())));
+  EXPECT_EQ(evaluated, 0);
+}
+
+TEST_F(SpanTest, AMacroScopeTakesARequestAsItsParent) {
+  const RequestContext context = RequestContext::Background();
+  SC_TRACE_SCOPE_OF(context, "A/B");
+  EXPECT_EQ(sink_.parents.back(), context.trace);
+}
+
+TEST_F(SpanTest, WrappedCallablesReturnTheirResultAndRecordTheirErrors) {
+  EXPECT_EQ(InSpan("A/Seven", [] { return 7; }), 7);
+  bool ran = false;
+  InSpan("A/Void", [&](Span& span) { ran = span.recording(); });
+  EXPECT_TRUE(ran);
+  EXPECT_EQ(InSpan("A/Status", [] { return absl::AbortedError("no"); }).code(), absl::StatusCode::kAborted);
+  const absl::StatusOr<int> result =
+      InSpan("A/Or", []() -> absl::StatusOr<int> { return absl::DataLossError("bad"); });
+  EXPECT_FALSE(result.ok());
+  EXPECT_THAT(sink_.lines, ElementsAre("A/Seven: start", "A/Seven: end", "A/Void: start", "A/Void: end",
+                                       "A/Status: start", "A/Status: error ABORTED no", "A/Status: end",
+                                       "A/Or: start", "A/Or: error DATA_LOSS bad", "A/Or: end"));
+}
+
+TEST_F(SpanTest, ATracedCallableIsAChildOfTheSpanItWasMadeUnder) {
+  ScopedSpan outer("A/Outer");
+  auto twice = Traced("A/Work", [](int x) { return 2 * x; });
+  std::thread([&] { EXPECT_EQ(twice(4), 8); }).join();
+  EXPECT_EQ(sink_.parents.back(), outer->context());
+}
+
+TEST(TracePropagation, AStringMapCarriesATraceThereAndBack) {
+  const auto context = TraceContext::FromTraceparent(
+      "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=value");
+  std::map<std::string, std::string> carrier = {{"other", "kept"}};
+  InjectTrace(*context, carrier);
+  EXPECT_EQ(ExtractTrace(carrier), *context);
+  EXPECT_EQ(ExtractTrace({{"Traceparent", carrier["traceparent"]}}).trace_id, context->trace_id);
+  InjectTrace(TraceContext(), carrier);
+  EXPECT_EQ(carrier, (std::map<std::string, std::string>{{"other", "kept"}}));
+  EXPECT_FALSE(ExtractTrace({{"traceparent", "00-nonsense"}}).IsValid());
+}
+
+}  // namespace
+}  // namespace tensorcast::otel

@@ -1,0 +1,33 @@
+// Scopes by macro: each lasts exactly as long as the block it is written in. They become spans where
+// telemetry is on, and slices of the trace file where one is written; otherwise they cost a load and a
+// branch, and their arguments are not evaluated beyond it.
+//
+//   SC_TRACE_SCOPE("Disk/Read");                        // child of the thread's current span
+//   SC_TRACE_SCOPE_OF(context, "Disk/Read");            // child of a RequestContext or TraceContext
+//   SC_TRACE_ATTRIBUTE(otel::attr::kSizeBytes, bytes);  // on the thread's current span
+//   SC_TRACE_EVENT("refetch", {otel::attr::kReason, why});
+//   SC_TRACE_ERROR(status);
+#pragma once
+
+#include "otel/api/span.h"
+
+#define SC_TRACE_CONCAT_INNER(a, b) a##b
+#define SC_TRACE_CONCAT(a, b) SC_TRACE_CONCAT_INNER(a, b)
+
+#define SC_TRACE_SCOPE(name) ::tensorcast::otel::ScopedSpan SC_TRACE_CONCAT(sc_trace_scope_, __LINE__)(name)
+#define SC_TRACE_SCOPE_OF(parent, name) \
+  ::tensorcast::otel::ScopedSpan SC_TRACE_CONCAT(sc_trace_scope_, __LINE__)(name, parent)
+
+#define SC_TRACE_ATTRIBUTE(key, value)                                                 \
+  do {                                                                                 \
+    if (::tensorcast::otel::IsTracing()) ::tensorcast::otel::SetAttribute(key, value); \
+  } while (false)
+// The name, then any number of {key, value}.
+#define SC_TRACE_EVENT(name, ...)                                                           \
+  do {                                                                                      \
+    if (::tensorcast::otel::IsTracing()) ::tensorcast::otel::AddEvent(name, {__VA_ARGS__}); \
+  } while (false)
+#define SC_TRACE_ERROR(status)                                                 \
+  do {                                                                         \
+    if (::tensorcast::otel::IsTracing()) ::tensorcast::otel::SetError(status); \
+  } while (false)

@@ -1,0 +1,82 @@
+// Where spans go. The api folder only describes spans; sinks, at most one of each kind, record them: the
+// OpenTelemetry bridge (otel/sdk) and the trace file. With none installed a span costs one load and a branch.
+//
+// Sinks are called from any thread. One that was installed must live as long as the process, since others may
+// be about to call it when it is replaced; it becomes inert instead. Standard library only.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "otel/api/attributes.h"
+#include "otel/api/trace_context.h"
+
+namespace tensorcast::otel {
+
+enum class SpanKind : uint8_t { kInternal, kServer, kClient, kProducer, kConsumer };
+
+// A relation to a span that is not the parent: another request, or the far end of an asynchronous stage.
+struct SpanLink {
+  TraceContext context;
+  AttributeList attributes = {};
+};
+
+using SpanTime = std::chrono::system_clock::time_point;
+
+// Borrowed for the length of one call.
+struct SpanStart {
+  std::string_view name;  // "<Component>/<Operation>"
+  SpanKind kind = SpanKind::kInternal;
+  // Not valid: a root. Unstarted (see TraceContext): a root with this trace id. A parent of kServer and
+  // kConsumer spans is in another process.
+  const TraceContext* parent = nullptr;
+  std::span<const Attribute> attributes;
+  std::span<const SpanLink> links;
+  SpanTime time;        // the epoch: now
+  bool scoped = false;  // nested in time within the thread's other scoped spans
+};
+
+// What a sink keeps about one span from its start to its end. Used by one thread at a time; its destructor
+// does not end the span.
+class SpanRecord {
+ public:
+  virtual ~SpanRecord() = default;
+  virtual void SetAttribute(std::string_view key, const AttributeValue& value) = 0;
+  virtual void AddEvent(std::string_view name, std::span<const Attribute> attributes) = 0;
+  virtual void AddLink(const SpanLink& link) = 0;
+  virtual void SetError(std::string_view type, std::string_view message) = 0;
+  // The last call. `time` as in SpanStart.
+  virtual void End(SpanTime time) = 0;
+};
+
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+
+  // Starts a span, or returns null when this one is not recorded. `context` is what its children and other
+  // processes are to see: invalid until a sink has set it, and the one that comes first does. Must not block.
+  virtual std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) = 0;
+};
+
+// In the order in which they see a span's start: telemetry assigns the ids where it is on.
+enum class SinkKind : uint8_t { kTelemetry, kTraceFile };
+inline constexpr size_t kSinkKinds = 2;
+
+// Takes the place of the sink of that kind; null for none.
+void InstallTraceSink(SinkKind kind, TraceSink* sink);
+
+namespace internal {
+// Bit k: a sink of kind k is installed.
+inline std::atomic<uint32_t> installed_sinks{0};
+TraceSink* InstalledSink(SinkKind kind);
+}  // namespace internal
+
+// Whether anybody records spans.
+inline bool IsTracing() { return internal::installed_sinks.load(std::memory_order_relaxed) != 0; }
+
+}  // namespace tensorcast::otel
