@@ -43,7 +43,29 @@ tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(nlohmann_json REQUIRED)
 
+# OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil, whose variant is not the one
+# of ours. So a source that includes them sees the distribution's Abseil headers instead of ours, and must include none
+# of ours that mention Abseil: otel/sdk keeps such sources apart, behind interfaces of the standard library.
+set(TENSORCAST_OTEL_LIBRARIES
+  opentelemetry_trace opentelemetry_metrics opentelemetry_logs opentelemetry_resources opentelemetry_common
+  opentelemetry_exporter_otlp_grpc opentelemetry_exporter_otlp_grpc_metrics opentelemetry_exporter_otlp_grpc_log
+  opentelemetry_exporter_otlp_http opentelemetry_exporter_otlp_http_metric opentelemetry_exporter_otlp_http_log
+  opentelemetry_exporter_ostream_span opentelemetry_exporter_ostream_metrics opentelemetry_exporter_ostream_logs)
+tensorcast_import(thirdparty::opentelemetry HEADER opentelemetry/version.h LIBRARIES ${TENSORCAST_OTEL_LIBRARIES})
+target_compile_definitions(thirdparty::opentelemetry INTERFACE HAVE_ABSEIL OPENTELEMETRY_ABI_VERSION_NO=1)
+if(absl_DIR MATCHES "^${TENSORCAST_DEPS_DIR}/abseil")
+  find_library(TENSORCAST_DISTRIBUTION_ABSL_VARIANT absl_bad_variant_access REQUIRED NO_CMAKE_PATH NO_CMAKE_ENVIRONMENT_PATH)
+  set(distribution_absl "${CMAKE_BINARY_DIR}/distribution-abseil")
+  file(MAKE_DIRECTORY "${distribution_absl}")
+  file(CREATE_LINK "${TENSORCAST_INCLUDE_opentelemetry_version_h}/absl" "${distribution_absl}/absl" SYMBOLIC)
+  # -I, which the compiler searches before the -isystem of ours.
+  set_property(TARGET thirdparty::opentelemetry APPEND PROPERTY INTERFACE_COMPILE_OPTIONS "-I${distribution_absl}")
+  target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_VARIANT}")
+endif()
+
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
+  tensorcast_import(thirdparty::opentelemetry_memory LIBRARIES
+    opentelemetry_exporter_in_memory opentelemetry_exporter_in_memory_metric)
   find_program(TENSORCAST_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
   tensorcast_import(thirdparty::yaml HEADER yaml-cpp/yaml.h LIBRARIES yaml-cpp)
   find_path(TENSORCAST_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)

@@ -7,7 +7,8 @@
 # when a package is missing. Safe to run again: with nothing missing it takes under a second.
 #
 # Debian 12's Abseil is older than absl::LogSink. There, Debian 13's Abseil *source* package is fetched
-# through the machine's own apt mirrors, built once into DIR/abseil and linked statically.
+# through the machine's own apt mirrors, built once into DIR/abseil and linked statically. OpenTelemetry comes
+# from Debian 12's backports, through the same mirrors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +21,7 @@ packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libucx-dev libsqlite3-dev libxxhash-dev libssl-dev
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libcurl4
   iproute2 python3 python3-venv
 )
 
@@ -54,17 +55,41 @@ distribution_absl() {
   [[ $version =~ ^([0-9]{8}) ]] && echo "${BASH_REMATCH[1]}" || echo 0
 }
 
-# Writes a private apt configuration whose only source is trixie's deb-src on the mirror that this
-# machine already uses, so that no mirror name has to be written here and the system's own lists stay untouched.
-trixie_sources() {
-  local apt_dir=$1 uri
+# debian_sources DIR TYPE SUITE: writes a private apt configuration whose only source is that suite on the mirror
+# that this machine already uses, so that no mirror name has to be written here and the system's own lists stay
+# untouched. Sets apt_options to what makes apt-get use it.
+debian_sources() {
+  local apt_dir=$1 type=$2 suite=$3 uri
   uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 2>/dev/null |
     awk '$2 == "bookworm" && $3 == "main" {print $1; exit}')
-  [[ -n $uri ]] || die "no bookworm 'main' entry in the machine's apt sources to derive the trixie source entry from"
+  [[ -n $uri ]] || die "no bookworm 'main' entry in the machine's apt sources to derive the $suite entry from"
   local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   [[ -r $keyring ]] || die "$keyring is missing: apt-get install debian-archive-keyring"
   mkdir -p "$apt_dir"/{lists/partial,cache/archives/partial}
-  echo "deb-src [signed-by=$keyring] $uri trixie main" >"$apt_dir/sources.list"
+  echo "$type [signed-by=$keyring] $uri $suite main" >"$apt_dir/sources.list"
+  apt_options=(
+    -o "Dir::Etc::sourcelist=$apt_dir/sources.list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::State::lists=$apt_dir/lists" -o "Dir::Cache=$apt_dir/cache" -o APT::Sandbox::User=root
+  )
+}
+
+# Debian 13 has OpenTelemetry in its main archive, Debian 12 in its backports. All that the packages need is of the
+# release itself and installed before, so the packages are fetched through the private configuration and installed
+# as files.
+install_opentelemetry() {
+  dpkg-query -W -f='${db:Status-Abbrev}' opentelemetry-cpp-dev 2>/dev/null | grep -q '^ii' && return
+  say "installing OpenTelemetry"
+  if apt-cache show opentelemetry-cpp-dev >/dev/null 2>&1; then
+    apt_get install --no-install-recommends opentelemetry-cpp-dev
+    return
+  fi
+  local work apt_options
+  work=$(mktemp -d)
+  debian_sources "$work/apt" deb bookworm-backports
+  apt-get -qq "${apt_options[@]}" update >&2
+  (cd "$work" && apt-get -qq "${apt_options[@]}" download opentelemetry-cpp opentelemetry-cpp-dev >&2)
+  apt_get install --no-install-recommends "$work"/opentelemetry-cpp*.deb
+  rm -rf "$work"
 }
 
 build_abseil() {
@@ -73,11 +98,8 @@ build_abseil() {
   say "building Abseil from Debian 13's source package (about a minute)"
   rm -rf "$work" "$prefix"
   mkdir -p "$work"
-  trixie_sources "$work/apt"
-  local apt_options=(
-    -o "Dir::Etc::sourcelist=$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-    -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" -o APT::Sandbox::User=root
-  )
+  local apt_options
+  debian_sources "$work/apt" deb-src trixie
   apt-get -qq "${apt_options[@]}" update >&2
   (cd "$work" && apt-get -qq "${apt_options[@]}" source --download-only abseil >&2)
   local tarball
@@ -109,5 +131,6 @@ make_venv() {
 }
 
 install_packages
+install_opentelemetry
 if (($(distribution_absl) < absl_minimum)); then build_abseil; fi
 make_venv
