@@ -188,7 +188,8 @@ TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
 
 TEST_F(HostileHandlePeer, AFrameThatArrivesByteByByteIsUnderstood) {
   UniqueFd socket = Connect();
-  for (const char byte : *EncodeFrame(HelloFrame{})) Send(socket.get(), std::string_view(&byte, 1));
+  const std::string bytes = *EncodeFrame(HelloFrame{});
+  for (const char& byte : bytes) Send(socket.get(), std::string_view(&byte, 1));
   const auto answer = Receive(socket.get());
   EXPECT_TRUE(answer && std::holds_alternative<HelloAckFrame>(*answer));
 }
