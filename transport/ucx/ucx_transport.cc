@@ -176,15 +176,7 @@ UcxTransport::~UcxTransport() {
     state_->cache->Shutdown();
   });
   // Pulls that are gone may still wait for their source's last word, at most for the drain timeout.
-  for (bool open = true; open;) {
-    worker.Run([&] { open = worker.open_endpoints() > 0; });
-    if (open) {
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-  }
-  // Closing an endpoint ends with tasks that still refer to the source and the cache.
-  worker.Run([] {});
-  worker.Run([] {});
+  worker.WaitForEndpoints();
 }
 
 std::string_view UcxTransport::name() const {

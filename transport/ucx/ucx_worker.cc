@@ -165,6 +165,24 @@ absl::StatusOr<std::string> UcxWorker::PackRemoteKey(size_t region) const {
   return packed;
 }
 
+void UcxWorker::AddOpenEndpoint(int delta) {
+  open_endpoints_ += delta;
+  if (open_endpoints_ == 0 && on_no_endpoints_ != nullptr) {
+    std::exchange(on_no_endpoints_, nullptr)();
+  }
+}
+
+void UcxWorker::WaitForEndpoints() {
+  absl::Notification none;
+  Post([&] {
+    on_no_endpoints_ = [&none] { none.Notify(); };
+    AddOpenEndpoint(0);
+  });
+  none.WaitForNotification();
+  Run([] {});
+  Run([] {});
+}
+
 std::shared_ptr<UcxEndpoint> UcxWorker::FindEndpoint(ucp_ep_h ep) const {
   auto it = endpoints_.find(ep);
   return it == endpoints_.end() ? nullptr : it->second;

@@ -40,6 +40,9 @@ class UcxWorker {
 
   // Thread-safe.
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
+  // Waits until every endpoint has closed, and the tasks that its closing posted have run. REQUIRES: not on
+  // the thread.
+  void WaitForEndpoints();
   // Runs `task` on the progress thread and waits for it; at once when already there.
   void Run(std::function<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_id_.load(); }
@@ -67,9 +70,8 @@ class UcxWorker {
   void RemoveEndpoint(ucp_ep_h ep) { endpoints_.erase(ep); }
   std::shared_ptr<UcxEndpoint> FindEndpoint(ucp_ep_h ep) const;
 
-  // Endpoints that have not closed yet; the worker must not be destroyed before it is 0.
-  int open_endpoints() const { return open_endpoints_; }
-  void AddOpenEndpoint(int delta) { open_endpoints_ += delta; }
+  // Counts the endpoints that have not closed yet; the worker must not be destroyed before they have.
+  void AddOpenEndpoint(int delta);
 
  private:
   explicit UcxWorker(uint64_t rendezvous_bytes);
@@ -92,6 +94,7 @@ class UcxWorker {
   int in_flight_ = 0;
   int idle_rounds_ = 0;
   int open_endpoints_ = 0;
+  std::function<void()> on_no_endpoints_;  // set by WaitForEndpoints
   struct Region {
     const std::byte* base;
     uint64_t bytes;
