@@ -154,9 +154,11 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor ", tensor.name(), " has the unknown dtype \"", tensor.dtype(), "\""));
     }
-    layout.tensors.push_back({.name = tensor.name(),
-                              .dtype = dtype->dtype,
-                              .shape = {tensor.shape().begin(), tensor.shape().end()}});
+    Tensor described{.name = tensor.name(),
+                     .dtype = dtype->dtype,
+                     .shape = {tensor.shape().begin(), tensor.shape().end()}};
+    TC_ASSIGN_OR_RETURN(described.nbytes, TensorBytes(described.dtype, described.shape));
+    layout.tensors.push_back(std::move(described));
   }
   TC_RETURN_IF_ERROR(AssignOffsets(layout));
   return layout;

@@ -32,7 +32,7 @@ TEST(Wire, ALocationKindOfALaterVersionIsRefused) {
 
 TEST(Wire, AManifestWithAnotherIdThanTheOneAskedForIsDataLoss) {
   ImageLayout layout;
-  layout.tensors.push_back({.name = "w", .dtype = DType::kU8, .shape = {3}});
+  layout.tensors.push_back({.name = "w", .dtype = DType::kU8, .shape = {3}, .nbytes = 3});
   ASSERT_TRUE(AssignOffsets(layout).ok());
   auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {});
   ASSERT_TRUE(manifest.ok());

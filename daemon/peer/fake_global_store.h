@@ -1,0 +1,206 @@
+// A global store and peers for the tests of this folder: they do what a test says and remember what they were
+// told. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/peer/global_store_client.h"
+#include "daemon/peer/peer_client.h"
+
+namespace tensorcast::daemon {
+
+class FakeGlobalStore : public GlobalStoreClient {
+ public:
+  // Changes what the calls do or looks at what they were told, with the lock held.
+  template <class Change>
+  auto With(Change change) {
+    absl::MutexLock lock(&mutex_);
+    return change(*this);
+  }
+  // Blocks until it is true of what was told; false when it is not within a time that only a hang takes.
+  bool Await(std::function<bool(FakeGlobalStore&)> condition) {
+    absl::MutexLock lock(&mutex_);
+    const auto met = [&] { return condition(*this); };
+    return mutex_.AwaitWithTimeout(absl::Condition(&met), absl::Seconds(20));
+  }
+
+  // What it answers.
+  absl::Status down;  // of every call
+  uint64_t epoch = 1;
+  bool knows_node = false;
+  absl::Duration heartbeat_interval = absl::Hours(1);
+  v1::HeartbeatResponse heartbeat_response;
+  std::vector<std::string> unknown_artifacts;
+  bool updates_want_inventory = false;
+  std::vector<v1::RequestReplicaTransportResponse> offers;  // one after another, then none
+  bool grants_eviction = true;
+
+  // What it was told.
+  std::vector<v1::RegisterNodeRequest> registrations;
+  int heartbeats = 0;
+  std::vector<std::vector<v1::ReconcileInventoryRequest>> inventories;
+  std::vector<v1::UpdateReplicasRequest> updates;
+  std::vector<v1::RequestEvictionRequest> evictions;
+  std::vector<std::pair<std::string, v1::PublishArtifactRequest>> published;
+  std::vector<v1::RequestReplicaTransportRequest> asked;
+  std::vector<v1::CompleteReplicaTransportRequest> completed;
+
+  absl::Status RegisterNode(const RequestContext&, const v1::RegisterNodeRequest& request,
+                            v1::RegisterNodeResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) {
+      return down;
+    }
+    registrations.push_back(request);
+    knows_node = true;
+    response->set_grant_key(std::string(32, 'k'));
+    response->set_store_epoch(epoch);
+    response->mutable_heartbeat_interval()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(heartbeat_interval % absl::Seconds(1))));
+    response->mutable_heartbeat_interval()->set_seconds(absl::ToInt64Seconds(heartbeat_interval));
+    return absl::OkStatus();
+  }
+
+  absl::Status Heartbeat(const RequestContext&, const v1::HeartbeatRequest&,
+                         v1::HeartbeatResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = Check(); !status.ok()) {
+      return status;
+    }
+    ++heartbeats;
+    *response = heartbeat_response;
+    response->set_store_epoch(epoch);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReconcileInventory(const RequestContext&,
+                                  const std::vector<v1::ReconcileInventoryRequest>& messages,
+                                  v1::ReconcileInventoryResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = Check(); !status.ok()) {
+      return status;
+    }
+    inventories.push_back(messages);
+    response->mutable_unknown_artifacts()->Assign(unknown_artifacts.begin(), unknown_artifacts.end());
+    unknown_artifacts.clear();
+    return absl::OkStatus();
+  }
+
+  absl::Status UpdateReplicas(const RequestContext&, const v1::UpdateReplicasRequest& request,
+                              v1::UpdateReplicasResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = Check(); !status.ok()) {
+      return status;
+    }
+    updates.push_back(request);
+    response->set_inventory_wanted(std::exchange(updates_want_inventory, false));
+    return absl::OkStatus();
+  }
+
+  absl::Status RequestEviction(const RequestContext&, const v1::RequestEvictionRequest& request,
+                               v1::RequestEvictionResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) {
+      return down;
+    }
+    evictions.push_back(request);
+    response->set_granted(grants_eviction);
+    response->set_reason("it is the last copy");
+    return absl::OkStatus();
+  }
+
+  absl::Status DrainNode(const RequestContext&, const v1::DrainNodeRequest&) override {
+    return absl::OkStatus();
+  }
+
+  absl::Status PublishArtifact(const RequestContext&, const Manifest& manifest,
+                               const v1::PublishArtifactRequest& first,
+                               v1::PublishArtifactResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    published.emplace_back(manifest.id(), first);
+    return down;
+  }
+
+  absl::Status FetchManifest(const RequestContext&, std::string_view, std::string*) override {
+    return absl::NotFoundError("no such artifact");
+  }
+  absl::Status ResolveKey(const RequestContext&, const std::string&, v1::Key*) override {
+    return absl::NotFoundError("no such key");
+  }
+
+  absl::Status RequestReplicaTransport(const RequestContext&,
+                                       const v1::RequestReplicaTransportRequest& request,
+                                       v1::RequestReplicaTransportResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = Check(); !status.ok()) {
+      return status;
+    }
+    asked.push_back(request);
+    if (!offers.empty()) {
+      *response = offers.front();
+      offers.erase(offers.begin());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CompleteReplicaTransport(const RequestContext&,
+                                        const v1::CompleteReplicaTransportRequest& request) override {
+    absl::MutexLock lock(&mutex_);
+    completed.push_back(request);
+    return down;
+  }
+
+ private:
+  absl::Status Check() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !down.ok() || knows_node ? down : absl::NotFoundError("the node is not registered");
+  }
+
+  absl::Mutex mutex_;
+};
+
+// One function a call; all succeed with an empty answer unless a test says otherwise.
+class FakePeers : public PeerClient {
+ public:
+  std::function<absl::Status(const v1::AttachReplicaRequest&, v1::AttachReplicaResponse*)> attach;
+  std::function<absl::Status(const v1::OpenPullRequest&, v1::OpenPullResponse*)> open;
+
+  absl::Status AttachReplica(const RequestContext&, const std::string&,
+                             const v1::AttachReplicaRequest& request,
+                             v1::AttachReplicaResponse* response) override {
+    return attach ? attach(request, response) : absl::UnavailableError("nobody answers");
+  }
+  absl::Status OpenPull(const RequestContext&, const std::string&, const v1::OpenPullRequest& request,
+                        v1::OpenPullResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    opened_.push_back(request);
+    return open ? open(request, response) : absl::UnavailableError("nobody answers");
+  }
+  absl::Status ClosePull(const RequestContext&, const std::string&, const v1::ClosePullRequest& request,
+                         v1::ClosePullResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    closed_.push_back(request.transport_id());
+    return absl::OkStatus();
+  }
+
+  std::vector<v1::OpenPullRequest> opened() const {
+    absl::MutexLock lock(&mutex_);
+    return opened_;
+  }
+  std::vector<std::string> closed() const {
+    absl::MutexLock lock(&mutex_);
+    return closed_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<v1::OpenPullRequest> opened_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> closed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,220 @@
+#include "daemon/peer/global_store_link.h"
+
+#include "core/testing/test_artifact.h"
+#include "daemon/peer/eviction_guard.h"
+#include "daemon/peer/fake_global_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+ReplicaInfo Info(const std::string& id, ReplicaState state = ReplicaState::kReady) {
+  return {.id = id, .artifact_id = "tc1:a", .state = state};
+}
+
+class FakeNode : public LinkedNode {
+ public:
+  std::vector<ReplicaInfo> Inventory() override { return inventory; }
+  absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) override {
+    if (manifest != nullptr && manifest->id() == artifact_id) {
+      return manifest;
+    }
+    return absl::NotFoundError("no manifest");
+  }
+  void FillHeartbeat(v1::HeartbeatRequest*) override {}
+  void OnHeartbeat(const v1::HeartbeatResponse& response) override {
+    absl::MutexLock lock(&mutex);
+    heard.push_back(response);
+  }
+
+  std::vector<ReplicaInfo> inventory;  // set before the link starts
+  std::shared_ptr<const Manifest> manifest;
+  absl::Mutex mutex;
+  std::vector<v1::HeartbeatResponse> heard ABSL_GUARDED_BY(mutex);
+};
+
+class LinkTest : public ::testing::Test {
+ protected:
+  LinkTest() : link_(Options()) {}
+  ~LinkTest() override { link_.Stop(false); }
+
+  GlobalStoreLink::Options Options() {
+    GlobalStoreLink::Options options{.client = &store_, .feed = &feed_, .retry_least = absl::Milliseconds(1)};
+    options.node.set_node_id("node");
+    options.node.set_incarnation(7);
+    options.node.set_name("a");
+    return options;
+  }
+  void Start() { link_.Start(&node_, "127.0.0.1:1"); }
+  absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+  FakeGlobalStore store_;
+  ReplicaFeed feed_{nullptr, 100};
+  FakeNode node_;
+  GlobalStoreLink link_;
+};
+
+TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
+  node_.inventory = {Info("one"), Info("two"), {.id = "first ingest, without an artifact yet"}};
+  Start();
+  ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) {
+    EXPECT_EQ(store.registrations.front().node().grpc_address(), "127.0.0.1:1");
+    EXPECT_EQ(store.inventories.front().front().node().incarnation(), 7);
+    EXPECT_EQ(store.inventories.front().front().replicas_size(), 2);
+  });
+  EXPECT_EQ(link_.grant_key(), std::string(32, 'k'));
+}
+
+TEST_F(LinkTest, ALargeInventoryIsSentInSeveralMessages) {
+  for (int i = 0; i < 1201; ++i) {
+    node_.inventory.push_back(Info(absl::StrCat("replica", i)));
+  }
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) {
+    int replicas = 0;
+    for (const auto& message : store.inventories.front()) {
+      replicas += message.replicas_size();
+    }
+    EXPECT_EQ(store.inventories.front().size(), 3);
+    EXPECT_EQ(replicas, 1201);
+  });
+}
+
+TEST_F(LinkTest, ChangesAreNumberedOneAfterAnother) {
+  Start();
+  ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  for (const char* id : {"one", "two", "three"}) {
+    feed_.OnReplicaChanged(Info(id), nullptr);
+    ASSERT_TRUE(link_.Flush(Soon()).ok());
+  }
+  store_.With([](auto& store) {
+    for (size_t i = 0; i < store.updates.size(); ++i) {
+      EXPECT_EQ(store.updates[i].sequence(), i + 1);
+    }
+    EXPECT_EQ(store.updates.back().replicas(0).replica_id(), "three");
+  });
+}
+
+TEST_F(LinkTest, AnotherEpochOfTheGlobalStoreMeansRegisteringAndTellingEverythingAgain) {
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) { store.epoch = 2; });
+  ASSERT_TRUE(link_.CheckIn(Soon()).ok());
+  store_.With([](auto& store) {
+    EXPECT_EQ(store.registrations.size(), 2);
+    EXPECT_EQ(store.inventories.size(), 2);
+  });
+}
+
+TEST_F(LinkTest, ANodeThatIsNotKnownAnyMoreRegistersAgain) {
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) { store.knows_node = false; });
+  ASSERT_TRUE(link_.CheckIn(Soon()).ok());
+  EXPECT_EQ(store_.With([](auto& store) { return store.registrations.size(); }), 2);
+}
+
+TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
+  feed_.OnReplicaChanged(Info("changed meanwhile"), nullptr);
+  while (link_.reachable()) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(link_.Flush(absl::Now()).code(), absl::StatusCode::kUnavailable);
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() >= 2; }));
+  ASSERT_TRUE(link_.Flush(Soon()).ok());
+  EXPECT_TRUE(link_.reachable());
+}
+
+TEST_F(LinkTest, AnInventoryThatIsAskedForIsSent) {
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) { store.updates_want_inventory = true; });
+  feed_.OnReplicaChanged(Info("one"), nullptr);
+  EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 2; }));
+}
+
+TEST_F(LinkTest, ArtifactsThatTheGlobalStoreLostArePublishedAgain) {
+  node_.manifest = testing::MakeChunkedArtifact(1, 2).manifest;
+  ReplicaInfo ready = Info("ready");
+  ready.artifact_id = node_.manifest->id();
+  node_.inventory = {ready};
+  store_.unknown_artifacts = {node_.manifest->id(), "tc1:nobody-has-this"};
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return !store.published.empty(); }));
+  store_.With([this](auto& store) {
+    EXPECT_EQ(store.published.size(), 1);
+    EXPECT_EQ(store.published.front().first, node_.manifest->id());
+    EXPECT_EQ(store.published.front().second.replica().replica_id(), "ready");
+    EXPECT_EQ(store.published.front().second.key(), "");
+  });
+}
+
+TEST_F(LinkTest, DirectivesReachTheNode) {
+  store_.heartbeat_response.add_revoked_transports("t");
+  store_.heartbeat_interval = absl::Milliseconds(10);
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.heartbeats >= 2; }));
+  absl::MutexLock lock(&node_.mutex);
+  ASSERT_FALSE(node_.heard.empty());
+  EXPECT_EQ(node_.heard.front().revoked_transports(0), "t");
+}
+
+TEST_F(LinkTest, GoodbyeLeavesNothingOfThisNode) {
+  node_.inventory = {Info("one")};
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  ASSERT_TRUE(link_.Flush(Soon()).ok());
+  link_.Stop(/*goodbye=*/true);
+  store_.With([](auto& store) {
+    ASSERT_EQ(store.inventories.size(), 2);
+    EXPECT_EQ(store.inventories.back().front().replicas_size(), 0);
+  });
+  EXPECT_EQ(link_.WaitRegistered(absl::InfiniteFuture()).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(LinkTest, NobodyAtTheAddressIsSaidInTheError) {
+  store_.down = absl::UnavailableError("connection refused");
+  Start();
+  const absl::Status status = link_.WaitRegistered(absl::Now() + absl::Milliseconds(50));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("connection refused"));
+}
+
+TEST_F(LinkTest, TheGuardEvictsWithConsentOnlyUnlessAPackedFileHoldsTheSame) {
+  bool durable = false;
+  ClusterEvictionGuard guard(&store_, &link_, [&](const ReplicaInfo&) { return durable; });
+  EXPECT_TRUE(guard.MayEvict(Info("one")).ok());
+  store_.With([](auto& store) { store.grants_eviction = false; });
+  durable = true;
+  EXPECT_EQ(guard.MayEvict(Info("one")).code(), absl::StatusCode::kFailedPrecondition);
+  store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
+  EXPECT_TRUE(guard.MayEvict(Info("one")).ok());
+  durable = false;
+  EXPECT_EQ(guard.MayEvict(Info("one")).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(LinkTest, AConsentThatWasNotUsedIsTakenBack) {
+  ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
+  for (const char* id : {"kept", "leaving", "gone"}) {
+    ASSERT_TRUE(guard.MayEvict(Info(id)).ok());
+  }
+  guard.WithdrawUnused({Info("kept"), Info("leaving", ReplicaState::kDraining), Info("another")},
+                       absl::ZeroDuration());
+  guard.WithdrawUnused({Info("kept"), Info("leaving", ReplicaState::kDraining)}, absl::ZeroDuration());
+  store_.With([](auto& store) {
+    ASSERT_EQ(store.evictions.size(), 4) << "three asked for, one withdrawn, once";
+    EXPECT_EQ(store.evictions.back().replica_id(), "kept");
+    EXPECT_TRUE(store.evictions.back().withdraw());
+  });
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

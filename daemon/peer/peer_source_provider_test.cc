@@ -1,0 +1,277 @@
+#include "daemon/peer/peer_source_provider.h"
+
+#include "core/testing/test_artifact.h"
+#include "daemon/peer/fake_global_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transport/loopback/loopback_transport.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// An image in the test's own memory, served over loopback.
+class PlainImage : public transport::ServedImage {
+ public:
+  explicit PlainImage(ConstHostSpan bytes) : bytes_(bytes) {}
+  uint64_t image_bytes() const override { return bytes_.size(); }
+  bool in_place() const override { return true; }
+  std::vector<ConstHostSpan> segments() const override { return {bytes_}; }
+  absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
+    return transport::ServedPiece{.bytes = bytes_.subspan(offset, bytes), .hold = nullptr};
+  }
+
+ private:
+  const ConstHostSpan bytes_;
+};
+
+class ProviderTest : public ::testing::Test {
+ protected:
+  ProviderTest() : link_(Options()), devices_(CreateNullRuntime()), lane_(transport::NewLoopbackTransport()) {
+    memory_.resize(2 * artifact_.image.size());
+    std::copy(artifact_.image.begin(), artifact_.image.end(), memory_.begin());
+    EXPECT_TRUE(lane_->RegisterMemory(memory_.data(), memory_.size()).ok());
+    serving_ =
+        *lane_->Serve(std::make_shared<PlainImage>(ConstHostSpan(memory_).first(artifact_.image.size())));
+    peers_.open = [this](const v1::OpenPullRequest&, v1::OpenPullResponse* response) {
+      response->set_pull_descriptor(serving_->descriptor());
+      return absl::OkStatus();
+    };
+    access_ = PeerAccess{.global_store = &store_,
+                         .link = &link_,
+                         .peers = &peers_,
+                         .pools = &pools_,
+                         .running = &running_,
+                         .errands = &errands_,
+                         .devices = devices_.get(),
+                         .lanes = {lane_.get()},
+                         .peer_timeout = absl::Seconds(10)};
+    store_.knows_node = true;
+  }
+
+  GlobalStoreLink::Options Options() {
+    GlobalStoreLink::Options options{.client = &store_, .feed = &feed_};
+    options.node.set_node_id("me");
+    return options;
+  }
+
+  std::shared_ptr<SourceProvider> Provider(const std::string& lane = "") {
+    return MakePeerSourceProvider(&access_,
+                                  {.manifest = artifact_.manifest, .destination = {}, .lane = lane});
+  }
+
+  void Offer(const std::string& transport_id, const std::string& lane = "loopback") {
+    v1::RequestReplicaTransportResponse offer;
+    v1::TransportGrant* grant = offer.mutable_grant();
+    grant->set_transport_id(transport_id);
+    grant->set_lane(lane);
+    grant->mutable_source()->set_name("source of " + transport_id);
+    grant->mutable_source()->add_lanes("loopback");
+    grant->mutable_replica()->set_replica_id("replica of " + transport_id);
+    grant->mutable_replica()->set_artifact_id(artifact_.manifest->id());
+    store_.offers.push_back(offer);
+  }
+
+  absl::Status FetchFirstChunk(ChunkSource& source) {
+    const ByteRange range = artifact_.layout.chunk(0);
+    const HostSpan destination(memory_.data() + artifact_.image.size(), range.bytes);
+    auto fetched = source.Fetch(context_, {.chunk = 0, .range = range, .destination = {&destination, 1}});
+    if (fetched.ok()) {
+      EXPECT_TRUE(std::equal(destination.begin(), destination.end(), artifact_.image.begin()));
+    }
+    return fetched.status();
+  }
+
+  const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 3);
+  const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
+  std::vector<std::byte> memory_;
+  FakeGlobalStore store_;
+  FakePeers peers_;
+  ReplicaFeed feed_{nullptr};
+  GlobalStoreLink link_;
+  PeerPools pools_;
+  TransportSet running_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<transport::Transport> lane_;
+  std::unique_ptr<transport::Serving> serving_;
+  PeerAccess access_;
+  Errands errands_;
+};
+
+TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
+  Offer("t1");
+  auto provider = Provider();
+  auto source = provider->Next(context_, nullptr);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->info().lane, "loopback");
+  EXPECT_EQ((*source)->info().name, "source of t1");
+  EXPECT_TRUE(FetchFirstChunk(**source).ok());
+  EXPECT_THAT(running_.Ids(), ElementsAre("t1"));
+  source->reset();
+  provider->Finished(absl::OkStatus());
+  provider.reset();
+  errands_.Flush();
+  EXPECT_THAT(running_.Ids(), ElementsAre());
+  EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
+  ASSERT_EQ(store_.completed.size(), 1);
+  EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_SUCCEEDED);
+}
+
+TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
+  Offer("t1");
+  Offer("t2");
+  auto provider = Provider();
+  auto first = provider->Next(context_, nullptr);
+  ASSERT_TRUE(first.ok());
+  SourceFailure failure{
+      .source = (*first)->info(), .status = absl::DataLossError("chunk 1"), .corrupt = true};
+  first->reset();
+  auto second = provider->Next(context_, &failure);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->info().name, "source of t2");
+  second->reset();
+  failure.source.name = "source of t2";
+  EXPECT_EQ(provider->Next(context_, &failure).status().code(), absl::StatusCode::kDataLoss);
+  errands_.Flush();
+  ASSERT_EQ(store_.completed.size(), 2);
+  EXPECT_TRUE(store_.completed.front().source_corrupt());
+  EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_FAILED);
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("replica of t1", "replica of t2"));
+  EXPECT_THAT(store_.asked.back().corrupt_replicas(), ElementsAre("replica of t1", "replica of t2"));
+}
+
+TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
+  Offer("t1");
+  Offer("t2");
+  peers_.open = [this](const v1::OpenPullRequest& request, v1::OpenPullResponse* response) -> absl::Status {
+    if (request.transport_id() == "t1") {
+      return absl::UnavailableError("nobody answers");
+    }
+    response->set_pull_descriptor(serving_->descriptor());
+    return absl::OkStatus();
+  };
+  auto provider = Provider();
+  auto source = provider->Next(context_, nullptr);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->info().name, "source of t2");
+  EXPECT_THAT(running_.Ids(), ElementsAre("t2"));
+}
+
+TEST_F(ProviderTest, WhenAttachingFailsTheSameGrantIsUsedForAPull) {
+  Offer("t1", "local");
+  auto source = Provider()->Next(context_, nullptr);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->info().lane, "loopback");
+}
+
+TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {
+  Offer("t1", "local");
+  auto provider = Provider("local");
+  const absl::Status status = provider->Next(context_, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(peers_.opened().empty());
+  EXPECT_EQ(store_.asked.front().required_lane(), "local");
+}
+
+TEST_F(ProviderTest, WithNothingLeftTheErrorListsWhatWasTried) {
+  Offer("t1");
+  peers_.open = nullptr;
+  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: nobody answers"));
+}
+
+TEST_F(ProviderTest, WithoutAnySourceTheAnswerIsNotFoundWithTheGlobalStoresReason) {
+  v1::RequestReplicaTransportResponse nothing;
+  nothing.set_no_source_reason("no other node has a replica");
+  store_.offers.push_back(nothing);
+  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no other node has a replica"));
+}
+
+TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {
+  v1::RequestReplicaTransportResponse elsewhere;
+  elsewhere.add_origins()->set_node_id("another");
+  store_.offers.push_back(elsewhere);
+  EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ProviderTest, AnUnreachableGlobalStoreIsUnavailable) {
+  store_.down = absl::UnavailableError("gone");
+  EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ProviderTest, ARevokedGrantEndsItsPull) {
+  Offer("t1");
+  auto provider = Provider();
+  auto source = provider->Next(context_, nullptr);
+  ASSERT_TRUE(source.ok());
+  running_.Revoke({"t1", "unknown"});
+  EXPECT_EQ(FetchFirstChunk(**source).code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(ProviderTest, ACancelledRequestIsNotLookedFurtherFor) {
+  Offer("t1");
+  RequestContext cancelled = context_;
+  cancelled.cancellation = Cancellation();
+  cancelled.cancellation.Cancel();
+  EXPECT_EQ(Provider()->Next(cancelled, nullptr).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(store_.asked.empty());
+}
+
+TEST_F(ProviderTest, AProviderThatIsDroppedEndsItsGrantAsCancelled) {
+  Offer("t1");
+  auto provider = Provider();
+  ASSERT_TRUE(provider->Next(context_, nullptr).ok());
+  provider.reset();
+  errands_.Flush();
+  ASSERT_EQ(store_.completed.size(), 1);
+  EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_CANCELLED);
+}
+
+TEST(PoolMapping, RefusesExtentsThatDoNotLieInThePool) {
+  auto pool = HostPool::Create({.bytes = 4 << 20, .use_huge_pages = false, .prefault_threads = 0});
+  ASSERT_TRUE(pool.ok());
+  auto mapping = PoolMapping::Map((*pool)->fd(), (*pool)->bytes());
+  ASSERT_TRUE(mapping.ok()) << mapping.status();
+  EXPECT_TRUE((*mapping)->Spans({{.offset = 2 << 20, .bytes = 2 << 20}}, 100).ok());
+  EXPECT_EQ((*mapping)->Spans({{.offset = 4 << 20, .bytes = 1}}, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*mapping)->Spans({{.offset = ~uint64_t{0}, .bytes = 2}}, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*mapping)->Spans({{.offset = 0, .bytes = 10}}, 11).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PoolMapping::Map((*pool)->fd(), (*pool)->bytes() + 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(PeerPools, AreMappedOnceReplacedWithTheirDaemonAndDroppedWhenItIsGone) {
+  auto pool = HostPool::Create({.bytes = 4 << 20, .use_huge_pages = false, .prefault_threads = 0});
+  ASSERT_TRUE(pool.ok());
+  PeerPools pools(absl::Minutes(10));
+  const HostHandles first{.pool_id = "first", .pool_bytes = (*pool)->bytes()};
+  const HostHandles second{.pool_id = "second", .pool_bytes = (*pool)->bytes()};
+  auto one = pools.Get("peer", first, (*pool)->fd());
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->get(), pools.Get("peer", first, -1)->get())
+      << "mapped already, the descriptor is not needed";
+  auto two = pools.Get("peer", second, (*pool)->fd());
+  EXPECT_NE(one->get(), two->get());
+  EXPECT_EQ(pools.size(), 1);
+
+  const auto alive = [](const std::string&) { return true; };
+  const auto dead = [](const std::string&) { return false; };
+  pools.Sweep(absl::Now(), dead);
+  EXPECT_EQ(pools.size(), 1) << "it is in use";
+  two->reset();
+  pools.Sweep(absl::Now(), alive);
+  EXPECT_EQ(pools.size(), 1);
+  pools.Sweep(absl::Now() + absl::Hours(1), alive);
+  EXPECT_EQ(pools.size(), 0);
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

@@ -1,0 +1,274 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/device/fake_device.h"
+#include "core/testing/scripted_source.h"
+#include "core/testing/test_artifact.h"
+#include "daemon/service/ingest.h"
+#include "daemon/service/serve_registry.h"
+#include "daemon/service/transfer_log.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/grant_token/grant_token.h"
+#include "transport/loopback/loopback_transport.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using testing::MakeChunkedArtifact;
+using testing::TestArtifact;
+
+TEST(ImportPath, MustLieInARootOnceItsLinksAreResolved) {
+  std::string folder = ::testing::TempDir() + "import_path_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  folder = std::filesystem::canonical(folder).string();
+  std::filesystem::create_directories(folder + "/models/deep");
+  std::filesystem::create_directories(folder + "/models-of-others");
+  std::filesystem::create_directory_symlink(folder + "/models-of-others", folder + "/models/link");
+  const std::vector<std::string> roots = {folder + "/models"};
+  EXPECT_TRUE(CheckImportPath(roots, folder + "/models").ok());
+  EXPECT_TRUE(CheckImportPath(roots, folder + "/models/deep").ok());
+  EXPECT_TRUE(CheckImportPath({"/"}, folder).ok());
+  for (const std::string& outside :
+       {folder + "/models-of-others", folder + "/models/link", folder + "/models/.."}) {
+    EXPECT_EQ(CheckImportPath(roots, outside).code(), absl::StatusCode::kPermissionDenied) << outside;
+  }
+  EXPECT_EQ(CheckImportPath(roots, "models").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckImportPath(roots, folder + "/models/none").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(CheckImportPath({}, folder + "/models").code(), absl::StatusCode::kPermissionDenied);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
+  TransferLog log(2);
+  for (const char* id : {"one", "two", "three"}) {
+    log.Add({.transfer_id = id});
+  }
+  const std::vector<TransferReport> newest = log.Newest();
+  ASSERT_EQ(newest.size(), 2);
+  EXPECT_EQ(newest[0].transfer_id, "three");
+  EXPECT_EQ(newest[1].transfer_id, "two");
+}
+
+// An engine with one replica in host memory and one on a fake GPU, and a loopback lane to serve them over.
+class ServeRegistryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto pool = HostPool::Create({.bytes = 32 << 20, .use_huge_pages = false, .prefault_threads = 0});
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+    auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 16 << 20});
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    devices_ = *std::move(devices);
+    auto engine = StoreEngine::Create({.host_pool = pool_.get(),
+                                       .devices = devices_.get(),
+                                       .staging_buffers = 2,
+                                       .staging_buffer_bytes = 2 << 20});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    lane_ = transport::NewLoopbackTransport();
+    ASSERT_TRUE(lane_->RegisterMemory(pool_->base(), pool_->bytes()).ok());
+    auto staging = StagingBuffers::Create(pool_.get(), 1);
+    ASSERT_TRUE(staging.ok()) << staging.status();
+    registry_ = std::make_unique<ServeRegistry>(
+        ServeRegistry::Options{.engine = engine_.get(),
+                               .devices = devices_.get(),
+                               .lanes = {lane_.get()},
+                               .staging = *staging,
+                               .grant_key = [] { return std::string(32, 'k'); },
+                               .grant_life = absl::Seconds(30),
+                               .staging_wait = absl::Milliseconds(50),
+                               .now = [this] { return now_; }});
+  }
+
+  std::string MakeReplica(Location location) {
+    auto provider = std::make_shared<testing::ScriptedProvider>(
+        std::vector{testing::MakeControl(artifact_.image, testing::SourceScript{})});
+    auto pending =
+        engine_->Materialize(RequestContext::Background(absl::Seconds(20)),
+                             {.manifest = artifact_.manifest, .location = location, .sources = provider});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    auto lease = (*pending)->Wait(RequestContext::Background(absl::Seconds(20)));
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    return (*lease)->replica_id();
+  }
+
+  PullOpening Opening(const std::string& replica_id, const std::string& lane = "loopback") {
+    const rpc::GrantClaims claims{.transport_id = "transport",
+                                  .replica_id = replica_id,
+                                  .artifact_id = artifact_.manifest->id(),
+                                  .receiver_node_id = "receiver",
+                                  .lane = lane,
+                                  .expires = now_ + absl::Seconds(30)};
+    return {.transport_id = claims.transport_id,
+            .grant_token = rpc::SignGrant(std::string(32, 'k'), claims),
+            .replica_id = replica_id,
+            .artifact_id = claims.artifact_id,
+            .receiver_node_id = claims.receiver_node_id,
+            .lane = "loopback"};
+  }
+
+  // Pulls the whole image the way a receiver does.
+  absl::StatusOr<std::vector<std::byte>> Pull(const std::string& descriptor) {
+    auto pull = lane_->Connect(RequestContext::Background(absl::Seconds(20)), descriptor);
+    if (!pull.ok()) {
+      return pull.status();
+    }
+    auto memory = pool_->Allocate(artifact_.image.size());
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    const std::vector<HostSpan> destination = memory->Spans(0, memory->bytes());
+    absl::Notification done;
+    absl::Status status;
+    (*pull)->Fetch(0, destination, absl::Now() + absl::Seconds(20), [&](absl::Status result) {
+      status = std::move(result);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    if (!status.ok()) {
+      return status;
+    }
+    return testing::Gather(destination);
+  }
+
+  uint32_t Leases() const {
+    uint32_t leases = 0;
+    for (const ReplicaInfo& replica : engine_->ListReplicas()) {
+      leases += replica.leases;
+    }
+    return leases;
+  }
+
+  const TestArtifact artifact_ = MakeChunkedArtifact(1, 80, 64 << 10);  // larger than the one staging buffer
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::unique_ptr<HostPool> pool_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<transport::Transport> lane_;
+  std::unique_ptr<StoreEngine> engine_;
+  std::unique_ptr<ServeRegistry> registry_;
+};
+
+TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  EXPECT_EQ(Leases(), 1);
+  auto bytes = Pull(*descriptor);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, artifact_.image);
+  EXPECT_EQ(registry_->Close("transport"), artifact_.image.size());
+  EXPECT_EQ(registry_->active(), 0);
+  EXPECT_EQ(Leases(), 0);
+  EXPECT_EQ(registry_->Close("transport"), 0);
+  EXPECT_FALSE(Pull(*descriptor).ok());
+}
+
+TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kGpu, 0})));
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  auto bytes = Pull(*descriptor);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, artifact_.image);
+}
+
+TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {
+  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  auto first = registry_->Open(opening);
+  auto second = registry_->Open(opening);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(*first, *second);
+  EXPECT_EQ(registry_->active(), 1);
+  registry_->Close("transport");
+  EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServeRegistryTest, APullRevokedBeforeItOpensIsNotOpened) {
+  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  registry_->Revoke({"transport"});
+  EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
+  ASSERT_TRUE(descriptor.ok());
+  registry_->Revoke({"transport", "another"});
+  EXPECT_EQ(Leases(), 0);
+  EXPECT_FALSE(Pull(*descriptor).ok());
+}
+
+TEST_F(ServeRegistryTest, AnExpiredPullEndsWhenNothingMovesAndARenewedOneLives) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
+  ASSERT_TRUE(descriptor.ok());
+  now_ += absl::Seconds(29);
+  registry_->Renew();
+  now_ += absl::Seconds(29);
+  registry_->Sweep();
+  EXPECT_EQ(registry_->active(), 1);
+  now_ += absl::Seconds(2);
+  ASSERT_TRUE(Pull(*descriptor).ok());
+  registry_->Sweep();
+  EXPECT_EQ(registry_->active(), 1) << "bytes moved since the last sweep";
+  registry_->Sweep();
+  EXPECT_EQ(registry_->active(), 0);
+  EXPECT_EQ(Leases(), 0);
+}
+
+TEST_F(ServeRegistryTest, ATokenOpensOnlyWhatItNames) {
+  const std::string replica_id = MakeReplica({LocationKind::kCpu});
+  PullOpening other_transport = Opening(replica_id);
+  other_transport.transport_id = "another";
+  PullOpening other_replica = Opening(replica_id);
+  other_replica.replica_id = MakeReplica({LocationKind::kGpu, 0});
+  PullOpening other_receiver = Opening(replica_id);
+  other_receiver.receiver_node_id = "somebody";
+  PullOpening other_lane = Opening(replica_id, "ucx");
+  PullOpening forged = Opening(replica_id);
+  forged.grant_token.back() ^= 1;
+  for (const PullOpening& opening : {other_transport, other_replica, other_receiver, other_lane, forged}) {
+    EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kPermissionDenied);
+  }
+  EXPECT_EQ(registry_->active(), 0);
+}
+
+TEST_F(ServeRegistryTest, AnExpiredTokenIsRefused) {
+  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  now_ += absl::Minutes(10);
+  EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ServeRegistryTest, AGrantToAttachAlsoPermitsAPullButNotTheOtherWayRound) {
+  const std::string replica_id = MakeReplica({LocationKind::kCpu});
+  EXPECT_TRUE(registry_->Open(Opening(replica_id, "local")).ok());
+  PullOpening attach = Opening(replica_id, "loopback");
+  attach.lane = "local";
+  EXPECT_EQ(registry_->CheckGrant(attach).code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(ServeRegistryTest, AReplicaThatIsGoneAndALaneThatIsNotThereAreNamed) {
+  EXPECT_EQ(registry_->Open(Opening("no-such-replica")).status().code(), absl::StatusCode::kNotFound);
+  PullOpening unknown = Opening(MakeReplica({LocationKind::kCpu}), "local");
+  unknown.lane = "warp";
+  EXPECT_EQ(registry_->Open(unknown).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Leases(), 0);
+}
+
+TEST(StagingBuffers, AreBoundedAndComeBackWithTheLastReference) {
+  auto pool = HostPool::Create({.bytes = 8 << 20, .use_huge_pages = false, .prefault_threads = 0});
+  ASSERT_TRUE(pool.ok());
+  auto buffers = StagingBuffers::Create(pool->get(), 1);
+  ASSERT_TRUE(buffers.ok());
+  auto first = (*buffers)->Acquire(absl::InfiniteFuture());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ((*buffers)->Acquire(absl::Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  std::thread giver([held = *std::move(first)]() mutable { held.reset(); });
+  EXPECT_TRUE((*buffers)->Acquire(absl::InfiniteFuture()).ok());
+  giver.join();
+  EXPECT_EQ(StagingBuffers::Create(pool->get(), 100).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

@@ -1,0 +1,161 @@
+#include "daemon/session/sessions.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/time/clock.h"
+#include "core/device/fake_device.h"
+#include "core/engine/engine.h"
+#include "core/handles/handle_client.h"
+#include "core/testing/scripted_source.h"
+#include "core/testing/test_artifact.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+class SessionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = "/tmp/sessions.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    auto pool = HostPool::Create({.bytes = 16 << 20, .use_huge_pages = false, .prefault_threads = 0});
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+    auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 8 << 20});
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    devices_ = *std::move(devices);
+    auto engine = StoreEngine::Create({.host_pool = pool_.get(),
+                                       .devices = devices_.get(),
+                                       .staging_buffers = 1,
+                                       .staging_buffer_bytes = 2 << 20});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    auto handles = HandleServer::Start({.path = folder_ + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
+    ASSERT_TRUE(handles.ok()) << handles.status();
+    handles_ = *std::move(handles);
+    sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), "pool", devices_.get());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<ReplicaLease> MakeReplica(Location location) {
+    auto provider = std::make_shared<testing::ScriptedProvider>(
+        std::vector{testing::MakeControl(artifact_.image, testing::SourceScript{})});
+    auto pending = engine_->Materialize(
+        context_, {.manifest = artifact_.manifest, .location = location, .sources = provider});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    auto lease = (*pending)->Wait(context_);
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    return *std::move(lease);
+  }
+
+  uint32_t Leases() const {
+    uint32_t leases = 0;
+    for (const ReplicaInfo& replica : engine_->ListReplicas()) {
+      leases += replica.leases;
+    }
+    return leases;
+  }
+
+  bool LeasesEnd() const {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (Leases() > 0 && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return Leases() == 0;
+  }
+
+  // A sealed memfd with these bytes, as a client hands it over.
+  UniqueFd SealedMemory(const std::vector<std::byte>& bytes) {
+    UniqueFd memory(memfd_create("offer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(write(memory.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    return memory;
+  }
+
+  std::string folder_;
+  const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 5, 64 << 10);
+  const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
+  std::unique_ptr<HostPool> pool_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<StoreEngine> engine_;
+  std::unique_ptr<HandleServer> handles_;
+  std::unique_ptr<Sessions> sessions_;
+};
+
+TEST_F(SessionsTest, ATicketGivesTheImageAndTheConnectionIsTheLease) {
+  auto ticket = sessions_->IssueTicket(MakeReplica({LocationKind::kCpu}));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  EXPECT_EQ(Leases(), 1);
+  auto claim = ClaimedReplica::Claim(handles_->path(), *ticket, context_.deadline);
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  EXPECT_EQ((*claim)->handles().artifact_id, artifact_.manifest->id());
+  EXPECT_EQ(std::get<HostHandles>((*claim)->handles().memory).pool_id, "pool");
+  auto image = (*claim)->MapImage();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_TRUE(std::equal(image->begin(), image->end(), artifact_.image.begin(), artifact_.image.end()));
+  EXPECT_EQ(ClaimedReplica::Claim(handles_->path(), *ticket, context_.deadline).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Leases(), 1);
+  claim->reset();
+  EXPECT_TRUE(LeasesEnd());
+}
+
+TEST_F(SessionsTest, AGpuReplicaTravelsAsAHandleOfItsAllocation) {
+  auto ticket = sessions_->IssueTicket(MakeReplica({LocationKind::kGpu, 0}));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  auto claim = ClaimedReplica::Claim(handles_->path(), *ticket, context_.deadline);
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  const auto& device = std::get<DeviceHandles>((*claim)->handles().memory);
+  EXPECT_EQ(device.ipc.device_uuid, devices_->devices()[0].uuid);
+  EXPECT_GE(device.ipc.bytes, artifact_.image.size());
+  EXPECT_TRUE((*claim)->AcknowledgeClosed().ok());
+  claim->reset();
+  EXPECT_TRUE(LeasesEnd());
+}
+
+TEST_F(SessionsTest, HandedOverMemoryIsTheSourceOfAnIngest) {
+  const UniqueFd memory = SealedMemory(artifact_.image);
+  auto offer =
+      OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  auto source = sessions_->TakeOffer((*offer)->token(), artifact_.image.size());
+  ASSERT_TRUE(source.ok()) << source.status();
+  offer->reset();  // the mapping outlives the client
+  auto pending = engine_->Ingest(
+      context_, {.layout = artifact_.layout, .sources = MakeSingleSourceProvider(*std::move(source))});
+  ASSERT_TRUE(pending.ok()) << pending.status();
+  auto lease = (*pending)->Wait(context_);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);
+}
+
+TEST_F(SessionsTest, LessMemoryThanTheTensorsNeedIsRefused) {
+  const UniqueFd memory = SealedMemory(artifact_.image);
+  auto offer =
+      OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_EQ(sessions_->TakeOffer((*offer)->token(), artifact_.image.size() + 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(sessions_->TakeOffer("no such offer", 1).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SingleSourceProvider, FailsWithItsSource) {
+  auto control = testing::MakeControl(std::vector<std::byte>(10));
+  const RequestContext context = RequestContext::Background(absl::Seconds(20));
+  auto provider = MakeSingleSourceProvider(control->MakeSource());
+  ASSERT_TRUE(provider->Next(context, nullptr).ok());
+  SourceFailure failure{.source = {.name = "client"}, .status = absl::InternalError("gone")};
+  EXPECT_EQ(provider->Next(context, &failure).status(), absl::InternalError("client: gone"));
+  failure.corrupt = true;
+  EXPECT_EQ(provider->Next(context, &failure).status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon
