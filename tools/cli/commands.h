@@ -89,6 +89,16 @@ struct DemoFlags {
 };
 int RunDemo(const CommonFlags& common, const DemoFlags& flags);
 
+struct BenchFlags {
+  std::string bench;  // "p2p", "attach", "control", "load", "memory"
+  std::string bytes;  // of the artifact, as for --size; empty: the benchmark's own
+  int runs = 0;       // 0: the benchmark's own
+  std::vector<std::string> lanes;
+  bool smoke = false;
+};
+int RunBench(const CommonFlags& common, const BenchFlags& flags);
+int RunBenchEmptyServer(const ServerFlags& flags);  // the reference of "control", which it starts itself
+
 int RunConfigCheck(const CommonFlags& common);
 int RunConfigShow(const CommonFlags& common);
 

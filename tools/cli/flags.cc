@@ -21,6 +21,7 @@ struct AllFlags {
   KeyFlags key;
   MakeModelFlags make_model;
   DemoFlags demo;
+  BenchFlags bench;
   std::function<int()> run;
 };
 
@@ -136,6 +137,36 @@ void AddKeys(CLI::App& app, AllFlags& all) {
   }
 }
 
+void AddBench(CLI::App& app, AllFlags& all) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure a cluster on this machine beside what the machine can do");
+  bench->require_subcommand(1);
+  const std::pair<const char*, const char*> benches[] = {
+      {"p2p", "Host to host between two daemons, verified, beside a plain copy and ucx_perftest"},
+      {"attach", "A client maps a ready replica: a large one beside one of 1 MiB"},
+      {"control", "ResolveKey by 64 callers, beside a call that does nothing"},
+      {"load", "A file to a ready replica, cold and warm, beside fio"},
+      {"memory", "Resident memory of a daemon beyond its pools, idle and after transfers"}};
+  for (const auto& [name, help] : benches) {
+    CLI::App* command = AddCommand(*bench, all, name, help, [&all, name = std::string(name)] {
+      all.bench.bench = name;
+      return RunBench(all.common, all.bench);
+    });
+    command->add_option("--runs", all.bench.runs, "Pairs of measurement and reference (memory: transfers)")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--bytes", all.bench.bytes, "Of the artifact, such as 1GiB");
+    command->add_flag("--smoke", all.bench.smoke, "Tiny and short: proves that it runs, measures nothing");
+    if (command->get_name() != "p2p") continue;
+    command->add_option("--lane", all.bench.lanes, "local, ucx or ucx-rma; repeatable; local and ucx by default")
+        ->check(CLI::IsMember({"local", "ucx", "ucx-rma"}))
+        ->take_all();
+  }
+  // Of no use to people: the reference server of `control`.
+  AddCommand(*bench, all, "empty-server", "", [&] { return RunBenchEmptyServer(all.server); })
+      ->group("")
+      ->add_option("--ready-fd", all.server.ready_fd)
+      ->required();
+}
+
 void AddTools(CLI::App& app, AllFlags& all) {
   CLI::App* make_model = AddCommand(app, all, "make-model", "Write a Llama-shaped bf16 model with random weights",
                                     [&] { return RunMakeModel(all.common, all.make_model); });
@@ -169,6 +200,7 @@ int ParseAndRun(int argc, char** argv) {
   AddManagement(app, all);
   AddKeys(app, all);
   AddTools(app, all);
+  AddBench(app, all);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,50 @@
+// `tensorcast bench`: what a cluster of real processes on this machine does, measured beside what the machine
+// can do.
+//
+// Every Run function starts the processes that it needs, measures its figure and the reference in turn,
+// `runs` times (A B A B), and stops everything. Say lines go to stderr. Call from the main thread: children
+// die with the thread that started them. Errors: those of the cluster and the client; CANCELLED when the
+// context is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "otel/api/request_context.h"
+#include "tools/bench/row.h"
+
+namespace tensorcast::bench {
+
+struct BenchOptions {
+  std::string binary;              // the tensorcast executable, which the servers are started from
+  uint64_t bytes = 0;              // 0: each benchmark's own size
+  int runs = 0;                    // 0: each benchmark's own count
+  std::vector<std::string> lanes;  // p2p: of "local", "ucx", "ucx-rma"; empty: local and ucx
+  std::vector<std::string> sets;   // settings for every daemon, as for --set
+  bool smoke = false;              // tiny and short: proves that it runs, measures nothing
+  RequestContext context;
+};
+
+using Rows = std::vector<Row>;
+
+// Host to host between two daemons: whole materialize, verification included. References: one thread's plain
+// copy, and ucx_perftest where it is installed.
+absl::StatusOr<Rows> RunP2p(const BenchOptions& options);
+// A client gets a mapped view of a ready replica: a large one beside one of 1 MiB.
+absl::StatusOr<Rows> RunAttach(const BenchOptions& options);
+// ResolveKey by 64 callers, beside a call on the same server set-up that does nothing.
+absl::StatusOr<Rows> RunControl(const BenchOptions& options);
+// A safetensors file to a ready host replica, with a cold and a warm page cache, and attached once it is
+// there.
+absl::StatusOr<Rows> RunLoad(const BenchOptions& options);
+// Resident memory of a daemon beyond its pools, idle and after many transfers.
+absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
+
+// The reference server of RunControl, a process of its own: answers ResolveKey with an empty message, writes
+// the ready line to `ready_fd` and serves until SIGTERM, which the caller has blocked.
+absl::Status ServeEmptyCalls(int ready_fd);
+
+}  // namespace tensorcast::bench

@@ -1,0 +1,76 @@
+#include "tools/bench/bench_cluster.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+#include "tools/bench/resident.h"
+#include "tools/model/llama_model.h"
+
+namespace tensorcast::bench {
+namespace {
+
+// Staging buffers, and the granules that rounding costs.
+constexpr uint64_t kPoolExtra = 320 * kMiB;
+constexpr absl::Duration kPrefaultTimeout = absl::Seconds(60);
+constexpr absl::Duration kPrefaultPoll = absl::Milliseconds(50);
+
+}  // namespace
+
+void Say(std::string_view line) {
+  std::fprintf(stderr, "bench: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOptions& bench,
+                                                                  const Options& options) {
+  std::unique_ptr<BenchCluster> cluster(new BenchCluster(bench.context));
+  TC_ASSIGN_OR_RETURN(cluster->directory_, TemporaryDirectory::Create("tensorcast-bench"));
+  const uint64_t pool_bytes = options.pool_bytes + kPoolExtra;
+  ClusterOptions processes{
+      .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons};
+  processes.daemon_settings = {absl::StrCat("daemon.host_pool=", pool_bytes), "daemon.device_runtime=none"};
+  for (const auto* settings : {&options.settings, &bench.sets}) {
+    processes.daemon_settings.insert(processes.daemon_settings.end(), settings->begin(), settings->end());
+  }
+  TC_ASSIGN_OR_RETURN(cluster->processes_, LocalCluster::Start(processes));
+  for (int node = 0; node < options.daemons; ++node) {
+    const std::string& address = cluster->processes_->addresses(node).unix_socket;
+    TC_ASSIGN_OR_RETURN(auto client, client::Client::Connect({.daemon = address}));
+    TC_ASSIGN_OR_RETURN(auto admin, client::AdminClient::Connect(address));
+    cluster->clients_.push_back(std::move(client));
+    cluster->admins_.push_back(std::move(admin));
+    TC_RETURN_IF_ERROR(cluster->AwaitPool(node, pool_bytes));
+  }
+  return cluster;
+}
+
+absl::StatusOr<std::string> BenchCluster::WriteModel(const std::string& name, uint64_t bytes) {
+  const std::string path = absl::StrCat(directory(), "/", name, ".safetensors");
+  Say(absl::StrCat("writing a model of about ", bytes / kMiB, " MiB"));
+  TC_RETURN_IF_ERROR(WriteLlamaModel(path, {.bytes = bytes}));
+  TC_RETURN_IF_ERROR(context_.Check("bench"));
+  return path;
+}
+
+absl::StatusOr<std::string> BenchCluster::ImportModel(const std::string& key, uint64_t bytes) {
+  TC_ASSIGN_OR_RETURN(const std::string path, WriteModel(key, bytes));
+  TC_RETURN_IF_ERROR(client(0).Import(context_, path, {.key = key}).status());
+  return path;
+}
+
+absl::Status BenchCluster::AwaitPool(int node, uint64_t bytes) {
+  const absl::Time deadline = absl::Now() + kPrefaultTimeout;
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const ResidentMemory resident, ReadResidentMemory(processes_->daemon(node).pid()));
+    if (resident.pools_bytes >= bytes) return absl::OkStatus();
+    if (absl::Now() > deadline) {
+      Say(absl::StrCat("node-", node, " has touched ", resident.pools_bytes / kMiB, " MiB of its pool's ",
+                       bytes / kMiB, ": going on, first touches will be measured too"));
+      return absl::OkStatus();
+    }
+    TC_RETURN_IF_ERROR(context_.Check("bench"));
+    absl::SleepFor(kPrefaultPoll);
+  }
+}
+
+}  // namespace tensorcast::bench

@@ -1,0 +1,72 @@
+// What the benchmarks have in common: a cluster with a client and an admin client for each daemon, a folder,
+// a model file. Private to tools/bench. Thread-compatible; destroy it on the thread that made it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/admin.h"
+#include "client/client.h"
+#include "tools/bench/bench.h"
+#include "tools/cluster/local_cluster.h"
+
+namespace tensorcast::bench {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// A line on stderr: what is being done, since a benchmark takes minutes.
+void Say(std::string_view line);
+
+inline double GbPerSecond(uint64_t bytes, absl::Duration elapsed) {
+  return static_cast<double>(bytes) / absl::ToDoubleSeconds(elapsed) / 1e9;
+}
+
+// How long `work` takes.
+template <class Work>
+absl::Duration Timed(Work&& work) {
+  const absl::Time start = absl::Now();
+  work();
+  return absl::Now() - start;
+}
+
+class BenchCluster {
+ public:
+  struct Options {
+    int daemons = 1;
+    uint64_t pool_bytes = 0;  // for replicas; room for staging is added
+    std::vector<std::string> settings;
+  };
+  static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
+                                                             const Options& options);
+
+  const std::string& directory() const { return directory_->path(); }
+  LocalCluster& processes() { return *processes_; }
+  client::Client& client(int node) { return *clients_[node]; }
+  client::AdminClient& admin(int node) { return *admins_[node]; }
+
+  // Writes a model of about `bytes` and imports it at node 0 under `key`. Returns the path.
+  absl::StatusOr<std::string> ImportModel(const std::string& key, uint64_t bytes);
+  absl::StatusOr<std::string> WriteModel(const std::string& name, uint64_t bytes);
+
+  // Waits until the daemon's host pool is whole: pages that appear in the background would be measured too.
+  absl::Status AwaitPool(int node, uint64_t bytes);
+
+  absl::Status Stop() { return processes_->Stop(); }
+
+ private:
+  explicit BenchCluster(const RequestContext& context) : context_(context) {}
+
+  const RequestContext context_;
+  std::unique_ptr<TemporaryDirectory> directory_;
+  std::unique_ptr<LocalCluster> processes_;
+  std::vector<std::unique_ptr<client::Client>> clients_;
+  std::vector<std::unique_ptr<client::AdminClient>> admins_;
+};
+
+}  // namespace tensorcast::bench

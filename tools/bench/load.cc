@@ -1,0 +1,182 @@
+// A safetensors file on this machine's disk to a replica that is ready in host memory.
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/status/status.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/bench_cluster.h"
+#include "tools/bench/external.h"
+#include "tools/bench/yardsticks.h"
+
+namespace tensorcast::bench {
+namespace {
+
+constexpr char kKey[] = "load";
+
+struct Loaded {
+  TransferReport report;
+  absl::Duration wall;
+};
+
+// "open" is all that is not the ingest itself: the call, the header, the publication.
+std::string PhasesOf(const Loaded& loaded) {
+  std::string text =
+      absl::StrFormat("last run: wall %.0f ms, of it open and publish %.0f, ingest %.0f (",
+                      absl::ToDoubleMilliseconds(loaded.wall),
+                      absl::ToDoubleMilliseconds(loaded.wall - (loaded.report.end - loaded.report.start)),
+                      absl::ToDoubleMilliseconds(loaded.report.end - loaded.report.start));
+  for (const StageReport& stage : loaded.report.stages) {
+    const std::string_view name = stage.stage == Stage::kFetch ? "read" : StageName(stage.stage);
+    absl::StrAppendFormat(&text, "%s %.0f ", name, absl::ToDoubleMilliseconds(stage.busy));
+  }
+  return absl::StrCat(text, "ms busy, all threads)");
+}
+
+class LoadBench {
+ public:
+  explicit LoadBench(const BenchOptions& options)
+      : options_(options),
+        bytes_(options.bytes != 0 ? options.bytes
+               : options.smoke    ? 24 * kMiB
+                                  : 2 * kGiB),
+        runs_(options.runs != 0 ? options.runs
+              : options.smoke   ? 1
+                                : 5) {}
+
+  absl::StatusOr<Rows> Run() {
+    TC_ASSIGN_OR_RETURN(cluster_, BenchCluster::Start(options_, {.pool_bytes = bytes_ + 64 * kMiB}));
+    TC_ASSIGN_OR_RETURN(file_, cluster_->WriteModel(kKey, bytes_));
+    TC_RETURN_IF_ERROR(Cold());
+    TC_RETURN_IF_ERROR(Warm());
+    TC_RETURN_IF_ERROR(Attached());
+    TC_RETURN_IF_ERROR(cluster_->Stop());
+    return std::move(rows_);
+  }
+
+ private:
+  // A first ingest each time: the artifact is deleted again.
+  absl::StatusOr<Loaded> Import() {
+    const absl::Time start = absl::Now();
+    TC_ASSIGN_OR_RETURN(const client::PutResult put, cluster_->client(0).Import(options_.context, file_, {}));
+    Loaded loaded{.wall = absl::Now() - start};
+    if (!put.transfer || put.existed) return absl::InternalError("the import read nothing");
+    loaded.report = *put.transfer;
+    TC_RETURN_IF_ERROR(
+        cluster_->admin(0).DeleteArtifact(options_.context, put.artifact_id, /*only_if_unkeyed=*/false));
+    return loaded;
+  }
+
+  absl::Status DropCache() {
+    TC_ASSIGN_OR_RETURN(const uint64_t left, DropFromPageCache(file_));
+    if (left > 0) Say(absl::StrCat("load: ", left / kMiB, " MiB of the file stayed in the page cache"));
+    return absl::OkStatus();
+  }
+
+  // The engine that reads this file fastest; none when fio is not installed or cannot read it.
+  absl::StatusOr<std::optional<FioEngine>> BestEngine(std::string* why_not) {
+    std::optional<FioEngine> best;
+    double best_rate = 0;
+    for (const FioEngine& engine : FioEngines()) {
+      TC_RETURN_IF_ERROR(DropCache());
+      const absl::StatusOr<double> rate = RunFio(options_.context, engine, file_, bytes_);
+      TC_RETURN_IF_ERROR(options_.context.Check("bench"));
+      if (!rate.ok()) {
+        *why_not = std::string(rate.status().message());
+        if (absl::IsNotFound(rate.status())) return best;
+        continue;  // an engine that this kernel does not have
+      }
+      Say(absl::StrFormat("load: %s: %.2f GB/s", Describe(engine), *rate));
+      if (*rate > best_rate) {
+        best_rate = *rate;
+        best = engine;
+      }
+      if (options_.smoke) break;
+    }
+    return best;
+  }
+
+  absl::Status Cold() {
+    std::string why_not;
+    TC_ASSIGN_OR_RETURN(const std::optional<FioEngine> engine, BestEngine(&why_not));
+    Say(absl::StrCat("load: ", runs_, " cold loads"));
+    Pairs pairs, walls;
+    std::optional<Loaded> last;
+    for (int run = 0; run < runs_; ++run) {
+      TC_RETURN_IF_ERROR(DropCache());
+      TC_ASSIGN_OR_RETURN(last, Import());
+      double reference = 0;
+      if (engine) {
+        TC_RETURN_IF_ERROR(DropCache());
+        TC_ASSIGN_OR_RETURN(reference, RunFio(options_.context, *engine, file_, bytes_));
+      }
+      pairs.Add(GbPerSecond(last->report.bytes, last->report.end - last->report.start), reference);
+      walls.Add(GbPerSecond(last->report.bytes, last->wall), reference);
+    }
+    Add("cold", "file to ready replica", pairs, last->report.bytes, engine ? Describe(*engine) : "",
+        engine ? PhasesOf(*last) : why_not);
+    Add("cold", "client wall", walls, last->report.bytes, engine ? Describe(*engine) : "", "");
+    return absl::OkStatus();
+  }
+
+  absl::Status Warm() {
+    Say(absl::StrCat("load: ", runs_, " warm loads"));
+    Pairs pairs;
+    std::optional<Loaded> last;
+    for (int run = 0; run < runs_; ++run) {
+      TC_RETURN_IF_ERROR(WarmPageCache(file_));
+      TC_ASSIGN_OR_RETURN(last, Import());
+      TC_RETURN_IF_ERROR(WarmPageCache(file_));
+      TC_ASSIGN_OR_RETURN(const double reference, ReadIntoFreshMemory(file_));
+      pairs.Add(GbPerSecond(last->report.bytes, last->wall), reference);
+    }
+    Add("warm", "client wall", pairs, last->report.bytes, "read() into fresh memory", PhasesOf(*last));
+    return absl::OkStatus();
+  }
+
+  absl::Status Attached() {
+    TC_RETURN_IF_ERROR(cluster_->client(0).Import(options_.context, file_, {.key = kKey}).status());
+    std::vector<double> ms;
+    uint64_t bytes = 0;
+    for (int run = 0; run < std::max(runs_, 3); ++run) {
+      const absl::Time start = absl::Now();
+      TC_ASSIGN_OR_RETURN(const auto replica, cluster_->client(0).Get(options_.context, kKey, {}));
+      ms.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+      bytes = replica->image().size();
+    }
+    rows_.push_back({.bench = "load",
+                     .lane = "attached",
+                     .metric = "client wall",
+                     .bytes = bytes,
+                     .value = Summarize(ms),
+                     .unit = "ms",
+                     .note = absl::StrFormat("min %.2f mean %.2f max %.2f ms", Summarize(ms).min,
+                                             Summarize(ms).mean, Summarize(ms).max)});
+    return absl::OkStatus();
+  }
+
+  void Add(const std::string& lane, const std::string& metric, const Pairs& pairs, uint64_t bytes,
+           const std::string& reference, const std::string& note) {
+    Row row{.bench = "load", .lane = lane, .metric = metric, .bytes = bytes, .unit = "GB/s", .note = note};
+    if (reference.empty()) {
+      row.value = Summarize(pairs.values);
+    } else {
+      pairs.Fill(reference, &row);
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  const BenchOptions& options_;
+  const uint64_t bytes_;
+  const int runs_;
+  std::unique_ptr<BenchCluster> cluster_;
+  std::string file_;
+  Rows rows_;
+};
+
+}  // namespace
+
+absl::StatusOr<Rows> RunLoad(const BenchOptions& options) { return LoadBench(options).Run(); }
+
+}  // namespace tensorcast::bench

@@ -1,0 +1,188 @@
+// Host to host between two daemons of this machine, over one lane at a time.
+#include <functional>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/status/status.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/bench_cluster.h"
+#include "tools/bench/external.h"
+#include "tools/bench/yardsticks.h"
+
+namespace tensorcast::bench {
+namespace {
+
+constexpr char kKey[] = "p2p";
+
+struct Yardstick {
+  std::string name;
+  std::function<absl::StatusOr<double>()> measure;
+};
+
+PerftestOptions SharedMemoryGet(bool smoke) {
+  return {.test = "ucp_get",
+          .tls = "posix,sysv,cma,self",
+          .message_bytes = smoke ? kMiB : 64 * kMiB,
+          .iterations = smoke ? 10 : 32,
+          .warmup = smoke ? 1 : 4};
+}
+
+PerftestOptions TcpMessages(bool smoke) {
+  return {.test = "ucp_am_bw",
+          .arguments = {"-e"},
+          .tls = "tcp",
+          .message_bytes = smoke ? kMiB : 16 * kMiB,
+          .iterations = smoke ? 10 : 128,
+          .warmup = smoke ? 1 : 8};
+}
+
+// One transfer, as the daemon's report and as the client's clock have it.
+struct Moved {
+  TransferReport report;
+  absl::Duration wall;
+};
+
+class P2p {
+ public:
+  explicit P2p(const BenchOptions& options)
+      : options_(options),
+        bytes_(options.bytes != 0 ? options.bytes
+               : options.smoke    ? 24 * kMiB
+                                  : kGiB),
+        runs_(options.runs != 0 ? options.runs
+              : options.smoke   ? 1
+                                : 9) {}
+
+  absl::StatusOr<Rows> Run() {
+    TC_ASSIGN_OR_RETURN(cluster_,
+                        BenchCluster::Start(options_, {.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB}));
+    TC_RETURN_IF_ERROR(cluster_->ImportModel(kKey, bytes_).status());
+    const std::vector<std::string> both = {"local", "ucx"};
+    for (const std::string& lane : options_.lanes.empty() ? both : options_.lanes) {
+      TC_RETURN_IF_ERROR(MeasureLane(lane));
+    }
+    TC_RETURN_IF_ERROR(cluster_->Stop());
+    return std::move(rows_);
+  }
+
+ private:
+  absl::StatusOr<Moved> Move(const std::string& lane) {
+    const absl::Time start = absl::Now();
+    TC_ASSIGN_OR_RETURN(auto replica, cluster_->client(1).Get(options_.context, kKey, {.lane = lane}));
+    Moved moved{.wall = absl::Now() - start};
+    if (!replica->transfer()) return absl::InternalError("the replica was there before it was asked for");
+    moved.report = *replica->transfer();
+    if (moved.report.verified_chunks == 0) return absl::InternalError("a transfer verified nothing");
+    if (!moved.report.stages.empty() && moved.report.stages.front().source.lane != lane) {
+      return absl::InternalError(
+          absl::StrCat("asked for the lane ", lane, ", went over ", moved.report.stages.front().source.lane));
+    }
+    const std::string replica_id = replica->replica_id();
+    replica.reset();
+    // The next one is to come from node 0 again.
+    TC_RETURN_IF_ERROR(cluster_->admin(1).EvictReplica(options_.context, replica_id, /*force=*/true));
+    return moved;
+  }
+
+  std::vector<Yardstick> YardsticksOf(const std::string& lane) {
+    std::vector<Yardstick> all;
+    if (lane == "local") {
+      all.push_back({"plain copy, one thread", [this]() -> absl::StatusOr<double> {
+                       if (!copy_) copy_.emplace(image_bytes_);
+                       return copy_->GbPerSecond();
+                     }});
+      all.push_back({"ucx_perftest ucp_get shm 64 MiB",
+                     [this] { return RunPerftest(options_.context, SharedMemoryGet(options_.smoke)); }});
+    } else {
+      all.push_back({"ucx_perftest ucp_am_bw -e tcp 16 MiB",
+                     [this] { return RunPerftest(options_.context, TcpMessages(options_.smoke)); }});
+    }
+    return all;
+  }
+
+  Row MakeRow(const std::string& lane, const std::string& metric) const {
+    return {.bench = "p2p", .lane = lane, .metric = metric, .bytes = image_bytes_, .unit = "GB/s"};
+  }
+
+  absl::Status MeasureLane(const std::string& lane) {
+    // The first one also opens connections and maps the peer's pool.
+    TC_ASSIGN_OR_RETURN(const Moved first, Move(lane));
+    image_bytes_ = first.report.bytes;
+    bool with_wall = true;
+    for (const Yardstick& yardstick : YardsticksOf(lane)) {
+      TC_RETURN_IF_ERROR(MeasureBeside(lane, yardstick, with_wall));
+      with_wall = false;
+    }
+    copy_.reset();
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureBeside(const std::string& lane, const Yardstick& yardstick, bool with_wall) {
+    Say(absl::StrCat("p2p ", lane, ": ", runs_, " transfers beside ", yardstick.name));
+    Pairs transfers, walls;
+    std::vector<double> wall_ms, without_reference;
+    absl::Status missing;
+    for (int run = 0; run < runs_; ++run) {
+      TC_ASSIGN_OR_RETURN(const Moved moved, Move(lane));
+      last_ = moved.report;
+      const double rate = GbPerSecond(image_bytes_, moved.report.end - moved.report.start);
+      const double wall_rate = GbPerSecond(image_bytes_, moved.wall);
+      wall_ms.push_back(absl::ToDoubleMilliseconds(moved.wall));
+      without_reference.push_back(rate);
+      absl::StatusOr<double> reference = missing.ok() ? yardstick.measure() : missing;
+      if (absl::IsNotFound(reference.status())) {
+        missing = reference.status();
+        continue;
+      }
+      TC_RETURN_IF_ERROR(reference.status());
+      transfers.Add(rate, *reference);
+      walls.Add(wall_rate, *reference);
+    }
+    Row row = MakeRow(lane, "materialize");
+    if (missing.ok()) {
+      transfers.Fill(yardstick.name, &row);
+    } else {
+      row.value = Summarize(std::move(without_reference));
+      row.note = std::string(missing.message());
+    }
+    rows_.push_back(std::move(row));
+    if (with_wall) AddClientRows(lane, yardstick, walls, std::move(wall_ms));
+    return absl::OkStatus();
+  }
+
+  // What the client saw, and which stage had the time.
+  void AddClientRows(const std::string& lane, const Yardstick& yardstick, const Pairs& walls,
+                     std::vector<double> wall_ms) {
+    if (!walls.values.empty()) {
+      Row row = MakeRow(lane, "client wall");
+      walls.Fill(yardstick.name, &row);
+      rows_.push_back(std::move(row));
+    }
+    Row row = MakeRow(lane, "client wall");
+    row.unit = "ms";
+    row.note = absl::StrFormat("p50 %.1f p99 %.1f ms;", Percentile(wall_ms, 50), Percentile(wall_ms, 99));
+    row.value = Summarize(std::move(wall_ms));
+    for (const StageReport& stage : last_.stages) {
+      absl::StrAppendFormat(&row.note, " %s %.1f ms busy in %u chunks,", StageName(stage.stage),
+                            absl::ToDoubleMilliseconds(stage.busy), stage.chunks);
+    }
+    row.note.back() = '.';
+    rows_.push_back(std::move(row));
+  }
+
+  const BenchOptions& options_;
+  const uint64_t bytes_;
+  const int runs_;
+  std::unique_ptr<BenchCluster> cluster_;
+  uint64_t image_bytes_ = 0;
+  std::optional<PlainCopy> copy_;
+  TransferReport last_;
+  Rows rows_;
+};
+
+}  // namespace
+
+absl::StatusOr<Rows> RunP2p(const BenchOptions& options) { return P2p(options).Run(); }
+
+}  // namespace tensorcast::bench
