@@ -1,8 +1,8 @@
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "client/keys.h"
 #include "rpc/backoff.h"
 #include "rpc/call.h"
@@ -104,7 +104,7 @@ class KeyWatch {
   const RequestContext context_;
   const std::string prefix_;
   const std::function<bool(const KeyInfo&)>& on_key_;
-  absl::flat_hash_map<std::string, Known> known_;
+  std::map<std::string, Known> known_;
   bool stopped_ = false;
 };
 

@@ -7,9 +7,9 @@
 
 #include <array>
 #include <optional>
+#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "otel/api/request_context.h"
 
@@ -41,7 +41,7 @@ class CallContexts {
  private:
   struct Shard {
     mutable absl::Mutex mutex;
-    absl::flat_hash_map<const void*, RequestContext> contexts ABSL_GUARDED_BY(mutex);
+    std::unordered_map<const void*, RequestContext> contexts ABSL_GUARDED_BY(mutex);
   };
   Shard& shard(const void* call) const;
 

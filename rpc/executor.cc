@@ -10,7 +10,7 @@ namespace tensorcast::rpc {
 Executor::Executor(const Options& options) : options_(options) {}
 
 Executor::~Executor() {
-  absl::flat_hash_map<std::thread::id, std::thread> running;
+  std::unordered_map<std::thread::id, std::thread> running;
   std::vector<std::thread> left;
   {
     absl::MutexLock lock(&mutex_);

@@ -6,10 +6,10 @@
 #include <deque>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
@@ -50,7 +50,7 @@ class Executor {
   const Options options_;
   mutable absl::Mutex mutex_;
   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::thread::id, std::thread> running_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::thread::id, std::thread> running_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> left_ ABSL_GUARDED_BY(mutex_);  // to be joined; they hold no lock any more
   size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

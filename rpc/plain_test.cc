@@ -38,7 +38,7 @@ TEST(StatusMapping, DetailsTravelAndOtherPayloadsStay) {
 }
 
 TEST(StatusMapping, UnknownCodesBecomeUnknown) {
-  EXPECT_EQ(FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(77), "odd")).code(),
+  EXPECT_EQ(FromGrpcStatus(grpc::Status(grpc::StatusCode::DO_NOT_USE, "odd")).code(),
             absl::StatusCode::kUnknown);
 }
 

@@ -5,6 +5,7 @@
 #include <grpcpp/support/status.h>
 
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +13,6 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -82,7 +82,7 @@ class StreamWriter {
   const RequestContext context_;
   mutable absl::Mutex mutex_;
   Queue waiting_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, typename Queue::iterator> latest_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, typename Queue::iterator, std::less<>> latest_ ABSL_GUARDED_BY(mutex_);
   int waiting_mandatory_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Response> in_flight_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> finish_ ABSL_GUARDED_BY(mutex_);
