@@ -1,5 +1,7 @@
 #include "daemon/peer/global_store_link.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/peer/eviction_guard.h"
 #include "daemon/peer/fake_global_store.h"

@@ -1,5 +1,7 @@
 #include "daemon/peer/peer_source_provider.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/peer/fake_global_store.h"
 #include "gmock/gmock.h"
