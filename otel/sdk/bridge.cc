@@ -1,0 +1,230 @@
+#include "otel/sdk/bridge.h"
+
+#include <string>
+#include <utility>
+
+#include "opentelemetry/logs/logger.h"
+#include "opentelemetry/nostd/shared_ptr.h"
+#include "opentelemetry/sdk/common/global_log_handler.h"
+#include "opentelemetry/sdk/logs/batch_log_record_processor_factory.h"
+#include "opentelemetry/sdk/logs/batch_log_record_processor_options.h"
+#include "opentelemetry/sdk/logs/logger_provider.h"
+#include "opentelemetry/sdk/logs/logger_provider_factory.h"
+#include "opentelemetry/sdk/metrics/export/periodic_exporting_metric_reader_factory.h"
+#include "opentelemetry/sdk/metrics/export/periodic_exporting_metric_reader_options.h"
+#include "opentelemetry/sdk/metrics/meter_provider.h"
+#include "opentelemetry/sdk/metrics/view/view_registry.h"
+#include "opentelemetry/sdk/resource/resource.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_factory.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_options.h"
+#include "opentelemetry/sdk/trace/samplers/always_off_factory.h"
+#include "opentelemetry/sdk/trace/samplers/always_on_factory.h"
+#include "opentelemetry/sdk/trace/samplers/parent_factory.h"
+#include "opentelemetry/sdk/trace/samplers/trace_id_ratio_factory.h"
+#include "opentelemetry/sdk/trace/tracer_provider.h"
+#include "opentelemetry/sdk/trace/tracer_provider_factory.h"
+#include "otel/sdk/exporters.h"
+#include "otel/sdk/guards.h"
+#include "otel/sdk/metric_bridge.h"
+#include "otel/sdk/trace_bridge.h"
+#include "otel/sdk/values.h"
+
+namespace tensorcast::otel::sdk {
+namespace {
+
+namespace internal_log = opentelemetry::sdk::common::internal_log;
+using opentelemetry::nostd::shared_ptr;
+
+// Longer log lines are cut.
+constexpr size_t kMaxLogBytes = 16 << 10;
+
+// Never destroyed: see otel/api/trace_sink.h. Reachable, so that leak checkers agree.
+template <class T>
+T* KeepForever(std::unique_ptr<T> object) {
+  struct Kept {
+    std::unique_ptr<T> object;
+    Kept* next;
+  };
+  static std::atomic<Kept*> kept{nullptr};
+  auto* node = new Kept{std::move(object), kept.load()};
+  while (!kept.compare_exchange_weak(node->next, node)) {
+  }
+  return node->object.get();
+}
+
+class SdkLogHandler final : public internal_log::LogHandler {
+ public:
+  SdkLogHandler(Counters& counters, Complain complain)
+      : counters_(counters), complain_(std::move(complain)) {}
+  void Handle(internal_log::LogLevel level, const char*, int, const char* message,
+              const opentelemetry::sdk::common::AttributeMap&) noexcept override {
+    if (level == internal_log::LogLevel::Error) {
+      ++counters_.sdk_errors;
+    } else if (level == internal_log::LogLevel::Warning) {
+      ++counters_.sdk_warnings;
+    } else {
+      return;
+    }
+    complain_(message == nullptr ? "" : message);
+  }
+
+ private:
+  Counters& counters_;
+  const Complain complain_;
+};
+
+opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options) {
+  opentelemetry::sdk::resource::ResourceAttributes attributes;
+  for (const auto& [key, value] : options.resource) attributes.SetAttribute(key, value);
+  return opentelemetry::sdk::resource::Resource::Create(attributes);
+}
+
+std::unique_ptr<opentelemetry::sdk::trace::Sampler> MakeSampler(const BridgeOptions& options) {
+  using namespace opentelemetry::sdk::trace;
+  switch (options.sampler) {
+    case SamplerKind::kParentRatio:
+      return ParentBasedSamplerFactory::Create(
+          std::shared_ptr<Sampler>(TraceIdRatioBasedSamplerFactory::Create(options.sampling_ratio)));
+    case SamplerKind::kAlwaysOn:
+      return AlwaysOnSamplerFactory::Create();
+    case SamplerKind::kAlwaysOff:
+      return AlwaysOffSamplerFactory::Create();
+  }
+  return AlwaysOffSamplerFactory::Create();
+}
+
+opentelemetry::logs::Severity ToSeverity(int severity) {
+  using opentelemetry::logs::Severity;
+  constexpr Severity kSeverities[] = {Severity::kInfo, Severity::kWarn, Severity::kError, Severity::kFatal};
+  return severity >= 0 && severity < 4 ? kSeverities[severity] : Severity::kInfo;
+}
+
+class BridgeImpl final : public Bridge {
+ public:
+  BridgeImpl(const BridgeOptions& options, Exporters exporters) {
+    // Must be set before the first provider is made.
+    internal_log::GlobalLogHandler::SetLogHandler(
+        shared_ptr<internal_log::LogHandler>(new SdkLogHandler(*options.counters, options.complain)));
+    internal_log::GlobalLogHandler::SetLogLevel(internal_log::LogLevel::Warning);
+    for (size_t i = 0; i < kSignals; ++i) {
+      guards_[i] =
+          std::make_shared<Guard>(options.counters->signals[i], options.queue_size, options.complain);
+    }
+    const opentelemetry::sdk::resource::Resource resource = MakeResource(options);
+    if (exporters.spans != nullptr) StartTraces(options, std::move(exporters.spans), resource);
+    if (exporters.metrics != nullptr) StartMetrics(options, std::move(exporters.metrics), resource);
+    if (exporters.logs != nullptr) StartLogs(options, std::move(exporters.logs), resource);
+  }
+
+  TraceSink* traces() override { return traces_; }
+  MetricSink* metrics() override { return metrics_; }
+
+  void EmitLog(const LogLine& line) override {
+    if (!logger_) return;
+    auto record = logger_->CreateLogRecord();
+    if (record == nullptr) return;
+    std::string storage;
+    record->SetTimestamp(opentelemetry::common::SystemTimestamp(line.time));
+    record->SetSeverity(ToSeverity(line.severity));
+    record->SetBody(ToNostd(ValidUtf8(CutUtf8(line.message, kMaxLogBytes), storage)));
+    record->SetAttribute("code.file.path", ToNostd(line.file));
+    record->SetAttribute("code.line.number", static_cast<int64_t>(line.line));
+    record->SetAttribute("thread.id", line.thread);
+    if (line.trace.IsValid()) {
+      using namespace opentelemetry::trace;
+      record->SetTraceId(
+          TraceId(opentelemetry::nostd::span<const uint8_t, 16>(line.trace.trace_id.data(), 16)));
+      record->SetSpanId(SpanId(opentelemetry::nostd::span<const uint8_t, 8>(line.trace.span_id.data(), 8)));
+      record->SetTraceFlags(TraceFlags(line.trace.flags));
+    }
+    logger_->EmitLogRecord(std::move(record));
+  }
+
+  bool Flush(std::chrono::milliseconds timeout) override {
+    bool done = true;
+    if (tracer_provider_ != nullptr) done &= tracer_provider_->ForceFlush(timeout);
+    if (logger_provider_ != nullptr) done &= logger_provider_->ForceFlush(timeout);
+    if (meter_provider_ != nullptr) done &= meter_provider_->ForceFlush(timeout);
+    return done;
+  }
+
+  void GiveUpAt(std::chrono::steady_clock::time_point when) override {
+    for (const auto& guard : guards_) guard->GiveUpAt(when);
+  }
+
+  void Shutdown() override {
+    if (tracer_provider_ != nullptr) tracer_provider_->Shutdown();
+    if (logger_provider_ != nullptr) logger_provider_->Shutdown();
+    // Last: it still counts what became of the others' items.
+    if (meter_provider_ != nullptr) meter_provider_->Shutdown();
+  }
+
+ private:
+  const std::shared_ptr<Guard>& guard(Signal signal) { return guards_[static_cast<size_t>(signal)]; }
+
+  void StartTraces(const BridgeOptions& options, std::unique_ptr<otel_trace::SpanExporter> exporter,
+                   const opentelemetry::sdk::resource::Resource& resource) {
+    otel_trace::BatchSpanProcessorOptions batch;
+    batch.max_queue_size = options.queue_size;
+    batch.max_export_batch_size = options.batch_size;
+    batch.schedule_delay_millis = options.batch_interval;
+    const auto& shared = guard(Signal::kTraces);
+    auto processor = std::make_unique<GuardedSpanProcessor>(
+        otel_trace::BatchSpanProcessorFactory::Create(
+            std::make_unique<GuardedSpanExporter>(std::move(exporter), shared), batch),
+        shared);
+    tracer_provider_ = otel_trace::TracerProviderFactory::Create(std::move(processor), resource,
+                                                                 MakeSampler(options), MakeIdGenerator());
+    traces_ = KeepForever(MakeTraceSink(tracer_provider_->GetTracer(kScopeName), options.limits,
+                                        options.sampler != SamplerKind::kAlwaysOn));
+  }
+
+  void StartMetrics(const BridgeOptions& options, std::unique_ptr<otel_metrics::PushMetricExporter> exporter,
+                    const opentelemetry::sdk::resource::Resource& resource) {
+    otel_metrics::PeriodicExportingMetricReaderOptions period;
+    period.export_interval_millis = options.metric_interval;
+    // The SDK wants the timeout to be the shorter of the two.
+    period.export_timeout_millis = options.metric_interval / 2;
+    meter_provider_ = std::make_shared<otel_metrics::MeterProvider>(
+        std::make_unique<otel_metrics::ViewRegistry>(), resource);
+    AddViews(*meter_provider_);
+    meter_provider_->AddMetricReader(otel_metrics::PeriodicExportingMetricReaderFactory::Create(
+        std::make_unique<GuardedMetricExporter>(std::move(exporter), guard(Signal::kMetrics)), period));
+    metrics_ = KeepForever(MakeMetricSink(meter_provider_->GetMeter(kScopeName)));
+  }
+
+  void StartLogs(const BridgeOptions& options, std::unique_ptr<otel_logs::LogRecordExporter> exporter,
+                 const opentelemetry::sdk::resource::Resource& resource) {
+    otel_logs::BatchLogRecordProcessorOptions batch;
+    batch.max_queue_size = options.queue_size;
+    batch.max_export_batch_size = options.batch_size;
+    batch.schedule_delay_millis = options.batch_interval;
+    const auto& shared = guard(Signal::kLogs);
+    auto processor = std::make_unique<GuardedLogProcessor>(
+        otel_logs::BatchLogRecordProcessorFactory::Create(
+            std::make_unique<GuardedLogExporter>(std::move(exporter), shared), batch),
+        shared);
+    logger_provider_ = otel_logs::LoggerProviderFactory::Create(std::move(processor), resource);
+    logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, "", "");
+  }
+
+  std::shared_ptr<Guard> guards_[kSignals];
+  std::shared_ptr<otel_trace::TracerProvider> tracer_provider_;
+  std::shared_ptr<otel_metrics::MeterProvider> meter_provider_;
+  std::shared_ptr<otel_logs::LoggerProvider> logger_provider_;
+  shared_ptr<opentelemetry::logs::Logger> logger_{};
+  TraceSink* traces_ = nullptr;
+  MetricSink* metrics_ = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<Bridge> MakeBridge(const BridgeOptions& options, Exporters exporters) {
+  return std::make_shared<BridgeImpl>(options, std::move(exporters));
+}
+
+std::shared_ptr<Bridge> Bridge::Create(const BridgeOptions& options) {
+  return MakeBridge(options, MakeExporters(options));
+}
+
+}  // namespace tensorcast::otel::sdk

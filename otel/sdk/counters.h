@@ -1,0 +1,37 @@
+// What telemetry knows about itself. Standard library only: both sides of the bridge use it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace tensorcast::otel::sdk {
+
+enum class Signal : uint8_t { kTraces, kMetrics, kLogs };
+inline constexpr size_t kSignals = 3;
+inline constexpr const char* kSignalNames[kSignals] = {"traces", "metrics", "logs"};
+
+// Items are spans and log records; for metrics, whole collections.
+struct SignalCounters {
+  std::atomic<int64_t> pending{0};  // queued or in the exporter's hands
+  std::atomic<uint64_t> exported{0};
+  std::atomic<uint64_t> dropped_queue_full{0};
+  std::atomic<uint64_t> dropped_export_failed{0};
+  std::atomic<uint64_t> dropped_shutdown{0};
+  std::atomic<uint64_t> export_failures{0};
+
+  uint64_t dropped() const { return dropped_queue_full + dropped_export_failed + dropped_shutdown; }
+};
+
+// Thread-safe. Lives as long as the process (see telemetry.cc).
+struct Counters {
+  std::array<SignalCounters, kSignals> signals;
+  std::atomic<uint64_t> sdk_errors{0};
+  std::atomic<uint64_t> sdk_warnings{0};
+
+  SignalCounters& of(Signal signal) { return signals[static_cast<size_t>(signal)]; }
+  const SignalCounters& of(Signal signal) const { return signals[static_cast<size_t>(signal)]; }
+};
+
+}  // namespace tensorcast::otel::sdk

@@ -1,0 +1,151 @@
+#include "otel/sdk/metric_bridge.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "opentelemetry/common/key_value_iterable.h"
+#include "opentelemetry/context/context.h"
+#include "opentelemetry/metrics/async_instruments.h"
+#include "opentelemetry/metrics/observer_result.h"
+#include "opentelemetry/metrics/sync_instruments.h"
+#include "opentelemetry/sdk/metrics/aggregation/aggregation_config.h"
+#include "opentelemetry/sdk/metrics/view/instrument_selector_factory.h"
+#include "opentelemetry/sdk/metrics/view/meter_selector_factory.h"
+#include "opentelemetry/sdk/metrics/view/view_factory.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/sdk/values.h"
+
+namespace tensorcast::otel::sdk {
+namespace {
+
+namespace api = opentelemetry::metrics;
+namespace sdk_metrics = opentelemetry::sdk::metrics;
+using opentelemetry::nostd::shared_ptr;
+using opentelemetry::nostd::unique_ptr;
+
+// The catalogue's keys with a caller's values; those that are empty do not apply and are left out.
+class LabelView final : public opentelemetry::common::KeyValueIterable {
+ public:
+  LabelView(const MetricInfo& info, LabelValues values) : info_(info), values_(values) {}
+
+  bool ForEachKeyValue(opentelemetry::nostd::function_ref<bool(opentelemetry::nostd::string_view,
+                                                               opentelemetry::common::AttributeValue)>
+                           callback) const noexcept override {
+    for (size_t i = 0; i < values_.size() && i < info_.label_count; ++i) {
+      if (values_[i].empty()) continue;
+      if (!callback(ToNostd(info_.label_keys[i]), ToNostd(values_[i]))) return false;
+    }
+    return true;
+  }
+  size_t size() const noexcept override { return values_.size(); }
+
+ private:
+  const MetricInfo& info_;
+  LabelValues values_;
+};
+
+class Observer final : public GaugeObserver {
+ public:
+  Observer(MetricId id, api::ObserverResultT<double>& result) : info_(InfoOf(id)), result_(result) {}
+  void Report(double value, LabelValues labels) override { result_.Observe(value, LabelView(info_, labels)); }
+
+ private:
+  const MetricInfo& info_;
+  api::ObserverResultT<double>& result_;
+};
+
+// The SDK passes back a pointer: the id itself.
+void Collect(api::ObserverResult result, void* id) {
+  using Doubles = shared_ptr<api::ObserverResultT<double>>;
+  const auto metric = static_cast<MetricId>(reinterpret_cast<uintptr_t>(id));
+  if (!opentelemetry::nostd::holds_alternative<Doubles>(result)) return;
+  Observer observer(metric, *opentelemetry::nostd::get<Doubles>(result));
+  CollectGauge(metric, observer);
+}
+
+struct Instrument {
+  unique_ptr<api::Counter<uint64_t>> counter;
+  unique_ptr<api::UpDownCounter<int64_t>> up_down_counter;
+  unique_ptr<api::Histogram<double>> histogram;
+  shared_ptr<api::ObservableInstrument> observable;
+};
+
+class Sink final : public MetricSink {
+ public:
+  explicit Sink(shared_ptr<api::Meter> meter) : meter_(std::move(meter)) {
+    for (size_t i = 0; i < MetricsCatalogue().size(); ++i) instruments_.push_back(Make(i));
+  }
+
+  void Add(MetricId metric, int64_t value, LabelValues labels) override {
+    const Instrument& instrument = instruments_[static_cast<size_t>(metric)];
+    const LabelView view(InfoOf(metric), labels);
+    if (instrument.counter != nullptr) {
+      instrument.counter->Add(static_cast<uint64_t>(value), view);
+    } else if (instrument.up_down_counter != nullptr) {
+      instrument.up_down_counter->Add(value, view);
+    }
+  }
+
+  void Record(MetricId metric, double value, LabelValues labels) override {
+    const Instrument& instrument = instruments_[static_cast<size_t>(metric)];
+    if (instrument.histogram == nullptr) return;
+    instrument.histogram->Record(value, LabelView(InfoOf(metric), labels), opentelemetry::context::Context());
+  }
+
+ private:
+  Instrument Make(size_t index) {
+    const MetricInfo& info = MetricsCatalogue()[index];
+    const auto name = ToNostd(info.name);
+    const auto text = ToNostd(info.description);
+    const auto unit = ToNostd(info.unit);
+    Instrument made;
+    switch (info.kind) {
+      case MetricKind::kCounter:
+        made.counter = meter_->CreateUInt64Counter(name, text, unit);
+        break;
+      case MetricKind::kUpDownCounter:
+        made.up_down_counter = meter_->CreateInt64UpDownCounter(name, text, unit);
+        break;
+      case MetricKind::kHistogram:
+        made.histogram = meter_->CreateDoubleHistogram(name, text, unit);
+        break;
+      case MetricKind::kGauge:
+        made.observable = meter_->CreateDoubleObservableGauge(name, text, unit);
+        break;
+      case MetricKind::kObservedCounter:
+        made.observable = meter_->CreateDoubleObservableCounter(name, text, unit);
+        break;
+    }
+    if (made.observable != nullptr) made.observable->AddCallback(&Collect, reinterpret_cast<void*>(index));
+    return made;
+  }
+
+  const shared_ptr<api::Meter> meter_;
+  std::vector<Instrument> instruments_;
+};
+
+}  // namespace
+
+void AddViews(sdk_metrics::MeterProvider& provider) {
+  for (const MetricInfo& info : MetricsCatalogue()) {
+    if (info.kind != MetricKind::kHistogram) continue;
+    auto config = std::make_shared<sdk_metrics::HistogramAggregationConfig>();
+    const std::span<const double> bounds = BucketBounds(info.buckets);
+    config->boundaries_.assign(bounds.begin(), bounds.end());
+    const std::string name(info.name);
+    const std::string unit(info.unit);
+    provider.AddView(
+        sdk_metrics::InstrumentSelectorFactory::Create(sdk_metrics::InstrumentType::kHistogram, name, unit),
+        sdk_metrics::MeterSelectorFactory::Create(kScopeName, "", ""),
+        sdk_metrics::ViewFactory::Create(name, std::string(info.description), unit,
+                                         sdk_metrics::AggregationType::kHistogram, config));
+  }
+}
+
+std::unique_ptr<MetricSink> MakeMetricSink(shared_ptr<api::Meter> meter) {
+  return std::make_unique<Sink>(std::move(meter));
+}
+
+}  // namespace tensorcast::otel::sdk
