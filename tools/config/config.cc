@@ -165,6 +165,8 @@ void EmitSection(YAML::Emitter& out, const Message& section) {
       out << YAML::EndSeq;
     } else if (field.message_type() != nullptr) {
       EmitSection(out, section.GetReflection()->GetMessage(section, &field));
+    } else if (field.has_presence() && !section.GetReflection()->HasField(section, &field)) {
+      out << YAML::Null;  // reads back as not set
     } else {
       EmitValue(out, section, field, -1);
     }

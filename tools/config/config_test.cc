@@ -114,7 +114,20 @@ TEST(Config, TheDumpReadsBackAsTheSameConfiguration) {
   ASSERT_TRUE(config.ok()) << config.status();
   auto again = Parse(ToYaml(*config), "dump.yaml", {});
   ASSERT_TRUE(again.ok()) << again.status() << ToYaml(*config);
-  EXPECT_EQ(again->SerializeAsString(), config->SerializeAsString());
+  EXPECT_EQ(ToYaml(*again), ToYaml(*config));
+  EXPECT_EQ(again->daemon().SerializeAsString(), config->daemon().SerializeAsString());
+  EXPECT_FALSE(again->observability().otel().has_sampling_ratio()) << "not set became zero";
+}
+
+TEST(Config, KeysOfNestedSectionsAreReadAndChecked) {
+  auto config = Parse("observability:\n  otel:\n    sampling_ratio: 0.25\n    tls: {ca_file: /ca}\n",
+                      "node.yaml", {"observability.otel.timeout=3s"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->observability().otel().sampling_ratio(), 0.25);
+  EXPECT_EQ(config->observability().otel().tls().ca_file(), "/ca");
+  EXPECT_THAT(ErrorOf("observability:\n  otel:\n    timeout: 3\n"),
+              HasSubstr("node.yaml:3: observability.otel.timeout: \"3\" is not a duration"));
+  EXPECT_THAT(ErrorOf("observability:\n  otel:\n    sampling_ratio: many\n"), HasSubstr("is not a number"));
 }
 
 TEST(Config, TheDumpShowsEveryKey) {

@@ -59,6 +59,22 @@ constexpr Key kKeys[] = {
 
     {"log.level", Kind::kChoice, "info", "info|warning|error"},
     {"log.format", Kind::kChoice, "text", "text|json"},
+
+    // Defaults are in otel/sdk: not set here means them.
+    {"observability.otel.exporter", Kind::kChoice, "", "otlp_grpc|otlp_http|console|jaeger|none"},
+    {"observability.otel.timeout", Kind::kDuration, ""},
+    {"observability.otel.compression", Kind::kChoice, "", "none|gzip"},
+    {"observability.otel.sampler", Kind::kChoice, "", "parent_ratio|always_on|always_off"},
+    {"observability.otel.max_span_attributes", Kind::kCount, ""},
+    {"observability.otel.max_span_events", Kind::kCount, ""},
+    {"observability.otel.max_span_links", Kind::kCount, ""},
+    {"observability.otel.max_attribute_bytes", Kind::kCount, ""},
+    {"observability.otel.queue_size", Kind::kCount, ""},
+    {"observability.otel.batch_size", Kind::kCount, ""},
+    {"observability.otel.batch_interval", Kind::kDuration, ""},
+    {"observability.otel.metric_interval", Kind::kDuration, ""},
+    {"observability.otel.shutdown_timeout", Kind::kDuration, ""},
+    {"observability.otel.log_level", Kind::kChoice, "", "info|warning|error"},
 };
 
 std::string FromEnvironment(const char* name) {
@@ -118,6 +134,7 @@ v1::Config Defaults() {
   v1::Config config;
   const std::string state = StateDirectory();
   for (const Key& key : kKeys) {
+    if (key.value.empty()) continue;
     const std::string value = absl::StrReplaceAll(key.value, {{"$STATE", state}});
     CHECK_OK(SetByPath(config, key.path, value)) << "defaults.cc: " << key.path;
   }

@@ -96,7 +96,8 @@ absl::Status StoreNumber(Message& section, const Reflection& reflection, const F
       return absl::UnimplementedError(
           absl::StrCat("fields of type ", field.cpp_type_name(), " cannot be configured"));
   }
-  return WrongType(text, "a whole number that fits");
+  return WrongType(
+      text, field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "a number" : "a whole number that fits");
 }
 
 absl::Status StoreBool(Message& section, const Reflection& reflection, const FieldDescriptor& field,
