@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -25,12 +26,6 @@ std::unique_ptr<Transport> NewTransport(const std::string& lane) {
   UcxOptions options;
   options.lane = lane == "ucx-rma" ? UcxLane::kRma : UcxLane::kMessages;
   options.tls = "tcp";
-  if (const char* bytes = std::getenv("REQUEST_BYTES")) {
-    options.request_bytes = std::strtoull(bytes, nullptr, 10);
-  }
-  if (const char* requests = std::getenv("REQUESTS")) {
-    options.requests_in_flight = std::strtoul(requests, nullptr, 10);
-  }
   auto transport = UcxTransport::Create(options);
   CHECK_OK(transport.status());
   return *std::move(transport);
