@@ -18,9 +18,11 @@
 #include "core/status/status.h"
 #include "daemon/app/housekeeper.h"
 #include "daemon/app/node_agent.h"
+#include "daemon/app/node_gauges.h"
 #include "daemon/peer/node_state.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
+#include "daemon/service/telemetry.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
 #include "rpc/server.h"
@@ -151,6 +153,7 @@ class DaemonServerImpl : public DaemonServer {
   std::unique_ptr<StoreDaemonService> service_;
   std::unique_ptr<GlobalStoreProxy> proxy_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<NodeGauges> gauges_;
   std::unique_ptr<Housekeeper> housekeeper_;
   absl::Time next_peer_check_ = absl::InfinitePast();  // the housekeeper's
 
@@ -226,7 +229,10 @@ void DaemonServerImpl::ConnectToGlobalStore() {
   global_store_channel_ = rpc::MakeChannel(options_.global_store);
   global_store_ = MakeGlobalStoreClient(global_store_channel_);
   peers_ = MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
-  feed_ = std::make_unique<ReplicaFeed>([this](const TransferReport& report) { transfers_.Add(report); });
+  feed_ = std::make_unique<ReplicaFeed>([this](const TransferReport& report) {
+    transfers_.Add(report);
+    RecordTransfer(report);
+  });
   link_ = std::make_unique<GlobalStoreLink>(GlobalStoreLink::Options{
       .node = DescribeNode(), .client = global_store_.get(), .feed = feed_.get(), .devices = devices_});
   const auto durable_here = [this](const ReplicaInfo& replica) {
@@ -303,6 +309,7 @@ absl::Status DaemonServerImpl::StartServing() {
   parts_.SetNode(node);
   agent_ = std::make_unique<NodeAgent>(&parts_);
   link_->Start(agent_.get(), node.grpc_address());
+  gauges_ = std::make_unique<NodeGauges>(&parts_);
   housekeeper_ = std::make_unique<Housekeeper>(kChoreInterval, [this] { DoChores(); });
   return absl::OkStatus();
 }
@@ -368,6 +375,7 @@ void DaemonServerImpl::Shutdown(absl::Time deadline) {
     server_->Shutdown(absl::Now() + absl::Milliseconds(100));
   }
   housekeeper_.reset();
+  gauges_.reset();
   if (link_ != nullptr) {
     link_->Stop(/*goodbye=*/true);
   }

@@ -35,7 +35,7 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
   std::vector<std::string> unused;
   {
     absl::MutexLock lock(&mutex_);
-    absl::flat_hash_map<std::string, absl::Time> open;
+    std::map<std::string, absl::Time> open;
     for (const ReplicaInfo& replica : replicas) {
       const auto granted = granted_.find(replica.id);
       if (granted == granted_.end()) {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
@@ -38,7 +38,7 @@ class ClusterEvictionGuard : public EvictionGuard {
   const DurableHere durable_here_;
   const absl::Duration timeout_;
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, absl::Time> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> when
+  std::map<std::string, absl::Time> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> when
 };
 
 }  // namespace tensorcast::daemon

@@ -1,9 +1,9 @@
 #include "daemon/peer/global_store_link.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -242,7 +242,7 @@ absl::Status GlobalStoreLink::SendInventory() {
 
 void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
                                 const v1::ReconcileInventoryResponse& response) {
-  absl::flat_hash_map<std::string, const ReplicaInfo*> ready;
+  std::map<std::string, const ReplicaInfo*> ready;
   for (const ReplicaInfo& replica : inventory) {
     if (replica.state == ReplicaState::kReady) {
       ready[replica.artifact_id] = &replica;

@@ -2,10 +2,10 @@
 
 #include <grpcpp/channel.h>
 
+#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "core/status/status.h"
 #include "proto/daemon.grpc.pb.h"
@@ -60,7 +60,7 @@ class GrpcPeerClient : public PeerClient {
 
   const ChannelFactory connect_;
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -62,7 +62,7 @@ class PeerPools {
 
   const absl::Duration idle_limit_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, Entry> by_peer_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Entry> by_peer_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

@@ -6,12 +6,12 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "core/engine/engine.h"
 
@@ -49,7 +49,7 @@ class ReplicaFeed : public ReplicaListener {
   const size_t capacity_;
   mutable absl::Mutex mutex_;
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, ReplicaInfo> latest_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, ReplicaInfo> latest_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::string> order_ ABSL_GUARDED_BY(mutex_);  // the keys of latest_, oldest first
   bool overflowed_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -34,7 +34,7 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
 }
 
 absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
-    const PullOpening& opening) const {
+    const PullOpening& opening, const otel::TraceContext& trace) const {
   transport::Transport* transport = nullptr;
   for (transport::Transport* lane : options_.lanes) {
     transport = lane->name() == opening.lane ? lane : transport;
@@ -56,10 +56,12 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
     image->Release();
     return serving.status();
   }
-  return std::make_unique<Served>(std::move(image), *std::move(serving));
+  return std::make_unique<Served>(
+      std::move(image), *std::move(serving),
+      ServeRecord(trace, opening.lane, opening.transport_id, opening.artifact_id));
 }
 
-absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening) {
+absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening, const otel::TraceContext& trace) {
   TC_RETURN_IF_ERROR(CheckGrant(opening));
   {
     absl::MutexLock lock(&mutex_);
@@ -72,7 +74,7 @@ absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening) {
       return open->second.served->descriptor();  // a repeated call
     }
   }
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening, trace));
   std::string descriptor = served->descriptor();
   Entry replaced;  // the same grant over another lane, if there was one
   absl::MutexLock lock(&mutex_);
@@ -139,12 +141,12 @@ void ServeRegistry::Sweep() {
       LOG(WARNING) << "Transport " << id << " ended: its grant expired and nothing was heard of it since";
       ended.push_back(Take(id));
     }
-    absl::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });
+    std::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });
   }
 }
 
 void ServeRegistry::CloseAll() {
-  absl::flat_hash_map<std::string, Entry> ended;
+  std::map<std::string, Entry, std::less<>> ended;
   absl::MutexLock lock(&mutex_);
   ended.swap(entries_);
 }

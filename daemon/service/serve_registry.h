@@ -8,13 +8,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -22,6 +22,7 @@
 #include "core/engine/engine.h"
 #include "daemon/service/served_replica.h"
 #include "daemon/service/staging_buffers.h"
+#include "daemon/service/telemetry.h"
 #include "otel/api/request_context.h"
 #include "transport/transport.h"
 
@@ -56,8 +57,8 @@ class ServeRegistry {
   // PERMISSION_DENIED. An empty receiver or artifact is not compared.
   absl::Status CheckGrant(const PullOpening& opening) const;
 
-  // The descriptor for the receiver's transport.
-  absl::StatusOr<std::string> Open(const PullOpening& opening);
+  // The descriptor for the receiver's transport. `trace` is the receiver's.
+  absl::StatusOr<std::string> Open(const PullOpening& opening, const otel::TraceContext& trace = {});
   // The bytes it served. OK, with none, for one that is unknown or was closed.
   uint64_t Close(std::string_view transport_id);
   void Revoke(const std::vector<std::string>& transport_ids);
@@ -73,9 +74,12 @@ class ServeRegistry {
   // A serving and its replica, whose lease ends right after the serving did.
   class Served {
    public:
-    Served(std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving)
-        : image_(std::move(image)), serving_(std::move(serving)) {}
+    Served(std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
+           ServeRecord record)
+        : image_(std::move(image)), serving_(std::move(serving)), record_(std::move(record)) {}
     ~Served() {
+      const uint64_t served = bytes();
+      record_.End(served, served >= image_->image_bytes() ? "ok" : "cancelled");
       serving_.reset();
       image_->Release();
     }
@@ -85,6 +89,7 @@ class ServeRegistry {
    private:
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
+    ServeRecord record_;
   };
   struct Entry {
     std::string lane;
@@ -93,14 +98,15 @@ class ServeRegistry {
     uint64_t bytes_seen = 0;  // at the last sweep
   };
 
-  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening) const;
+  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening,
+                                                const otel::TraceContext& trace) const;
   // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
   Entry Take(std::string_view transport_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, absl::Time> closed_
+  std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, absl::Time, std::less<>> closed_
       ABSL_GUARDED_BY(mutex_);  // transport id -> forget it then
 };
 

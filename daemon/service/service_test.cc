@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -12,9 +13,11 @@
 #include "core/testing/test_artifact.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/serve_registry.h"
+#include "daemon/service/telemetry.h"
 #include "daemon/service/transfer_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "otel/api/metrics_catalogue.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/loopback/loopback_transport.h"
 
@@ -54,6 +57,63 @@ TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
   ASSERT_EQ(newest.size(), 2);
   EXPECT_EQ(newest[0].transfer_id, "three");
   EXPECT_EQ(newest[1].transfer_id, "two");
+}
+
+// Adds up what is counted, by metric and labels.
+class CountingSink : public otel::MetricSink {
+ public:
+  void Add(otel::MetricId metric, int64_t value, otel::LabelValues labels) override {
+    absl::MutexLock lock(&mutex_);
+    counts_[Key(metric, labels)] += value;
+  }
+  void Record(otel::MetricId, double, otel::LabelValues) override {}
+  int64_t Count(otel::MetricId metric, otel::LabelValues labels) const {
+    absl::MutexLock lock(&mutex_);
+    const auto found = counts_.find(Key(metric, labels));
+    return found == counts_.end() ? 0 : found->second;
+  }
+
+ private:
+  static std::string Key(otel::MetricId metric, otel::LabelValues labels) {
+    std::string key = std::to_string(static_cast<int>(metric));
+    for (const std::string_view label : labels) {
+      key += "/" + std::string(label);
+    }
+    return key;
+  }
+  mutable absl::Mutex mutex_;
+  std::map<std::string, int64_t> counts_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(Telemetry, APullIsCountedByItsLaneAndACopyFromThisNodeIsNone) {
+  static CountingSink& sink = *new CountingSink;  // an installed sink lives as long as the process
+  otel::InstallMetricSink(&sink);
+  const absl::Time start = absl::UnixEpoch();
+  TransferReport report{.queued = start, .start = start, .end = start + absl::Seconds(1)};
+  report.stages = {{.stage = Stage::kFetch,
+                    .source = {.type = SourceType::kRemote, .lane = "ucx"},
+                    .bytes = 100,
+                    .start = start,
+                    .end = start + absl::Seconds(1)},
+                   {.stage = Stage::kVerify,
+                    .source = {.type = SourceType::kRemote, .lane = "ucx"},
+                    .bytes = 100,
+                    .start = start,
+                    .end = start + absl::Seconds(1)},
+                   {.stage = Stage::kFetch,
+                    .source = {.type = SourceType::kLocal, .lane = "memory"},
+                    .bytes = 50,
+                    .start = start,
+                    .end = start + absl::Seconds(1)}};
+  RecordTransfer(report);
+  otel::InstallMetricSink(nullptr);
+  namespace metrics = otel::metrics;
+  const std::string_view ucx[] = {"ucx", "receive"};
+  const std::string_view memory[] = {"memory", "receive"};
+  const std::string_view ok[] = {"cpu", "ok"};
+  EXPECT_EQ(sink.Count(metrics::kP2pBytes.id(), ucx), 100);
+  EXPECT_EQ(sink.Count(metrics::kP2pBytes.id(), memory), 0);
+  EXPECT_EQ(sink.Count(metrics::kTransfersCompleted.id(), ok), 1);
 }
 
 // An engine with one replica in host memory and one on a fake GPU, and a loopback lane to serve them over.

@@ -180,17 +180,19 @@ grpc::ServerWriteReactor<v1::GetManifestResponse>* StoreDaemonService::GetManife
 grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerContext* call,
                                                        const v1::OpenPullRequest* request,
                                                        v1::OpenPullResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
-    TC_RETURN_IF_ERROR(parts_.CheckAccepting());
-    TC_ASSIGN_OR_RETURN(*response->mutable_pull_descriptor(),
-                        parts_.servings->Open(PullOpening{.transport_id = request->transport_id(),
-                                                          .grant_token = request->grant_token(),
-                                                          .replica_id = request->replica_id(),
-                                                          .artifact_id = request->artifact_id(),
-                                                          .receiver_node_id = request->receiver_node_id(),
-                                                          .lane = request->lane()}));
-    return absl::OkStatus();
-  });
+  return rpc::HandleUnary(
+      call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
+        TC_RETURN_IF_ERROR(parts_.CheckAccepting());
+        TC_ASSIGN_OR_RETURN(*response->mutable_pull_descriptor(),
+                            parts_.servings->Open(PullOpening{.transport_id = request->transport_id(),
+                                                              .grant_token = request->grant_token(),
+                                                              .replica_id = request->replica_id(),
+                                                              .artifact_id = request->artifact_id(),
+                                                              .receiver_node_id = request->receiver_node_id(),
+                                                              .lane = request->lane()},
+                                                  context.trace));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerContext* call,

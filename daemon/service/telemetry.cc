@@ -1,0 +1,146 @@
+#include "daemon/service/telemetry.h"
+
+#include <algorithm>
+
+#include "otel/api/metrics_catalogue.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+namespace attr = otel::attr;
+namespace metrics = otel::metrics;
+
+std::string_view LocationName(LocationKind kind) {
+  switch (kind) {
+    case LocationKind::kGpu:
+      return "gpu";
+    case LocationKind::kCpu:
+      return "cpu";
+    case LocationKind::kDisk:
+      return "disk";
+  }
+  return "";
+}
+
+std::string_view Outcome(const absl::Status& status) {
+  return status.ok() ? "ok" : absl::IsCancelled(status) ? "cancelled" : "failed";
+}
+
+// From another daemon, attached or pulled.
+bool FromPeer(const SourceInfo& source) {
+  return source.type == SourceType::kRemote || source.lane == "local";
+}
+
+std::string_view IngestName(const TransferReport& report) {
+  std::string_view name = "StoreEngine/LocalIngest";
+  for (const StageReport& stage : report.stages) {
+    if (FromPeer(stage.source)) {
+      return "StoreEngine/P2PIngest";
+    }
+    if (stage.source.type == SourceType::kDisk) {
+      name = "StoreEngine/DiskIngest";
+    }
+  }
+  return name;
+}
+
+std::string_view StageSpanName(const StageReport& stage, LocationKind destination) {
+  switch (stage.stage) {
+    case Stage::kFetch:
+      return FromPeer(stage.source)                   ? "P2P/Pull"
+             : stage.source.type == SourceType::kDisk ? "Disk/Read"
+                                                      : "Memory/Read";
+    case Stage::kVerify:
+      return FromPeer(stage.source) ? "P2P/Verify" : "StoreEngine/Verify";
+    case Stage::kPlace:
+      return destination == LocationKind::kGpu    ? "Device/Copy"
+             : destination == LocationKind::kDisk ? "Disk/Write"
+                                                  : "Memory/Place";
+  }
+  return "StoreEngine/Stage";
+}
+
+void RecordStageSpan(const StageReport& stage, LocationKind destination, const otel::Span& ingest) {
+  otel::Span span(StageSpanName(stage, destination), ingest.context(),
+                  {{attr::kStage, StageName(stage.stage)},
+                   {attr::kLane, stage.source.lane},
+                   {attr::kSourceType, SourceTypeName(stage.source.type)},
+                   {attr::kSizeBytes, stage.bytes},
+                   {attr::kChunks, stage.chunks},
+                   {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
+                  {.start = stage.start});
+  span.SetError(stage.status);
+  span.End(stage.end);
+}
+
+void RecordSpans(const TransferReport& report) {
+  otel::Span span(IngestName(report), report.trace,
+                  {{attr::kTransferId, report.transfer_id},
+                   {attr::kArtifactId, report.artifact_id},
+                   {attr::kReplicaId, report.replica_id},
+                   {attr::kLocation, LocationName(report.destination.kind)},
+                   {attr::kSizeBytes, report.bytes},
+                   {attr::kRefetchedChunks, report.refetched_chunks}},
+                  {.start = report.start});
+  for (const StageReport& stage : report.stages) {
+    RecordStageSpan(stage, report.destination.kind, span);
+  }
+  span.SetError(report.status);
+  span.End(report.end);
+}
+
+void RecordPull(const StageReport& stage) {
+  const std::string_view lane = stage.source.lane;
+  const absl::Duration took = stage.end - stage.start;
+  metrics::kP2pStageSeconds.Record(absl::ToDoubleSeconds(took), {lane, "receive", StageName(stage.stage)});
+  metrics::kP2pStageBusySeconds.Record(absl::ToDoubleSeconds(stage.busy),
+                                       {lane, "receive", StageName(stage.stage)});
+  if (stage.stage != Stage::kFetch) {
+    return;
+  }
+  metrics::kP2pBytes.Add(stage.bytes, {lane, "receive"});
+  metrics::kP2pPulls.Add(1, {lane, "receive", Outcome(stage.status)});
+  if (took > absl::ZeroDuration()) {
+    metrics::kP2pThroughput.Record(static_cast<double>(stage.bytes) / absl::ToDoubleSeconds(took),
+                                   {lane, "receive"});
+  }
+}
+
+void RecordMetrics(const TransferReport& report) {
+  const std::string_view location = LocationName(report.destination.kind);
+  metrics::kTransfersCompleted.Add(1, {location, Outcome(report.status)});
+  metrics::kTransferWaitSeconds.Record(absl::ToDoubleSeconds(report.start - report.queued), {location});
+  metrics::kTransferExecutionSeconds.Record(absl::ToDoubleSeconds(report.end - report.start),
+                                            {location, Outcome(report.status)});
+  for (const StageReport& stage : report.stages) {
+    if (FromPeer(stage.source)) {
+      RecordPull(stage);
+    }
+  }
+}
+
+}  // namespace
+
+void RecordTransfer(const TransferReport& report) {
+  if (otel::IsTracing()) {
+    RecordSpans(report);
+  }
+  if (otel::IsMeasuring()) {
+    RecordMetrics(report);
+  }
+}
+
+ServeRecord::ServeRecord(const otel::TraceContext& parent, std::string_view lane,
+                         std::string_view transport_id, std::string_view artifact_id)
+    : lane_(lane),
+      span_("P2P/Serve", parent,
+            {{attr::kLane, lane}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}}) {}
+
+void ServeRecord::End(uint64_t bytes, std::string_view outcome) {
+  span_.SetAttribute(attr::kSizeBytes, bytes);
+  span_.End();
+  metrics::kP2pBytes.Add(bytes, {lane_, "serve"});
+  metrics::kP2pPulls.Add(1, {lane_, "serve", outcome});
+}
+
+}  // namespace tensorcast::daemon
