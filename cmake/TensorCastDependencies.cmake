@@ -35,7 +35,8 @@ endfunction()
 find_package(Protobuf MODULE REQUIRED)
 tensorcast_import(thirdparty::grpc HEADER grpcpp/grpcpp.h LIBRARIES grpc++ grpc gpr)
 tensorcast_import(thirdparty::grpc_reflection LIBRARIES grpc++_reflection)
-target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf)
+# gRPC headers inline absl::Mutex: every target that includes them is to see the Abseil that is linked.
+target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf absl::synchronization)
 
 tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp ucs)
 tensorcast_import(thirdparty::xxhash HEADER xxhash.h LIBRARIES xxhash)

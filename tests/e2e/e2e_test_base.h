@@ -9,6 +9,7 @@
 
 #include "client/client.h"
 #include "core/device/fake_device.h"
+#include "core/status/status.h"
 #include "tools/cluster/local_cluster.h"
 #include "tools/model/compare.h"
 #include "tools/model/llama_model.h"

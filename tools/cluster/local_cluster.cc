@@ -124,25 +124,23 @@ absl::Status LocalCluster::RestartDaemon(int index) {
 absl::Status LocalCluster::RestartGlobalStore() { return StartGlobalStore(); }
 
 absl::Status LocalCluster::Stop(absl::Duration grace) {
-  std::vector<Process*> processes;
-  for (Daemon& daemon : daemons_) {
-    if (daemon.process != nullptr) processes.push_back(daemon.process.get());
-  }
-  // All daemons at once: each drains on its own.
-  for (Process* process : processes) {
-    if (process->running()) (void)process->Signal(SIGTERM);
-  }
-  if (global_store_ != nullptr) processes.push_back(global_store_.get());
-
+  // All daemons at once: each drains on its own. A second SIGTERM would end a process without its drain.
   std::vector<std::string> problems;
-  for (Process* process : processes) {
-    const absl::StatusOr<int> code = process->Stop(grace);
+  const absl::Time deadline = absl::Now() + grace;
+  for (Daemon& daemon : daemons_) {
+    if (daemon.process != nullptr && daemon.process->running()) (void)daemon.process->Signal(SIGTERM);
+  }
+  const auto note = [&](const Process& process, const absl::StatusOr<int>& code) {
     if (!code.ok()) {
       problems.push_back(std::string(code.status().message()));
     } else if (*code != 0) {
-      problems.push_back(absl::StrCat("exit code ", *code, ", log ", process->log_path()));
+      problems.push_back(absl::StrCat("exit code ", *code, ", log ", process.log_path()));
     }
+  };
+  for (Daemon& daemon : daemons_) {
+    if (daemon.process != nullptr) note(*daemon.process, daemon.process->Wait(deadline));
   }
+  if (global_store_ != nullptr) note(*global_store_, global_store_->Stop(grace));
   for (Daemon& daemon : daemons_) daemon.process.reset();
   global_store_.reset();
   if (problems.empty()) return absl::OkStatus();
