@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "otel/api/json_text.h"
 
 namespace tensorcast::otel {
 namespace {
@@ -32,21 +33,6 @@ double Micros(SpanTime time) {
 }
 
 SpanTime OrNow(SpanTime time) { return time == SpanTime() ? std::chrono::system_clock::now() : time; }
-
-void AppendJsonString(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      absl::StrAppendFormat(&out, "\\u%04x", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
 
 void AppendValue(std::string& out, const AttributeValue& value) {
   switch (value.type()) {

@@ -1,0 +1,112 @@
+#include "otel/sdk/log_sinks.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/globals.h"
+#include "absl/log/log_sink_registry.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "otel/api/json_text.h"
+#include "otel/api/span.h"
+#include "otel/sdk/bridge.h"
+#include "otel/sdk/utf8.h"
+
+namespace tensorcast::otel {
+namespace {
+
+thread_local bool about_telemetry = false;
+
+std::string TextLine(const absl::LogEntry& entry, const TraceContext& trace) {
+  std::string line(entry.text_message_with_prefix());
+  if (trace.IsValid()) {
+    absl::StrAppend(&line, " trace=", trace.TraceIdHex(), " span=", trace.SpanIdHex());
+  }
+  line += '\n';
+  return line;
+}
+
+std::string JsonLine(const absl::LogEntry& entry, const TraceContext& trace) {
+  std::string storage;
+  std::string line = "{\"time\":\"";
+  absl::StrAppend(&line, absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", entry.timestamp(), absl::UTCTimeZone()),
+                  "\",\"severity\":\"", absl::LogSeverityName(entry.log_severity()), "\",\"message\":");
+  AppendJsonString(line, sdk::ValidUtf8(entry.text_message(), storage));
+  absl::StrAppend(&line, ",\"file\":");
+  AppendJsonString(line, entry.source_basename());
+  absl::StrAppend(&line, ",\"line\":", entry.source_line(), ",\"thread\":", entry.tid());
+  if (trace.IsValid()) {
+    absl::StrAppend(&line, ",\"trace_id\":\"", trace.TraceIdHex(), "\",\"span_id\":\"", trace.SpanIdHex(),
+                    "\"");
+  }
+  line += "}\n";
+  return line;
+}
+
+class StderrSink final : public absl::LogSink {
+ public:
+  void Configure(LogFormat format, absl::LogSeverity least) {
+    format_ = format;
+    least_ = least;
+  }
+  void Send(const absl::LogEntry& entry) override {
+    if (entry.log_severity() < least_.load() || entry.log_severity() == absl::LogSeverity::kFatal) return;
+    const std::string line = FormatLogLine(entry, CurrentContext(), format_);
+    std::string_view rest = line;
+    while (!rest.empty()) {
+      const ssize_t written = write(STDERR_FILENO, rest.data(), rest.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return;  // there is nowhere left to complain to
+      rest.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+
+ private:
+  std::atomic<LogFormat> format_{LogFormat::kText};
+  std::atomic<absl::LogSeverity> least_{absl::LogSeverity::kInfo};
+};
+
+}  // namespace
+
+std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format) {
+  return format == LogFormat::kJson ? JsonLine(entry, trace) : TextLine(entry, trace);
+}
+
+void InstallStderrLog(LogFormat format, absl::LogSeverity least) {
+  static auto* const sink = [] {
+    auto* made = new StderrSink;  // never destroyed: exit handlers may log
+    absl::AddLogSink(made);
+    return made;
+  }();
+  sink->Configure(format, least);
+  absl::SetStderrThreshold(absl::LogSeverityAtLeast::kFatal);
+}
+
+TelemetryLogSink::TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity least)
+    : bridge_(std::move(bridge)), least_(least) {
+  absl::AddLogSink(this);
+}
+
+TelemetryLogSink::~TelemetryLogSink() { absl::RemoveLogSink(this); }
+
+void TelemetryLogSink::Send(const absl::LogEntry& entry) {
+  if (about_telemetry || entry.log_severity() < least_) return;
+  const AboutTelemetry guard;
+  bridge_->EmitLog({.severity = static_cast<int>(entry.log_severity()),
+                    .message = entry.text_message(),
+                    .file = entry.source_filename(),
+                    .line = entry.source_line(),
+                    .thread = static_cast<int64_t>(entry.tid()),
+                    .time = absl::ToChronoTime(entry.timestamp()),
+                    .trace = CurrentContext()});
+}
+
+AboutTelemetry::AboutTelemetry() : outer_(std::exchange(about_telemetry, true)) {}
+AboutTelemetry::~AboutTelemetry() { about_telemetry = outer_; }
+
+}  // namespace tensorcast::otel

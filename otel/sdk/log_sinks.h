@@ -1,0 +1,55 @@
+// Log lines that name their span: on stderr as text or JSON, and into the OpenTelemetry log pipeline. They
+// are absl::LogSinks beside whatever others a program has.
+//
+// The ids are those of the logging thread's otel::Scope; a line logged outside of every scope has none.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/base/log_severity.h"
+#include "absl/log/log_entry.h"
+#include "absl/log/log_sink.h"
+#include "otel/api/trace_context.h"
+
+namespace tensorcast::otel {
+
+namespace sdk {
+class Bridge;
+}
+
+enum class LogFormat { kText, kJson };
+
+// One line, with the newline: "<absl's prefix><message> trace=<id> span=<id>", or
+// {"time":…,"severity":…,"message":…,"file":…,"line":…,"thread":…,"trace_id":…,"span_id":…}.
+std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format);
+
+// From now on stderr shows what is at least `least` in this form, one write a line. FATAL stays with Abseil,
+// which adds the stack. May be called again; the last call counts.
+void InstallStderrLog(LogFormat format, absl::LogSeverity least);
+
+// Sends lines to the bridge; never blocks. Lines that are about telemetry itself stay out of it.
+class TelemetryLogSink final : public absl::LogSink {
+ public:
+  TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity least);
+  ~TelemetryLogSink() override;
+  void Send(const absl::LogEntry& entry) override;
+
+ private:
+  const std::shared_ptr<sdk::Bridge> bridge_;
+  const absl::LogSeverity least_;
+};
+
+// While one lives, what this thread logs is about telemetry.
+class AboutTelemetry {
+ public:
+  AboutTelemetry();
+  ~AboutTelemetry();
+  AboutTelemetry(const AboutTelemetry&) = delete;
+  AboutTelemetry& operator=(const AboutTelemetry&) = delete;
+
+ private:
+  const bool outer_;
+};
+
+}  // namespace tensorcast::otel

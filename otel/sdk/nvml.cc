@@ -1,0 +1,88 @@
+#include "otel/sdk/nvml.h"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+namespace tensorcast::otel::sdk {
+namespace {
+
+// The library's own types, as its binary interface has them.
+using Return = int;  // 0 is success
+using Device = void*;
+struct UtilizationRates {
+  unsigned int gpu;  // percent
+  unsigned int memory;
+};
+struct MemoryInfo {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+template <class Function>
+bool Find(void* library, const char* name, Function** function) {
+  *function = reinterpret_cast<Function*>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+}  // namespace
+
+struct Nvml::Functions {
+  Return (*init)();
+  Return (*shutdown)();
+  Return (*count)(unsigned int*);
+  Return (*handle)(unsigned int, Device*);
+  Return (*utilization)(Device, UtilizationRates*);
+  Return (*memory)(Device, MemoryInfo*);
+
+  bool FindAll(void* library) {
+    return Find(library, "nvmlInit_v2", &init) && Find(library, "nvmlShutdown", &shutdown) &&
+           Find(library, "nvmlDeviceGetCount_v2", &count) &&
+           Find(library, "nvmlDeviceGetHandleByIndex_v2", &handle) &&
+           Find(library, "nvmlDeviceGetUtilizationRates", &utilization) &&
+           Find(library, "nvmlDeviceGetMemoryInfo", &memory);
+  }
+};
+
+std::shared_ptr<const Nvml> Nvml::Load(const std::string& library) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return nullptr;
+  auto functions = std::make_unique<Functions>();
+  if (!functions->FindAll(handle) || functions->init() != 0) {
+    dlclose(handle);
+    return nullptr;
+  }
+  return std::shared_ptr<const Nvml>(new Nvml(handle, std::move(functions)));
+}
+
+Nvml::Nvml(void* library, std::unique_ptr<Functions> functions)
+    : library_(library), functions_(std::move(functions)) {
+  unsigned int count = 0;
+  if (functions_->count(&count) != 0) return;
+  for (unsigned int i = 0; i < count; ++i) {
+    Device device = nullptr;
+    devices_.push_back(functions_->handle(i, &device) == 0 ? device : nullptr);
+  }
+}
+
+Nvml::~Nvml() {
+  functions_->shutdown();
+  dlclose(library_);
+}
+
+std::optional<double> Nvml::Utilization(int gpu) const {
+  UtilizationRates rates{};
+  const Device device = devices_[static_cast<size_t>(gpu)];
+  if (device == nullptr || functions_->utilization(device, &rates) != 0) return std::nullopt;
+  return rates.gpu / 100.0;
+}
+
+std::optional<Nvml::Bytes> Nvml::Memory(int gpu) const {
+  MemoryInfo info{};
+  const Device device = devices_[static_cast<size_t>(gpu)];
+  if (device == nullptr || functions_->memory(device, &info) != 0) return std::nullopt;
+  return Bytes{static_cast<double>(info.used), static_cast<double>(info.total)};
+}
+
+}  // namespace tensorcast::otel::sdk

@@ -1,0 +1,153 @@
+#include "otel/sdk/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace tensorcast::otel::sdk {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  OptionsTest() { Clear(); }
+  ~OptionsTest() override { Clear(); }
+  static void Clear() {
+    for (const char* name :
+         {"TENSORCAST_OTLP_ENDPOINT", "TENSORCAST_OTEL_DEBUG", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME",
+          "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL"}) {
+      unsetenv(name);
+    }
+  }
+  static Options Resolve(const TelemetryConfig& config) {
+    absl::StatusOr<Options> options = ResolveOptions(config, "daemon");
+    EXPECT_TRUE(options.ok()) << options.status();
+    return options.ok() ? *options : Options();
+  }
+};
+
+TEST_F(OptionsTest, DefaultsAreOffWithEverySignalReady) {
+  const Options options = Resolve({});
+  EXPECT_FALSE(options.enabled);
+  EXPECT_EQ(options.bridge.exporter, ExporterKind::kOtlpGrpc);
+  EXPECT_EQ(options.bridge.endpoint, "");
+  EXPECT_EQ(options.bridge.sampler, SamplerKind::kParentRatio);
+  EXPECT_EQ(options.bridge.sampling_ratio, 1.0);
+  EXPECT_EQ(options.bridge.timeout, std::chrono::seconds(3));
+  EXPECT_TRUE(options.bridge.traces && options.bridge.metrics && options.bridge.logs);
+  EXPECT_THAT(options.bridge.resource, Contains(Pair("service.name", "tensorcast-daemon")));
+  EXPECT_THAT(options.bridge.resource, Contains(Pair("tc.role", "daemon")));
+}
+
+TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
+  const Options options = Resolve({.enabled = true,
+                                   .service_name = "mine",
+                                   .resource_attributes = {"team=infra", "note=a=b"},
+                                   .exporter = "otlp_http",
+                                   .endpoint = "https://collector:4318/base",
+                                   .headers = {"authorization=Bearer x"},
+                                   .insecure_skip_verify = true,
+                                   .timeout = "250ms",
+                                   .compression = "gzip",
+                                   .sampler = "always_on",
+                                   .sampling_ratio = 0.25,
+                                   .max_span_events = 3,
+                                   .traces = false,
+                                   .queue_size = 100,
+                                   .batch_interval = "2s",
+                                   .shutdown_timeout = "1s",
+                                   .log_level = "error",
+                                   .all_attributes = true});
+  EXPECT_TRUE(options.enabled);
+  EXPECT_EQ(options.bridge.exporter, ExporterKind::kOtlpHttp);
+  EXPECT_EQ(options.bridge.endpoint, "https://collector:4318/base");
+  EXPECT_THAT(options.bridge.headers, Contains(Pair("authorization", "Bearer x")));
+  EXPECT_EQ(options.bridge.timeout, std::chrono::milliseconds(250));
+  EXPECT_EQ(options.bridge.compression, "gzip");
+  EXPECT_EQ(options.bridge.sampler, SamplerKind::kAlwaysOn);
+  EXPECT_EQ(options.bridge.sampling_ratio, 0.25);
+  EXPECT_EQ(options.bridge.limits.max_events, 3u);
+  EXPECT_FALSE(options.bridge.traces);
+  EXPECT_EQ(options.bridge.queue_size, 100u);
+  EXPECT_EQ(options.bridge.batch_size, 100u) << "the default batch shrinks with the queue";
+  EXPECT_EQ(options.bridge.batch_interval, std::chrono::seconds(2));
+  EXPECT_EQ(options.shutdown_timeout, absl::Seconds(1));
+  EXPECT_EQ(options.log_level, absl::LogSeverity::kError);
+  EXPECT_TRUE(options.all_attributes);
+  EXPECT_THAT(options.bridge.resource, Contains(Pair("team", "infra")));
+  EXPECT_THAT(options.bridge.resource, Contains(Pair("note", "a=b")));
+}
+
+TEST_F(OptionsTest, TheEndpointComesFromTheConfigurationThenFromOurVariableThenFromTheSdk) {
+  setenv("TENSORCAST_OTLP_ENDPOINT", "from-environment:1", 1);
+  EXPECT_EQ(Resolve({.endpoint = "from-config:2"}).bridge.endpoint, "http://from-config:2");
+  EXPECT_EQ(Resolve({}).bridge.endpoint, "http://from-environment:1");
+  unsetenv("TENSORCAST_OTLP_ENDPOINT");
+  EXPECT_EQ(Resolve({}).bridge.endpoint, "") << "the SDK then reads OTEL_EXPORTER_OTLP_* itself";
+}
+
+TEST_F(OptionsTest, TheDebugVariableTurnsTheConsoleOn) {
+  setenv("TENSORCAST_OTEL_DEBUG", "1", 1);
+  const Options options = Resolve({});
+  EXPECT_TRUE(options.enabled);
+  EXPECT_EQ(options.bridge.exporter, ExporterKind::kConsole);
+}
+
+TEST_F(OptionsTest, StandardVariablesStandBelowTheConfiguration) {
+  setenv("OTEL_SERVICE_NAME", "from-environment", 1);
+  setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", 1);
+  setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "7", 1);
+  EXPECT_THAT(Resolve({}).bridge.resource, Contains(Pair("service.name", "from-environment")));
+  EXPECT_EQ(Resolve({}).bridge.exporter, ExporterKind::kOtlpHttp);
+  EXPECT_EQ(Resolve({}).bridge.timeout.count(), 0) << "left to the SDK, which reads the variable";
+  EXPECT_EQ(Resolve({.exporter = "otlp_grpc"}).bridge.exporter, ExporterKind::kOtlpGrpc);
+  setenv("OTEL_SDK_DISABLED", "true", 1);
+  EXPECT_FALSE(Resolve({.enabled = true}).enabled);
+}
+
+TEST_F(OptionsTest, JaegerIsOtlpAndNoneIsOff) {
+  EXPECT_EQ(Resolve({.exporter = "jaeger"}).bridge.exporter, ExporterKind::kOtlpGrpc);
+  EXPECT_FALSE(Resolve({.enabled = true, .exporter = "none"}).enabled);
+}
+
+TEST_F(OptionsTest, AWrongValueIsAnErrorThatNamesItsKey) {
+  const std::multimap<std::string, TelemetryConfig> wrong = {
+      {"exporter", {.exporter = "zipkin"}},
+      {"endpoint", {.endpoint = "ftp://collector:1"}},
+      {"endpoint", {.endpoint = "collector"}},
+      {"headers", {.headers = {"novalue"}}},
+      {"resource_attributes", {.resource_attributes = {"=x"}}},
+      {"tls.ca_file", {.ca_file = "/nonexistent"}},
+      {"tls.key_file", {.exporter = "otlp_http", .cert_file = "/dev/null"}},
+      {"exporter", {.exporter = "otlp_grpc", .insecure_skip_verify = true}},
+      {"timeout", {.timeout = "soon"}},
+      {"timeout", {.timeout = "-1s"}},
+      {"compression", {.compression = "lzma"}},
+      {"sampler", {.sampler = "sometimes"}},
+      {"sampling_ratio", {.sampling_ratio = 1.5}},
+      {"sampling_ratio", {.sampling_ratio = -0.1}},
+      {"max_span_events", {.max_span_events = -1}},
+      {"queue_size", {.queue_size = -5}},
+      {"batch_size", {.queue_size = 10, .batch_size = 11}},
+      {"metric_interval", {.metric_interval = "1ms"}},
+      {"log_level", {.log_level = "chatty"}},
+  };
+  for (const auto& [key, config] : wrong) {
+    const absl::Status status = ResolveOptions(config, "daemon").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("observability.otel." + key));
+  }
+  setenv("TENSORCAST_OTLP_ENDPOINT", "nonsense", 1);
+  EXPECT_THAT(std::string(ResolveOptions({}, "daemon").status().message()),
+              HasSubstr("TENSORCAST_OTLP_ENDPOINT"));
+}
+
+}  // namespace
+}  // namespace tensorcast::otel::sdk

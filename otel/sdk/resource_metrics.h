@@ -1,0 +1,19 @@
+// CPU, memory and GPUs of the process and its host, as gauges that are read when metrics are collected.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "otel/api/metrics.h"
+
+namespace tensorcast::otel::sdk {
+
+struct ResourceOptions {
+  std::string proc = "/proc";
+  std::string nvml = "libnvidia-ml.so.1";  // loaded if it can be; without it there are no GPU metrics
+};
+
+// They report for as long as the registrations live. Files that cannot be read leave their metrics out.
+std::vector<GaugeRegistration> ObserveResources(const ResourceOptions& options = {});
+
+}  // namespace tensorcast::otel::sdk

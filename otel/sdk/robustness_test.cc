@@ -1,0 +1,164 @@
+// Collectors that are absent, refuse, hang or die: nobody waits for them, memory stays bounded, and every
+// lost item is counted. A caller that were blocked would show as a test that never ends: exports may take an
+// hour.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/log/log.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+#include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/otlp_receiver.h"
+
+namespace tensorcast::otel {
+namespace {
+
+using sdk::Signal;
+using sdk::SignalCounters;
+using testing::Behaviour;
+using testing::OtlpReceiver;
+
+constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr int kQueue = 500;
+
+TelemetryConfig Config(const std::string& endpoint) {
+  return {.enabled = true,
+          .endpoint = endpoint,
+          .timeout = "1h",
+          .queue_size = kQueue,
+          .batch_size = 100,
+          .batch_interval = "10ms",
+          .metric_interval = "50ms",
+          .shutdown_timeout = "300ms",
+          .resource_metrics = false};
+}
+
+std::unique_ptr<Telemetry> Start(const TelemetryConfig& config) {
+  auto telemetry = InitTelemetry(config, "daemon");
+  EXPECT_TRUE(telemetry.ok()) << telemetry.status();
+  return *std::move(telemetry);
+}
+
+void MakeSpans(int count) {
+  for (int i = 0; i < count; ++i) {
+    Span span("A/B", TraceContext(), {{attr::kChunks, i}, {attr::kLane, "ucx"}});
+  }
+}
+
+uint64_t ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t total = 0;
+  uint64_t resident = 0;
+  in >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Everything that was made is exported, dropped or waiting.
+void ExpectAllAccountedFor(const SignalCounters& signal, uint64_t made) {
+  EXPECT_EQ(signal.exported + signal.dropped() + static_cast<uint64_t>(signal.pending), made);
+}
+
+TEST(Robustness, AHangingCollectorBlocksNobodyAndItsLossesAreCounted) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kHang);
+  auto telemetry = Start(Config(receiver->endpoint()));
+  MakeSpans(5000);
+  for (int i = 0; i < 2000; ++i) LOG(INFO) << "line " << i;
+  const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
+  const SignalCounters& logs = telemetry->counters().of(Signal::kLogs);
+  EXPECT_LE(traces.pending, kQueue);
+  EXPECT_LE(logs.pending, kQueue);
+  EXPECT_GE(traces.dropped_queue_full, 5000u - 2 * kQueue);
+  EXPECT_GE(logs.dropped_queue_full, 2000u - 2 * kQueue);
+  ExpectAllAccountedFor(traces, 5000);
+  telemetry->Shutdown();  // gives up after 300 ms; the stuck exports are left behind
+}
+
+TEST(Robustness, ACollectorThatWakesUpGetsWhatWaited) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kHang);
+  auto telemetry = Start(Config(receiver->endpoint()));
+  MakeSpans(2000);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() > 0; }));
+  receiver->SetBehaviour(Behaviour::kAccept);
+  const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.pending == 0; }));
+  EXPECT_EQ(traces.exported + traces.dropped_queue_full, 2000u);
+  EXPECT_EQ(receiver->spans().size(), traces.exported);
+  EXPECT_GE(traces.exported, 100u);
+}
+
+TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kRefuse);
+  auto telemetry = Start(Config(receiver->endpoint()));
+  const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
+  MakeSpans(50);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
+  receiver->SetBehaviour(Behaviour::kAccept);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] {
+    for (const testing::ReceivedMetric& metric : receiver->metrics()) {
+      if (metric.name == "tc_telemetry_dropped_total" && metric.labels.at("reason") == "export_failed" &&
+          metric.labels.at("signal") == "traces" && metric.value == 50) {
+        return true;
+      }
+    }
+    return false;
+  }));
+  EXPECT_GT(telemetry->counters().sdk_errors, 0u) << "the SDK's own complaints are counted, too";
+}
+
+TEST(Robustness, ACollectorThatDiesAndComesBackIsUsedAgain) {
+  auto receiver = *OtlpReceiver::Start();
+  const std::string endpoint = receiver->endpoint();
+  auto telemetry = Start(Config(endpoint));
+  const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
+  MakeSpans(10);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->spans().size() == 10; }));
+  receiver = nullptr;
+  MakeSpans(10);
+  EXPECT_FALSE(telemetry->Flush(absl::ZeroDuration()));
+  receiver = *OtlpReceiver::Start(endpoint.substr(std::string("http://").size()));
+  // gRPC connects again in its own time; what is made meanwhile may be lost, and is counted.
+  uint64_t made = 20;
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] {
+    MakeSpans(1);
+    ++made;
+    return !receiver->spans().empty();
+  }));
+  telemetry->Shutdown();
+  ExpectAllAccountedFor(traces, made);
+}
+
+TEST(Robustness, AnAbsentCollectorDelaysNeitherWorkNorTheEnd) {
+  for (const char* exporter : {"otlp_grpc", "otlp_http"}) {
+    TelemetryConfig config = Config("127.0.0.1:1");
+    config.exporter = exporter;
+    auto telemetry = Start(config);
+    MakeSpans(1000);
+    metrics::kTicketsExpired.Add(1);
+    telemetry->Shutdown();
+    ExpectAllAccountedFor(telemetry->counters().of(Signal::kTraces), 1000);
+    EXPECT_EQ(telemetry->counters().of(Signal::kTraces).exported, 0u);
+  }
+}
+
+TEST(Robustness, AMillionSpansWithADeadCollectorDoNotGrowTheProcess) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kHang);
+  auto telemetry = Start(Config(receiver->endpoint()));
+  MakeSpans(100'000);
+  const uint64_t before = ResidentBytes();
+  MakeSpans(900'000);
+  const uint64_t after = ResidentBytes();
+  EXPECT_LT(after, before + (16 << 20));
+  ExpectAllAccountedFor(telemetry->counters().of(Signal::kTraces), 1'000'000);
+}
+
+}  // namespace
+}  // namespace tensorcast::otel

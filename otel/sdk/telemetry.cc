@@ -1,0 +1,194 @@
+#include "otel/sdk/telemetry.h"
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "otel/api/attributes.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+#include "otel/sdk/log_sinks.h"
+#include "otel/sdk/resource_metrics.h"
+
+namespace tensorcast::otel {
+namespace {
+
+using sdk::Counters;
+using sdk::SignalCounters;
+
+// How often the log mentions that telemetry has trouble.
+constexpr int kComplaintSeconds = 30;
+// What an export that is given up may still take to return.
+constexpr absl::Duration kGrace = absl::Milliseconds(200);
+
+std::atomic<bool> in_use{false};
+
+uint64_t TotalDropped(const Counters& counters) {
+  uint64_t dropped = 0;
+  for (const SignalCounters& signal : counters.signals) dropped += signal.dropped();
+  return dropped;
+}
+
+// Called wherever telemetry has trouble, possibly often and from any thread.
+void Complain(const Counters& counters, std::string_view what) {
+  const AboutTelemetry guard;
+  LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
+      << "telemetry: " << what << " (" << TotalDropped(counters)
+      << " items dropped so far); is the collector up? See observability.otel.endpoint";
+}
+
+// Runs `work` on a thread of its own; false when it has not ended by then, and it goes on without us.
+bool RunFor(absl::Duration timeout, std::function<void()> work) {
+  auto done = std::make_shared<absl::Notification>();
+  std::thread([done, work = std::move(work)] {
+    work();
+    done->Notify();
+  }).detach();
+  return done->WaitForNotificationWithTimeout(timeout);
+}
+
+std::vector<GaugeRegistration> ObserveCounters(const std::shared_ptr<Counters>& counters) {
+  std::vector<GaugeRegistration> registrations;
+  const auto each_signal = [counters](auto metric, auto value) {
+    return metric.Observe([counters, value](auto& observer) {
+      for (size_t i = 0; i < sdk::kSignals; ++i) value(observer, counters->signals[i], sdk::kSignalNames[i]);
+    });
+  };
+  registrations.push_back(each_signal(metrics::kTelemetryExported,
+                                      [](auto& observer, const SignalCounters& signal, const char* name) {
+                                        observer.Observe(static_cast<double>(signal.exported), {name});
+                                      }));
+  registrations.push_back(each_signal(
+      metrics::kTelemetryDropped, [](auto& observer, const SignalCounters& signal, const char* name) {
+        observer.Observe(static_cast<double>(signal.dropped_queue_full), {name, "queue_full"});
+        observer.Observe(static_cast<double>(signal.dropped_export_failed), {name, "export_failed"});
+        observer.Observe(static_cast<double>(signal.dropped_shutdown), {name, "shutdown"});
+      }));
+  registrations.push_back(each_signal(metrics::kTelemetryExportFailures,
+                                      [](auto& observer, const SignalCounters& signal, const char* name) {
+                                        observer.Observe(static_cast<double>(signal.export_failures), {name});
+                                      }));
+  registrations.push_back(each_signal(metrics::kTelemetryQueueLength,
+                                      [](auto& observer, const SignalCounters& signal, const char* name) {
+                                        observer.Observe(static_cast<double>(signal.pending), {name});
+                                      }));
+  registrations.push_back(metrics::kTelemetryInternalErrors.Observe([counters](auto& observer) {
+    observer.Observe(static_cast<double>(counters->sdk_errors), {"error"});
+    observer.Observe(static_cast<double>(counters->sdk_warnings), {"warning"});
+  }));
+  return registrations;
+}
+
+class Disabled final : public Telemetry {
+ public:
+  bool enabled() const override { return false; }
+  bool Flush(absl::Duration) override { return true; }
+  void Shutdown() override {}
+  const Counters& counters() const override { return counters_; }
+
+ private:
+  const Counters counters_;
+};
+
+class Enabled final : public Telemetry {
+ public:
+  Enabled(sdk::Options options, std::shared_ptr<Counters> counters)
+      : shutdown_timeout_(options.shutdown_timeout),
+        counters_(std::move(counters)),
+        registrations_(ObserveCounters(counters_)) {
+    if (options.resource_metrics) {
+      for (GaugeRegistration& gauge : sdk::ObserveResources()) registrations_.push_back(std::move(gauge));
+    }
+    auto bridge = sdk::Bridge::Create(options.bridge);
+    AllowAllAttributes(options.all_attributes);
+    InstallTraceSink(SinkKind::kTelemetry, bridge->traces());
+    InstallMetricSink(bridge->metrics());
+    if (options.bridge.logs) log_sink_ = std::make_unique<TelemetryLogSink>(bridge, options.log_level);
+    internal::SetTelemetryEnabled(true);
+    absl::MutexLock lock(&mutex_);
+    bridge_ = std::move(bridge);
+  }
+  ~Enabled() override { Shutdown(); }
+
+  bool enabled() const override { return true; }
+
+  bool Flush(absl::Duration timeout) override {
+    std::shared_ptr<sdk::Bridge> bridge;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (bridge_ == nullptr) return true;
+      bridge = bridge_;
+    }
+    auto flushed = std::make_shared<std::atomic<bool>>(false);
+    const bool ended = RunFor(timeout, [bridge, flushed, timeout] {
+      *flushed = bridge->Flush(absl::ToChronoMilliseconds(timeout));
+    });
+    return ended && *flushed;
+  }
+
+  void Shutdown() override {
+    std::shared_ptr<sdk::Bridge> bridge;
+    {
+      absl::MutexLock lock(&mutex_);
+      bridge = std::move(bridge_);
+      bridge_ = nullptr;
+    }
+    if (bridge == nullptr) return;
+    Disconnect();
+    bridge->GiveUpAt(std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(shutdown_timeout_));
+    // The last reference goes with the thread, so that a stuck exporter keeps what it uses.
+    const bool ended = RunFor(shutdown_timeout_ + kGrace, [bridge = std::move(bridge)]() mutable {
+      bridge->Shutdown();
+      bridge.reset();
+    });
+    if (!ended) {
+      LOG(WARNING) << "telemetry: the collector did not take the rest within " << shutdown_timeout_
+                   << "; leaving it (" << TotalDropped(*counters_) << " items dropped)";
+    }
+    registrations_.clear();
+    in_use = false;
+  }
+
+  const Counters& counters() const override { return *counters_; }
+
+ private:
+  // Nothing new reaches the bridge from here on.
+  void Disconnect() {
+    log_sink_.reset();
+    InstallTraceSink(SinkKind::kTelemetry, nullptr);
+    InstallMetricSink(nullptr);
+    internal::SetTelemetryEnabled(false);
+    AllowAllAttributes(false);
+  }
+
+  const absl::Duration shutdown_timeout_;
+  const std::shared_ptr<Counters> counters_;
+  std::vector<GaugeRegistration> registrations_;  // read until the last collection
+  std::unique_ptr<TelemetryLogSink> log_sink_;
+  absl::Mutex mutex_;
+  std::shared_ptr<sdk::Bridge> bridge_ ABSL_GUARDED_BY(mutex_);  // null once shut down
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const TelemetryConfig& config,
+                                                         std::string_view role) {
+  absl::StatusOr<sdk::Options> options = sdk::ResolveOptions(config, role);
+  if (!options.ok()) return options.status();
+  if (!options->enabled) return std::make_unique<Disabled>();
+  if (in_use.exchange(true)) {
+    return absl::FailedPreconditionError("telemetry is on already in this process; shut it down first");
+  }
+  auto counters = std::make_shared<Counters>();
+  options->bridge.counters = counters.get();
+  options->bridge.complain = [counters](std::string_view what) { Complain(*counters, what); };
+  return std::make_unique<Enabled>(*std::move(options), std::move(counters));
+}
+
+}  // namespace tensorcast::otel

@@ -1,0 +1,39 @@
+// Telemetry of a process: on from InitTelemetry to the end of what it returns. For mains, once a process.
+//
+//   TC_ASSIGN_OR_RETURN(const auto telemetry, otel::InitTelemetry(config, "daemon"));
+//
+// Never in the way: nothing that is instrumented ever waits for an exporter. What cannot be sent is dropped,
+// counted (tc_telemetry_*) and mentioned in the log once in a while.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "otel/sdk/counters.h"
+#include "otel/sdk/options.h"
+
+namespace tensorcast::otel {
+
+// Thread-safe.
+class Telemetry {
+ public:
+  // Shuts down.
+  virtual ~Telemetry() = default;
+
+  virtual bool enabled() const = 0;
+  // Exports what there is now. False when that was not done in time; it goes on then.
+  virtual bool Flush(absl::Duration timeout) = 0;
+  // Flushes within observability.otel.shutdown_timeout, then ends, whatever the collector does. An export
+  // that is stuck beyond that is left to a thread that dies with the process. Idempotent.
+  virtual void Shutdown() = 0;
+  virtual const sdk::Counters& counters() const = 0;
+};
+
+// `role`: "global-store", "daemon", "client". With telemetry off the result does nothing. INVALID_ARGUMENT
+// names the key that is wrong; FAILED_PRECONDITION when telemetry is on already.
+absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const TelemetryConfig& config,
+                                                         std::string_view role);
+
+}  // namespace tensorcast::otel

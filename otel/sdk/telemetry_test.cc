@@ -1,0 +1,326 @@
+#include "otel/sdk/telemetry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/status/status.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/trace_macros.h"
+#include "otel/sdk/testing/otlp_receiver.h"
+
+namespace tensorcast::otel {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::OtlpReceiver;
+using ::testing::Pair;
+using testing::ReceivedLog;
+using testing::ReceivedMetric;
+using testing::ReceivedSpan;
+using testing::StringMap;
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+class TelemetryTest : public ::testing::Test {
+ protected:
+  TelemetryTest() : receiver_(*OtlpReceiver::Start()) {}
+
+  TelemetryConfig Config() const {
+    return {.enabled = true,
+            .endpoint = receiver_->endpoint(),
+            .batch_interval = "20ms",
+            .metric_interval = "50ms",
+            .resource_metrics = false};
+  }
+  void Start(const TelemetryConfig& config) {
+    auto telemetry = InitTelemetry(config, "daemon");
+    ASSERT_TRUE(telemetry.ok()) << telemetry.status();
+    telemetry_ = *std::move(telemetry);
+  }
+  // The span of this name; waits for it.
+  ReceivedSpan Span(const std::string& name) {
+    std::optional<ReceivedSpan> found;
+    EXPECT_TRUE(receiver_->WaitFor(kLong, [&] {
+      for (const ReceivedSpan& span : receiver_->spans()) {
+        if (span.name == name) found = span;
+      }
+      return found.has_value();
+    })) << name;
+    return found.value_or(ReceivedSpan());
+  }
+  ReceivedMetric Metric(const std::string& name, const StringMap& labels, double at_least) {
+    std::optional<ReceivedMetric> found;
+    EXPECT_TRUE(receiver_->WaitFor(kLong, [&] {
+      for (const ReceivedMetric& metric : receiver_->metrics()) {
+        if (metric.name == name && metric.labels == labels && metric.value >= at_least) found = metric;
+      }
+      return found.has_value();
+    })) << name;
+    return found.value_or(ReceivedMetric());
+  }
+
+  std::unique_ptr<OtlpReceiver> receiver_;
+  std::unique_ptr<Telemetry> telemetry_;
+};
+
+TEST_F(TelemetryTest, ARequestBecomesOneTraceWithItsAttributesLinksAndErrors) {
+  Start(Config());
+  const RequestContext request = RequestContext::Background();
+  const auto other = TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  {
+    RequestContext context = request;
+    otel::Span root("Client/Get", context, {{attr::kLocation, "gpu"}}, {.kind = SpanKind::kClient});
+    root.AttachTo(&context);
+    const SpanLink links[] = {{*other, {{attr::kReason, "retry"}}}};
+    otel::Span child("StoreEngine/P2PIngest", context, {{attr::kSizeBytes, 7}}, {.links = links});
+    child.AddEvent("refetch", {{attr::kReason, "timeout"}, {attr::kAttempt, 2}});
+    child.SetError(absl::UnavailableError("the peer is gone \xff"));
+  }
+  const ReceivedSpan root = Span("Client/Get");
+  const ReceivedSpan child = Span("StoreEngine/P2PIngest");
+  EXPECT_EQ(root.trace_id, request.trace.TraceIdHex()) << "the trace that the request was given";
+  EXPECT_EQ(root.parent_span_id, "") << "no phantom above the root";
+  EXPECT_EQ(root.kind, 3);
+  EXPECT_THAT(root.attributes, ElementsAre(Pair("tc.location", "gpu")));
+  EXPECT_FALSE(root.error);
+  EXPECT_EQ(child.trace_id, root.trace_id);
+  EXPECT_EQ(child.parent_span_id, root.span_id);
+  EXPECT_EQ(child.attributes.at("tc.size.bytes"), "7");
+  EXPECT_EQ(child.attributes.at("error.type"), "UNAVAILABLE");
+  EXPECT_TRUE(child.error);
+  EXPECT_EQ(child.status_message, "the peer is gone ?");
+  ASSERT_EQ(child.links.size(), 1u);
+  EXPECT_EQ(child.links[0].trace_id, other->TraceIdHex());
+  EXPECT_EQ(child.links[0].span_id, other->SpanIdHex());
+  EXPECT_THAT(child.links[0].attributes, ElementsAre(Pair("tc.reason", "retry")));
+  ASSERT_EQ(child.events.size(), 2u);
+  EXPECT_EQ(child.events[0].name, "refetch");
+  EXPECT_EQ(child.events[0].attributes.at("tc.attempt"), "2");
+  EXPECT_EQ(child.events[1].name, "exception");
+  EXPECT_LE(child.start, child.end);
+}
+
+TEST_F(TelemetryTest, TheResourceNamesTheServiceAndWhatTheUserAdded) {
+  TelemetryConfig config = Config();
+  config.service_name = "my store";
+  config.resource_attributes = {"deployment.environment=test"};
+  config.headers = {"x-team=infra"};
+  config.compression = "gzip";
+  Start(config);
+  otel::Span("A/B").End();
+  const StringMap resource = Span("A/B").resource;
+  EXPECT_EQ(resource.at("service.name"), "my store");
+  EXPECT_EQ(resource.at("tc.role"), "daemon");
+  EXPECT_EQ(resource.at("deployment.environment"), "test");
+  EXPECT_FALSE(resource.at("service.instance.id").empty());
+  EXPECT_EQ(receiver_->last_headers().at("x-team"), "infra");
+}
+
+TEST_F(TelemetryTest, WorkThatIsOverKeepsItsTimes) {
+  Start(Config());
+  const absl::Time start = absl::FromUnixMicros(1700000000000001);
+  otel::Span span("P2P/Pull", TraceContext(), {}, {.start = start});
+  span.End(start + absl::Milliseconds(1500));
+  const ReceivedSpan received = Span("P2P/Pull");
+  EXPECT_EQ(received.start, start);
+  EXPECT_EQ(received.end, start + absl::Milliseconds(1500));
+}
+
+TEST_F(TelemetryTest, MacroScopesBecomeSpans) {
+  Start(Config());
+  {
+    SC_TRACE_SCOPE("Disk/Read");
+    SC_TRACE_ATTRIBUTE(attr::kChunks, 4);
+    SC_TRACE_SCOPE("Disk/Inner");
+    SC_TRACE_EVENT("hit");
+  }
+  EXPECT_EQ(Span("Disk/Inner").parent_span_id, Span("Disk/Read").span_id);
+  EXPECT_EQ(Span("Disk/Read").attributes.at("tc.chunks"), "4");
+  EXPECT_EQ(Span("Disk/Inner").events.at(0).name, "hit");
+}
+
+TEST_F(TelemetryTest, SpanLimitsHold) {
+  TelemetryConfig config = Config();
+  config.max_span_attributes = 2;
+  config.max_span_events = 1;
+  config.max_attribute_bytes = 4;
+  Start(config);
+  {
+    otel::Span span("A/B", TraceContext(), {{attr::kLane, "longer"}});
+    span.SetAttribute(attr::kStage, "fetch");
+    span.SetAttribute(attr::kChunks, 1);
+    span.AddEvent("one");
+    span.AddEvent("two");
+  }
+  const ReceivedSpan span = Span("A/B");
+  EXPECT_THAT(span.attributes, ElementsAre(Pair("tc.lane", "long"), Pair("tc.stage", "fetc")));
+  EXPECT_EQ(span.events.size(), 1u);
+}
+
+TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
+  TelemetryConfig config = Config();
+  config.all_attributes = true;
+  Start(config);
+  otel::Span("A/B", TraceContext(), {{"anything", 1}}).End();
+  EXPECT_EQ(Span("A/B").attributes.at("anything"), "1");
+}
+
+// With a ratio of 0 only those whose parent was sampled are recorded; one of them ends the wait.
+TEST_F(TelemetryTest, TheSamplerFollowsTheParentAndElseTheRatio) {
+  TelemetryConfig config = Config();
+  config.sampling_ratio = 0;
+  Start(config);
+  const auto sampled =
+      TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "v=1");
+  const auto unsampled =
+      TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+  {
+    RequestContext context = RequestContext::Background();
+    otel::Span root("A/Root", context);
+    EXPECT_FALSE(root.recording());
+    EXPECT_FALSE(root.context().IsSampled());
+    EXPECT_EQ(root.context().trace_id, context.trace.trace_id);
+    root.AttachTo(&context);
+    EXPECT_FALSE(otel::Span("A/UnderRoot", context).recording()) << "the decision is taken once";
+    EXPECT_FALSE(otel::Span("A/Unsampled", *unsampled).recording());
+    otel::Span("A/Sampled", *sampled, {}, {.kind = SpanKind::kServer}).End();
+  }
+  const ReceivedSpan received = Span("A/Sampled");
+  EXPECT_EQ(received.parent_span_id, sampled->SpanIdHex());
+  EXPECT_EQ(received.trace_state, "v=1");
+  EXPECT_EQ(receiver_->spans().size(), 1u);
+}
+
+TEST_F(TelemetryTest, MetricsArriveWithUnitsLabelsAndTheirBuckets) {
+  Start(Config());
+  metrics::kP2pBytes.Add(100, {"ucx", "receive"});
+  metrics::kP2pBytes.Add(50, {"ucx", "receive"});
+  metrics::kRpcInFlight.Add(3, {"server", "S/M"});
+  metrics::kRpcInFlight.Add(-1, {"server", "S/M"});
+  metrics::kTransferWaitSeconds.Record(0.25, {"gpu"});
+  metrics::kTransferWaitSeconds.Record(0.5, {"gpu"});
+  const GaugeRegistration gauge = metrics::kPoolUsedBytes.Observe([](auto& observer) {
+    observer.Observe(42, {"cpu", ""});
+    observer.Observe(43, {"gpu", "0"});
+  });
+
+  const ReceivedMetric bytes = Metric("tc_p2p_bytes_total", {{"direction", "receive"}, {"lane", "ucx"}}, 150);
+  EXPECT_EQ(bytes.value, 150);
+  EXPECT_EQ(bytes.unit, "By");
+  EXPECT_EQ(bytes.kind, ReceivedMetric::Kind::kCounter);
+  EXPECT_FALSE(bytes.description.empty());
+  const ReceivedMetric in_flight = Metric("tc_rpc_in_flight", {{"method", "S/M"}, {"side", "server"}}, 2);
+  EXPECT_EQ(in_flight.value, 2);
+  EXPECT_EQ(in_flight.kind, ReceivedMetric::Kind::kUpDownCounter);
+  const ReceivedMetric wait = Metric("tc_transfer_wait_seconds", {{"location", "gpu"}}, 0.75);
+  EXPECT_EQ(wait.count, 2u);
+  EXPECT_EQ(wait.bounds, std::vector<double>(BucketBounds(Buckets::kSeconds).begin(),
+                                             BucketBounds(Buckets::kSeconds).end()));
+  EXPECT_EQ(Metric("tc_pool_used_bytes", {{"location", "cpu"}}, 1).value, 42);
+  EXPECT_EQ(Metric("tc_pool_used_bytes", {{"device", "0"}, {"location", "gpu"}}, 1).kind,
+            ReceivedMetric::Kind::kGauge);
+}
+
+TEST_F(TelemetryTest, TelemetryCountsItself) {
+  Start(Config());
+  for (int i = 0; i < 5; ++i) otel::Span("A/B").End();
+  EXPECT_EQ(Metric("tc_telemetry_exported_total", {{"signal", "traces"}}, 5).value, 5);
+  EXPECT_EQ(Metric("tc_telemetry_dropped_total", {{"reason", "queue_full"}, {"signal", "traces"}}, 0).value,
+            0);
+}
+
+TEST_F(TelemetryTest, LogsNameTheirSpan) {
+  Start(Config());
+  std::string trace_id;
+  std::string span_id;
+  {
+    ScopedSpan span("A/B");
+    trace_id = span->context().TraceIdHex();
+    span_id = span->context().SpanIdHex();
+    EXPECT_EQ(CurrentTraceId(), trace_id);
+    LOG(WARNING) << "inside";
+  }
+  LOG(INFO) << "outside";
+  std::vector<ReceivedLog> logs;
+  ASSERT_TRUE(receiver_->WaitFor(kLong, [&] { return (logs = receiver_->logs()).size() >= 2; }));
+  EXPECT_EQ(logs[0].body, "inside");
+  EXPECT_EQ(logs[0].severity, 13);
+  EXPECT_EQ(logs[0].trace_id, trace_id);
+  EXPECT_EQ(logs[0].span_id, span_id);
+  EXPECT_THAT(logs[0].attributes.at("code.file.path"), ::testing::HasSubstr("telemetry_test.cc"));
+  EXPECT_FALSE(logs[0].attributes.at("code.line.number").empty());
+  EXPECT_EQ(logs[1].severity, 9);
+  EXPECT_EQ(logs[1].trace_id, "");
+}
+
+TEST_F(TelemetryTest, ASignalThatIsOffSendsNothing) {
+  TelemetryConfig config = Config();
+  config.traces = false;
+  config.logs = false;
+  Start(config);
+  EXPECT_FALSE(otel::Span("A/B").recording());
+  LOG(INFO) << "unsent";
+  metrics::kTicketsExpired.Add(1);
+  EXPECT_EQ(Metric("tc_tickets_expired_total", {}, 1).value, 1);
+  telemetry_->Shutdown();
+  EXPECT_TRUE(receiver_->spans().empty());
+  EXPECT_TRUE(receiver_->logs().empty());
+}
+
+TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
+  TelemetryConfig config = Config();
+  config.batch_interval = "1h";
+  config.metric_interval = "1h";
+  Start(config);
+  otel::Span late("A/Late");
+  otel::Span("A/B").End();
+  metrics::kTicketsExpired.Add(2);
+  LOG(INFO) << "the rest";
+  telemetry_->Shutdown();
+  EXPECT_FALSE(IsTelemetryEnabled());
+  EXPECT_EQ(receiver_->spans().size(), 1u);
+  EXPECT_EQ(receiver_->logs().size(), 1u);
+  EXPECT_EQ(Metric("tc_tickets_expired_total", {}, 2).value, 2);
+  late.End();
+  metrics::kTicketsExpired.Add(1);
+  telemetry_->Shutdown();
+  EXPECT_TRUE(telemetry_->Flush(absl::Seconds(1)));
+  EXPECT_EQ(receiver_->spans().size(), 1u);
+}
+
+TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
+  TelemetryConfig config = Config();
+  config.batch_interval = "1h";
+  Start(config);
+  otel::Span("A/B").End();
+  EXPECT_TRUE(telemetry_->Flush(kLong));
+  EXPECT_EQ(receiver_->spans().size(), 1u);
+}
+
+TEST_F(TelemetryTest, IsOnOnceAProcessButMayBeginAgain) {
+  Start(Config());
+  EXPECT_EQ(InitTelemetry(Config(), "daemon").status().code(), absl::StatusCode::kFailedPrecondition);
+  telemetry_ = nullptr;
+  Start(Config());
+  otel::Span("A/Again").End();
+  EXPECT_EQ(Span("A/Again").name, "A/Again");
+}
+
+TEST_F(TelemetryTest, OffIsOffAndAWrongKeyIsAnError) {
+  Start({});
+  EXPECT_FALSE(telemetry_->enabled());
+  EXPECT_FALSE(IsTelemetryEnabled());
+  EXPECT_FALSE(otel::Span("A/B").recording());
+  EXPECT_EQ(InitTelemetry({.sampling_ratio = 2}, "daemon").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tensorcast::otel
