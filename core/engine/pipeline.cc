@@ -34,9 +34,10 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
   if (!before.has_value()) {
     return why;
   }
-  return absl::Status(why.code(),
-                      absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
-                                   before->source.name, ", was given up: ", before->status.message()));
+  // Wrong bytes are the graver news: another try finds the same ones.
+  const absl::StatusCode code = before->corrupt ? absl::StatusCode::kDataLoss : why.code();
+  return absl::Status(code, absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
+                                         before->source.name, ", was given up: ", before->status.message()));
 }
 
 // Runs `work` on this thread and `extra` more, and waits for all of them.

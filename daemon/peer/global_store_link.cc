@@ -137,10 +137,16 @@ bool GlobalStoreLink::WaitForWork(absl::Time until) {
 
 void GlobalStoreLink::Loop() {
   absl::Duration backoff = options_.retry_least;
+  bool registering = false;
   while (true) {
     const absl::Status status = Step();
     NoteOutcome(status);
+    // A store that answers but does not know this node (it restarted) is told at once, the first time.
+    if (MustRegister(status) && !std::exchange(registering, true)) {
+      continue;
+    }
     if (status.ok()) {
+      registering = false;
       backoff = options_.retry_least;
       if (!WaitForWork(next_heartbeat_)) {
         return;

@@ -19,15 +19,18 @@ std::string ReadFile(const std::string& path) {
 
 void E2eTest::SetUp() {
   TC_ASSERT_OK_AND_ASSIGN(directory_, TemporaryDirectory::Create("tensorcast-e2e"));
-  TC_ASSERT_OK_AND_ASSIGN(devices_, CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{128} << 20}));
+  TC_ASSERT_OK_AND_ASSIGN(devices_,
+                          CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{128} << 20}));
 }
 
 void E2eTest::TearDown() {
   clients_.clear();
   if (HasFailure() && cluster_ != nullptr) {
-    std::cerr << "global store's log ends:\n" << FileTail(directory_->path() + "/global-store/log", 40) << "\n";
+    std::cerr << "global store's log ends:\n"
+              << FileTail(directory_->path() + "/global-store/log", 40) << "\n";
     for (int i = 0; i < cluster_->daemons(); ++i) {
-      std::cerr << "daemon " << i << "'s log ends:\n" << FileTail(cluster_->daemon_directory(i) + "/log", 40) << "\n";
+      std::cerr << "daemon " << i << "'s log ends:\n"
+                << FileTail(cluster_->daemon_directory(i) + "/log", 40) << "\n";
     }
   }
   cluster_.reset();
@@ -36,9 +39,9 @@ void E2eTest::TearDown() {
 ClusterOptions E2eTest::DefaultOptions() const {
   ClusterOptions options{.binary = TENSORCAST_BINARY, .directory = directory_->path()};
   options.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=3s"};
-  options.daemon_settings = {"daemon.host_pool=192MiB",    "daemon.device_runtime=fake",
-                             "daemon.fake_devices=2",      "daemon.fake_device_memory=128MiB",
-                             "daemon.staging_buffers=2",   "daemon.peer_timeout=5s"};
+  options.daemon_settings = {"daemon.host_pool=192MiB",  "daemon.device_runtime=fake",
+                             "daemon.fake_devices=2",    "daemon.fake_device_memory=128MiB",
+                             "daemon.staging_buffers=2", "daemon.peer_timeout=5s"};
   return options;
 }
 
@@ -50,7 +53,8 @@ void E2eTest::StartCluster(const ClusterOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<client::Client>> E2eTest::NewClient(int node) {
-  return client::Client::Connect({.daemon = cluster_->addresses(node).unix_socket, .devices = devices_.get()});
+  return client::Client::Connect(
+      {.daemon = cluster_->addresses(node).unix_socket, .devices = devices_.get()});
 }
 
 std::string E2eTest::MakeModel(const std::string& name, uint64_t bytes, int shards, uint64_t seed) {

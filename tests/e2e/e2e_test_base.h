@@ -1,4 +1,5 @@
-// What the end-to-end tests share: a cluster of real processes with small pools and fake devices, clients, and models.
+// What the end-to-end tests share: a cluster of real processes with small pools and fake devices, clients,
+// and models.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,10 +19,10 @@ namespace tensorcast {
 
 inline constexpr absl::Duration kStepTimeout = absl::Seconds(60);
 
-#define TC_ASSERT_OK(expr)                                   \
-  do {                                                       \
-    const absl::Status tc_assert_status = (expr);            \
-    ASSERT_TRUE(tc_assert_status.ok()) << tc_assert_status;  \
+#define TC_ASSERT_OK(expr)                                  \
+  do {                                                      \
+    const absl::Status tc_assert_status = (expr);           \
+    ASSERT_TRUE(tc_assert_status.ok()) << tc_assert_status; \
   } while (false)
 
 #define TC_ASSERT_OK_AND_ASSIGN(lhs, expr) \
@@ -46,7 +47,9 @@ class E2eTest : public ::testing::Test {
   client::Client& client(int node) { return *clients_[node]; }
   // A client of its own; another process's place in the tests.
   absl::StatusOr<std::unique_ptr<client::Client>> NewClient(int node);
-  static RequestContext Context(absl::Duration timeout = kStepTimeout) { return RequestContext::Background(timeout); }
+  static RequestContext Context(absl::Duration timeout = kStepTimeout) {
+    return RequestContext::Background(timeout);
+  }
 
   // A model of about that many bytes, made once per path.
   std::string MakeModel(const std::string& name, uint64_t bytes, int shards = 1, uint64_t seed = 1);

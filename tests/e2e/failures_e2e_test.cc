@@ -37,7 +37,18 @@ class Failures : public E2eTest {
           met = condition(now);
           return !met;
         });
-    return met ? absl::OkStatus() : absl::DeadlineExceededError(absl::StrCat("condition never met: ", status.ToString()));
+    return met ? absl::OkStatus()
+               : absl::DeadlineExceededError(absl::StrCat("condition never met: ", status.ToString()));
+  }
+
+  // Waits until the global store, asked through `node`, offers `replicas` copies of the only artifact.
+  absl::Status AwaitReplicas(int node, int replicas) {
+    auto admin = client::AdminClient::Connect(cluster_->addresses(node).unix_socket);
+    if (!admin.ok()) return admin.status();
+    return AwaitStatus(node, [&](const v1::GetStatusResponse&) {
+      const auto artifacts = (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration());
+      return artifacts.ok() && artifacts->size() == 1 && artifacts->front().replicas_size() == replicas;
+    });
   }
 
   uint64_t HostPoolUsed(const v1::GetStatusResponse& status) {
@@ -85,7 +96,8 @@ TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
   ASSERT_FALSE(replica.ok());
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
   TC_ASSERT_OK(AwaitStatus(1, [&](const auto& status) {
-    return status.active_transfers() == 0 && status.replicas() == 0 && HostPoolUsed(status) == HostPoolUsed(before);
+    return status.active_transfers() == 0 && status.replicas() == 0 &&
+           HostPoolUsed(status) == HostPoolUsed(before);
   }));
 }
 
@@ -100,7 +112,8 @@ TEST_F(Failures, AStoppedSourceDoesNotHangAGetPastThePeerTimeout) {
   EXPECT_FALSE(replica.ok());
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGCONT));
-  // The source is as good as before.
+  // The source is as good as before, once it has told the global store that it lives.
+  TC_ASSERT_OK(AwaitReplicas(1, 1));
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
   TC_ASSERT_OK(Compare(*again, model).status());
 }
@@ -111,10 +124,11 @@ TEST_F(Failures, AKilledClientsLeaseIsReleasedAtOnce) {
   StartCluster(options);
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
-  TC_ASSERT_OK_AND_ASSIGN(const auto holder,
-                          Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, "m"},
-                                          .log_path = directory_->path() + "/holder.log",
-                                          .ready_pipe = true}));
+  TC_ASSERT_OK_AND_ASSIGN(
+      const auto holder,
+      Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, "m"},
+                      .log_path = directory_->path() + "/holder.log",
+                      .ready_pipe = true}));
   TC_ASSERT_OK(holder->WaitReady(absl::Now() + kStepTimeout).status());
   TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 1; }));
   TC_ASSERT_OK(holder->Signal(SIGKILL));
@@ -160,7 +174,8 @@ TEST_F(Failures, APackedFileWithAWrongByteIsNeverServed) {
   TC_ASSERT_OK(admin->EvictReplica(Context(), put.replica_id, /*force=*/true));
 
   std::string packed;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(cluster_->daemon_directory(0) + "/artifacts")) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(cluster_->daemon_directory(0) + "/artifacts")) {
     if (entry.is_regular_file()) packed = entry.path();
   }
   ASSERT_FALSE(packed.empty());
@@ -190,8 +205,7 @@ TEST_F(Failures, WithoutItsGlobalStoreADaemonStillServesWhatItHoldsAndSaysWhatIt
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
   TC_ASSERT_OK_AND_ASSIGN(const auto key, client(0).ResolveKey(Context(), "m"));
   EXPECT_EQ(key.artifact_id, put.artifact_id);
-  TC_ASSERT_OK(AwaitStatus(1, [](const auto& status) { return status.global_store_reachable(); }));
-  TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.global_store_reachable(); }));
+  TC_ASSERT_OK(AwaitReplicas(1, 1));
   TC_ASSERT_OK_AND_ASSIGN(const auto elsewhere, client(1).Get(Context(), "m", {}));
   TC_ASSERT_OK(Compare(*elsewhere, model).status());
 }

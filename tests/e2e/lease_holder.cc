@@ -1,4 +1,5 @@
-// A client process to be killed: lease_holder DAEMON KEY --ready-fd N attaches, says so, and holds on until it dies.
+// A client process to be killed: lease_holder DAEMON KEY --ready-fd N attaches, says so, and holds on until
+// it dies.
 #include <unistd.h>
 
 #include <cstdio>

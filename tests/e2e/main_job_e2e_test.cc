@@ -11,11 +11,13 @@ namespace {
 
 class MainJob : public E2eTest {
  protected:
-  // Imports on node 0, gets on node 1 at `location` over `lane`, compares, and checks which lane moved the bytes.
+  // Imports on node 0, gets on node 1 at `location` over `lane`, compares, and checks which lane moved the
+  // bytes.
   void PutAndGet(const std::string& location, const std::string& lane) {
     const std::string model = MakeModel("model.safetensors", 40 << 20);
     TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
-    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.location = location, .lane = lane}));
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica,
+                            client(1).Get(Context(), "m", {.location = location, .lane = lane}));
     TC_ASSERT_OK_AND_ASSIGN(const uint64_t compared, Compare(*replica, model));
     EXPECT_GT(compared, 30u << 20);
     ASSERT_TRUE(replica->transfer().has_value());
@@ -82,7 +84,8 @@ TEST_F(MainJob, AClientsOwnTensorsArePutByHandingMemoryOver) {
   const std::vector<client::PutTensor> tensors = {{"w", DType::kU8, {weights.size()}, weights},
                                                   {"b", DType::kI8, {17}, bias},
                                                   {"empty", DType::kF32, {0, 4}, {}}};
-  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Put(Context(), tensors, {{"step", "12"}}, {.key = "train/step"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto put,
+                          client(0).Put(Context(), tensors, {{"step", "12"}}, {.key = "train/step"}));
   EXPECT_EQ(put.key_revision, 1u);
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "train/step", {}));
   EXPECT_EQ(replica->key_revision(), 1u);

@@ -1,5 +1,5 @@
-// The subcommands: what each one's flags are, and the function that runs it. flags.cc binds them to the command line.
-// Every Run function returns the process's exit code.
+// The subcommands: what each one's flags are, and the function that runs it. flags.cc binds them to the
+// command line. Every Run function returns the process's exit code.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,8 @@ absl::StatusOr<std::string> DaemonAddress(const CommonFlags& flags) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags, DeviceRuntime* devices) {
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
+                                                              DeviceRuntime* devices) {
   TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
   return client::Client::Connect({.daemon = address, .devices = devices});
 }

@@ -38,8 +38,8 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags&
                                                               DeviceRuntime* devices = nullptr);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 
-// Cancelled by the first SIGINT or SIGTERM; a second one ends the process at once. The signals were blocked by
-// BlockSignals() before any thread started.
+// Cancelled by the first SIGINT or SIGTERM; a second one ends the process at once. The signals were blocked
+// by BlockSignals() before any thread started.
 void BlockSignals();
 Cancellation OnTerminationSignal();
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());

@@ -32,7 +32,8 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const v1::DaemonConfi
   if (kind == "none") return CreateNullRuntime();
   if (kind == "fake") {
     TC_ASSIGN_OR_RETURN(const uint64_t bytes, Size("daemon.fake_device_memory", config.fake_device_memory()));
-    LOG(WARNING) << "using " << config.fake_devices() << " fake GPUs, whose memory is shared memory of this host";
+    LOG(WARNING) << "using " << config.fake_devices()
+                 << " fake GPUs, whose memory is shared memory of this host";
     return CreateFakeRuntime({.device_count = config.fake_devices(), .device_bytes = bytes});
   }
   if (kind != "auto" && kind != "cuda") {
@@ -50,7 +51,8 @@ absl::StatusOr<std::string> NextPort(const std::string& listen) {
   const size_t colon = listen.rfind(':');
   int port = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port)) {
-    return absl::InvalidArgumentError(absl::StrCat("daemon.ucx_listen is \"", listen, "\"; it wants host:port"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("daemon.ucx_listen is \"", listen, "\"; it wants host:port"));
   }
   return absl::StrCat(listen.substr(0, colon), ":", port == 0 ? 0 : port + 1);
 }
@@ -66,12 +68,13 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const v1::Da
     return transport::UcxTransport::Create(
         {.lane = transport::UcxLane::kRma, .listen = listen, .tls = config.ucx_rma_tls()});
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("daemon.lanes names \"", lane, "\"; it can hold ucx-rma and ucx (local is daemon.local_lane)"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "daemon.lanes names \"", lane, "\"; it can hold ucx-rma and ucx (local is daemon.local_lane)"));
 }
 
 absl::Status OpenTransports(const v1::DaemonConfig& config, DaemonParts& parts) {
-  parts.transports = std::make_shared<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>>();
+  parts.transports =
+      std::make_shared<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>>();
   for (const std::string& lane : config.lanes()) {
     absl::StatusOr<std::unique_ptr<transport::Transport>> opened = OpenTransport(config, lane);
     // A host without RDMA has one lane less; it is not misconfigured.
@@ -84,7 +87,8 @@ absl::Status OpenTransports(const v1::DaemonConfig& config, DaemonParts& parts) 
     (*parts.transports)[lane] = *std::move(opened);
   }
   parts.options.make_transport =
-      [transports = parts.transports](std::string_view lane) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+      [transports =
+           parts.transports](std::string_view lane) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
     const auto found = transports->find(lane);
     if (found == transports->end() || found->second == nullptr) {
       return absl::InternalError(absl::StrCat("the transport of lane ", lane, " was not opened"));
@@ -99,7 +103,8 @@ absl::StatusOr<std::vector<gid_t>> GroupIds(const v1::DaemonConfig& config) {
   for (const std::string& name : config.handle_groups()) {
     const group* found = getgrnam(name.c_str());
     if (found == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("daemon.handle_groups names \"", name, "\", which is no group here"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("daemon.handle_groups names \"", name, "\", which is no group here"));
     }
     ids.push_back(found->gr_gid);
   }
@@ -157,7 +162,8 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   options.listen = config.listen();
   options.metadata_store = config.metadata_store();
   options.metadata_path = config.metadata_path();
-  TC_ASSIGN_OR_RETURN(options.heartbeat_interval, Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
+  TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
+                      Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));
   TC_ASSIGN_OR_RETURN(options.grant_ttl, Interval("global_store.grant_ttl", config.grant_ttl()));
   return options;

@@ -1,5 +1,5 @@
-// The main job on real parts: one global store and two daemons as processes, a model put on one node and brought to the
-// other over each lane, attached, and compared with the file byte for byte.
+// The main job on real parts: one global store and two daemons as processes, a model put on one node and
+// brought to the other over each lane, attached, and compared with the file byte for byte.
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,10 +80,12 @@ class Demo {
     TC_RETURN_IF_ERROR(PrepareModel());
     TC_RETURN_IF_ERROR(StartCluster());
     TC_RETURN_IF_ERROR(Put());
-    for (const Move& move : {Move{"gpu:0", "ucx"}, Move{"cpu", "ucx"}, Move{"gpu:0", "local"}, Move{"cpu", "local"}}) {
+    for (const Move& move :
+         {Move{"gpu:0", "ucx"}, Move{"cpu", "ucx"}, Move{"gpu:0", "local"}, Move{"cpu", "local"}}) {
       TC_RETURN_IF_ERROR(Materialize(move));
     }
-    const double plain_copy = PlainCopyRate(std::min<uint64_t>(results_.front().transfer.bytes, uint64_t{1} << 30));
+    const double plain_copy =
+        PlainCopyRate(std::min<uint64_t>(results_.front().transfer.bytes, uint64_t{1} << 30));
     Print(plain_copy);
     Say("stopping the processes");
     return cluster_->Stop();
@@ -111,7 +113,8 @@ class Demo {
     absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
     if (cuda.ok()) {
       devices_ = *std::move(cuda);
-      Say(absl::StrCat("using ", devices_->devices().size(), " real GPU(s): ", devices_->devices().front().name));
+      Say(absl::StrCat("using ", devices_->devices().size(),
+                       " real GPU(s): ", devices_->devices().front().name));
       return absl::OkStatus();
     }
     Say("no GPU here: two fake GPUs a node, whose memory is shared memory of this host");
@@ -138,8 +141,9 @@ class Demo {
     Say("starting a global store and two daemons");
     TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(options));
     for (int node = 0; node < 2; ++node) {
-      TC_ASSIGN_OR_RETURN(clients_[node], client::Client::Connect({.daemon = cluster_->addresses(node).unix_socket,
-                                                                   .devices = devices_.get()}));
+      TC_ASSIGN_OR_RETURN(clients_[node],
+                          client::Client::Connect(
+                              {.daemon = cluster_->addresses(node).unix_socket, .devices = devices_.get()}));
     }
     TC_ASSIGN_OR_RETURN(admin_, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
     return absl::OkStatus();
@@ -161,12 +165,14 @@ class Demo {
     ProgressBar bar(absl::StrCat("get ", move.to, " ", move.lane));
     TC_ASSIGN_OR_RETURN(
         std::unique_ptr<client::Replica> replica,
-        clients_[1]->Get(context_, kKey, {.location = move.to, .lane = move.lane, .on_progress = bar.callback()}));
-    if (!replica->transfer().has_value()) return absl::InternalError("the replica was there before it was asked for");
+        clients_[1]->Get(context_, kKey,
+                         {.location = move.to, .lane = move.lane, .on_progress = bar.callback()}));
+    if (!replica->transfer().has_value())
+      return absl::InternalError("the replica was there before it was asked for");
     TC_ASSIGN_OR_RETURN(const uint64_t compared, Compare(*replica));
     results_.push_back({"get", "node-0 cpu", "node-1 " + move.to, *replica->transfer(),
-                        absl::StrCat(replica->transfer()->verified_chunks, " chunk digests; attached client compared ",
-                                     FormatBytes(compared))});
+                        absl::StrCat(replica->transfer()->verified_chunks,
+                                     " chunk digests; attached client compared ", FormatBytes(compared))});
     const std::string replica_id = replica->replica_id();
     replica.reset();
     // The next move is to come from node 0 again, not from this copy.
@@ -174,7 +180,8 @@ class Demo {
   }
 
   absl::StatusOr<uint64_t> Compare(const client::Replica& replica) {
-    if (replica.artifact_id() != artifact_id_) return absl::DataLossError("the key resolved to another artifact");
+    if (replica.artifact_id() != artifact_id_)
+      return absl::DataLossError("the key resolved to another artifact");
     std::vector<std::byte> copy;
     std::unique_ptr<Stream> stream;
     return CompareWithModel(model_, [&](const Tensor& tensor) -> absl::StatusOr<ConstHostSpan> {
@@ -196,18 +203,21 @@ class Demo {
       PrintJson(plain_copy);
       return;
     }
-    Table table({"what", "from", "to", "lane", "bytes", "seconds", "GB/s", "fetch", "verify", "place", "verified"});
+    Table table(
+        {"what", "from", "to", "lane", "bytes", "seconds", "GB/s", "fetch", "verify", "place", "verified"});
     for (const MoveResult& result : results_) {
       const TransferReport& transfer = result.transfer;
       const absl::Duration elapsed = transfer.end - transfer.start;
       const StageRates rates = RatesOf(transfer);
       table.Add({result.what, result.from, result.to, LaneOf(transfer), absl::StrCat(transfer.bytes),
-                 FormatSeconds(elapsed), FormatRate(transfer.bytes, elapsed), rates.fetch, rates.verify, rates.place,
-                 result.checked});
+                 FormatSeconds(elapsed), FormatRate(transfer.bytes, elapsed), rates.fetch, rates.verify,
+                 rates.place, result.checked});
     }
     std::printf("\n%s\n", table.ToString().c_str());
-    std::printf("fetch, verify, place: GB/s of one thread while it is in that stage. A fetch that digests on the way\n"
-                "(disk and local lanes) leaves nothing to the verify stage.\n");
+    std::printf(
+        "fetch, verify, place: GB/s of one thread while it is in that stage. A fetch that digests on the "
+        "way\n"
+        "(disk and local lanes) leaves nothing to the verify stage.\n");
     std::printf("A plain one-thread memory copy on this machine just now: %.2f GB/s.\n", plain_copy);
     std::printf("Every get was attached by a client process and equals the file, tensor for tensor.%s\n",
                 fake_ ? " The GPUs were fake." : "");

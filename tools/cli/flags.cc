@@ -52,18 +52,21 @@ CLI::App* AddClientCommand(CLI::App& parent, AllFlags& all, const std::string& n
 
 void AddServers(CLI::App& app, AllFlags& all) {
   for (CLI::App* server :
-       {AddCommand(app, all, "global-store", "Run the global store: what exists, where it is, who may pull from whom",
+       {AddCommand(app, all, "global-store",
+                   "Run the global store: what exists, where it is, who may pull from whom",
                    [&] { return RunGlobalStore(all.common, all.server); }),
         AddCommand(app, all, "daemon", "Run this host's store daemon",
                    [&] { return RunDaemon(all.common, all.server); })}) {
-    server->add_option("--ready-fd", all.server.ready_fd, "Write a JSON line with the addresses to this descriptor");
+    server->add_option("--ready-fd", all.server.ready_fd,
+                       "Write a JSON line with the addresses to this descriptor");
   }
 }
 
 void AddTransfers(CLI::App& app, AllFlags& all) {
   CLI::App* put = AddClientCommand(app, all, "put", "Store a safetensors model",
                                    [&] { return RunPut(all.common, all.put); });
-  put->add_option("model", all.put.model, "A .safetensors file, or a folder with model.safetensors.index.json")
+  put->add_option("model", all.put.model,
+                  "A .safetensors file, or a folder with model.safetensors.index.json")
       ->required();
   put->add_option("--key", all.put.key, "Bind this name to the artifact");
   put->add_option("--expect-revision", all.put.expected_revision,
@@ -84,9 +87,9 @@ void AddTransfers(CLI::App& app, AllFlags& all) {
 }
 
 void AddManagement(CLI::App& app, AllFlags& all) {
-  AddClientCommand(app, all, "ls", "List artifacts, their keys and replicas",
-                   [&] { return RunList(all.common, all.list); })
-      ->add_flag("--replicas", all.list.replicas, "List this daemon's replicas instead");
+  AddClientCommand(app, all, "ls", "List artifacts, their keys and replicas", [&] {
+    return RunList(all.common, all.list);
+  })->add_flag("--replicas", all.list.replicas, "List this daemon's replicas instead");
 
   CLI::App* rm = AddClientCommand(app, all, "rm", "Delete an artifact, or evict one replica",
                                   [&] { return RunRemove(all.common, all.remove); });
@@ -110,7 +113,8 @@ void AddManagement(CLI::App& app, AllFlags& all) {
         ->add_option("replica", all.pin.replica, "A replica id, from ls --replicas")
         ->required();
   }
-  AddClientCommand(app, all, "status", "Show the cluster and this daemon", [&] { return RunStatus(all.common); });
+  AddClientCommand(app, all, "status", "Show the cluster and this daemon",
+                   [&] { return RunStatus(all.common); });
 }
 
 void AddKeys(CLI::App& app, AllFlags& all) {
@@ -123,7 +127,8 @@ void AddKeys(CLI::App& app, AllFlags& all) {
   CLI::App* resolve = AddClientCommand(*key, all, "resolve", "Show what a key names",
                                        [&] { return RunKeyResolve(all.common, all.key); });
   resolve->add_option("key", all.key.key)->required();
-  CLI::App* list = AddClientCommand(*key, all, "ls", "List keys", [&] { return RunKeyList(all.common, all.key); });
+  CLI::App* list =
+      AddClientCommand(*key, all, "ls", "List keys", [&] { return RunKeyList(all.common, all.key); });
   list->add_option("prefix", all.key.key, "Only keys that start so");
   CLI::App* watch = AddClientCommand(*key, all, "watch", "Print keys that start so, and each change of them",
                                      [&] { return RunKeyWatch(all.common, all.key); });
@@ -138,7 +143,8 @@ void AddKeys(CLI::App& app, AllFlags& all) {
 }
 
 void AddBench(CLI::App& app, AllFlags& all) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure a cluster on this machine beside what the machine can do");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measure a cluster on this machine beside what the machine can do");
   bench->require_subcommand(1);
   const std::pair<const char*, const char*> benches[] = {
       {"p2p", "Host to host between two daemons, verified, beside a plain copy and ucx_perftest"},
@@ -156,7 +162,8 @@ void AddBench(CLI::App& app, AllFlags& all) {
     command->add_option("--bytes", all.bench.bytes, "Of the artifact, such as 1GiB");
     command->add_flag("--smoke", all.bench.smoke, "Tiny and short: proves that it runs, measures nothing");
     if (command->get_name() != "p2p") continue;
-    command->add_option("--lane", all.bench.lanes, "local, ucx or ucx-rma; repeatable; local and ucx by default")
+    command
+        ->add_option("--lane", all.bench.lanes, "local, ucx or ucx-rma; repeatable; local and ucx by default")
         ->check(CLI::IsMember({"local", "ucx", "ucx-rma"}))
         ->take_all();
   }
@@ -168,17 +175,21 @@ void AddBench(CLI::App& app, AllFlags& all) {
 }
 
 void AddTools(CLI::App& app, AllFlags& all) {
-  CLI::App* make_model = AddCommand(app, all, "make-model", "Write a Llama-shaped bf16 model with random weights",
-                                    [&] { return RunMakeModel(all.common, all.make_model); });
-  make_model->add_option("out", all.make_model.out, "A .safetensors file; with --shards a folder")->required();
+  CLI::App* make_model =
+      AddCommand(app, all, "make-model", "Write a Llama-shaped bf16 model with random weights",
+                 [&] { return RunMakeModel(all.common, all.make_model); });
+  make_model->add_option("out", all.make_model.out, "A .safetensors file; with --shards a folder")
+      ->required();
   make_model->add_option("--size", all.make_model.size, "About this many bytes")->capture_default_str();
   make_model->add_option("--shards", all.make_model.shards)->check(CLI::Range(1, 999))->capture_default_str();
   make_model->add_option("--seed", all.make_model.seed)->capture_default_str();
 
-  CLI::App* demo = AddCommand(app, all, "demo", "Run the main job on a cluster of real processes on this machine",
-                              [&] { return RunDemo(all.common, all.demo); });
+  CLI::App* demo =
+      AddCommand(app, all, "demo", "Run the main job on a cluster of real processes on this machine",
+                 [&] { return RunDemo(all.common, all.demo); });
   demo->add_option("--model", all.demo.model, "Your own .safetensors file or sharded folder");
-  demo->add_option("--size", all.demo.size, "Of the model that is made when none is given")->capture_default_str();
+  demo->add_option("--size", all.demo.size, "Of the model that is made when none is given")
+      ->capture_default_str();
 
   CLI::App* config = app.add_subcommand("config", "Check or show the configuration");
   config->require_subcommand(1);

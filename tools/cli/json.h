@@ -1,4 +1,5 @@
-// Results as JSON: the contract's messages through protobuf's own mapping, so that a field is never spelled twice.
+// Results as JSON: the contract's messages through protobuf's own mapping, so that a field is never spelled
+// twice.
 #pragma once
 
 #include <string>

@@ -48,7 +48,8 @@ absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
     return absl::OkStatus();
   }
   Table table({"key", "artifact", "revision"});
-  for (const client::KeyInfo& key : keys) table.Add({key.name, key.artifact_id, std::to_string(key.revision)});
+  for (const client::KeyInfo& key : keys)
+    table.Add({key.name, key.artifact_id, std::to_string(key.revision)});
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();
 }
@@ -77,8 +78,8 @@ absl::Status Remove(const CommonFlags& common, const KeyFlags& flags) {
 int RunKeyBind(const CommonFlags& common, const KeyFlags& flags) {
   const auto client = ConnectClient(common);
   if (!client.ok()) return Fail(client.status());
-  return ExitCode(Print(
-      common, (*client)->BindKey(InterruptibleContext(), flags.key, flags.artifact, flags.expected_revision)));
+  return ExitCode(Print(common, (*client)->BindKey(InterruptibleContext(), flags.key, flags.artifact,
+                                                   flags.expected_revision)));
 }
 
 int RunKeyResolve(const CommonFlags& common, const KeyFlags& flags) {

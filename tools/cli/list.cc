@@ -45,8 +45,8 @@ absl::Status ListReplicas(const CommonFlags& common) {
   for (const v1::Replica& replica : replicas) {
     table.Add({replica.replica_id(), replica.artifact_id(), LocationText(replica.location()),
                StateText(replica.state()), absl::StrCat(replica.image_bytes()),
-               absl::StrCat(replica.chunks_present(), "/", replica.chunks_total()), absl::StrCat(replica.leases()),
-               replica.pinned() ? "yes" : "no"});
+               absl::StrCat(replica.chunks_present(), "/", replica.chunks_total()),
+               absl::StrCat(replica.leases()), replica.pinned() ? "yes" : "no"});
   }
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();
@@ -54,8 +54,9 @@ absl::Status ListReplicas(const CommonFlags& common) {
 
 absl::Status ListArtifacts(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_ASSIGN_OR_RETURN(const auto artifacts,
-                      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false, absl::ZeroDuration()));
+  TC_ASSIGN_OR_RETURN(
+      const auto artifacts,
+      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false, absl::ZeroDuration()));
   if (common.json) {
     v1::ListArtifactsResponse all;
     for (const v1::Artifact& artifact : artifacts) *all.add_artifacts() = artifact;
@@ -64,8 +65,9 @@ absl::Status ListArtifacts(const CommonFlags& common) {
   }
   Table table({"artifact", "size", "tensors", "keys", "replicas"});
   for (const v1::Artifact& artifact : artifacts) {
-    table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()), absl::StrCat(artifact.tensor_count()),
-               absl::StrJoin(artifact.keys(), ", "), ReplicasText(artifact)});
+    table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()),
+               absl::StrCat(artifact.tensor_count()), absl::StrJoin(artifact.keys(), ", "),
+               ReplicasText(artifact)});
   }
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();

@@ -41,7 +41,9 @@ std::string FormatRate(uint64_t bytes, absl::Duration elapsed) {
   return absl::StrFormat("%.2f", static_cast<double>(bytes) / seconds / 1e9);
 }
 
-std::string FormatSeconds(absl::Duration elapsed) { return absl::StrFormat("%.3f", absl::ToDoubleSeconds(elapsed)); }
+std::string FormatSeconds(absl::Duration elapsed) {
+  return absl::StrFormat("%.3f", absl::ToDoubleSeconds(elapsed));
+}
 
 std::string Table::ToString() const {
   std::vector<size_t> widths;
@@ -80,9 +82,9 @@ struct ProgressBar::State {
     absl::MutexLock lock(&mutex);
     const absl::Duration elapsed = absl::Now() - start;
     if (!terminal || done || elapsed < kQuietTime) return;
-    const double share = progress.bytes_total == 0
-                             ? 0
-                             : static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+    const double share = progress.bytes_total == 0 ? 0
+                                                   : static_cast<double>(progress.bytes_done) /
+                                                         static_cast<double>(progress.bytes_total);
     const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
     std::fprintf(stderr, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s GB/s  %s", label.c_str(),
                  std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(), share * 100,
@@ -98,7 +100,9 @@ struct ProgressBar::State {
   }
 };
 
-ProgressBar::ProgressBar(std::string label) : state_(std::make_shared<State>()) { state_->label = std::move(label); }
+ProgressBar::ProgressBar(std::string label) : state_(std::make_shared<State>()) {
+  state_->label = std::move(label);
+}
 
 ProgressBar::~ProgressBar() { state_->Erase(); }
 
@@ -109,8 +113,9 @@ std::function<void(const TransferProgress&)> ProgressBar::callback() {
 std::string DescribeStages(const TransferReport& report) {
   Table table({"stage", "lane", "source", "bytes", "seconds", "busy", "GB/s"});
   for (const StageReport& stage : report.stages) {
-    table.Add({std::string(StageName(stage.stage)), stage.source.lane, stage.source.name, FormatBytes(stage.bytes),
-               FormatSeconds(stage.end - stage.start), FormatSeconds(stage.busy), FormatRate(stage.bytes, stage.busy)});
+    table.Add({std::string(StageName(stage.stage)), stage.source.lane, stage.source.name,
+               FormatBytes(stage.bytes), FormatSeconds(stage.end - stage.start), FormatSeconds(stage.busy),
+               FormatRate(stage.bytes, stage.busy)});
   }
   return table.ToString();
 }

@@ -28,8 +28,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Draws a bar on stderr once a transfer has run for a second, if stderr is a terminal; erased at destruction. The
-// callback may be called from any thread, one at a time.
+// Draws a bar on stderr once a transfer has run for a second, if stderr is a terminal; erased at destruction.
+// The callback may be called from any thread, one at a time.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);

@@ -15,12 +15,14 @@ namespace {
 void Print(const client::PutResult& result, const PutFlags& flags) {
   std::printf("%s%s\n", result.artifact_id.c_str(), result.existed ? " (was already stored)" : "");
   if (!flags.key.empty()) {
-    std::printf("key %s, revision %llu\n", flags.key.c_str(), static_cast<unsigned long long>(result.key_revision));
+    std::printf("key %s, revision %llu\n", flags.key.c_str(),
+                static_cast<unsigned long long>(result.key_revision));
   }
   if (result.transfer.has_value()) {
     const absl::Duration elapsed = result.transfer->end - result.transfer->start;
-    std::printf("%s in %s s, %s GB/s\n%s", FormatBytes(result.transfer->bytes).c_str(), FormatSeconds(elapsed).c_str(),
-                FormatRate(result.transfer->bytes, elapsed).c_str(), DescribeStages(*result.transfer).c_str());
+    std::printf("%s in %s s, %s GB/s\n%s", FormatBytes(result.transfer->bytes).c_str(),
+                FormatSeconds(elapsed).c_str(), FormatRate(result.transfer->bytes, elapsed).c_str(),
+                DescribeStages(*result.transfer).c_str());
   }
 }
 

@@ -27,7 +27,8 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   if (flags.force) {
     TC_ASSIGN_OR_RETURN(const auto keys, client->ListKeys(context, ""));
     for (const client::KeyInfo& key : keys) {
-      if (key.artifact_id == artifact_id) TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
+      if (key.artifact_id == artifact_id)
+        TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
     }
   }
   TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id, /*only_if_unkeyed=*/true));
@@ -53,18 +54,20 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
   uint64_t bytes = 0;
   for (const v1::Artifact& artifact : artifacts) {
     if (!flags.dry_run) {
-      const absl::Status status = admin->DeleteArtifact(context, artifact.artifact_id(), /*only_if_unkeyed=*/true);
+      const absl::Status status =
+          admin->DeleteArtifact(context, artifact.artifact_id(), /*only_if_unkeyed=*/true);
       if (absl::IsFailedPrecondition(status)) continue;  // a key was bound meanwhile
       TC_RETURN_IF_ERROR(status);
     }
     bytes += artifact.image_bytes();
     *dropped.add_artifacts() = artifact;
-    if (!common.json) std::printf("%s  %s\n", artifact.artifact_id().c_str(), FormatBytes(artifact.image_bytes()).c_str());
+    if (!common.json)
+      std::printf("%s  %s\n", artifact.artifact_id().c_str(), FormatBytes(artifact.image_bytes()).c_str());
   }
   if (common.json) std::fputs(ToJson(dropped).c_str(), stdout);
   if (!common.json) {
-    std::printf("%s %d artifacts, %s each copy\n", flags.dry_run ? "would delete" : "deleted", dropped.artifacts_size(),
-                FormatBytes(bytes).c_str());
+    std::printf("%s %d artifacts, %s each copy\n", flags.dry_run ? "would delete" : "deleted",
+                dropped.artifacts_size(), FormatBytes(bytes).c_str());
   }
   return absl::OkStatus();
 }
@@ -85,7 +88,9 @@ int RunPin(const CommonFlags& common, const PinFlags& flags) {
     TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
     TC_RETURN_IF_ERROR(admin->SetPinned(InterruptibleContext(), flags.replica, flags.pinned));
     if (!common.json) std::printf("%s %s\n", flags.pinned ? "pinned" : "unpinned", flags.replica.c_str());
-    if (common.json) std::printf("{\"replica_id\": \"%s\", \"pinned\": %s}\n", flags.replica.c_str(), flags.pinned ? "true" : "false");
+    if (common.json)
+      std::printf("{\"replica_id\": \"%s\", \"pinned\": %s}\n", flags.replica.c_str(),
+                  flags.pinned ? "true" : "false");
     return absl::OkStatus();
   };
   return ExitCode(pin());

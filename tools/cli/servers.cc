@@ -29,7 +29,8 @@ absl::Status ApplyLogConfig(const v1::LogConfig& config) {
   } else if (level == "error") {
     least = absl::LogSeverityAtLeast::kError;
   } else if (level != "info") {
-    return absl::InvalidArgumentError(absl::StrCat("log.level is \"", level, "\"; it can be info, warning or error"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("log.level is \"", level, "\"; it can be info, warning or error"));
   }
   absl::SetMinLogLevel(least);
   absl::SetStderrThreshold(least);
@@ -44,7 +45,8 @@ absl::Status TellReady(int fd, const nlohmann::json& addresses) {
   const ssize_t written = write(fd, line.data(), line.size());
   const int error = errno;
   close(fd);
-  return written == static_cast<ssize_t>(line.size()) ? absl::OkStatus() : ErrnoStatus(error, "write to", "--ready-fd");
+  return written == static_cast<ssize_t>(line.size()) ? absl::OkStatus()
+                                                      : ErrnoStatus(error, "write to", "--ready-fd");
 }
 
 void WaitForTermination() {
@@ -57,11 +59,13 @@ void WaitForTermination() {
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
-  TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
+  TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options,
+                      ToGlobalStoreOptions(config.global_store()));
   if (const auto folder = std::filesystem::path(options.metadata_path).parent_path(); !folder.empty()) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    if (error) return ErrnoStatus(error.value(), "create the folder of global_store.metadata_path", folder.string());
+    if (error)
+      return ErrnoStatus(error.value(), "create the folder of global_store.metadata_path", folder.string());
   }
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", server->address()}}));

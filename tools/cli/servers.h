@@ -24,8 +24,8 @@ struct DaemonParts {
   daemon::DaemonOptions options;
 };
 
-// Opens the devices and transports that the configuration names and, where it names no global store, starts one in
-// this process. INVALID_ARGUMENT names the key that cannot work.
+// Opens the devices and transports that the configuration names and, where it names no global store, starts
+// one in this process. INVALID_ARGUMENT names the key that cannot work.
 absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config);
 
 }  // namespace tensorcast::cli

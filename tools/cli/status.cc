@@ -27,8 +27,8 @@ std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools)
 
 void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
-              status.node().node_id().c_str(), status.node().grpc_address().c_str(), status.global_store().c_str(),
-              status.global_store_reachable() ? "" : " (not reachable)");
+              status.node().node_id().c_str(), status.node().grpc_address().c_str(),
+              status.global_store().c_str(), status.global_store_reachable() ? "" : " (not reachable)");
   std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
@@ -37,15 +37,17 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
 
 void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   std::printf("cluster: %llu artifacts, %llu keys, %llu replicas, %llu grants running, metadata in %s\n",
-              static_cast<unsigned long long>(cluster.artifacts()), static_cast<unsigned long long>(cluster.keys()),
+              static_cast<unsigned long long>(cluster.artifacts()),
+              static_cast<unsigned long long>(cluster.keys()),
               static_cast<unsigned long long>(cluster.replicas()),
               static_cast<unsigned long long>(cluster.active_grants()), cluster.metadata_store().c_str());
   Table table({"node", "id", "address", "lanes", "heartbeat", "pools"});
   for (const v1::Node& node : cluster.nodes()) {
-    const double age = static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
+    const double age =
+        static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
     table.Add({absl::StrCat(node.name(), node.draining() ? " (draining)" : ""), node.node_id().substr(0, 8),
-               node.grpc_address(), absl::StrJoin(node.lanes(), ","), absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"),
-               PoolsText(node.pools())});
+               node.grpc_address(), absl::StrJoin(node.lanes(), ","),
+               absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"), PoolsText(node.pools())});
   }
   std::fputs(table.ToString().c_str(), stdout);
 }

@@ -76,7 +76,8 @@ absl::Status LocalCluster::StartGlobalStore() {
   const std::string listen = global_store_address_.empty() ? "127.0.0.1:0" : global_store_address_;
   ProcessOptions process;
   process.argv = {options_.binary, "global-store"};
-  AddSettings(process.argv, {"global_store.listen=" + listen, "global_store.metadata_path=" + directory + "/metadata.db"});
+  AddSettings(process.argv,
+              {"global_store.listen=" + listen, "global_store.metadata_path=" + directory + "/metadata.db"});
   AddSettings(process.argv, options_.global_store_settings);
   process.log_path = directory + "/log";
   process.ready_pipe = true;
@@ -109,7 +110,8 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
 
 absl::Status LocalCluster::AwaitDaemon(int index) {
   Daemon& daemon = daemons_[index];
-  TC_ASSIGN_OR_RETURN(const std::string line, daemon.process->WaitReady(absl::Now() + options_.start_timeout));
+  TC_ASSIGN_OR_RETURN(const std::string line,
+                      daemon.process->WaitReady(absl::Now() + options_.start_timeout));
   TC_ASSIGN_OR_RETURN(daemon.addresses.grpc, ReadyField(line, "grpc"));
   TC_ASSIGN_OR_RETURN(daemon.addresses.unix_socket, ReadyField(line, "unix"));
   TC_ASSIGN_OR_RETURN(daemon.addresses.handle_socket, ReadyField(line, "handles"));

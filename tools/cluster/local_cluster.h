@@ -1,5 +1,6 @@
-// A cluster of real processes on this machine: one global store and N daemons, each with folders of its own below one
-// directory. The demo, the benchmarks and the end-to-end tests use it. Thread-compatible; see process.h about threads.
+// A cluster of real processes on this machine: one global store and N daemons, each with folders of its own
+// below one directory. The demo, the benchmarks and the end-to-end tests use it. Thread-compatible; see
+// process.h about threads.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@ struct ClusterOptions {
   std::string binary;     // the tensorcast executable
   std::string directory;  // must exist; logs, sockets and stores go below it
   int daemons = 2;
-  bool global_store = true;  // false: each daemon works alone
+  bool global_store = true;                        // false: each daemon works alone
   std::vector<std::string> global_store_settings;  // "global_store.grant_ttl=5s", as for --set
   std::vector<std::string> daemon_settings;        // for every daemon
   // For one daemon, after the common ones; may be shorter than `daemons`.

@@ -143,14 +143,14 @@ absl::StatusOr<std::string> Process::WaitReady(absl::Time deadline) {
     const int ready = poll(&poll_fd, 1, PollTimeoutMs(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(name_, " (pid ", pid_, ") did not become ready; its log ends:\n", FileTail(log_path_, 20)));
+      return absl::DeadlineExceededError(absl::StrCat(
+          name_, " (pid ", pid_, ") did not become ready; its log ends:\n", FileTail(log_path_, 20)));
     }
     char buffer[512];
     const ssize_t bytes = read(ready_.get(), buffer, sizeof(buffer));
     if (bytes <= 0) {
-      return absl::UnavailableError(
-          absl::StrCat(name_, " (pid ", pid_, ") ended before it was ready; its log ends:\n", FileTail(log_path_, 20)));
+      return absl::UnavailableError(absl::StrCat(
+          name_, " (pid ", pid_, ") ended before it was ready; its log ends:\n", FileTail(log_path_, 20)));
     }
     line.append(buffer, bytes);
     if (const size_t end = line.find('\n'); end != std::string::npos) return line.substr(0, end);

@@ -1,6 +1,6 @@
-// A child process with its output in a file and a pipe that tells when it is ready. It never outlives its parent: the
-// kernel kills it when the thread that started it ends. Start it from a thread that lives long enough (main).
-// Thread-compatible.
+// A child process with its output in a file and a pipe that tells when it is ready. It never outlives its
+// parent: the kernel kills it when the thread that started it ends. Start it from a thread that lives long
+// enough (main). Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -17,10 +17,10 @@
 namespace tensorcast {
 
 struct ProcessOptions {
-  std::vector<std::string> argv;  // argv[0] is the program's path
+  std::vector<std::string> argv;                                 // argv[0] is the program's path
   std::vector<std::pair<std::string, std::string>> environment;  // added to the parent's
-  std::string log_path;                                          // stdout and stderr, appended; empty: inherited
-  std::string network_namespace;                                 // of `ip netns`; empty: the parent's
+  std::string log_path;           // stdout and stderr, appended; empty: inherited
+  std::string network_namespace;  // of `ip netns`; empty: the parent's
   // Adds "--ready-fd N" to argv: the child writes one line there when it serves.
   bool ready_pipe = false;
 };

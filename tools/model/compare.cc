@@ -37,7 +37,9 @@ class MappedFile {
 const std::byte* FindInFiles(const Tensor& tensor, const SafetensorsModel& model,
                              const std::vector<std::unique_ptr<MappedFile>>& files) {
   for (const FileExtent& extent : model.extents) {
-    if (tensor.offset < extent.image_offset || tensor.offset - extent.image_offset + tensor.nbytes > extent.bytes) continue;
+    if (tensor.offset < extent.image_offset ||
+        tensor.offset - extent.image_offset + tensor.nbytes > extent.bytes)
+      continue;
     return files[extent.file]->base() + extent.file_offset + (tensor.offset - extent.image_offset);
   }
   return nullptr;
@@ -50,13 +52,14 @@ absl::Status CompareTensor(const Tensor& tensor, const std::byte* expected, Cons
   }
   if (std::memcmp(actual.data(), expected, actual.size()) == 0) return absl::OkStatus();
   const auto [at, unused] = std::mismatch(actual.begin(), actual.end(), expected);
-  return absl::DataLossError(absl::StrCat("tensor ", tensor.name, " differs from the file at byte ", at - actual.begin()));
+  return absl::DataLossError(
+      absl::StrCat("tensor ", tensor.name, " differs from the file at byte ", at - actual.begin()));
 }
 
 }  // namespace
 
-absl::StatusOr<uint64_t> CompareWithModel(const std::string& model_path,
-                                          const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read) {
+absl::StatusOr<uint64_t> CompareWithModel(
+    const std::string& model_path, const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read) {
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
   std::vector<std::unique_ptr<MappedFile>> files;
   for (const FileIdentity& file : model.files) {
@@ -67,7 +70,8 @@ absl::StatusOr<uint64_t> CompareWithModel(const std::string& model_path,
     TC_ASSIGN_OR_RETURN(const ConstHostSpan actual, read(tensor));
     if (tensor.nbytes == 0) continue;
     const std::byte* expected = FindInFiles(tensor, model, files);
-    if (expected == nullptr) return absl::InternalError(absl::StrCat("no file extent covers tensor ", tensor.name));
+    if (expected == nullptr)
+      return absl::InternalError(absl::StrCat("no file extent covers tensor ", tensor.name));
     TC_RETURN_IF_ERROR(CompareTensor(tensor, expected, actual));
     compared += tensor.nbytes;
   }

@@ -1,5 +1,5 @@
-// Compares tensors with a safetensors model on disk, byte for byte, by a way of reading of its own: the judge of the
-// demo and the end-to-end tests.
+// Compares tensors with a safetensors model on disk, byte for byte, by a way of reading of its own: the judge
+// of the demo and the end-to-end tests.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@
 
 namespace tensorcast {
 
-// Calls `read` for each tensor of the model and compares what it gives with the file. Returns the bytes compared;
-// DATA_LOSS names the first tensor and byte that differ.
-absl::StatusOr<uint64_t> CompareWithModel(const std::string& model_path,
-                                          const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read);
+// Calls `read` for each tensor of the model and compares what it gives with the file. Returns the bytes
+// compared; DATA_LOSS names the first tensor and byte that differ.
+absl::StatusOr<uint64_t> CompareWithModel(
+    const std::string& model_path, const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read);
 
 }  // namespace tensorcast

@@ -40,7 +40,9 @@ Tensor Bf16(std::string name, std::vector<uint64_t> shape) {
 }
 
 std::vector<Tensor> LayerTensors(const Dimensions& dims, uint64_t layer) {
-  const auto name = [&](const char* part) { return absl::StrCat("model.layers.", layer, ".", part, ".weight"); };
+  const auto name = [&](const char* part) {
+    return absl::StrCat("model.layers.", layer, ".", part, ".weight");
+  };
   return {
       Bf16(name("input_layernorm"), {dims.hidden}),
       Bf16(name("mlp.down_proj"), {dims.hidden, dims.intermediate}),
@@ -60,7 +62,8 @@ uint64_t TotalBytes(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-// Small weights around zero as trained models have them: random mantissas and signs, exponents of 2^-7 to 2^-4.
+// Small weights around zero as trained models have them: random mantissas and signs, exponents of 2^-7 to
+// 2^-4.
 class Bf16Noise {
  public:
   explicit Bf16Noise(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
@@ -116,7 +119,8 @@ absl::Status WriteIndex(const std::string& path, const std::map<std::string, std
   return absl::OkStatus();
 }
 
-absl::Status WriteSharded(const std::string& folder, const std::vector<Tensor>& tensors, int shards, Bf16Noise& noise) {
+absl::Status WriteSharded(const std::string& folder, const std::vector<Tensor>& tensors, int shards,
+                          Bf16Noise& noise) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), "create folder", folder);
@@ -156,8 +160,9 @@ std::vector<Tensor> LlamaTensors(uint64_t bytes) {
 absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& options) {
   const std::vector<Tensor> tensors = LlamaTensors(options.bytes);
   if (options.shards > static_cast<int>(tensors.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("a model of this size has ", tensors.size(), " tensors and cannot be cut into ",
-                                                   options.shards, " shards; ask for fewer"));
+    return absl::InvalidArgumentError(absl::StrCat("a model of this size has ", tensors.size(),
+                                                   " tensors and cannot be cut into ", options.shards,
+                                                   " shards; ask for fewer"));
   }
   Bf16Noise noise(options.seed);
   if (options.shards > 1) return WriteSharded(path, tensors, options.shards, noise);

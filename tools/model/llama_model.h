@@ -1,5 +1,6 @@
-// Writes Llama-shaped bf16 safetensors models with random weights, for the demo, the benchmarks and the tests. The names
-// and shapes are those that the Hugging Face Llama implementation uses (LlamaForCausalLM with tied embeddings).
+// Writes Llama-shaped bf16 safetensors models with random weights, for the demo, the benchmarks and the
+// tests. The names and shapes are those that the Hugging Face Llama implementation uses (LlamaForCausalLM
+// with tied embeddings).
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,9 @@ TEST(LlamaModel, HasAboutTheSizeThatWasAskedFor) {
   for (const uint64_t mib : {8, 100, 1024, 4096}) {
     uint64_t bytes = 0;
     for (const Tensor& tensor : LlamaTensors(mib << 20)) bytes += tensor.nbytes;
-    EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(mib << 20), 0.1 * static_cast<double>(mib << 20)) << mib;
+    EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(mib << 20),
+                0.1 * static_cast<double>(mib << 20))
+        << mib;
   }
 }
 
