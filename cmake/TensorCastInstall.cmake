@@ -17,3 +17,7 @@ if(absl_DIR MATCHES "^${TENSORCAST_DEPS_DIR}/abseil")
   install(DIRECTORY "${TENSORCAST_DEPS_DIR}/abseil" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps"
           COMPONENT development)
 endif()
+# The shared libraries of the relocatable package lie beside the binary. RPATH, not RUNPATH, which would not reach the
+# libraries of the libraries. In the build tree there is no such folder, and the system's are used.
+set_target_properties(tensorcast PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
+target_link_options(tensorcast PRIVATE -Wl,--disable-new-dtags)
