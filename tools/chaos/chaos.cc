@@ -1,0 +1,310 @@
+#include "tools/chaos/chaos.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "client/admin.h"
+#include "core/device/fake_device.h"
+#include "core/status/status.h"
+#include "tools/chaos/invariants.h"
+#include "tools/chaos/schedule.h"
+#include "tools/cluster/local_cluster.h"
+#include "tools/model/llama_model.h"
+
+namespace tensorcast::chaos {
+namespace {
+
+constexpr int kOperationTimeoutSeconds = 20;
+// A client may take a little longer than the deadline it gave its operation, to connect and to compare.
+constexpr absl::Duration kHangTimeout = absl::Seconds(kOperationTimeoutSeconds + 15);
+constexpr absl::Duration kRecoveryTimeout = absl::Seconds(40);
+constexpr char kBaseKey[] = "base";
+constexpr char kRoundKey[] = "round";
+constexpr int kLogLines = 40;
+
+RequestContext Context() { return RequestContext::Background(kRecoveryTimeout); }
+absl::Time RecoveryDeadline() { return absl::Now() + kRecoveryTimeout; }
+
+absl::Status IgnoreNotFound(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+class Chaos {
+ public:
+  explicit Chaos(const ChaosOptions& options) : options_(options), random_(options.seed) {}
+
+  absl::Status Run();
+
+ private:
+  struct Outcome {
+    int exit_code = -1;
+    std::string said;  // the artifact id, or what went wrong
+    absl::Duration took;
+  };
+
+  absl::Status Start();
+  absl::Status MeasureOperations();
+  absl::Status Round(int number, const Fault& fault);
+  absl::Status Recover();
+  absl::Status BackToNormal();
+  absl::Status Prepare(const Operation& operation);
+  absl::Status CheckOutcome(const Operation& operation, const Outcome& outcome, bool undisturbed);
+
+  absl::StatusOr<std::unique_ptr<Process>> StartClient(const Operation& operation);
+  absl::StatusOr<Outcome> Finish(Process& client, absl::Time began);
+  absl::StatusOr<Outcome> Undisturbed(const Operation& operation);
+  absl::Status Inject(const Fault& fault, Process& client);
+  Process& Target(const Fault& fault, Process& client);
+
+  std::string ModelOf(const Operation& operation) const {
+    return absl::StrCat(directory_->path(), operation.writes ? "/round.safetensors" : "/base.safetensors");
+  }
+  const std::string& Address(int node) const { return cluster_->addresses(node).unix_socket; }
+  std::string Logs() const;
+
+  const ChaosOptions options_;
+  std::mt19937_64 random_;
+  std::unique_ptr<TemporaryDirectory> directory_;
+  std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<LocalCluster> cluster_;
+  std::unique_ptr<Invariants> invariants_;
+  std::string base_artifact_;
+  std::map<const Operation*, absl::Duration> usual_;  // how long it takes undisturbed
+  int clients_started_ = 0;
+};
+
+absl::Status Chaos::Run() {
+  const absl::Time began = absl::Now();
+  absl::FPrintF(options_.out, "chaos: seed %d, %d faults, %d daemons\n", options_.seed, options_.faults,
+                options_.daemons);
+  absl::Status status = Start();
+  int round = 0;
+  for (; status.ok() && round < options_.faults && absl::Now() - began < options_.budget; ++round) {
+    status = Round(round + 1, DrawFault(random_));
+  }
+  if (!status.ok()) {
+    absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d\n", status.ToString(),
+                  Logs(), options_.seed, round);
+    return status;
+  }
+  absl::FPrintF(options_.out, "%d faults in %s: every invariant held\n", round,
+                absl::FormatDuration(absl::Trunc(absl::Now() - began, absl::Milliseconds(100))));
+  return cluster_->Stop();
+}
+
+absl::Status Chaos::Start() {
+  TC_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Create("tensorcast-chaos"));
+  TC_ASSIGN_OR_RETURN(devices_, CreateFakeRuntime({.device_count = 1}));
+  for (const auto& [name, seed] : {std::pair{"base", 1}, std::pair{"round", 2}}) {
+    TC_RETURN_IF_ERROR(WriteLlamaModel(absl::StrCat(directory_->path(), "/", name, ".safetensors"),
+                                       {.bytes = options_.model_bytes, .seed = static_cast<uint64_t>(seed)}));
+  }
+  ClusterOptions cluster{
+      .binary = options_.binary, .directory = directory_->path(), .daemons = options_.daemons};
+  cluster.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s",
+                                   "global_store.grant_ttl=5s"};
+  cluster.daemon_settings = {absl::StrCat("daemon.host_pool=", 4 * options_.model_bytes),
+                             absl::StrCat("daemon.fake_device_memory=", 2 * options_.model_bytes),
+                             "daemon.device_runtime=fake",
+                             "daemon.fake_devices=1",
+                             "daemon.staging_buffers=2",
+                             "daemon.peer_timeout=1s"};
+  TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
+  invariants_ = std::make_unique<Invariants>(*cluster_, *devices_);
+
+  TC_ASSIGN_OR_RETURN(const auto client, client::Client::Connect({.daemon = Address(0)}));
+  const std::string model = directory_->path() + "/base.safetensors";
+  TC_ASSIGN_OR_RETURN(
+      const client::PutResult base,
+      client->Import(Context(), model, {.key = kBaseKey, .durable = true, .chunk_bytes = uint64_t{4} << 20}));
+  base_artifact_ = base.artifact_id;
+  invariants_->Acknowledge(kBaseKey, base_artifact_, model);
+  return MeasureOperations();
+}
+
+// Also warms every process up: what it holds afterwards is what it may hold.
+absl::Status Chaos::MeasureOperations() {
+  for (const Operation& operation : Operations()) {
+    TC_ASSIGN_OR_RETURN(const Outcome outcome, Undisturbed(operation));
+    usual_[&operation] = outcome.took;
+    TC_RETURN_IF_ERROR(BackToNormal());
+  }
+  return invariants_->RecordBaseline(RecoveryDeadline());
+}
+
+absl::StatusOr<std::unique_ptr<Process>> Chaos::StartClient(const Operation& operation) {
+  ProcessOptions process;
+  process.argv = {options_.victim_binary, Address(operation.node),
+                  operation.verb,         operation.writes ? kRoundKey : kBaseKey,
+                  operation.location,     operation.lane,
+                  ModelOf(operation),     absl::StrCat(kOperationTimeoutSeconds)};
+  process.log_path = absl::StrCat(directory_->path(), "/client-", clients_started_++, ".log");
+  process.ready_pipe = true;
+  TC_ASSIGN_OR_RETURN(auto client, Process::Start(process));
+  TC_RETURN_IF_ERROR(client->WaitReady(absl::Now() + kHangTimeout).status());
+  return client;
+}
+
+absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, absl::Time began) {
+  Outcome outcome;
+  const absl::StatusOr<int> code = client.Wait(absl::Now() + kHangTimeout);
+  if (!code.ok())
+    return absl::InternalError(absl::StrCat("hang past the deadline: ", code.status().message()));
+  outcome.exit_code = *code;
+  outcome.took = absl::Now() - began;
+  outcome.said = FileTail(client.log_path(), 1);
+  return outcome;
+}
+
+absl::StatusOr<Chaos::Outcome> Chaos::Undisturbed(const Operation& operation) {
+  TC_RETURN_IF_ERROR(Prepare(operation));
+  TC_ASSIGN_OR_RETURN(const auto client, StartClient(operation));
+  TC_ASSIGN_OR_RETURN(Outcome outcome, Finish(*client, absl::Now()));
+  TC_RETURN_IF_ERROR(Annotate(CheckOutcome(operation, outcome, /*undisturbed=*/true),
+                              absl::StrCat(operation.name, ", undisturbed")));
+  return outcome;
+}
+
+absl::Status Chaos::CheckOutcome(const Operation& operation, const Outcome& outcome, bool undisturbed) {
+  if (outcome.exit_code == 3) return absl::DataLossError(outcome.said);
+  if (outcome.exit_code == 0) {
+    if (operation.writes) invariants_->Acknowledge(kRoundKey, outcome.said, ModelOf(operation));
+    return absl::OkStatus();
+  }
+  const bool crashed = outcome.exit_code != 1 && outcome.exit_code != 128 + SIGKILL;
+  if (!undisturbed && !crashed) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("client ended with ", outcome.exit_code, ": ", outcome.said));
+}
+
+Process& Chaos::Target(const Fault& fault, Process& client) {
+  switch (fault.victim) {
+    case Victim::kSource:
+      return cluster_->daemon(0);
+    case Victim::kReceiver:
+      return cluster_->daemon(fault.operation->node);
+    case Victim::kClient:
+      return client;
+    case Victim::kGlobalStore:
+      break;
+  }
+  return cluster_->global_store();
+}
+
+absl::Status Chaos::Inject(const Fault& fault, Process& client) {
+  absl::SleepFor(fault.moment * usual_[fault.operation]);
+  Process& target = Target(fault, client);
+  if (&target == &client && !client.running()) return absl::OkStatus();
+  if (fault.kill) {
+    TC_RETURN_IF_ERROR(target.Signal(SIGKILL));
+    return target.Wait(RecoveryDeadline()).status();
+  }
+  TC_RETURN_IF_ERROR(target.Signal(SIGSTOP));
+  absl::SleepFor(fault.stop_for);
+  return target.Signal(SIGCONT);
+}
+
+absl::Status Chaos::Round(int number, const Fault& fault) {
+  const Operation& operation = *fault.operation;
+  const absl::Duration moment = fault.moment * usual_[&operation];
+  absl::FPrintF(
+      options_.out, "#%-3d %-16s %s %s after %.0f ms%s\n", number, operation.name,
+      fault.kill ? "kill" : "stop", Name(fault.victim), absl::ToDoubleMilliseconds(moment),
+      fault.kill ? std::string() : absl::StrFormat(", for %d ms", absl::ToInt64Milliseconds(fault.stop_for)));
+  std::fflush(options_.out);
+  TC_RETURN_IF_ERROR(Prepare(operation));
+  TC_ASSIGN_OR_RETURN(const auto client, StartClient(operation));
+  const absl::Time began = absl::Now();
+  TC_RETURN_IF_ERROR(Inject(fault, *client));
+  TC_ASSIGN_OR_RETURN(const Outcome outcome, Finish(*client, began));
+  TC_RETURN_IF_ERROR(CheckOutcome(operation, outcome, /*undisturbed=*/false));
+  const std::string said = outcome.exit_code == 0   ? "done"
+                           : outcome.exit_code == 1 ? outcome.said
+                                                    : "ended with the client";
+  absl::FPrintF(options_.out, "     %.2f s: %s\n", absl::ToDoubleSeconds(outcome.took), said);
+
+  const absl::Time recovery_began = absl::Now();
+  const int expected_dead = fault.kill && fault.victim != Victim::kClient ? 1 : 0;
+  int dead = cluster_->global_store().running() ? 0 : 1;
+  for (int node = 0; node < cluster_->daemons(); ++node) dead += cluster_->daemon(node).running() ? 0 : 1;
+  if (dead != expected_dead) return absl::InternalError("a process that nobody killed has ended");
+  TC_RETURN_IF_ERROR(Recover());
+  TC_RETURN_IF_ERROR(invariants_->CheckAcknowledged(RecoveryDeadline()));
+  TC_RETURN_IF_ERROR(invariants_->VerifyReplicas(RecoveryDeadline(), ModelOf(operation)));
+  TC_RETURN_IF_ERROR(Undisturbed(operation).status());
+  TC_RETURN_IF_ERROR(invariants_->VerifyReplicas(RecoveryDeadline(), ModelOf(operation)));
+  TC_RETURN_IF_ERROR(BackToNormal());
+  TC_RETURN_IF_ERROR(invariants_->AwaitBaseline(RecoveryDeadline()));
+  absl::FPrintF(options_.out, "     recovered in %.2f s; all held\n",
+                absl::ToDoubleSeconds(absl::Now() - recovery_began));
+  return absl::OkStatus();
+}
+
+absl::Status Chaos::Recover() {
+  if (!cluster_->global_store().running()) TC_RETURN_IF_ERROR(cluster_->RestartGlobalStore());
+  for (int node = 0; node < cluster_->daemons(); ++node) {
+    if (!cluster_->daemon(node).running()) TC_RETURN_IF_ERROR(cluster_->RestartDaemon(node));
+  }
+  return invariants_->AwaitWhole(RecoveryDeadline());
+}
+
+// The state in which an operation finds what it needs, and nothing of what it is to make.
+absl::Status Chaos::Prepare(const Operation& operation) {
+  if (!operation.drop_base_replica) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(Address(0)));
+  TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(Context(), base_artifact_));
+  for (const v1::Replica& replica : replicas) {
+    if (replica.location().kind() == v1::LOCATION_KIND_DISK) continue;
+    TC_RETURN_IF_ERROR(admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
+  }
+  return absl::OkStatus();
+}
+
+// The base artifact in node 0's host memory and on its disk, and nothing else anywhere.
+absl::Status Chaos::BackToNormal() {
+  TC_ASSIGN_OR_RETURN(const auto client, client::Client::Connect({.daemon = Address(0)}));
+  TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(Address(0)));
+  invariants_->Forget(kRoundKey);
+  TC_RETURN_IF_ERROR(IgnoreNotFound(client->DeleteKey(Context(), kRoundKey, std::nullopt)));
+  TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(Context(), false, absl::ZeroDuration()));
+  for (const v1::Artifact& artifact : artifacts) {
+    if (artifact.artifact_id() == base_artifact_) continue;
+    TC_RETURN_IF_ERROR(IgnoreNotFound(admin->DeleteArtifact(Context(), artifact.artifact_id(), false)));
+  }
+  TC_RETURN_IF_ERROR(client->Get(Context(), base_artifact_, {}).status());
+  for (int node = 1; node < cluster_->daemons(); ++node) {
+    TC_ASSIGN_OR_RETURN(const auto other, client::AdminClient::Connect(Address(node)));
+    TC_ASSIGN_OR_RETURN(const auto replicas, other->ListReplicas(Context(), base_artifact_));
+    for (const v1::Replica& replica : replicas) {
+      const absl::Time deadline = RecoveryDeadline();
+      // A lease of a client that was just killed may still be on it.
+      TC_RETURN_IF_ERROR(invariants_->Await(node, deadline, [&](const auto&) {
+        return IgnoreNotFound(other->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
+      }));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Chaos::Logs() const {
+  if (directory_ == nullptr) return "";
+  std::string logs = absl::StrCat("the global store's log ends:\n",
+                                  FileTail(directory_->path() + "/global-store/log", kLogLines));
+  for (int node = 0; node < options_.daemons; ++node) {
+    absl::StrAppend(&logs, "\nnode ", node, "'s log ends:\n",
+                    FileTail(absl::StrCat(directory_->path(), "/node-", node, "/log"), kLogLines));
+  }
+  return logs;
+}
+
+}  // namespace
+
+absl::Status RunChaos(const ChaosOptions& options) { return Chaos(options).Run(); }
+
+}  // namespace tensorcast::chaos

@@ -1,0 +1,30 @@
+// Random faults in a cluster of real processes: each round performs one operation in a client process, kills
+// or stops one of those who take part at a random moment, lets the cluster recover, and checks what must
+// hold (invariants.h). The seed decides the schedule; the moments are wall-clock time. Run it from a thread
+// that outlives the cluster (main).
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace tensorcast::chaos {
+
+struct ChaosOptions {
+  std::string binary;         // the tensorcast executable
+  std::string victim_binary;  // chaos_victim
+  uint64_t seed = 1;
+  int faults = 25;
+  int daemons = 2;
+  uint64_t model_bytes = uint64_t{48} << 20;
+  absl::Duration budget = absl::InfiniteDuration();  // no round begins after it
+  std::FILE* out = stdout;
+};
+
+// Prints what it did and what held. The first broken invariant ends it; the message has the processes' logs.
+absl::Status RunChaos(const ChaosOptions& options);
+
+}  // namespace tensorcast::chaos

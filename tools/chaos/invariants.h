@@ -1,0 +1,77 @@
+// What must hold in a cluster of real processes after a fault and the recovery from it, whatever the fault
+// was: acknowledged artifacts and keys are there, every ready replica has the right bytes, and every process
+// holds what it held before, no more. Everything is waited for on the daemons' streamed status. Thread-
+// compatible; the cluster and the devices must outlive it. Errors say which process broke what.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/admin.h"
+#include "client/client.h"
+#include "core/device/device_runtime.h"
+#include "tools/chaos/footprint.h"
+#include "tools/cluster/local_cluster.h"
+
+namespace tensorcast::chaos {
+
+// Compares an attached replica with the model it was made of; DATA_LOSS where they differ.
+absl::Status CompareReplica(const client::Replica& replica, const std::string& model, DeviceRuntime& devices);
+
+class Invariants {
+ public:
+  Invariants(LocalCluster& cluster, DeviceRuntime& devices) : cluster_(cluster), devices_(devices) {}
+
+  // From now on `key` must lead to this artifact, with the bytes of `model`.
+  void Acknowledge(const std::string& key, const std::string& artifact_id, const std::string& model);
+  void Forget(const std::string& key);
+
+  // Waits until every daemon runs, knows the global store and is known by it.
+  absl::Status AwaitWhole(absl::Time deadline);
+  absl::Status CheckAcknowledged(absl::Time deadline);
+  // Attaches to each ready host and GPU replica of each node and compares it. Artifacts that nobody
+  // acknowledged (their client died) must be the model `unacknowledged`.
+  absl::Status VerifyReplicas(absl::Time deadline, const std::string& unacknowledged = "");
+
+  // What AwaitBaseline waits for: the nodes as they are now.
+  absl::Status RecordBaseline(absl::Time deadline);
+  // Pools, replicas and handle connections as recorded; no lease, ticket, transfer, serving or grant; and no
+  // process with more descriptors, threads or mappings.
+  absl::Status AwaitBaseline(absl::Time deadline);
+
+  // Runs `condition` on this node's status until it is OK; its last error, otherwise.
+  absl::Status Await(int node, absl::Time deadline,
+                     const std::function<absl::Status(const v1::GetStatusResponse&)>& condition);
+
+ private:
+  struct Baseline {
+    std::map<std::string, uint64_t> pool_bytes;  // by location
+    uint32_t replicas = 0;
+    uint32_t handle_connections = 0;
+    Footprint footprint;
+  };
+  struct Truth {
+    std::string artifact_id;
+    std::string model;
+  };
+
+  static absl::StatusOr<std::map<std::string, uint64_t>> PoolBytes(const v1::GetStatusResponse& status);
+  absl::Status CompareWithBaseline(int node, const v1::GetStatusResponse& status);
+  absl::Status CheckNoGrants(absl::Time deadline);
+  absl::Status VerifyReplica(client::Client& client, const v1::Replica& replica, absl::Time deadline,
+                             const std::string& unacknowledged);
+
+  LocalCluster& cluster_;
+  DeviceRuntime& devices_;
+  std::map<std::string, Truth> acknowledged_;
+  std::vector<Baseline> baselines_;
+  Footprint global_store_baseline_;
+};
+
+}  // namespace tensorcast::chaos

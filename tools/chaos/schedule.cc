@@ -1,0 +1,62 @@
+#include "tools/chaos/schedule.h"
+
+namespace tensorcast::chaos {
+namespace {
+
+// Longer than the peer timeout of the cluster now and then, so that both its sides are met.
+constexpr int kLongestStopMs = 1500;
+constexpr double kLatestMoment = 1.2;
+
+// Only the raw generator is the same everywhere; the standard distributions are not.
+uint64_t Below(std::mt19937_64& random, uint64_t limit) { return random() % limit; }
+
+}  // namespace
+
+const std::vector<Operation>& Operations() {
+  static const auto* const operations = new std::vector<Operation>{
+      {.name = "put", .verb = "put", .node = 1, .writes = true, .source_is_receiver = true},
+      {.name = "durable put", .verb = "durable-put", .node = 1, .writes = true, .source_is_receiver = true},
+      {.name = "import", .verb = "import", .node = 1, .writes = true, .source_is_receiver = true},
+      {.name = "ucx get", .verb = "get", .node = 1, .lane = "ucx"},
+      {.name = "ucx get to a GPU", .verb = "get", .node = 1, .location = "gpu:0", .lane = "ucx"},
+      {.name = "local get", .verb = "get", .node = 1, .lane = "local"},
+      {.name = "disk get",
+       .verb = "get",
+       .node = 0,
+       .lane = "disk",
+       .drop_base_replica = true,
+       .source_is_receiver = true},
+      {.name = "attach", .verb = "attach", .node = 0, .source_is_receiver = true},
+  };
+  return *operations;
+}
+
+std::string_view Name(Victim victim) {
+  switch (victim) {
+    case Victim::kSource:
+      return "the source";
+    case Victim::kReceiver:
+      return "the receiver";
+    case Victim::kClient:
+      return "the client";
+    case Victim::kGlobalStore:
+      return "the global store";
+  }
+  return "?";
+}
+
+Fault DrawFault(std::mt19937_64& random) {
+  const std::vector<Operation>& operations = Operations();
+  Fault fault;
+  fault.operation = &operations[Below(random, operations.size())];
+  constexpr Victim kWithSource[] = {Victim::kSource, Victim::kReceiver, Victim::kClient,
+                                    Victim::kGlobalStore};
+  const uint64_t skip = fault.operation->source_is_receiver ? 1 : 0;
+  fault.victim = kWithSource[skip + Below(random, 4 - skip)];
+  fault.kill = Below(random, 2) == 0;
+  fault.moment = kLatestMoment * static_cast<double>(Below(random, 1000)) / 1000;
+  fault.stop_for = absl::Milliseconds(Below(random, kLongestStopMs));
+  return fault;
+}
+
+}  // namespace tensorcast::chaos

@@ -1,0 +1,38 @@
+// What may go wrong in a round of chaos, and drawing it from a seed. Functions only.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace tensorcast::chaos {
+
+enum class Victim { kSource, kReceiver, kClient, kGlobalStore };
+
+// What the client of a round does. Gets are of the base artifact, whose source is node 0.
+struct Operation {
+  const char* name;
+  const char* verb;  // of chaos_victim
+  int node;          // whose client it is: the receiver
+  const char* location = "cpu";
+  const char* lane = "";
+  bool writes = false;              // makes an artifact and a key of its own
+  bool drop_base_replica = false;   // node 0 has to read its packed file again
+  bool source_is_receiver = false;  // there is no other node in it
+};
+
+struct Fault {
+  const Operation* operation;
+  Victim victim;
+  bool kill;                // SIGKILL; else SIGSTOP, then SIGCONT
+  double moment;            // as a part of how long the operation takes undisturbed; may be past its end
+  absl::Duration stop_for;  // of a SIGSTOP
+};
+
+const std::vector<Operation>& Operations();
+std::string_view Name(Victim victim);
+Fault DrawFault(std::mt19937_64& random);
+
+}  // namespace tensorcast::chaos
