@@ -164,8 +164,11 @@ class P2p {
     row.note = absl::StrFormat("p50 %.1f p99 %.1f ms;", Percentile(wall_ms, 50), Percentile(wall_ms, 99));
     row.value = Summarize(std::move(wall_ms));
     for (const StageReport& stage : last_.stages) {
-      absl::StrAppendFormat(&row.note, " %s %.1f ms busy in %u chunks,", StageName(stage.stage),
-                            absl::ToDoubleMilliseconds(stage.busy), stage.chunks);
+      absl::StrAppendFormat(&row.note, " %s %.1f ms busy in %u chunks, %.1f to %.1f of %.1f ms,",
+                            StageName(stage.stage), absl::ToDoubleMilliseconds(stage.busy), stage.chunks,
+                            absl::ToDoubleMilliseconds(stage.start - last_.start),
+                            absl::ToDoubleMilliseconds(stage.end - last_.start),
+                            absl::ToDoubleMilliseconds(last_.end - last_.start));
     }
     row.note.back() = '.';
     rows_.push_back(std::move(row));
