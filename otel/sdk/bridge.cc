@@ -52,14 +52,18 @@ T* KeepForever(std::unique_ptr<T> object) {
   return node->object.get();
 }
 
+thread_local bool sdk_may_complain = true;
+
 class SdkLogHandler final : public internal_log::LogHandler {
  public:
   SdkLogHandler(Counters& counters, Complain complain)
       : counters_(counters), complain_(std::move(complain)) {}
   void Handle(internal_log::LogLevel level, const char*, int, const char* message,
               const opentelemetry::sdk::common::AttributeMap&) noexcept override {
+    if (!sdk_may_complain) return;
     if (level == internal_log::LogLevel::Error) {
       ++counters_.sdk_errors;
+      ++sdk_errors_on_this_thread;
     } else if (level == internal_log::LogLevel::Warning) {
       ++counters_.sdk_warnings;
     } else {
@@ -101,7 +105,7 @@ opentelemetry::logs::Severity ToSeverity(int severity) {
 
 class BridgeImpl final : public Bridge {
  public:
-  BridgeImpl(const BridgeOptions& options, Exporters exporters) {
+  BridgeImpl(const BridgeOptions& options, Exporters exporters) : counters_(*options.counters) {
     // Must be set before the first provider is made.
     internal_log::GlobalLogHandler::SetLogHandler(
         shared_ptr<internal_log::LogHandler>(new SdkLogHandler(*options.counters, options.complain)));
@@ -142,8 +146,9 @@ class BridgeImpl final : public Bridge {
 
   bool Flush(std::chrono::milliseconds timeout) override {
     bool done = true;
-    if (tracer_provider_ != nullptr) done &= tracer_provider_->ForceFlush(timeout);
-    if (logger_provider_ != nullptr) done &= logger_provider_->ForceFlush(timeout);
+    // An empty queue needs no flush, and the SDK may then take a whole batch interval to notice.
+    if (Waiting(Signal::kTraces)) done &= tracer_provider_->ForceFlush(timeout);
+    if (Waiting(Signal::kLogs)) done &= logger_provider_->ForceFlush(timeout);
     if (meter_provider_ != nullptr) done &= meter_provider_->ForceFlush(timeout);
     return done;
   }
@@ -155,11 +160,16 @@ class BridgeImpl final : public Bridge {
   void Shutdown() override {
     if (tracer_provider_ != nullptr) tracer_provider_->Shutdown();
     if (logger_provider_ != nullptr) logger_provider_->Shutdown();
-    // Last: it still counts what became of the others' items.
+    // Last: it still tells what became of the others' items.
     if (meter_provider_ != nullptr) meter_provider_->Shutdown();
+    // Their destructors shut down once more, and the SDK complains about that.
+    sdk_may_complain = false;
+    meter_provider_.reset();
+    sdk_may_complain = true;
   }
 
  private:
+  bool Waiting(Signal signal) const { return counters_.of(signal).pending > 0; }
   const std::shared_ptr<Guard>& guard(Signal signal) { return guards_[static_cast<size_t>(signal)]; }
 
   void StartTraces(const BridgeOptions& options, std::unique_ptr<otel_trace::SpanExporter> exporter,
@@ -208,6 +218,7 @@ class BridgeImpl final : public Bridge {
     logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, "", "");
   }
 
+  const Counters& counters_;
   std::shared_ptr<Guard> guards_[kSignals];
   std::shared_ptr<otel_trace::TracerProvider> tracer_provider_;
   std::shared_ptr<otel_metrics::MeterProvider> meter_provider_;

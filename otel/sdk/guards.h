@@ -28,6 +28,10 @@ namespace otel_trace = opentelemetry::sdk::trace;
 using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
+// Errors that the SDK logged on this thread. Its HTTP exporters report failures nowhere else: they return
+// success.
+inline thread_local uint64_t sdk_errors_on_this_thread = 0;
+
 // The state that a signal's processor and exporter share.
 class Guard {
  public:
@@ -48,10 +52,12 @@ class Guard {
   // Runs one export of `count` items, unless it is too late for it.
   template <class Export>
   otel_common::ExportResult Run(size_t count, const Export& do_export) {
+    const uint64_t errors_before = sdk_errors_on_this_thread;
     otel_common::ExportResult result = otel_common::ExportResult::kFailure;
     if (std::chrono::steady_clock::now().time_since_epoch() >= give_up_at_.load()) {
       counters_.dropped_shutdown += count;
-    } else if (result = do_export(); result == otel_common::ExportResult::kSuccess) {
+    } else if (result = do_export();
+               result == otel_common::ExportResult::kSuccess && sdk_errors_on_this_thread == errors_before) {
       counters_.exported += count;
     } else {
       ++counters_.export_failures;

@@ -297,7 +297,8 @@ TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
 
 TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
   TelemetryConfig config = Config();
-  config.batch_interval = "1h";
+  config.batch_interval = "1s";  // also how late the SDK may notice the flush
+  config.metric_interval = "1h";
   Start(config);
   otel::Span("A/B").End();
   EXPECT_TRUE(telemetry_->Flush(kLong));

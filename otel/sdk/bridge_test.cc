@@ -1,0 +1,149 @@
+// The shapes that the bridge gives to the SDK, through its in-memory exporters. Includes OpenTelemetry, so it
+// must not include what names our Abseil (see bridge.h).
+#include "otel/sdk/bridge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "opentelemetry/exporters/memory/in_memory_metric_data.h"
+#include "opentelemetry/exporters/memory/in_memory_metric_exporter_factory.h"
+#include "opentelemetry/exporters/memory/in_memory_span_data.h"
+#include "opentelemetry/exporters/memory/in_memory_span_exporter_factory.h"
+#include "opentelemetry/sdk/trace/span_data.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/sdk/exporters.h"
+
+namespace tensorcast::otel::sdk {
+namespace {
+
+namespace memory = opentelemetry::exporter::memory;
+using opentelemetry::sdk::trace::SpanData;
+
+std::string Hex(opentelemetry::nostd::span<const uint8_t> bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const uint8_t byte : bytes) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+class BridgeTest : public ::testing::Test {
+ protected:
+  // Counters live as long as the process, as bridge.h asks.
+  BridgeTest() : counters_(*new Counters) {
+    Exporters exporters;
+    exporters.spans = memory::InMemorySpanExporterFactory::Create(spans_);
+    exporters.metrics = memory::InMemoryMetricExporterFactory::Create(points_);
+    BridgeOptions options;
+    options.counters = &counters_;
+    options.complain = [](std::string_view) {};
+    options.batch_interval = std::chrono::milliseconds(10);
+    options.metric_interval = std::chrono::hours(1);
+    bridge_ = MakeBridge(options, std::move(exporters));
+  }
+  ~BridgeTest() override { bridge_->Shutdown(); }
+
+  std::vector<std::unique_ptr<SpanData>> Spans() {
+    bridge_->Shutdown();
+    return spans_->GetSpans();
+  }
+
+  Counters& counters_;
+  std::shared_ptr<memory::InMemorySpanData> spans_;
+  std::shared_ptr<memory::SimpleAggregateInMemoryMetricData> points_ =
+      std::make_shared<memory::SimpleAggregateInMemoryMetricData>();
+  std::shared_ptr<Bridge> bridge_;
+};
+
+TEST_F(BridgeTest, ASpanHasItsParentKindAttributesAndLinks) {
+  const auto parent =
+      TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "v=1");
+  const Attribute attributes[] = {{attr::kLane, "ucx"}, {attr::kSizeBytes, 3}, {attr::kShared, true}};
+  const SpanLink links[] = {{*parent}};
+  TraceContext context;
+  const SpanStart start{.name = "P2P/Pull",
+                        .kind = SpanKind::kServer,
+                        .parent = &*parent,
+                        .attributes = attributes,
+                        .links = links};
+  const auto record = bridge_->traces()->Start(start, context);
+  ASSERT_NE(record, nullptr);
+  record->SetError("UNAVAILABLE", "gone");
+  record->End({});
+  EXPECT_EQ(context.trace_id, parent->trace_id);
+  EXPECT_NE(context.span_id, parent->span_id);
+  EXPECT_EQ(context.trace_state, "v=1");
+
+  const auto spans = Spans();
+  ASSERT_EQ(spans.size(), 1u);
+  const SpanData& span = *spans[0];
+  EXPECT_EQ(span.GetName(), "P2P/Pull");
+  EXPECT_EQ(span.GetSpanKind(), opentelemetry::trace::SpanKind::kServer);
+  EXPECT_EQ(Hex(span.GetParentSpanId().Id()), "b7ad6b7169203331");
+  EXPECT_EQ(Hex(span.GetTraceId().Id()), "0af7651916cd43dd8448eb211c80319c");
+  EXPECT_EQ(Hex(span.GetSpanId().Id()), context.SpanIdHex());
+  namespace nostd = opentelemetry::nostd;
+  EXPECT_EQ(nostd::get<std::string>(span.GetAttributes().at("tc.lane")), "ucx");
+  EXPECT_EQ(nostd::get<int64_t>(span.GetAttributes().at("tc.size.bytes")), 3);
+  EXPECT_EQ(nostd::get<bool>(span.GetAttributes().at("tc.shared")), true);
+  EXPECT_EQ(span.GetStatus(), opentelemetry::trace::StatusCode::kError);
+  EXPECT_EQ(span.GetDescription(), "gone");
+  ASSERT_EQ(span.GetLinks().size(), 1u);
+  EXPECT_EQ(Hex(span.GetLinks()[0].GetSpanContext().span_id().Id()), "b7ad6b7169203331");
+  ASSERT_EQ(span.GetEvents().size(), 1u);
+  EXPECT_EQ(span.GetEvents()[0].GetName(), "exception");
+}
+
+TEST_F(BridgeTest, ALinkThatComesLateIsKeptAsAnEvent) {
+  const TraceContext none;
+  TraceContext context;
+  const auto record = bridge_->traces()->Start({.name = "A/B", .parent = &none}, context);
+  record->AddLink({TraceContext::NewRoot()});
+  record->End({});
+  const auto spans = Spans();
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_TRUE(spans[0]->GetLinks().empty());
+  ASSERT_EQ(spans[0]->GetEvents().size(), 1u);
+  EXPECT_EQ(spans[0]->GetEvents()[0].GetName(), "link");
+}
+
+TEST_F(BridgeTest, EveryMetricOfTheCatalogueBecomesASeries) {
+  std::vector<GaugeRegistration> registrations;
+  size_t recorded = 0;
+  for (size_t i = 0; i < MetricsCatalogue().size(); ++i) {
+    const MetricInfo& info = MetricsCatalogue()[i];
+    const auto id = static_cast<MetricId>(i);
+    const std::vector<std::string_view> labels(info.label_count, "x");
+    if (info.kind == MetricKind::kHistogram) {
+      bridge_->metrics()->Record(id, 1.5, labels);
+    } else if (info.kind == MetricKind::kGauge || info.kind == MetricKind::kObservedCounter) {
+      registrations.push_back(
+          internal::RegisterGauge(id, [labels](GaugeObserver& to) { to.Report(2.5, labels); }));
+    } else {
+      bridge_->metrics()->Add(id, 3, labels);
+    }
+    ++recorded;
+  }
+  bridge_->Shutdown();
+  for (const MetricInfo& info : MetricsCatalogue()) {
+    const auto& series = points_->Get("tensorcast", std::string(info.name));
+    ASSERT_EQ(series.size(), 1u) << info.name;
+    EXPECT_EQ(series.begin()->first.size(), info.label_count) << info.name;
+    if (info.kind == MetricKind::kHistogram) {
+      const auto& point =
+          opentelemetry::nostd::get<opentelemetry::sdk::metrics::HistogramPointData>(series.begin()->second);
+      EXPECT_EQ(point.boundaries_.size(), BucketBounds(info.buckets).size()) << info.name;
+    }
+  }
+  EXPECT_EQ(recorded, MetricsCatalogue().size());
+}
+
+}  // namespace
+}  // namespace tensorcast::otel::sdk

@@ -1,0 +1,26 @@
+// What the benchmark compares: the SDK set up once, used by its own calls or through our api. Apart from the
+// benchmark, because sources that include OpenTelemetry see the distribution's Abseil. Private to it.
+#pragma once
+
+#include <memory>
+
+#include "otel/api/trace_sink.h"
+
+namespace tensorcast::otel::sdk {
+
+class SpanPair {
+ public:
+  // Spans that are recorded become what the OTLP exporter makes of them and are then thrown away. With
+  // `sampled` false, the sampler's ratio is 0.
+  static std::unique_ptr<SpanPair> Create(bool sampled);
+  virtual ~SpanPair() = default;
+
+  // A root span with two attributes, by the SDK's own calls.
+  virtual void RootBySdk() = 0;
+  // The same under `parent`.
+  virtual void ChildBySdk(const TraceContext& parent) = 0;
+  // For our api.
+  virtual TraceSink* sink() = 0;
+};
+
+}  // namespace tensorcast::otel::sdk
