@@ -123,7 +123,8 @@ class Demo {
     return absl::OkStatus();
   }
 
-  uint64_t DeviceBytes() const { return image_bytes_ + (uint64_t{64} << 20); }
+  // A daemon's pool is 90 % of its device unless configured.
+  uint64_t DeviceBytes() const { return image_bytes_ + image_bytes_ / 4 + (uint64_t{64} << 20); }
 
   absl::Status StartCluster() {
     TC_RETURN_IF_ERROR(ChooseDevices());
