@@ -1,5 +1,6 @@
 #include "otel/sdk/bridge.h"
 
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "opentelemetry/sdk/metrics/export/periodic_exporting_metric_reader_factory.h"
 #include "opentelemetry/sdk/metrics/export/periodic_exporting_metric_reader_options.h"
 #include "opentelemetry/sdk/metrics/meter_provider.h"
+#include "opentelemetry/sdk/metrics/metric_reader.h"
 #include "opentelemetry/sdk/metrics/view/view_registry.h"
 #include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/sdk/trace/batch_span_processor_factory.h"
@@ -149,8 +151,7 @@ class BridgeImpl final : public Bridge {
     // An empty queue needs no flush, and the SDK may then take a whole batch interval to notice.
     if (Waiting(Signal::kTraces)) done &= tracer_provider_->ForceFlush(timeout);
     if (Waiting(Signal::kLogs)) done &= logger_provider_->ForceFlush(timeout);
-    if (meter_provider_ != nullptr) done &= meter_provider_->ForceFlush(timeout);
-    return done;
+    return done && ExportMetrics();
   }
 
   void GiveUpAt(std::chrono::steady_clock::time_point when) override {
@@ -161,14 +162,31 @@ class BridgeImpl final : public Bridge {
     if (tracer_provider_ != nullptr) tracer_provider_->Shutdown();
     if (logger_provider_ != nullptr) logger_provider_->Shutdown();
     // Last: it still tells what became of the others' items.
-    if (meter_provider_ != nullptr) meter_provider_->Shutdown();
-    // Their destructors shut down once more, and the SDK complains about that.
-    sdk_may_complain = false;
-    meter_provider_.reset();
-    sdk_may_complain = true;
+    ExportMetrics();
+    EndMetrics();
   }
 
  private:
+  // The SDK's reader does not collect once more when it is shut down, and its flush may take an interval.
+  bool ExportMetrics() {
+    const std::lock_guard lock(metric_mutex_);
+    if (metric_reader_ == nullptr) return true;
+    return metric_reader_->Collect([this](otel_metrics::ResourceMetrics& data) {
+      return metric_exporter_->Export(data) == otel_common::ExportResult::kSuccess;
+    });
+  }
+
+  void EndMetrics() {
+    const std::lock_guard lock(metric_mutex_);
+    if (meter_provider_ == nullptr) return;
+    meter_provider_->Shutdown();
+    // The destructor shuts down once more, and the SDK complains about that.
+    sdk_may_complain = false;
+    meter_provider_.reset();
+    metric_reader_.reset();
+    sdk_may_complain = true;
+  }
+
   bool Waiting(Signal signal) const { return counters_.of(signal).pending > 0; }
   const std::shared_ptr<Guard>& guard(Signal signal) { return guards_[static_cast<size_t>(signal)]; }
 
@@ -198,8 +216,10 @@ class BridgeImpl final : public Bridge {
     meter_provider_ = std::make_shared<otel_metrics::MeterProvider>(
         std::make_unique<otel_metrics::ViewRegistry>(), resource);
     AddViews(*meter_provider_);
-    meter_provider_->AddMetricReader(otel_metrics::PeriodicExportingMetricReaderFactory::Create(
-        std::make_unique<GuardedMetricExporter>(std::move(exporter), guard(Signal::kMetrics)), period));
+    auto guarded = std::make_unique<GuardedMetricExporter>(std::move(exporter), guard(Signal::kMetrics));
+    metric_exporter_ = guarded.get();
+    metric_reader_ = otel_metrics::PeriodicExportingMetricReaderFactory::Create(std::move(guarded), period);
+    meter_provider_->AddMetricReader(metric_reader_);
     metrics_ = KeepForever(MakeMetricSink(meter_provider_->GetMeter(kScopeName)));
   }
 
@@ -221,7 +241,10 @@ class BridgeImpl final : public Bridge {
   const Counters& counters_;
   std::shared_ptr<Guard> guards_[kSignals];
   std::shared_ptr<otel_trace::TracerProvider> tracer_provider_;
+  std::mutex metric_mutex_;  // of the three below, once they are made
   std::shared_ptr<otel_metrics::MeterProvider> meter_provider_;
+  std::shared_ptr<otel_metrics::MetricReader> metric_reader_;
+  GuardedMetricExporter* metric_exporter_ = nullptr;  // the reader's
   std::shared_ptr<otel_logs::LoggerProvider> logger_provider_;
   shared_ptr<opentelemetry::logs::Logger> logger_{};
   TraceSink* traces_ = nullptr;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -166,6 +167,7 @@ class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
       : inner_(std::move(inner)), guard_(std::move(guard)) {}
 
   otel_common::ExportResult Export(const otel_metrics::ResourceMetrics& data) noexcept override {
+    const std::lock_guard lock(mutex_);  // the reader's thread and a flush
     guard_->CountIn(1);
     return guard_->Run(1, [&] { return inner_->Export(data); });
   }
@@ -179,6 +181,7 @@ class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
  private:
   const std::unique_ptr<otel_metrics::PushMetricExporter> inner_;
   const std::shared_ptr<Guard> guard_;
+  std::mutex mutex_;
 };
 
 }  // namespace tensorcast::otel::sdk

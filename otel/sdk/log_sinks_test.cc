@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/log/globals.h"
+#include "absl/log/initialize.h"
 #include "absl/log/log.h"
 #include "absl/log/log_sink_registry.h"
 #include "otel/api/span.h"
@@ -93,6 +93,7 @@ std::string CaptureStderr(const Work& work) {
 }
 
 TEST(StderrLog, ShowsEachLineOnceInTheFormatAskedForLast) {
+  absl::InitializeLog();  // before it, Abseil shows everything on stderr
   const std::string json = CaptureStderr([] {
     InstallStderrLog(LogFormat::kText, absl::LogSeverity::kInfo);
     InstallStderrLog(LogFormat::kJson, absl::LogSeverity::kWarning);
