@@ -57,16 +57,25 @@ absl::StatusOr<std::string> NextPort(const std::string& listen) {
   return absl::StrCat(listen.substr(0, colon), ":", port == 0 ? 0 : port + 1);
 }
 
+// The host that peers know this one by, for a data plane that listens on every interface; empty when not
+// configured.
+std::string AdvertisedHost(const v1::DaemonConfig& config) {
+  return config.advertise().substr(0, config.advertise().rfind(':'));
+}
+
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const v1::DaemonConfig& config,
                                                                     const std::string& lane) {
   if (lane == "ucx") {
-    return transport::UcxTransport::Create(
-        {.lane = transport::UcxLane::kMessages, .listen = config.ucx_listen()});
+    return transport::UcxTransport::Create({.lane = transport::UcxLane::kMessages,
+                                            .listen = config.ucx_listen(),
+                                            .advertise_host = AdvertisedHost(config)});
   }
   if (lane == "ucx-rma") {
     TC_ASSIGN_OR_RETURN(const std::string listen, NextPort(config.ucx_listen()));
-    return transport::UcxTransport::Create(
-        {.lane = transport::UcxLane::kRma, .listen = listen, .tls = config.ucx_rma_tls()});
+    return transport::UcxTransport::Create({.lane = transport::UcxLane::kRma,
+                                            .listen = listen,
+                                            .advertise_host = AdvertisedHost(config),
+                                            .tls = config.ucx_rma_tls()});
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "daemon.lanes names \"", lane, "\"; it can hold ucx-rma and ucx (local is daemon.local_lane)"));

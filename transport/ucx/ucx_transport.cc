@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_transport.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -29,6 +30,16 @@ constexpr std::string_view kDefaultRmaTls = "rc,dc,ud";
 // (tcp_ep.c, PUT_TX_WAITING_ACK).
 constexpr uint64_t kTcpSegmentBytes = 256 << 10;
 constexpr uint64_t kTcpPieceBytes = kTcpSegmentBytes - 1024;  // leaves room for UCX's headers and ours
+
+// Looked at before UCX is, which complains on stderr when it is asked for networks that a host does not have.
+absl::Status RequireRdmaDevice() {
+  constexpr char kDevices[] = "/sys/class/infiniband";
+  std::error_code error;
+  if (std::filesystem::directory_iterator(kDevices, error) != std::filesystem::directory_iterator()) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("there is no RDMA device in ", kDevices));
+}
 
 class UcxServing : public Serving {
  public:
@@ -135,6 +146,9 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   const bool rma = options.lane == UcxLane::kRma;
   UcxWorker::Options worker_options{.tls = options.tls, .net_devices = {}, .rma = rma};
   if (worker_options.tls.empty()) {
+    if (rma) {
+      TC_RETURN_IF_ERROR(RequireRdmaDevice());
+    }
     worker_options.tls = rma ? kDefaultRmaTls : kDefaultMessagesTls;
   }
   UcxSource::Limits limits;
