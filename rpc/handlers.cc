@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "otel/api/span.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
@@ -14,6 +15,7 @@ void RunOn(Executor& executor, const RequestContext& context, std::function<void
   // Shared, since the executor drops a task that it refuses, and `fail` is wanted then.
   auto shared_fail = std::make_shared<std::function<void(absl::Status)>>(std::move(fail));
   absl::Status scheduled = executor.Schedule([context, task = std::move(task), shared_fail] {
+    const otel::Scope scope(context);  // what is logged below names the call's span
     absl::Status wanted = context.Check("a request that waited for a thread");
     if (wanted.ok()) {
       task();

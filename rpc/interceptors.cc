@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "rpc/call_contexts.h"
+#include "rpc/call_observer.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -21,19 +22,25 @@ using grpc::experimental::InterceptorBatchMethods;
 
 class ClientInterceptor final : public grpc::experimental::Interceptor {
  public:
-  explicit ClientInterceptor(const void* call) : call_(call) {}
+  ClientInterceptor(const void* call, const char* method) : call_(call), method_(method) {}
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
       Inject(*methods->GetSendInitialMetadata());
     }
+    if (observer_.observing() &&
+        methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_STATUS)) {
+      const grpc::Status& status = *methods->GetRecvStatus();
+      observer_.End(status.error_code(), status.error_message());
+    }
     methods->Proceed();
   }
 
  private:
-  void Inject(std::multimap<std::string, std::string>& metadata) const {
+  void Inject(std::multimap<std::string, std::string>& metadata) {
     std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
     if (!context.has_value()) return;
+    observer_.Begin(CallSide::kClient, method_, &*context);
     if (context->trace.IsValid()) {
       metadata.emplace(kTraceparentKey, context->trace.ToTraceparent());
       if (!context->trace.trace_state.empty()) metadata.emplace(kTracestateKey, context->trace.trace_state);
@@ -42,12 +49,14 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
   }
 
   const void* const call_;
+  const char* const method_;
+  CallObserver observer_;
 };
 
 class ClientInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
  public:
   grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo* info) override {
-    return new ClientInterceptor(info->client_context());
+    return new ClientInterceptor(info->client_context(), info->method());
   }
 };
 
@@ -64,7 +73,7 @@ bool IsRequestId(std::string_view text) {
 
 class ServerInterceptor final : public grpc::experimental::Interceptor {
  public:
-  explicit ServerInterceptor(grpc::ServerContextBase* call) : call_(call) {}
+  ServerInterceptor(grpc::ServerContextBase* call, const char* method) : call_(call), method_(method) {}
   // gRPC destroys its interceptors with the call's context object, so an address is never filed twice at a
   // time.
   ~ServerInterceptor() override { CallContexts::ForServer().Remove(call_); }
@@ -73,28 +82,37 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       File(*methods->GetRecvInitialMetadata());
     }
+    if (observer_.observing() &&
+        methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      observer_.End(status.error_code(), status.error_message());
+    }
     methods->Proceed();
   }
 
  private:
-  void File(const ReceivedMetadata& metadata) const {
+  void File(const ReceivedMetadata& metadata) {
     RequestContext context;
     context.deadline = ServerCallDeadline(*call_);
     const auto caller = otel::TraceContext::FromTraceparent(ValueOf(metadata, kTraceparentKey),
                                                             ValueOf(metadata, kTracestateKey));
-    context.trace = caller.has_value() ? caller->NewChild() : otel::TraceContext::NewRoot();
+    // As it came: where no span is made here, what this call causes is the caller's span's child.
+    context.trace = caller.has_value() ? *caller : otel::TraceContext::NewRoot();
     const std::string_view request_id = ValueOf(metadata, kRequestIdKey);
     if (IsRequestId(request_id)) context.request_id = std::string(request_id);
+    observer_.Begin(CallSide::kServer, method_, &context);
     CallContexts::ForServer().File(call_, std::move(context));
   }
 
   grpc::ServerContextBase* const call_;
+  const char* const method_;
+  CallObserver observer_;
 };
 
 class ServerInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new ServerInterceptor(info->server_context());
+    return new ServerInterceptor(info->server_context(), info->method());
   }
 };
 

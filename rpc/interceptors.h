@@ -1,6 +1,6 @@
 // The interceptors on both ends of every call: they carry the RequestContext across as metadata. Installed by
-// MakeChannel and Server; spans and RPC metrics belong here too, so that handlers and call sites stay free of
-// both.
+// MakeChannel and Server. The spans and metrics of calls are made here too (call_observer.h), so that handlers
+// and call sites stay free of both.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tensorcast::rpc {
 // filed.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory();
 
-// Files a RequestContext made of the call's metadata and deadline: a child of the caller's trace or, when the
+// Files a RequestContext made of the call's metadata and deadline: in the caller's trace or, when the
 // caller sent none that is well-formed, a new root.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory();
 

@@ -1,0 +1,81 @@
+#include "rpc/call_observer.h"
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+namespace attr = otel::attr;
+namespace metrics = otel::metrics;
+
+constexpr int kCancelledCode = 1;
+
+// Health checks, reflection and heartbeats come by the clock, not by anybody's request: metrics suffice.
+bool DeservesSpan(const MethodName& name) {
+  return !name.service.starts_with("grpc.") && name.method != "Heartbeat";
+}
+
+std::string_view SideName(CallSide side) { return side == CallSide::kServer ? "server" : "client"; }
+
+}  // namespace
+
+MethodName ParseMethod(std::string_view path) {
+  if (path.starts_with('/')) path.remove_prefix(1);
+  const size_t slash = path.find('/');
+  if (slash == std::string_view::npos) return {.service = path, .method = "", .label = path};
+  MethodName name{.service = path.substr(0, slash), .method = path.substr(slash + 1), .label = path};
+  if (const size_t dot = name.service.rfind('.'); dot != std::string_view::npos) {
+    name.label.remove_prefix(dot + 1);
+  }
+  return name;
+}
+
+struct CallObserver::Call {
+  CallSide side;
+  MethodName name;
+  absl::Time start;
+  otel::Span span;
+};
+
+CallObserver::CallObserver() = default;
+
+CallObserver::~CallObserver() { End(kCancelledCode, "the call ended without a status"); }
+
+void CallObserver::Start(CallSide side, const char* method, RequestContext* context) {
+  call_ = std::make_unique<Call>();
+  call_->side = side;
+  call_->name = ParseMethod(method);
+  call_->start = absl::Now();
+  metrics::kRpcInFlight.Add(1, {SideName(side), call_->name.label});
+  if (!DeservesSpan(call_->name)) return;
+  const otel::SpanKind kind = side == CallSide::kServer ? otel::SpanKind::kServer : otel::SpanKind::kClient;
+  call_->span = otel::Span(call_->name.label, *context,
+                           {{attr::kRpcSystem, "grpc"},
+                            {attr::kRpcService, call_->name.service},
+                            {attr::kRpcMethod, call_->name.method}},
+                           {.kind = kind});
+  if (!context->request_id.empty()) call_->span.SetAttribute(attr::kRequestId, context->request_id);
+  call_->span.AttachTo(context);
+}
+
+void CallObserver::Finish(int code, const std::string& message) {
+  const std::unique_ptr<Call> call = std::move(call_);
+  const absl::Status status(static_cast<absl::StatusCode>(code), message);
+  call->span.SetAttribute(attr::kRpcGrpcStatusCode, code);
+  call->span.SetError(status);
+  call->span.End();
+
+  const std::string_view side = SideName(call->side);
+  const std::string code_name = absl::StatusCodeToString(status.code());
+  metrics::kRpcInFlight.Add(-1, {side, call->name.label});
+  metrics::kRpcRequests.Add(1, {side, call->name.label, code_name});
+  if (!status.ok()) metrics::kRpcErrors.Add(1, {side, call->name.label, code_name});
+  metrics::kRpcDurationSeconds.Record(absl::ToDoubleSeconds(absl::Now() - call->start),
+                                      {side, call->name.label});
+}
+
+}  // namespace tensorcast::rpc

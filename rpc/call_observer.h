@@ -1,0 +1,54 @@
+// What a call tells those who watch: one span and the tc_rpc_* metrics, on either end. Owned by an
+// interceptor.
+//
+// One call's hooks run one after the other, so this needs no lock. With telemetry off it is a branch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "otel/api/metrics.h"
+#include "otel/api/request_context.h"
+#include "otel/api/trace_sink.h"
+
+namespace tensorcast::rpc {
+
+enum class CallSide : uint8_t { kClient, kServer };
+
+// "/tensorcast.v1.GlobalStore/BindKey" in its parts.
+struct MethodName {
+  std::string_view service;  // "tensorcast.v1.GlobalStore"
+  std::string_view method;   // "BindKey"
+  std::string_view label;    // "GlobalStore/BindKey": the span's name and the metrics' label
+};
+MethodName ParseMethod(std::string_view path);
+
+class CallObserver {
+ public:
+  CallObserver();
+  // A call that never got a status was cancelled.
+  ~CallObserver();
+
+  // `method`, as gRPC has it, outlives this. The span is a child of the context's trace and takes its place.
+  void Begin(CallSide side, const char* method, RequestContext* context) {
+    if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
+      Start(side, method, context);
+  }
+  // `code`: a gRPC status code. Later ends count for nothing.
+  void End(int code, const std::string& message) {
+    if (call_ != nullptr) [[unlikely]]
+      Finish(code, message);
+  }
+  bool observing() const { return call_ != nullptr; }
+
+ private:
+  struct Call;
+  void Start(CallSide side, const char* method, RequestContext* context);
+  void Finish(int code, const std::string& message);
+
+  std::unique_ptr<Call> call_;
+};
+
+}  // namespace tensorcast::rpc
