@@ -28,3 +28,8 @@ format:
 
 clean:
 	rm -rf $(BUILD)
+
+# A relocatable archive and Debian packages, into build/packages.
+.PHONY: package
+package: build
+	tools/package/make_package.sh --build $(BUILD) --out build/packages

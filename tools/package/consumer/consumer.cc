@@ -1,0 +1,12 @@
+// The least engine: asks for a model of a daemon that is not there, and is told so.
+#include <cstdio>
+
+#include "client/client.h"
+
+int main() {
+  const auto client = tensorcast::client::Client::Connect(
+      {.daemon = "unix:/nonexistent/tensorcast.sock", .connect_timeout = absl::Milliseconds(200)});
+  if (client.ok()) return 1;
+  std::printf("%s\n", client.status().ToString().c_str());
+  return client.status().code() == absl::StatusCode::kUnavailable ? 0 : 1;
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Makes the packages of a build folder:
+#
+#   tools/package/make_package.sh --build DIR --out DIR [--archive-only]
+#
+#   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast and the shared libraries that it needs; unpack anywhere
+#   tensorcast_VERSION_amd64.deb             the same below /usr/lib/tensorcast, with systemd units and a user
+#   tensorcast-dev_VERSION_amd64.deb         headers, static libraries and the CMake package of the client library
+#
+# What a package takes from the system is what every glibc >= 2.36 system has: the C and C++ runtimes. Drivers of RDMA
+# devices (rdma-core) must match the machine's kernel modules, so UCX's InfiniBand modules are in the package and
+# rdma-core is not: where it is missing, UCX leaves those modules out.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+limit_mib=60
+archive_only=false
+build='' out=''
+say() { echo "package: $*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+while (($#)); do
+  case $1 in
+    --build) build=${2:?}; shift 2 ;;
+    --out) out=${2:?}; shift 2 ;;
+    --archive-only) archive_only=true; shift ;;
+    *) die "unknown argument $1; see the head of $0" ;;
+  esac
+done
+[[ -n $build && -n $out ]] || die "--build and --out are needed"
+binary=$build/bin/tensorcast
+[[ -x $binary ]] || die "$binary is missing: build it first"
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' "$build/CMakeCache.txt")
+[[ $version =~ ^[0-9.]+$ ]] || die "no project version in $build/CMakeCache.txt"
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d "$out/.package-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# What a system with glibc >= 2.36 and a C++ program on it has, and what belongs to the machine's RDMA drivers.
+is_of_the_system() {
+  case $1 in
+    linux-vdso.so.* | ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | \
+      libresolv.so.* | libgcc_s.so.* | libstdc++.so.*) return 0 ;;
+    libibverbs.so.* | librdmacm.so.* | libmlx5.so.* | libnl-3.so.* | libnl-route-3.so.*) return 0 ;;
+  esac
+  return 1
+}
+
+# copy_libraries ELF FOLDER: every shared library that ELF needs, by the name it is needed under.
+copy_libraries() {
+  local name path listing
+  listing=$(ldd "$1")
+  while read -r name path; do
+    is_of_the_system "$name" && continue
+    [[ $path == /* ]] || die "$1 needs $name, which is not on this machine"
+    [[ -e $2/$name ]] || install -m 0644 "$path" "$2/$name"
+  done < <(awk '$2 == "=>" {print $1, ($3 == "not" ? "missing" : $3)}' <<<"$listing")
+}
+
+# stage PREFIX: bin/ and lib/ as they stand in every package.
+stage() {
+  local prefix=$1 ucs modules module
+  mkdir -p "$prefix/bin" "$prefix/lib/ucx"
+  install -m 0755 "$binary" "$prefix/bin/tensorcast"
+  strip "$prefix/bin/tensorcast"
+  copy_libraries "$binary" "$prefix/lib"
+  # UCX loads its modules from the folder ucx/ beside its own library, by the names that end in .so.0.
+  ucs=$(ldd "$binary" | awk '$1 ~ /^libucs\.so/ {print $3}')
+  modules=$(dirname "$(readlink -f "$ucs")")/ucx
+  for module in "$modules"/libuct_*.so.0; do
+    [[ -e $module ]] || continue
+    install -m 0644 "$module" "$prefix/lib/ucx/$(basename "$module")"
+    copy_libraries "$module" "$prefix/lib"
+  done
+  rm -f "$prefix"/lib/libuct_*.so.*  # modules that modules need: they are in ucx/
+}
+
+check_size() {
+  local bytes
+  bytes=$(stat -c %s "$1")
+  say "$(basename "$1"): $((bytes / 1048576)) MiB"
+  ((bytes <= limit_mib * 1048576)) || die "$1 has $bytes bytes, more than $limit_mib MiB"
+}
+
+make_archive() {
+  local name=tensorcast-$version-linux-x86_64
+  cp -r "$work/runtime" "$work/$name"
+  mkdir -p "$work/$name/etc" "$work/$name/systemd"
+  cp "$here"/debian/*.yaml "$work/$name/etc/"
+  cp "$here"/debian/*.service "$work/$name/systemd/"
+  tar -C "$work" --owner=0 --group=0 --numeric-owner --sort=name -czf "$out/$name.tar.gz" "$name"
+  rm -rf "${work:?}/$name"
+  check_size "$out/$name.tar.gz"
+}
+
+# control ROOT PACKAGE DEPENDS: the control file of a package, from its template.
+control() {
+  mkdir -p "$1/DEBIAN"
+  sed -e "s/@VERSION@/$version/" -e "s/@SIZE@/$(du -sk "$1" | cut -f1)/" "$here/debian/$2.control" >"$1/DEBIAN/control"
+}
+
+build_deb() {
+  local deb=$out/$2_${version}_amd64.deb
+  dpkg-deb --root-owner-group -Zxz -z1 --build "$1" "$deb" >/dev/null
+  check_size "$deb"
+}
+
+make_runtime_deb() {
+  local root=$work/deb
+  mkdir -p "$root"/usr/{bin,lib/tensorcast,lib/systemd/system,lib/sysusers.d,share/doc/tensorcast} "$root/etc/tensorcast"
+  cp -r "$work/runtime/." "$root/usr/lib/tensorcast/"
+  ln -s ../lib/tensorcast/bin/tensorcast "$root/usr/bin/tensorcast"
+  install -m 0644 "$here"/debian/*.service "$root/usr/lib/systemd/system/"
+  install -m 0644 "$here/debian/tensorcast.sysusers" "$root/usr/lib/sysusers.d/tensorcast.conf"
+  install -m 0644 "$here"/debian/*.yaml "$root/etc/tensorcast/"
+  install -m 0644 "$here/../../README.md" "$here/../../SECURITY.md" "$root/usr/share/doc/tensorcast/"
+  control "$root" tensorcast
+  printf '/etc/tensorcast/%s\n' daemon.yaml global-store.yaml >"$root/DEBIAN/conffiles"
+  install -m 0755 "$here"/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
+  build_deb "$root" tensorcast
+}
+
+make_development_deb() {
+  local root=$work/dev
+  cmake --install "$build" --prefix "$root/usr" --component development --strip >/dev/null
+  control "$root" tensorcast-dev
+  build_deb "$root" tensorcast-dev
+}
+
+stage "$work/runtime"
+make_archive
+$archive_only && exit 0
+make_runtime_deb
+make_development_deb
