@@ -107,6 +107,8 @@ std::string PackedFileName(std::string_view artifact_id) {
 
 std::string ArtifactIdOfFileName(std::string_view file_name) {
   if (!absl::ConsumeSuffix(&file_name, kExtension)) return "";
+  // A colon would give one artifact two names, of which only one is ever looked for.
+  if (absl::StrContains(file_name, ':')) return "";
   std::string id = absl::StrReplaceAll(file_name, {{"-", ":"}});
   return IsArtifactId(id) ? id : "";
 }

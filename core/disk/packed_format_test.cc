@@ -122,6 +122,7 @@ TEST(PackedFormat, AFilesNameTellsItsArtifact) {
     EXPECT_EQ(ArtifactIdOfFileName(other), "") << other;
   }
   EXPECT_EQ(ArtifactIdOfFileName(name + ".partial"), "");
+  EXPECT_EQ(ArtifactIdOfFileName(id + ".tcpack"), "");  // not the name under which it would be opened
 }
 
 }  // namespace
