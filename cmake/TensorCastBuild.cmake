@@ -101,7 +101,7 @@ endfunction()
 # and so on, and the label (and target tests_) tsan for what ThreadSanitizer can judge.
 function(_tensorcast_group_test name labels)
   _tensorcast_links_uninstrumented(${name} uninstrumented)
-  if(NOT uninstrumented)
+  if(NOT uninstrumented AND labels MATCHES "^(unit|contract)$")
     list(APPEND labels tsan)
     set_tests_properties(${name} PROPERTIES LABELS "${labels}")
   endif()

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Installs what TensorCast's build and tests need, and nothing that is already there.
 #
-#   tools/setup.sh [--deps-dir DIR]
+#   tools/setup.sh [--deps-dir DIR] [--sanitizer address|thread] [--analysis]
+#
+# --sanitizer also builds an instrumented Abseil (build/deps-asan, build/deps-tsan) for the preset of that sanitizer:
+# under ASan Abseil's containers have another layout, and under TSan an uninstrumented absl::Mutex looks like none.
+# --analysis also installs clang, clang-tidy and shellcheck, for `make tsa tidy lint fuzz`.
 #
 # Supported: Debian 12 and 13 (and derivatives that use their package names). Needs root or sudo only
 # when a package is missing. Safe to run again: with nothing missing it takes under a second.
@@ -13,7 +17,23 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 deps_dir=$PWD/build/deps
-[[ ${1:-} == --deps-dir ]] && deps_dir=$2
+sanitizer=
+analysis=
+while (($#)); do
+  case $1 in
+    --deps-dir) deps_dir=$2; shift ;;
+    --sanitizer) sanitizer=$2; shift ;;
+    --analysis) analysis=yes ;;
+    *) echo "setup: error: unknown argument $1; the head of $0 lists them" >&2; exit 1 ;;
+  esac
+  shift
+done
+case $sanitizer in
+  '') ;;
+  address) sanitized_dir=$(dirname "$deps_dir")/deps-asan ;;
+  thread) sanitized_dir=$(dirname "$deps_dir")/deps-tsan ;;
+  *) echo "setup: error: --sanitizer is address or thread, not $sanitizer" >&2; exit 1 ;;
+esac
 absl_minimum=20230125
 
 packages=(
@@ -24,6 +44,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev libcurl4
   iproute2 python3 python3-venv
 )
+analysis_packages=(clang clang-tidy clang-tools libclang-rt-dev shellcheck)
 
 say() { echo "setup: $*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -60,9 +81,10 @@ distribution_absl() {
 # untouched. Sets apt_options to what makes apt-get use it.
 debian_sources() {
   local apt_dir=$1 type=$2 suite=$3 uri
+  # shellcheck disable=SC2016 # apt's own variables
   uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 2>/dev/null |
-    awk '$2 == "bookworm" && $3 == "main" {print $1; exit}')
-  [[ -n $uri ]] || die "no bookworm 'main' entry in the machine's apt sources to derive the $suite entry from"
+    awk '($2 == "bookworm" || $2 == "trixie") && $3 == "main" {print $1; exit}')
+  [[ -n $uri ]] || die "no Debian 12 or 13 'main' entry in the machine's apt sources to derive the $suite entry from"
   local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   [[ -r $keyring ]] || die "$keyring is missing: apt-get install debian-archive-keyring"
   mkdir -p "$apt_dir"/{lists/partial,cache/archives/partial}
@@ -92,10 +114,11 @@ install_opentelemetry() {
   rm -rf "$work"
 }
 
+# build_abseil DIR [FLAGS]: into DIR/abseil, compiled with FLAGS.
 build_abseil() {
-  local prefix=$deps_dir/abseil work=$deps_dir/abseil-build
+  local prefix=$1/abseil work=$1/abseil-build flags=${2:-}
   [[ -f $prefix/.complete ]] && return
-  say "building Abseil from Debian 13's source package (about a minute)"
+  say "building Abseil${flags:+ with $flags} from Debian 13's source package (about a minute)"
   rm -rf "$work" "$prefix"
   mkdir -p "$work"
   local apt_options
@@ -108,9 +131,11 @@ build_abseil() {
   tar -xf "$tarball" -C "$work/src" --strip-components=1
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  # shellcheck disable=SC2015 # the last command dies whichever of those before it failed
   cmake -S "$work/src" -B "$work/out" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DABSL_PROPAGATE_CXX_STD=ON -DBUILD_TESTING=OFF \
-    -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" "${launcher[@]}" >"$work/log" 2>&1 &&
+    -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" "${launcher[@]}" \
+    >"$work/log" 2>&1 &&
     cmake --build "$work/out" >>"$work/log" 2>&1 &&
     cmake --install "$work/out" >>"$work/log" 2>&1 || { tail -20 "$work/log" >&2; die "Abseil did not build"; }
   touch "$prefix/.complete"
@@ -130,7 +155,12 @@ make_venv() {
   touch "$venv/.complete"
 }
 
+[[ -n $analysis ]] && packages+=("${analysis_packages[@]}")
 install_packages
 install_opentelemetry
-if (($(distribution_absl) < absl_minimum)); then build_abseil; fi
+if (($(distribution_absl) < absl_minimum)); then build_abseil "$deps_dir"; fi
 make_venv
+if [[ -n $sanitizer ]]; then
+  build_abseil "$sanitized_dir" "-g1 -fsanitize=$sanitizer"
+  ln -sfn "$deps_dir/venv" "$sanitized_dir/venv"
+fi

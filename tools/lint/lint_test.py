@@ -8,6 +8,7 @@ import unittest
 
 import check_format
 import check_includes
+import check_shell
 
 
 class Tree:
@@ -105,6 +106,19 @@ class CheckFormat(unittest.TestCase):
                  "build/x/generated.cc": "int  x ;\n", "core/notes.txt": "int  x ;\n"}
         with Tree(files) as root:
             self.assertEqual(check_format.badly_formatted(root, "clang-format", "Google"), ["core/bad.cc"])
+
+
+@unittest.skipUnless(shutil.which("shellcheck"), "no shellcheck")
+class CheckShell(unittest.TestCase):
+    def test_only_the_script_with_a_mistake_is_named(self):
+        files = {"tools/good.sh": '#!/bin/bash\necho "$1"\n', ".ci/run": "#!/usr/bin/env bash\nrm -rf $1/x\n",
+                 "tools/bad.py": "rm -rf $1/x\n", "build/x.sh": "rm -rf $1/x\n"}
+        with Tree(files) as root:
+            found = check_shell.complaints(root, "shellcheck")
+        self.assertIn(".ci/run", found)
+        self.assertNotIn("good.sh", found)
+        self.assertNotIn("build", found)
+        self.assertNotIn("bad.py", found)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+// A frame of the handle socket, prefix included.
+#include "absl/log/check.h"
+#include "core/handles/codec.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace tensorcast::fuzz {
+namespace {
+
+std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace
+
+void TestOneInput(std::string_view input) {
+  if (input.size() < kFramePrefixBytes) return;
+  const auto length = DecodeFramePrefix(Bytes(input).first<kFramePrefixBytes>(), kMaxServerFrameBytes);
+  if (length.ok()) {
+    CHECK(*length > 0 && *length <= kMaxServerFrameBytes);
+  }
+  const absl::StatusOr<Frame> frame = DecodeFrame(Bytes(input).subspan(kFramePrefixBytes));
+  if (!frame.ok()) return;
+  // What was understood can be said again, and means the same.
+  const absl::StatusOr<std::string> encoded = EncodeFrame(*frame);
+  CHECK_OK(encoded.status());
+  const absl::StatusOr<Frame> again = DecodeFrame(Bytes(*encoded).subspan(kFramePrefixBytes));
+  CHECK_OK(again.status());
+  CHECK_EQ(again->index(), frame->index());
+  CHECK(EncodeFrame(*again).value() == *encoded) << FrameName(*frame);
+}
+
+std::vector<std::string> Seeds() {
+  const IpcHandle ipc{};
+  const ReplicaHandles host{
+      .replica_id = "r1",
+      .artifact_id = "tc1:a",
+      .image_bytes = 8192,
+      .memory = HostHandles{.pool_id = "pool", .pool_bytes = 1 << 22, .extents = {{0, 4096}, {8192, 4096}}}};
+  const ReplicaHandles device{
+      .replica_id = "r2", .artifact_id = "tc1:b", .image_bytes = 1, .memory = DeviceHandles{ipc}};
+  const ReplicaHandles file{
+      .replica_id = "r3", .artifact_id = "", .image_bytes = 0, .memory = FileHandles{4096}};
+  const std::vector<Frame> frames = {HelloFrame{},
+                                     HelloAckFrame{1},
+                                     ClaimFrame{"ticket"},
+                                     HandlesFrame{host},
+                                     HandlesFrame{device},
+                                     HandlesFrame{file},
+                                     OfferFrame{.bytes = 4096},
+                                     OfferFrame{.bytes = 4096, .ipc = ipc},
+                                     OfferedFrame{"token"},
+                                     ClosedFrame{},
+                                     ErrorFrame{absl::NotFoundError("no such ticket")}};
+  std::vector<std::string> seeds;
+  for (const Frame& frame : frames) {
+    seeds.push_back(EncodeFrame(frame).value());
+  }
+  return seeds;
+}
+
+}  // namespace tensorcast::fuzz

@@ -1,0 +1,41 @@
+// The manifest's canonical bytes.
+#include "absl/log/check.h"
+#include "core/artifact/manifest.h"
+#include "core/tensor/tensor.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace tensorcast::fuzz {
+
+void TestOneInput(std::string_view input) {
+  const absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(input);
+  if (!manifest.ok()) {
+    CHECK(absl::IsInvalidArgument(manifest.status())) << manifest.status();
+    return;
+  }
+  const Manifest& decoded = **manifest;
+  CHECK_OK(ValidateLayout(decoded.layout()));
+  CHECK(IsArtifactId(decoded.id()));
+  const auto again = Manifest::Create(decoded.layout(), decoded.digests(), decoded.metadata());
+  CHECK_OK(again.status());
+  CHECK((*again)->bytes() == input) << "two encodings of one manifest: the artifact's id is ambiguous";
+}
+
+std::vector<std::string> Seeds() {
+  std::vector<std::string> seeds;
+  const auto add = [&seeds](std::vector<Tensor> tensors, std::map<std::string, std::string> metadata) {
+    ImageLayout layout{.tensors = std::move(tensors), .chunk_bytes = 4096};
+    for (Tensor& tensor : layout.tensors) tensor.nbytes = TensorBytes(tensor.dtype, tensor.shape).value();
+    CHECK_OK(AssignOffsets(layout));
+    const std::vector<Digest> digests(layout.chunk_count());
+    seeds.push_back(Manifest::Create(std::move(layout), digests, std::move(metadata)).value()->bytes());
+  };
+  add({}, {});
+  add({{.name = "w", .dtype = DType::kBF16, .shape = {2, 3}}, {.name = "s", .dtype = DType::kF32}},
+      {{"format", "pt"}});
+  add({{.name = "layers.0.weight", .dtype = DType::kF32, .shape = {64, 64}},
+       {.name = "none", .dtype = DType::kU8, .shape = {0}}},
+      {{"a", ""}, {"b", "\xc3\xa9"}});
+  return seeds;
+}
+
+}  // namespace tensorcast::fuzz
