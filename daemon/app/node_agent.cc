@@ -15,6 +15,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> NodeAgent::FindManifest(std::str
 }
 
 void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
+  parts_.publications.BeginHeartbeat();
   FillPools(parts_, heartbeat->mutable_pools());
   for (const std::string& transport_id : parts_.access.running->Ids()) {
     heartbeat->add_active_transports(transport_id);
@@ -28,6 +29,7 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   parts_.access.running->Revoke(revoked);
   parts_.servings->Renew();
   for (const std::string& artifact_id : response.forgotten_artifacts()) {
+    if (parts_.publications.Protects(artifact_id)) continue;
     const absl::Status forgotten = parts_.engine->Forget(artifact_id);
     LOG_IF(WARNING, !forgotten.ok()) << "Artifact " << artifact_id
                                      << " was deleted, but stays here: " << forgotten;

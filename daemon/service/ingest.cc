@@ -124,6 +124,8 @@ absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const Reques
                       parts.engine->Ingest(context, std::move(artifact.ingest)));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
   made.Add(*pending, *lease);
+  // Deleted and put again: until it is published, the global store would have the new replica dropped too.
+  const Publications::Hold hold(&parts.publications, lease->manifest()->id());
   if (artifact.durable) {
     TC_RETURN_IF_ERROR(PackToDisk(parts, context, *lease, &made));
   }

@@ -17,6 +17,7 @@
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
 #include "daemon/peer/peer_access.h"
+#include "daemon/service/publications.h"
 #include "daemon/service/serve_registry.h"
 #include "daemon/service/transfer_log.h"
 #include "daemon/session/sessions.h"
@@ -38,6 +39,7 @@ struct NodeParts {
   PeerAccess access;
   std::vector<std::string> import_roots;  // real paths; nothing outside them is imported
   std::atomic<bool> stopping = false;
+  mutable Publications publications;
 
   // This node as it is registered. Its address is known only once the server listens, hence the lock.
   v1::Node Node() const {

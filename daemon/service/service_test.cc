@@ -12,6 +12,7 @@
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/service/ingest.h"
+#include "daemon/service/publications.h"
 #include "daemon/service/serve_registry.h"
 #include "daemon/service/telemetry.h"
 #include "daemon/service/transfer_log.h"
@@ -46,6 +47,22 @@ TEST(ImportPath, MustLieInARootOnceItsLinksAreResolved) {
   EXPECT_EQ(CheckImportPath(roots, folder + "/models/none").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(CheckImportPath({}, folder + "/models").code(), absl::StatusCode::kPermissionDenied);
   std::filesystem::remove_all(folder);
+}
+
+TEST(Publications, ProtectUntilTheHeartbeatAfterTheirEnd) {
+  Publications publications;
+  publications.BeginHeartbeat();
+  EXPECT_FALSE(publications.Protects("a"));
+  {
+    const Publications::Hold one(&publications, "a");
+    const Publications::Hold another(&publications, "a");
+    publications.BeginHeartbeat();
+    EXPECT_TRUE(publications.Protects("a"));
+    EXPECT_FALSE(publications.Protects("b"));
+  }
+  EXPECT_TRUE(publications.Protects("a"));  // the answer under way was made before it was published
+  publications.BeginHeartbeat();
+  EXPECT_FALSE(publications.Protects("a"));
 }
 
 TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {

@@ -27,6 +27,7 @@ constexpr absl::Duration kHangTimeout = absl::Seconds(kOperationTimeoutSeconds +
 constexpr absl::Duration kRecoveryTimeout = absl::Seconds(40);
 constexpr char kBaseKey[] = "base";
 constexpr char kRoundKey[] = "round";
+constexpr uint32_t kBaseReplicas = 2;  // in memory, and packed
 constexpr int kLogLines = 40;
 
 RequestContext Context() { return RequestContext::Background(kRecoveryTimeout); }
@@ -52,6 +53,8 @@ class Chaos {
   absl::Status Start();
   absl::Status MeasureOperations();
   absl::Status Round(int number, const Fault& fault);
+  absl::Status CheckOthersRun(const Fault& fault);
+  absl::Status Restart();  // of every server that does not run
   absl::Status Recover();
   absl::Status BackToNormal();
   absl::Status Prepare(const Operation& operation);
@@ -203,7 +206,8 @@ absl::Status Chaos::Inject(const Fault& fault, Process& client) {
   if (&target == &client && !client.running()) return absl::OkStatus();
   if (fault.kill) {
     TC_RETURN_IF_ERROR(target.Signal(SIGKILL));
-    return target.Wait(RecoveryDeadline()).status();
+    TC_RETURN_IF_ERROR(target.Wait(RecoveryDeadline()).status());
+    return fault.restart_at_once ? Restart() : absl::OkStatus();
   }
   TC_RETURN_IF_ERROR(target.Signal(SIGSTOP));
   absl::SleepFor(fault.stop_for);
@@ -230,10 +234,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   absl::FPrintF(options_.out, "     %.2f s: %s\n", absl::ToDoubleSeconds(outcome.took), said);
 
   const absl::Time recovery_began = absl::Now();
-  const int expected_dead = fault.kill && fault.victim != Victim::kClient ? 1 : 0;
-  int dead = cluster_->global_store().running() ? 0 : 1;
-  for (int node = 0; node < cluster_->daemons(); ++node) dead += cluster_->daemon(node).running() ? 0 : 1;
-  if (dead != expected_dead) return absl::InternalError("a process that nobody killed has ended");
+  TC_RETURN_IF_ERROR(CheckOthersRun(fault));
   TC_RETURN_IF_ERROR(Recover());
   TC_RETURN_IF_ERROR(invariants_->CheckAcknowledged(RecoveryDeadline()));
   TC_RETURN_IF_ERROR(invariants_->VerifyReplicas(RecoveryDeadline(), ModelOf(operation)));
@@ -246,11 +247,25 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   return absl::OkStatus();
 }
 
-absl::Status Chaos::Recover() {
+// A server that nobody killed has no reason to end.
+absl::Status Chaos::CheckOthersRun(const Fault& fault) {
+  const bool server_killed = fault.kill && fault.victim != Victim::kClient;
+  int dead = cluster_->global_store().running() ? 0 : 1;
+  for (int node = 0; node < cluster_->daemons(); ++node) dead += cluster_->daemon(node).running() ? 0 : 1;
+  if (dead == (server_killed && !fault.restart_at_once ? 1 : 0)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(dead, " servers do not run; only the one that was killed may"));
+}
+
+absl::Status Chaos::Restart() {
   if (!cluster_->global_store().running()) TC_RETURN_IF_ERROR(cluster_->RestartGlobalStore());
   for (int node = 0; node < cluster_->daemons(); ++node) {
     if (!cluster_->daemon(node).running()) TC_RETURN_IF_ERROR(cluster_->RestartDaemon(node));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Chaos::Recover() {
+  TC_RETURN_IF_ERROR(Restart());
   return invariants_->AwaitWhole(RecoveryDeadline());
 }
 
@@ -288,6 +303,13 @@ absl::Status Chaos::BackToNormal() {
         return IgnoreNotFound(other->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
       }));
     }
+  }
+  for (int node = 0; node < cluster_->daemons(); ++node) {
+    const uint32_t wanted = node == 0 ? kBaseReplicas : 0;
+    TC_RETURN_IF_ERROR(invariants_->Await(node, RecoveryDeadline(), [&](const v1::GetStatusResponse& status) {
+      if (status.replicas() == wanted) return absl::OkStatus();
+      return absl::InternalError(absl::StrCat(status.replicas(), " replicas, not ", wanted));
+    }));
   }
   return absl::OkStatus();
 }

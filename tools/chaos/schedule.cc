@@ -56,6 +56,7 @@ Fault DrawFault(std::mt19937_64& random) {
   fault.kill = Below(random, 2) == 0;
   fault.moment = kLatestMoment * static_cast<double>(Below(random, 1000)) / 1000;
   fault.stop_for = absl::Milliseconds(Below(random, kLongestStopMs));
+  fault.restart_at_once = Below(random, 4) != 0;
   return fault;
 }
 

@@ -29,6 +29,7 @@ struct Fault {
   bool kill;                // SIGKILL; else SIGSTOP, then SIGCONT
   double moment;            // as a part of how long the operation takes undisturbed; may be past its end
   absl::Duration stop_for;  // of a SIGSTOP
+  bool restart_at_once;     // a killed server; else only when the client has ended
 };
 
 const std::vector<Operation>& Operations();
