@@ -130,6 +130,8 @@ class Span {
     std::unique_ptr<SpanRecord> records[kSinkKinds];
     bool recording = false;
     TraceContext context;
+
+    State() {}  // std::optional needs it complete before the class is
   };
 
   void Start(std::string_view name, const TraceContext& parent, AttributeList attributes,

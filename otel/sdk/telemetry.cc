@@ -93,7 +93,7 @@ class Disabled final : public Telemetry {
   const Counters& counters() const override { return counters_; }
 
  private:
-  const Counters counters_;
+  const Counters counters_{};
 };
 
 class Enabled final : public Telemetry {

@@ -1,0 +1,156 @@
+// OTLP over HTTP, against a server that knows just enough of HTTP/1.1 to take the posts.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/log.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+#include "otel/sdk/telemetry.h"
+#include "otlp_subset.pb.h"
+
+namespace tensorcast::otel {
+namespace {
+
+struct Post {
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;
+};
+
+// Answers every post with `status`, one connection at a time.
+class HttpServer {
+ public:
+  explicit HttpServer(std::string status) : status_(std::move(status)) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~HttpServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+  std::string endpoint() const { return absl::StrCat("http://127.0.0.1:", port_); }
+  std::map<std::string, Post> posts() const {
+    absl::MutexLock lock(&mutex_);
+    return posts_;
+  }
+
+ private:
+  void Serve() {
+    while (true) {
+      const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (connection < 0) return;
+      Take(connection);
+      close(connection);
+    }
+  }
+
+  void Take(int connection) {
+    std::string text;
+    size_t head_end = std::string::npos;
+    while ((head_end = text.find("\r\n\r\n")) == std::string::npos) {
+      if (!ReadMore(connection, text)) return;
+    }
+    Post post;
+    const std::vector<std::string> lines = absl::StrSplit(text.substr(0, head_end), "\r\n");
+    for (const std::string& line : lines) {
+      const std::pair<std::string, std::string> header = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+      post.headers[absl::AsciiStrToLower(header.first)] = header.second;
+    }
+    size_t length = 0;
+    if (!absl::SimpleAtoi(post.headers["content-length"], &length)) return;
+    while (text.size() < head_end + 4 + length) {
+      if (!ReadMore(connection, text)) return;
+    }
+    post.body = text.substr(head_end + 4);
+    const std::vector<std::string> request = absl::StrSplit(lines[0], ' ');
+    {
+      absl::MutexLock lock(&mutex_);
+      posts_.insert_or_assign(request.at(1), std::move(post));
+    }
+    const std::string answer =
+        absl::StrCat("HTTP/1.1 ", status_, "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(write(connection, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
+  }
+
+  static bool ReadMore(int connection, std::string& text) {
+    char buffer[4096];
+    const ssize_t count = read(connection, buffer, sizeof(buffer));
+    if (count <= 0) return false;
+    text.append(buffer, static_cast<size_t>(count));
+    return true;
+  }
+
+  const std::string status_;
+  int listener_ = -1;
+  int port_ = 0;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, Post> posts_ ABSL_GUARDED_BY(mutex_);  // by path
+  std::thread thread_;
+};
+
+std::unique_ptr<Telemetry> Start(const std::string& endpoint) {
+  auto telemetry = InitTelemetry({.enabled = true,
+                                  .exporter = "otlp_http",
+                                  .endpoint = endpoint,
+                                  .headers = {"x-team=infra"},
+                                  .metric_interval = "1h",
+                                  .shutdown_timeout = "60s",
+                                  .resource_metrics = false},
+                                 "daemon");
+  EXPECT_TRUE(telemetry.ok()) << telemetry.status();
+  return *std::move(telemetry);
+}
+
+TEST(HttpExporter, PostsEachSignalToItsPath) {
+  HttpServer server("200 OK");
+  auto telemetry = Start(server.endpoint() + "/base/");
+  Span("A/B").End();
+  LOG(INFO) << "over HTTP";
+  telemetry->Shutdown();
+  auto posts = server.posts();
+  EXPECT_EQ(posts["/base/v1/traces"].headers["content-type"], "application/x-protobuf");
+  EXPECT_EQ(posts["/base/v1/traces"].headers["x-team"], "infra");
+  otlp::TraceRequest traces;
+  ASSERT_TRUE(traces.ParseFromString(posts["/base/v1/traces"].body));
+  EXPECT_EQ(traces.resource_spans(0).scope_spans(0).spans(0).name(), "A/B");
+  otlp::LogsRequest logs;
+  ASSERT_TRUE(logs.ParseFromString(posts["/base/v1/logs"].body));
+  EXPECT_EQ(logs.resource_logs(0).scope_logs(0).log_records(0).body().text(), "over HTTP");
+  EXPECT_EQ(posts.count("/base/v1/metrics"), 1u);
+  EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).exported, 1u);
+}
+
+// The SDK's HTTP exporters return success all the same (see guards.h).
+TEST(HttpExporter, AnAnswerThatIsAnErrorCountsAsALoss) {
+  HttpServer server("503 Service Unavailable");
+  auto telemetry = Start(server.endpoint());
+  Span("A/B").End();
+  telemetry->Shutdown();
+  EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).exported, 0u);
+  EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).dropped(), 1u);
+}
+
+}  // namespace
+}  // namespace tensorcast::otel
