@@ -1,6 +1,10 @@
 // Peers that break the pull protocol, or speak another version of it: whoever they face answers or closes
 // their connection, and serves everybody else as before.
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -10,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "transport/testing/test_image.h"
+#include "transport/ucx/address.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/ucx_worker.h"
@@ -215,6 +220,24 @@ TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
   }
   peer.Send(wire::Request{.id = 3, .offset = 0, .bytes = kImageBytes});
   EXPECT_TRUE(peer.WaitForData(kImageBytes));
+}
+
+// Whatever a port scanner or a client of another protocol writes. Bytes behind UCX's own magic are another
+// matter: UCX trusts them (see the security page).
+TEST_F(ProtocolTest, BytesThatAreNotUcxsDoNoHarm) {
+  const SocketAddress address = *Resolve(*ParseHostPort(transport_->address()));
+  std::mt19937_64 random(7);
+  for (size_t size : {0, 1, 7, 8, 9, 64, 4096, 100000}) {
+    std::string bytes(size, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(connect(fd, address.get(), address.length), 0);
+    // A listener that hangs up early makes the later bytes fail, which is as good.
+    (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    close(fd);
+  }
+  ExpectServed();
 }
 
 TEST_F(ProtocolTest, AReceiverThatBreaksTheProtocolLosesItsConnectionAndOnlyThat) {
