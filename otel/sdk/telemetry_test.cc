@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -312,6 +313,20 @@ TEST_F(TelemetryTest, IsOnOnceAProcessButMayBeginAgain) {
   Start(Config());
   otel::Span("A/Again").End();
   EXPECT_EQ(Span("A/Again").name, "A/Again");
+}
+
+TEST_F(TelemetryTest, TheConsoleIsStderr) {
+  std::stringstream text;
+  std::streambuf* const before = std::cerr.rdbuf(text.rdbuf());
+  Start({.enabled = true, .exporter = "console", .resource_metrics = false});
+  otel::Span("A/OnConsole").End();
+  metrics::kTicketsExpired.Add(1);
+  LOG(INFO) << "line on the console";
+  telemetry_->Shutdown();
+  std::cerr.rdbuf(before);
+  EXPECT_THAT(text.str(), ::testing::HasSubstr("A/OnConsole"));
+  EXPECT_THAT(text.str(), ::testing::HasSubstr("tc_tickets_expired_total"));
+  EXPECT_THAT(text.str(), ::testing::HasSubstr("line on the console"));
 }
 
 TEST_F(TelemetryTest, OffIsOffAndAWrongKeyIsAnError) {
