@@ -25,9 +25,9 @@ std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes
 
 // Sizes around every border that the implementation has: xxHash's short inputs and stripes, cache lines, the
 // copy's and the fused step's.
-constexpr size_t kSizes[] = {0,     1,     3,     16,    17,           63,    64,      65,     128,
-                             240,   241,   1024,  2047,  2048,         2049,  2111,    2112,   4096,
-                             16383, 16384, 16385, 16448, 32768 + 1024, 65536, 100'003, 262'144};
+constexpr size_t kSizes[] = {0,     1,     3,     16,    17,    63,           64,    65,    128,     240,
+                             241,   1024,  2047,  2048,  2049,  2111,         2112,  4096,  16383,   16384,
+                             16385, 16448, 32767, 32768, 32769, 32768 + 1024, 49152, 65536, 100'003, 262'144};
 
 // Reference values from xxHash's portable inline build, without dispatch, as two 64-bit halves in
 // hexadecimal.
