@@ -16,8 +16,8 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Two a core up to 4: on a busy host the scheduler may leave two threads on one core for the length of a transfer,
-// hardly ever four. On an idle one the second thread of a core costs nothing.
+// Two a core up to 4: on a busy host the scheduler may leave two threads on one core for the length of a
+// transfer, hardly ever four. On an idle one the second thread of a core costs nothing.
 int CopySlots() { return std::clamp(2 * static_cast<int>(std::thread::hardware_concurrency()), 2, 4); }
 
 // What a source over a peer's host memory holds: the lease and the mapping.
