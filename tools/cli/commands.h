@@ -75,6 +75,17 @@ int RunKeyRemove(const CommonFlags& common, const KeyFlags& flags);
 
 int RunStatus(const CommonFlags& common);
 
+struct ExplainFlags {
+  std::string transfer = "last";  // "last", or the beginning of a transfer's or replica's id
+};
+int RunExplain(const CommonFlags& common, const ExplainFlags& flags);
+
+struct TopFlags {
+  bool once = false;  // print one frame and end
+  double interval_seconds = 1;
+};
+int RunTop(const CommonFlags& common, const TopFlags& flags);
+
 struct MakeModelFlags {
   std::string out;
   std::string size = "1GiB";

@@ -22,6 +22,8 @@ struct AllFlags {
   MakeModelFlags make_model;
   DemoFlags demo;
   BenchFlags bench;
+  ExplainFlags explain;
+  TopFlags top;
   std::function<int()> run;
 };
 
@@ -117,6 +119,20 @@ void AddManagement(CLI::App& app, AllFlags& all) {
                    [&] { return RunStatus(all.common); });
 }
 
+void AddObservers(CLI::App& app, AllFlags& all) {
+  AddClientCommand(app, all, "explain", "Show where the time of a transfer to this daemon went",
+                   [&] { return RunExplain(all.common, all.explain); })
+      ->add_option("transfer", all.explain.transfer,
+                   "last, or the beginning of the id of a transfer or of the replica it made")
+      ->capture_default_str();
+  CLI::App* top = AddClientCommand(app, all, "top", "Watch the cluster: pools, throughput, transfers",
+                                   [&] { return RunTop(all.common, all.top); });
+  top->add_flag("--once", all.top.once, "Print one frame and end");
+  top->add_option("--interval", all.top.interval_seconds, "Seconds between frames")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+}
+
 void AddKeys(CLI::App& app, AllFlags& all) {
   CLI::App* key = app.add_subcommand("key", "Work with keys: names bound to artifacts");
   key->require_subcommand(1);
@@ -209,6 +225,7 @@ int ParseAndRun(int argc, char** argv) {
   AddServers(app, all);
   AddTransfers(app, all);
   AddManagement(app, all);
+  AddObservers(app, all);
   AddKeys(app, all);
   AddTools(app, all);
   AddBench(app, all);

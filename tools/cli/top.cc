@@ -1,0 +1,174 @@
+#include "tools/explain/top.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/admin.h"
+#include "core/status/status.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/json.h"
+
+namespace tensorcast::cli {
+namespace {
+
+using explain::NodeView;
+using explain::TopView;
+
+constexpr absl::Duration kNodeTimeout = absl::Seconds(2);
+constexpr size_t kAskers = 16;
+
+// Asks every node, each over a connection that is kept from one frame to the next.
+class ClusterViewer {
+ public:
+  explicit ClusterViewer(std::unique_ptr<client::AdminClient> own) : own_(std::move(own)) {}
+
+  // An error when not even the own daemon answers.
+  absl::StatusOr<TopView> Look() {
+    TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse own, own_->GetStatus(InterruptibleContext(kNodeTimeout)));
+    TopView view;
+    auto cluster = own_->GetClusterStatus(InterruptibleContext(kNodeTimeout));
+    if (cluster.ok()) {
+      for (const v1::Node& node : cluster->nodes()) view.nodes.push_back({.node = node});
+      view.cluster = *std::move(cluster);
+    } else {
+      view.problem = std::string(cluster.status().message());
+      view.nodes.push_back({.node = own.node()});
+    }
+    std::ranges::sort(view.nodes, {}, [](const NodeView& node) { return node.node.name(); });
+    for (NodeView& node : view.nodes) {
+      if (node.node.node_id() == own.node().node_id()) node.status = own;
+      clients_.try_emplace(node.node.grpc_address());  // so that the askers find the map as it stays
+    }
+    AskAll(view.nodes);
+    view.now = absl::Now();
+    return view;
+  }
+
+ private:
+  void AskAll(std::vector<NodeView>& nodes) {
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t i = next++; i < nodes.size(); i = next++) {
+        if (!nodes[i].status.has_value()) Ask(nodes[i], clients_.at(nodes[i].node.grpc_address()));
+      }
+    };
+    std::vector<std::thread> askers;
+    for (size_t i = 0; i < std::min(kAskers, nodes.size()); ++i) askers.emplace_back(work);
+    for (std::thread& asker : askers) asker.join();
+  }
+
+  static void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {
+    const absl::StatusOr<v1::GetStatusResponse> status = [&]() -> absl::StatusOr<v1::GetStatusResponse> {
+      if (client == nullptr) {
+        TC_ASSIGN_OR_RETURN(client, client::AdminClient::Connect(node.node.grpc_address(), kNodeTimeout));
+      }
+      return client->GetStatus(InterruptibleContext(kNodeTimeout));
+    }();
+    if (status.ok()) {
+      node.status = *status;
+    } else {
+      node.problem = std::string(status.status().message());
+      client.reset();
+    }
+  }
+
+  const std::unique_ptr<client::AdminClient> own_;
+  std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by address; one asker a node
+};
+
+// The terminal's other screen, given back at the end. Without a terminal, frames follow each other.
+class Screen {
+ public:
+  Screen() : terminal_(isatty(STDOUT_FILENO) != 0) {
+    if (terminal_) std::fputs("\033[?1049h\033[?25l", stdout);
+  }
+  ~Screen() {
+    if (terminal_) std::fputs("\033[?25h\033[?1049l", stdout);
+    std::fflush(stdout);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void Show(const std::string& frame) {
+    if (!terminal_) {
+      std::printf("%s\n", frame.c_str());
+    } else {
+      std::printf("\033[H%s\033[J", Fit(frame).c_str());
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  // No line wraps and nothing scrolls; what was longer in the last frame is erased.
+  static std::string Fit(const std::string& frame) {
+    winsize size{};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1 && size.ws_col > 1;
+    std::vector<std::string> lines = absl::StrSplit(frame, '\n');
+    if (known && lines.size() > size.ws_row) lines.resize(size.ws_row);
+    for (std::string& line : lines) {
+      if (known && line.size() > size.ws_col) line.resize(size.ws_col);
+      line += "\033[K";
+    }
+    return absl::StrJoin(lines, "\r\n");
+  }
+
+  const bool terminal_;
+};
+
+std::string Json(const TopView& view) {
+  std::vector<std::string> nodes;
+  for (const NodeView& node : view.nodes) {
+    v1::GetStatusResponse status;
+    if (node.status.has_value()) status = *node.status;
+    *status.mutable_node() = node.node;
+    nodes.push_back(ToJson(status));
+  }
+  std::string json = absl::StrCat("{\"nodes\": [", absl::StrJoin(nodes, ", "), "]");
+  if (view.cluster.has_value()) absl::StrAppend(&json, ", \"cluster\": ", ToJson(*view.cluster));
+  return json + "}\n";
+}
+
+// False when the user interrupted.
+bool Pause(absl::Duration interval) {
+  absl::Notification interrupted;
+  const auto registration = OnTerminationSignal().OnCancel([&] { interrupted.Notify(); });
+  return !interrupted.WaitForNotificationWithTimeout(interval);
+}
+
+absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
+  TC_ASSIGN_OR_RETURN(auto own, ConnectAdmin(common));
+  ClusterViewer viewer(std::move(own));
+  TC_ASSIGN_OR_RETURN(TopView view, viewer.Look());
+  if (common.json || flags.once) {
+    std::fputs((common.json ? Json(view) : explain::RenderTop(view)).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  Screen screen;
+  do {
+    screen.Show(explain::RenderTop(view));
+    if (!Pause(absl::Seconds(flags.interval_seconds))) break;
+    absl::StatusOr<TopView> next = viewer.Look();
+    if (OnTerminationSignal().IsCancelled()) break;
+    TC_RETURN_IF_ERROR(next.status());
+    view = *std::move(next);
+  } while (true);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunTop(const CommonFlags& common, const TopFlags& flags) { return ExitCode(Top(common, flags)); }
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,176 @@
+#include "tools/explain/analysis.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/cli/output.h"
+
+namespace tensorcast::explain {
+namespace {
+
+using cli::FormatRate;
+using cli::FormatSeconds;
+
+// A stage this close to the first, in busy time, is named beside it.
+constexpr double kClose = 0.8;
+
+int Percent(absl::Duration part, absl::Duration whole) {
+  if (whole <= absl::ZeroDuration()) return 0;
+  return static_cast<int>(absl::FDivDuration(part, whole) * 100 + 0.5);
+}
+
+// The stages' intervals, cut to the transfer's own, in order of their start.
+std::vector<std::pair<absl::Time, absl::Time>> Intervals(const TransferReport& report, absl::Time begin,
+                                                         absl::Time end) {
+  std::vector<std::pair<absl::Time, absl::Time>> intervals;
+  for (const StageReport& stage : report.stages) {
+    const absl::Time from = std::clamp(stage.start, begin, end);
+    intervals.emplace_back(from, std::clamp(stage.end, from, end));
+  }
+  std::sort(intervals.begin(), intervals.end());
+  return intervals;
+}
+
+// Of this stage, the source that kept it busy for longest.
+const StageReport* Heaviest(const TransferReport& report, Stage stage) {
+  const StageReport* heaviest = nullptr;
+  for (const StageReport& candidate : report.stages) {
+    if (candidate.stage != stage) continue;
+    if (heaviest == nullptr || candidate.busy > heaviest->busy) heaviest = &candidate;
+  }
+  return heaviest;
+}
+
+std::string_view FetchHint(const SourceInfo& source) {
+  if (source.type == SourceType::kRemote && source.lane == "local") {
+    return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
+           "cores.";
+  }
+  switch (source.type) {
+    case SourceType::kRemote:
+      return "The source or the network is the limit: a faster lane, or a source with less to do, would "
+             "help.";
+    case SourceType::kDisk:
+      return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
+             "would help.";
+    case SourceType::kLocal:
+      return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
+             "cores.";
+  }
+  return "";
+}
+
+std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination) {
+  if (stage == Stage::kFetch) return FetchHint(source);
+  if (stage == Stage::kVerify)
+    return "Computing digests is the limit: cores, and how many chunks are verified at once.";
+  switch (destination.kind) {
+    case LocationKind::kGpu:
+      return "Copies to the GPU are the limit: its link, and how many staging buffers there are.";
+    case LocationKind::kDisk:
+      return "Writing the file is the limit: a faster disk would help.";
+    case LocationKind::kCpu:
+      return "Copying in host memory is the limit: memory bandwidth and cores.";
+  }
+  return "";
+}
+
+Bound StageBound(const TransferReport& report) {
+  std::vector<StageTotal> totals = TotalsOf(report);
+  std::stable_sort(totals.begin(), totals.end(),
+                   [](const StageTotal& a, const StageTotal& b) { return a.busy > b.busy; });
+  const StageTotal& first = totals.front();
+  const StageReport& heaviest = *Heaviest(report, first.stage);
+  Bound bound{.part = std::string(StageName(first.stage))};
+  bound.why = absl::StrFormat("%s took %.0f %% of the busy time, with %.1f chunks in it at once", bound.part,
+                              first.share * 100, AtOnce(heaviest));
+  if (heaviest.bytes > 0) {
+    absl::StrAppend(&bound.why, " at ", FormatRate(heaviest.bytes, heaviest.busy), " GB/s each");
+  }
+  absl::StrAppend(&bound.why, " (", heaviest.source.lane, ", ", heaviest.source.name, ").");
+  if (totals.size() > 1 && totals[1].share > first.share * kClose) {
+    absl::StrAppend(&bound.why, absl::StrFormat(" %s is close behind with %.0f %%.",
+                                                StageName(totals[1].stage), totals[1].share * 100));
+  }
+  absl::StrAppend(&bound.why, " ", Hint(first.stage, heaviest.source, report.destination));
+  return bound;
+}
+
+std::string Took(absl::Duration part, const TransferParts& parts) {
+  return absl::StrCat(FormatSeconds(part), " s of ", FormatSeconds(parts.total()), " s (",
+                      Percent(part, parts.total()), " %) ");
+}
+
+}  // namespace
+
+TransferParts PartsOf(const TransferReport& report) {
+  TransferParts parts{.begin = report.queued, .end = std::max(report.end, report.queued)};
+  // One that was given up in the queue never started.
+  const absl::Time start = report.start < report.queued ? parts.end : std::min(report.start, parts.end);
+  parts.queue = start - parts.begin;
+  absl::Time reached = start;
+  bool first = true;
+  for (const auto& [from, to] : Intervals(report, start, parts.end)) {
+    if (from > reached || first) (first ? parts.start : parts.gaps) += std::max(from, reached) - reached;
+    parts.moving += std::max(to, reached) - std::max(from, reached);
+    reached = std::max(reached, to);
+    first = false;
+  }
+  parts.finish = parts.end - reached;
+  return parts;
+}
+
+std::vector<StageTotal> TotalsOf(const TransferReport& report) {
+  std::vector<StageTotal> totals;
+  absl::Duration busy;
+  for (const Stage stage : {Stage::kFetch, Stage::kVerify, Stage::kPlace}) {
+    StageTotal total{.stage = stage};
+    bool seen = false;
+    for (const StageReport& one : report.stages) {
+      if (one.stage != stage) continue;
+      seen = true;
+      total.bytes += one.bytes;
+      total.busy += one.busy;
+    }
+    busy += total.busy;
+    if (seen) totals.push_back(total);
+  }
+  for (StageTotal& total : totals) {
+    total.share = busy > absl::ZeroDuration() ? absl::FDivDuration(total.busy, busy) : 0;
+  }
+  return totals;
+}
+
+double AtOnce(const StageReport& stage) {
+  const absl::Duration wall = stage.end - stage.start;
+  return wall > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, wall) : 0;
+}
+
+Bound FindBound(const TransferReport& report) {
+  const TransferParts parts = PartsOf(report);
+  if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
+  const absl::Duration most = std::max({parts.queue, parts.start, parts.moving, parts.gaps, parts.finish});
+  if (parts.moving == most && !report.stages.empty()) return StageBound(report);
+  if (parts.queue == most) {
+    return {"queue", absl::StrCat(Took(parts.queue, parts),
+                                  "went by before its turn came: other transfers were running "
+                                  "(daemon.max_concurrent_ingests), or it waited for space.")};
+  }
+  if (parts.gaps == most) {
+    return {"gaps",
+            absl::StrCat(Took(parts.gaps, parts),
+                         "went by between sources: one was given up and another one had to be found.")};
+  }
+  if (parts.finish == most) {
+    return {"finish",
+            absl::StrCat(Took(parts.finish, parts),
+                         "went by after the last chunk: its source was let go and the replica committed.")};
+  }
+  return {"start",
+          absl::StrCat(Took(parts.start, parts),
+                       "went by before the first byte: space was made, and a source found and opened.")};
+}
+
+}  // namespace tensorcast::explain

@@ -1,0 +1,47 @@
+// Where the time of a transfer went, from its report alone. Pure functions; any report will do, also one of a
+// transfer that failed before it moved a byte.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/engine/transfer.h"
+
+namespace tensorcast::explain {
+
+// The wall time from the request to the end, cut into parts that add up to it.
+struct TransferParts {
+  absl::Time begin;  // of the time axis: when it was queued
+  absl::Time end;
+  absl::Duration queue;   // until its turn came
+  absl::Duration start;   // then, until the first byte: space, and a source to read
+  absl::Duration moving;  // at least one stage was at work
+  absl::Duration gaps;    // between stages: looking for another source
+  absl::Duration finish;  // after the last stage
+  absl::Duration total() const { return end - begin; }
+};
+TransferParts PartsOf(const TransferReport& report);
+
+// A stage over all its sources.
+struct StageTotal {
+  Stage stage = Stage::kFetch;
+  uint64_t bytes = 0;
+  absl::Duration busy;
+  double share = 0;  // of the busy time of all stages; 0 to 1
+};
+std::vector<StageTotal> TotalsOf(const TransferReport& report);  // in the order fetch, verify, place
+
+// How many chunks were in the stage at once, on average: busy time over wall time. 0 for an empty interval.
+double AtOnce(const StageReport& stage);
+
+// What bounds the transfer: "queue", "start", "fetch", "verify", "place", "gaps", "finish", or "nothing" when
+// it took no time that could be measured.
+struct Bound {
+  std::string part;
+  std::string why;  // sentences for people
+};
+Bound FindBound(const TransferReport& report);
+
+}  // namespace tensorcast::explain

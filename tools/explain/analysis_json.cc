@@ -1,0 +1,33 @@
+#include "tools/explain/analysis_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tools/explain/analysis.h"
+
+namespace tensorcast::explain {
+
+std::string AnalysisJson(const TransferReport& report) {
+  const TransferParts parts = PartsOf(report);
+  const Bound bound = FindBound(report);
+  nlohmann::json json;
+  json["bound"] = {{"part", bound.part}, {"why", bound.why}};
+  json["seconds"] = {
+      {"total", absl::ToDoubleSeconds(parts.total())}, {"queue", absl::ToDoubleSeconds(parts.queue)},
+      {"start", absl::ToDoubleSeconds(parts.start)},   {"moving", absl::ToDoubleSeconds(parts.moving)},
+      {"gaps", absl::ToDoubleSeconds(parts.gaps)},     {"finish", absl::ToDoubleSeconds(parts.finish)}};
+  absl::Duration busy;
+  for (const StageReport& stage : report.stages) busy += stage.busy;
+  json["stages"] = nlohmann::json::array();
+  for (const StageReport& stage : report.stages) {
+    json["stages"].push_back(
+        {{"stage", StageName(stage.stage)},
+         {"lane", stage.source.lane},
+         {"source", stage.source.name},
+         {"busy_share", busy > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, busy) : 0.0},
+         {"at_once", AtOnce(stage)}});
+  }
+  // Names and errors come from elsewhere: bytes that are no UTF-8 are replaced instead of thrown at us.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace tensorcast::explain

@@ -1,0 +1,132 @@
+#include "tools/explain/explain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/cli/output.h"
+#include "tools/explain/analysis.h"
+
+namespace tensorcast::explain {
+namespace {
+
+using cli::FormatBytes;
+using cli::FormatRate;
+using cli::FormatSeconds;
+using cli::Table;
+
+constexpr size_t kSourceWidth = 28;
+
+// The end of a long path says more than its beginning.
+std::string Short(const std::string& source) {
+  if (source.size() <= kSourceWidth) return source;
+  return absl::StrCat("...", source.substr(source.size() - (kSourceWidth - 3)));
+}
+
+std::string Headline(const TransferReport& report) {
+  std::string text =
+      absl::StrCat("transfer ", report.transfer_id, "\n  artifact  ", report.artifact_id, "\n  replica   ",
+                   report.replica_id, " at ", report.destination.ToString(), "\n");
+  if (report.trace.trace_id != otel::TraceContext().trace_id)
+    absl::StrAppend(&text, "  trace     ", report.trace.TraceIdHex(), "\n");
+  const absl::Duration elapsed = PartsOf(report).total();
+  absl::StrAppend(&text, "  moved     ", FormatBytes(report.bytes), " in ", FormatSeconds(elapsed), " s, ",
+                  FormatRate(report.bytes, elapsed), " GB/s\n  chunks    ", report.verified_chunks,
+                  " verified against the manifest, ", report.refetched_chunks, " fetched again\n");
+  absl::StrAppend(&text, "  result    ", report.status.ok() ? "ok" : report.status.ToString(), "\n");
+  return text;
+}
+
+struct Bar {
+  std::string what, lane, source;
+  absl::Time from, to;
+};
+
+std::vector<Bar> BarsOf(const TransferReport& report, const TransferParts& parts) {
+  std::vector<Bar> bars;
+  const absl::Time started = parts.begin + parts.queue;
+  bars.push_back({"queue", "", "", parts.begin, started});
+  bars.push_back({"start", "", "", started, started + parts.start});
+  for (const StageReport& stage : report.stages) {
+    bars.push_back({std::string(StageName(stage.stage)), stage.source.lane, Short(stage.source.name),
+                    stage.start, stage.end});
+  }
+  bars.push_back({"finish", "", "", parts.end - parts.finish, parts.end});
+  return bars;
+}
+
+// What takes no time at all gets no mark; anything else at least one.
+std::string Draw(const Bar& bar, const TransferParts& parts, int width) {
+  std::string cells(width, ' ');
+  if (bar.to <= bar.from || parts.total() <= absl::ZeroDuration()) return cells;
+  const double scale = width / absl::ToDoubleSeconds(parts.total());
+  const int first =
+      static_cast<int>(std::floor(absl::ToDoubleSeconds(bar.from - parts.begin) * scale + 1e-9));
+  const int past = static_cast<int>(std::ceil(absl::ToDoubleSeconds(bar.to - parts.begin) * scale - 1e-9));
+  const int begin = std::clamp(first, 0, width - 1);
+  const int end = std::clamp(past, begin + 1, width);
+  std::fill(cells.begin() + begin, cells.begin() + end, '#');
+  return cells;
+}
+
+std::string Chart(const TransferReport& report, int width) {
+  const TransferParts parts = PartsOf(report);
+  const std::vector<Bar> bars = BarsOf(report, parts);
+  size_t lanes = 0, sources = 0;
+  for (const Bar& bar : bars) {
+    lanes = std::max(lanes, bar.lane.size());
+    sources = std::max(sources, bar.source.size());
+  }
+  const std::string total = absl::StrCat(FormatSeconds(parts.total()), " s");
+  const int axis = std::max(width - 3, static_cast<int>(total.size()));
+  std::string text =
+      absl::StrFormat("%*s0 s%*s\n", static_cast<int>(6 + 2 + lanes + 2 + sources + 3), "", axis, total);
+  for (const Bar& bar : bars) {
+    absl::StrAppendFormat(&text, "%-6s  %-*s  %-*s  |%s| %s\n", bar.what, static_cast<int>(lanes), bar.lane,
+                          static_cast<int>(sources), bar.source, Draw(bar, parts, width),
+                          FormatSeconds(std::max(bar.to - bar.from, absl::ZeroDuration())));
+  }
+  return text;
+}
+
+std::string Stages(const TransferReport& report) {
+  absl::Duration busy;
+  for (const StageReport& stage : report.stages) busy += stage.busy;
+  Table table({"stage", "lane", "source", "bytes", "chunks", "seconds", "busy", "share", "at once", "GB/s",
+               "GB/s each"});
+  for (const StageReport& stage : report.stages) {
+    const double share = busy > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, busy) * 100 : 0;
+    table.Add({std::string(StageName(stage.stage)), stage.source.lane, Short(stage.source.name),
+               FormatBytes(stage.bytes), absl::StrCat(stage.chunks), FormatSeconds(stage.end - stage.start),
+               FormatSeconds(stage.busy), absl::StrFormat("%.0f %%", share),
+               absl::StrFormat("%.1f", AtOnce(stage)), FormatRate(stage.bytes, stage.end - stage.start),
+               FormatRate(stage.bytes, stage.busy)});
+  }
+  return table.ToString();
+}
+
+std::string GivenUp(const TransferReport& report) {
+  std::string text;
+  for (const StageReport& stage : report.stages) {
+    if (stage.status.ok()) continue;
+    absl::StrAppend(&text, "given up: ", stage.source.lane, " ", stage.source.name, " after ", stage.chunks,
+                    " chunks of ", StageName(stage.stage), ": ", stage.status.ToString(), "\n");
+  }
+  if (!text.empty()) text += "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string ExplainTransfer(const TransferReport& report, int bar_width) {
+  std::string text = absl::StrCat(Headline(report), "\n", Chart(report, std::max(bar_width, 10)), "\n");
+  if (!report.stages.empty()) absl::StrAppend(&text, Stages(report), "\n");
+  absl::StrAppend(&text, GivenUp(report));
+  const Bound bound = FindBound(report);
+  absl::StrAppend(&text, "Bounded by ", bound.part, ": ", bound.why, "\n");
+  return text;
+}
+
+}  // namespace tensorcast::explain

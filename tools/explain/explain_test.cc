@@ -1,0 +1,68 @@
+#include "tools/explain/explain.h"
+
+#include <gmock/gmock.h>
+
+#include "tools/explain/test_reports.h"
+
+namespace tensorcast::explain {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ExplainTransfer, ShowsEachStageOnOneTimeAxisAndWhatBoundsIt) {
+  EXPECT_EQ(ExplainTransfer(MakeReport(), 20), R"(transfer 11aa22bb-0000-4000-8000-000000000001
+  artifact  tc1:abc
+  replica   99ff0000-0000-4000-8000-000000000001 at gpu:0
+  moved     61.04 MiB in 0.100 s, 0.64 GB/s
+  chunks    4 verified against the manifest, 0 fetched again
+  result    ok
+
+                      0 s          0.100 s
+queue                |##                  | 0.010
+start                |  ##                | 0.010
+fetch   ucx  node-0  |    ############    | 0.060
+verify  ucx  node-0  |      ###########   | 0.055
+place   ucx  node-0  |        ##########  | 0.050
+finish               |                  ##| 0.010
+
+stage   lane  source      bytes  chunks  seconds   busy  share  at once  GB/s  GB/s each
+fetch   ucx   node-0  61.04 MiB       4    0.060  0.150   75 %      2.5  1.07       0.43
+verify  ucx   node-0  61.04 MiB       4    0.055  0.020   10 %      0.4  1.16       3.20
+place   ucx   node-0  61.04 MiB       4    0.050  0.030   15 %      0.6  1.28       2.13
+
+Bounded by fetch: fetch took 75 % of the busy time, with 2.5 chunks in it at once at 0.43 GB/s each (ucx, node-0). The source or the network is the limit: a faster lane, or a source with less to do, would help.
+)");
+}
+
+TEST(ExplainTransfer, NamesSourcesThatWereGivenUp) {
+  TransferReport report = MakeReport();
+  report.refetched_chunks = 2;
+  report.stages[0].status = absl::UnavailableError("the peer went away");
+  const std::string text = ExplainTransfer(report);
+  EXPECT_THAT(text, HasSubstr("2 fetched again"));
+  EXPECT_THAT(text,
+              HasSubstr("given up: ucx node-0 after 4 chunks of fetch: UNAVAILABLE: the peer went away"));
+}
+
+TEST(ExplainTransfer, OfOneThatFailedBeforeItMovedAByteHasNoStages) {
+  TransferReport report{.transfer_id = "t", .queued = At(0), .start = At(5), .end = At(20)};
+  report.status = absl::ResourceExhaustedError("the pool is full");
+  const std::string text = ExplainTransfer(report);
+  EXPECT_THAT(text, HasSubstr("RESOURCE_EXHAUSTED: the pool is full"));
+  EXPECT_THAT(text, HasSubstr("Bounded by "));
+  EXPECT_THAT(text, Not(HasSubstr("GB/s each")));
+}
+
+TEST(ExplainTransfer, AnEmptyReportIsText) {
+  EXPECT_THAT(ExplainTransfer(TransferReport{}, -5), HasSubstr("Bounded by nothing"));
+}
+
+TEST(ExplainTransfer, LongSourcesAreCutAtTheirBeginning) {
+  TransferReport report = MakeReport();
+  report.stages[0].source.name = std::string(200, 'x') + "/model.safetensors";
+  EXPECT_THAT(ExplainTransfer(report), HasSubstr("...xxxxxxx/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace tensorcast::explain

@@ -1,0 +1,16 @@
+// Which transfer of a daemon's ring a person means. Pure functions.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "proto/daemon.pb.h"
+
+namespace tensorcast::explain {
+
+// `wanted` is "last", or a transfer's or a replica's id or the beginning of one. Of several transfers for one
+// replica, the newest. NOT_FOUND, naming the recent ones, when there is none; INVALID_ARGUMENT when several
+// begin so.
+absl::StatusOr<v1::TransferReport> FindTransfer(const v1::GetStatusResponse& status, std::string_view wanted);
+
+}  // namespace tensorcast::explain

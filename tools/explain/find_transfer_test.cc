@@ -1,0 +1,57 @@
+#include "tools/explain/find_transfer.h"
+
+#include <gmock/gmock.h>
+
+namespace tensorcast::explain {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::GetStatusResponse Ring() {
+  v1::GetStatusResponse status;
+  status.mutable_node()->set_name("node-1");
+  for (const auto& [transfer, replica] :
+       {std::pair{"cc33", "r2"}, std::pair{"cc3344", "r1"}, std::pair{"aa11", "r1"}}) {
+    v1::TransferReport* report = status.add_recent_transfers();
+    report->set_transfer_id(transfer);
+    report->set_replica_id(replica);
+  }
+  return status;
+}
+
+TEST(FindTransfer, LastIsTheNewest) { EXPECT_EQ(FindTransfer(Ring(), "last")->transfer_id(), "cc33"); }
+
+TEST(FindTransfer, AUniqueBeginningIsEnough) { EXPECT_EQ(FindTransfer(Ring(), "a")->transfer_id(), "aa11"); }
+
+TEST(FindTransfer, AWholeIdWinsOverLongerOnes) {
+  EXPECT_EQ(FindTransfer(Ring(), "cc33")->transfer_id(), "cc33");
+}
+
+TEST(FindTransfer, AReplicasIdNamesItsNewestTransfer) {
+  EXPECT_EQ(FindTransfer(Ring(), "r1")->transfer_id(), "cc3344");
+}
+
+TEST(FindTransfer, SeveralThatBeginSoAreListed) {
+  const auto found = FindTransfer(Ring(), "cc");
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(found.status().message(), HasSubstr("cc33, cc3344"));
+}
+
+TEST(FindTransfer, AnUnknownOneListsTheRecentOnes) {
+  for (const char* wanted : {"zz", ""}) {
+    const auto found = FindTransfer(Ring(), wanted);
+    EXPECT_EQ(found.status().code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(found.status().message(), HasSubstr("cc33, cc3344, aa11"));
+  }
+}
+
+TEST(FindTransfer, AnEmptyRingSaysWhomToAsk) {
+  v1::GetStatusResponse status;
+  status.mutable_node()->set_name("node-1");
+  const auto found = FindTransfer(status, "last");
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(found.status().message(), HasSubstr("--daemon"));
+}
+
+}  // namespace
+}  // namespace tensorcast::explain

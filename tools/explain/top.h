@@ -1,0 +1,37 @@
+// One frame of `tensorcast top`: nodes with their pools, what flowed between them, and the last transfers.
+// Pure functions; who asks the nodes is tools/cli/top.cc.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/daemon.pb.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::explain {
+
+struct NodeView {
+  v1::Node node;                                // as the global store knows it, or as it says itself
+  std::optional<v1::GetStatusResponse> status;  // its own word
+  std::string problem;                          // why there is no status
+};
+
+struct TopView {
+  absl::Time now;
+  absl::Duration window = absl::Seconds(10);            // throughput is that of the time since now - window
+  std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
+  std::string problem;                                  // why not
+  std::vector<NodeView> nodes;
+};
+
+struct TopLimits {
+  size_t transfers = 10;
+  size_t flows = 10;
+};
+
+// Lines end with "\n"; no terminal codes.
+std::string RenderTop(const TopView& view, const TopLimits& limits = {});
+
+}  // namespace tensorcast::explain

@@ -1,0 +1,84 @@
+#include "tools/explain/top.h"
+
+#include <gmock/gmock.h>
+
+#include "rpc/convert/convert.h"
+#include "tools/explain/test_reports.h"
+
+namespace tensorcast::explain {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::Node MakeNode(const std::string& name) {
+  v1::Node node;
+  node.set_name(name);
+  node.set_node_id(name + "-0123456789");
+  node.set_grpc_address("10.0.0.1:7001");
+  node.add_lanes("ucx");
+  v1::Pool* pool = node.add_pools();
+  pool->mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+  pool->set_capacity_bytes(1 << 30);
+  pool->set_used_bytes(1 << 29);
+  return node;
+}
+
+TopView MakeView() {
+  TopView view{.now = At(1000), .window = absl::Seconds(10)};
+  view.cluster.emplace().set_artifacts(3);
+  view.cluster->set_metadata_store("sqlite");
+  NodeView receiver{.node = MakeNode("node-1")};
+  receiver.status.emplace().set_active_transfers(2);
+  *receiver.status->mutable_pools() = receiver.node.pools();
+  *receiver.status->add_recent_transfers() = rpc::ToProto(MakeReport());
+  view.nodes = {{.node = MakeNode("node-0"), .problem = "connection refused"}, receiver};
+  for (const NodeView& node : view.nodes) *view.cluster->add_nodes() = node.node;
+  return view;
+}
+
+TEST(RenderTop, ShowsNodesPoolsFlowsAndTransfers) {
+  EXPECT_EQ(RenderTop(MakeView()), R"(tensorcast top  2023-11-14 22:13:21 UTC
+2 nodes, 3 artifacts, 0 keys, 0 replicas, 0 grants running, metadata in sqlite
+
+node-0 (node-0-0) 10.0.0.1:7001  lanes ucx
+  cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, at most 0 B
+  no details: connection refused
+
+node-1 (node-1-0) 10.0.0.1:7001  lanes ucx
+  cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, at most 0 B
+  running 2 transfers, 0 servings; 0 replicas, 0 leases, 0 connections
+
+received in the last 10s
+by      lane  from        bytes  transfers  GB/s  GB/s moving
+node-1  ucx   node-0  61.04 MiB          1  0.01         1.07
+
+last transfers (tensorcast explain TRANSFER --daemon NODE)
+transfer  node    to         bytes  seconds  GB/s  lane  from    bounded by  result
+11aa22bb  node-1  gpu:0  61.04 MiB    0.100  0.64  ucx   node-0  fetch       ok
+)");
+}
+
+TEST(RenderTop, WithoutTheGlobalStoreShowsWhatThereIs) {
+  TopView view = MakeView();
+  view.cluster.reset();
+  view.problem = "deadline exceeded";
+  EXPECT_THAT(RenderTop(view), AllOf(HasSubstr("deadline exceeded"), HasSubstr("node-1")));
+}
+
+TEST(RenderTop, AnOldTransferIsListedButFlowsNoMore) {
+  TopView view = MakeView();
+  view.now += absl::Hours(1);
+  EXPECT_THAT(RenderTop(view), AllOf(HasSubstr("10s\n  nothing"), HasSubstr("11aa22bb")));
+}
+
+TEST(RenderTop, KeepsToItsLimits) {
+  TopView view = MakeView();
+  EXPECT_THAT(RenderTop(view, {.transfers = 0, .flows = 10}), Not(HasSubstr("11aa22bb")));
+}
+
+TEST(RenderTop, OfNothingIsText) { EXPECT_THAT(RenderTop(TopView{}), HasSubstr("none")); }
+
+}  // namespace
+}  // namespace tensorcast::explain
