@@ -206,7 +206,7 @@ TEST_F(EngineIngest, FailsWithBothReasonsWhenNoSourceIsLeft) {
   auto provider = ProviderOf({MakeControl(artifact.image, lying)});
   auto pending = Materialize(artifact, kCpu, provider);
   const absl::Status status = pending->Wait(ContextFor()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("no scripted source is left"), HasSubstr("chunk 2")));
   EXPECT_EQ(pending->report()->status, status);
   EXPECT_THAT(provider->finished(), ElementsAre(status));

@@ -34,8 +34,10 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
   if (!before.has_value()) {
     return why;
   }
-  // Wrong bytes are the graver news: another try finds the same ones.
-  const absl::StatusCode code = before->corrupt ? absl::StatusCode::kDataLoss : why.code();
+  // Where bytes were found wrong and none are found elsewhere, they are lost; a reason that passes stays what
+  // it is.
+  const bool lost = before->corrupt && absl::IsNotFound(why);
+  const absl::StatusCode code = lost ? absl::StatusCode::kDataLoss : why.code();
   return absl::Status(code, absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
                                          before->source.name, ", was given up: ", before->status.message()));
 }
