@@ -254,6 +254,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
       ready[replica.artifact_id] = &replica;
     }
   }
+  int published = 0;
   for (const std::string& artifact_id : response.unknown_artifacts()) {
     const auto held = ready.find(artifact_id);
     const auto manifest = node_->FindManifest(artifact_id);
@@ -269,6 +270,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
                                   << ", unknown to the global store, could not be published again: "
                                   << status;
+    if (status.ok()) ++published;
     // All its replicas on this node, now that the global store knows what they are of.
     for (const ReplicaInfo& replica : inventory) {
       if (status.ok() && replica.artifact_id == artifact_id) {
@@ -276,6 +278,9 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
       }
     }
   }
+  LOG_IF(WARNING, published > 0) << "The global store did not know " << published
+                                 << " artifacts of this node; they are published again. Keys are not: if its "
+                                    "database was lost, bind them anew";
 }
 
 absl::Status GlobalStoreLink::SendChanges() {

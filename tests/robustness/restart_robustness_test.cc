@@ -1,0 +1,80 @@
+// The global store restarted, with its database and without; artifacts deleted and put again.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Restart : public RobustnessTest {};
+
+TEST_F(Restart, WithItsDatabaseGoneArtifactsAndReplicasComeBackAndKeysDoNot) {
+  StartRobustCluster(FastOptions());
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
+  TC_ASSERT_OK(AwaitReplicas(1, put.artifact_id, 2));
+
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+  for (const auto& entry : std::filesystem::directory_iterator(directory_->path() + "/global-store")) {
+    if (entry.path().filename().string().starts_with("metadata.db")) std::filesystem::remove(entry.path());
+  }
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 2));
+  EXPECT_EQ(client(0).ResolveKey(Context(), "m").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 50) +
+                  FileTail(cluster_->daemon_directory(1) + "/log", 50),
+              HasSubstr("Keys are not: if its database was lost, bind them anew"));
+
+  TC_ASSERT_OK(client(1).BindKey(Context(), "m", put.artifact_id, 0).status());
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK(Compare(*again, model).status());
+}
+
+TEST_F(Restart, WithItsDatabaseAKilledGlobalStoreKnowsEverythingAgain) {
+  StartRobustCluster(FastOptions());
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
+  TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 2));
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+// The global store tells the node to drop the artifact until it is published again; a durable put takes
+// several heartbeats between its first replica and that.
+TEST_F(Restart, ADeletedArtifactCanBePutAgainDurably) {
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  options.global_store_settings.push_back("global_store.heartbeat_interval=10ms");
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model.safetensors", 64 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  for (int round = 0; round < 3; ++round) {
+    TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model, /*durable=*/true));
+    TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 2));
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "m", {}));
+    TC_ASSERT_OK(Compare(*replica, model).status());
+    TC_ASSERT_OK(client(0).DeleteKey(Context(), "m", std::nullopt));
+    TC_ASSERT_OK(admin->DeleteArtifact(Context(), put.artifact_id, false));
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,100 @@
+// Two processes that want to be the same: one name, one state directory, one port.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Rivals : public RobustnessTest {
+ protected:
+  // A third daemon's process, with these settings after the common ones.
+  absl::StatusOr<std::unique_ptr<Process>> StartRival(const std::vector<std::string>& settings) {
+    ProcessOptions rival{.log_path = directory_->path() + "/rival.log", .ready_pipe = true};
+    rival.argv = {DefaultOptions().binary, "daemon"};
+    std::vector<std::string> all = DefaultOptions().daemon_settings;
+    for (const std::string& setting :
+         {std::string("daemon.listen=127.0.0.1:0"), std::string("daemon.ucx_listen=127.0.0.1:0"),
+          "daemon.state_dir=" + directory_->path() + "/rival", std::string("daemon.name=rival"),
+          "daemon.global_store=" + cluster_->global_store_address()}) {
+      all.push_back(setting);
+    }
+    all.insert(all.end(), settings.begin(), settings.end());
+    for (const std::string& setting : all) {
+      rival.argv.push_back("--set");
+      rival.argv.push_back(setting);
+    }
+    return Process::Start(rival);
+  }
+  std::string RivalLog() const { return FileTail(directory_->path() + "/rival.log", 100); }
+
+  // The first daemons are as they were.
+  void ExpectUnharmed() {
+    TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+    TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+    TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  }
+};
+
+TEST_F(Rivals, ASecondDaemonOfOneNameIsRefusedUntilTheFirstIsGone) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({"daemon.name=node-1"}));
+  TC_ASSERT_OK(rival->WaitReady(Soon()).status());
+  EXPECT_THAT(RivalLog(), HasSubstr("the name node-1 belongs to the live node"));
+  ExpectUnharmed();
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto before, admin->GetClusterStatus(Context()));
+  EXPECT_EQ(before.nodes_size(), 2);
+
+  TC_ASSERT_OK_AND_ASSIGN(const auto first, Admin(1));
+  TC_ASSERT_OK_AND_ASSIGN(const auto first_status, first->GetStatus(Context()));
+  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGKILL));
+  TC_ASSERT_OK(invariants().Await(0, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {
+    TC_ASSIGN_OR_RETURN(const auto cluster, admin->GetClusterStatus(Context()));
+    for (const v1::Node& node : cluster.nodes()) {
+      if (node.name() == "node-1" && node.node_id() != first_status.node().node_id()) return absl::OkStatus();
+    }
+    return absl::UnavailableError("the rival is not registered yet");
+  }));
+  EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
+}
+
+TEST_F(Rivals, ASecondDaemonOnOneStateDirectoryEndsAndSaysWhy) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival,
+                          StartRival({"daemon.state_dir=" + cluster_->daemon_directory(0)}));
+  TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
+  EXPECT_EQ(code, 1) << RivalLog();
+  EXPECT_THAT(RivalLog(), HasSubstr("another daemon uses the state directory"));
+  ExpectUnharmed();
+}
+
+TEST_F(Rivals, ASecondDaemonOnOnePortEndsAndSaysWhich) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({"daemon.listen=" + cluster_->addresses(0).grpc}));
+  TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
+  EXPECT_EQ(code, 1) << RivalLog();
+  EXPECT_THAT(RivalLog(), HasSubstr(cluster_->addresses(0).grpc));
+  ExpectUnharmed();
+}
+
+TEST_F(Rivals, ASecondDaemonOnOneHandleSocketEndsAndSaysWhich) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival,
+                          StartRival({"daemon.handle_socket=" + cluster_->addresses(0).handle_socket}));
+  TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
+  EXPECT_EQ(code, 1) << RivalLog();
+  EXPECT_THAT(RivalLog(), HasSubstr(cluster_->addresses(0).handle_socket));
+  ExpectUnharmed();
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,61 @@
+#include "tests/robustness/robustness_test_base.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+
+ClusterOptions RobustnessTest::FastOptions() const {
+  ClusterOptions options = DefaultOptions();
+  options.global_store_settings.push_back("global_store.grant_ttl=5s");
+  options.daemon_settings.push_back("daemon.peer_timeout=1s");
+  return options;
+}
+
+void RobustnessTest::StartRobustCluster(const ClusterOptions& options) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster(options));
+  invariants_ = std::make_unique<chaos::Invariants>(*cluster_, *devices_);
+}
+
+absl::StatusOr<client::PutResult> RobustnessTest::Import(int node, const std::string& key,
+                                                         const std::string& model, bool durable) {
+  TC_ASSIGN_OR_RETURN(
+      client::PutResult put,
+      client(node).Import(Context(), model,
+                          {.key = key, .durable = durable, .chunk_bytes = uint64_t{4} << 20}));
+  invariants_->Acknowledge(key, put.artifact_id, model);
+  return put;
+}
+
+absl::Status RobustnessTest::DropReplicas(int node, const std::string& artifact_id) {
+  TC_ASSIGN_OR_RETURN(const auto admin, Admin(node));
+  TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(Context(), artifact_id));
+  for (const v1::Replica& replica : replicas) {
+    if (replica.location().kind() == v1::LOCATION_KIND_DISK) continue;
+    const absl::Status evicted = admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true);
+    if (!absl::IsNotFound(evicted)) TC_RETURN_IF_ERROR(evicted);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RobustnessTest::AwaitReplicas(int node, const std::string& artifact_id, int replicas) {
+  TC_ASSIGN_OR_RETURN(const auto admin, Admin(node));
+  return invariants_->Await(node, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {
+    TC_ASSIGN_OR_RETURN(const auto artifacts,
+                        admin->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration()));
+    for (const v1::Artifact& artifact : artifacts) {
+      if (artifact.artifact_id() != artifact_id) continue;
+      if (artifact.replicas_size() == replicas) return absl::OkStatus();
+      return absl::InternalError(absl::StrCat(artifact.replicas_size(), " replicas, not ", replicas));
+    }
+    return absl::NotFoundError(absl::StrCat("artifact ", artifact_id, " is not listed"));
+  });
+}
+
+void RobustnessTest::Reconnect(int node) { TC_ASSERT_OK_AND_ASSIGN(clients_[node], NewClient(node)); }
+
+bool RunTool(std::vector<std::string> argv) {
+  const auto process = Process::Start({.argv = std::move(argv), .log_path = "/dev/null"});
+  return process.ok() && (*process)->Wait(absl::Now() + kStepTimeout).value_or(-1) == 0;
+}
+
+}  // namespace tensorcast

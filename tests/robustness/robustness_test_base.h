@@ -1,0 +1,43 @@
+// What the robustness tests share: a cluster of real processes and the invariants that must hold after a
+// fault.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/admin.h"
+#include "tests/e2e/e2e_test_base.h"
+#include "tools/chaos/invariants.h"
+
+namespace tensorcast {
+
+class RobustnessTest : public E2eTest {
+ protected:
+  // As E2eTest's, with lifetimes short enough to wait for.
+  ClusterOptions FastOptions() const;
+  void StartRobustCluster(const ClusterOptions& options);
+
+  static absl::Time Soon() { return absl::Now() + kStepTimeout; }
+  chaos::Invariants& invariants() { return *invariants_; }
+  absl::StatusOr<std::unique_ptr<client::AdminClient>> Admin(int node) {
+    return client::AdminClient::Connect(cluster_->addresses(node).unix_socket);
+  }
+
+  // Imports a model on the node under a key and acknowledges it to the invariants.
+  absl::StatusOr<client::PutResult> Import(int node, const std::string& key, const std::string& model,
+                                           bool durable = false);
+  // Drops every replica in memory that the node has of the artifact.
+  absl::Status DropReplicas(int node, const std::string& artifact_id);
+  // Waits until the global store, asked through `node`, lists this many replicas of the artifact.
+  absl::Status AwaitReplicas(int node, const std::string& artifact_id, int replicas);
+  // After a restart, clients hold connections to a process that is gone.
+  void Reconnect(int node);
+
+  std::unique_ptr<chaos::Invariants> invariants_;
+};
+
+// Runs a program of the system; false when it failed.
+bool RunTool(std::vector<std::string> argv);
+
+}  // namespace tensorcast
