@@ -7,9 +7,20 @@
 #include "client/keys.h"
 #include "client/put.h"
 #include "core/status/status.h"
+#include "otel/api/span.h"
 
 namespace tensorcast::client {
 namespace {
+
+// Makes an operation the parent of the calls that it makes.
+template <class Work>
+auto InSpan(std::string_view name, const RequestContext& context, Work work) {
+  if (!otel::IsTracing()) return work(context);
+  RequestContext traced = OperationContext(context);
+  otel::Span span(name, traced);
+  span.AttachTo(&traced);
+  return span.Record(work(traced));
+}
 
 class ClientImpl final : public Client {
  public:
@@ -37,18 +48,24 @@ class ClientImpl final : public Client {
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact_id,
                                   std::optional<uint64_t> expected_revision) override {
-    return RunBindKey(link(), context, key, artifact_id, expected_revision);
+    return InSpan("Client/BindKey", context, [&](const RequestContext& traced) {
+      return RunBindKey(link(), traced, key, artifact_id, expected_revision);
+    });
   }
   absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key) override {
-    return RunResolveKey(link(), context, key);
+    return InSpan("Client/ResolveKey", context,
+                  [&](const RequestContext& traced) { return RunResolveKey(link(), traced, key); });
   }
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision) override {
-    return RunDeleteKey(link(), context, key, expected_revision);
+    return InSpan("Client/DeleteKey", context, [&](const RequestContext& traced) {
+      return RunDeleteKey(link(), traced, key, expected_revision);
+    });
   }
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context,
                                                 std::string_view prefix) override {
-    return RunListKeys(link(), context, prefix);
+    return InSpan("Client/ListKeys", context,
+                  [&](const RequestContext& traced) { return RunListKeys(link(), traced, prefix); });
   }
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          std::function<bool(const KeyInfo&)> on_key) override {

@@ -6,6 +6,7 @@
 
 #include "client/attached_replica.h"
 #include "core/status/status.h"
+#include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
@@ -100,7 +101,11 @@ absl::StatusOr<std::unique_ptr<Replica>> GetOnce(Core& core, const RequestContex
 
 absl::StatusOr<std::unique_ptr<Replica>> RunGet(Core& core, const RequestContext& context,
                                                 std::string_view artifact, const GetOptions& options) {
-  const RequestContext operation = OperationContext(context);
+  RequestContext operation = OperationContext(context);
+  otel::Span span("Client/Get", operation,
+                  {{otel::attr::kOperationType, "get"},
+                   {otel::attr::kLocation, options.location.substr(0, options.location.find(':'))}});
+  span.AttachTo(&operation);
   std::unique_ptr<Replica> replica;
   const std::string what = absl::StrCat("get ", artifact);
   absl::Status status = rpc::RetryUnavailable(operation, {.what = what.c_str()}, [&](bool*) {
@@ -108,7 +113,9 @@ absl::StatusOr<std::unique_ptr<Replica>> RunGet(Core& core, const RequestContext
     if (got.ok()) replica = *std::move(got);
     return got.status();
   });
-  if (!status.ok()) return Annotate(status, what);
+  if (!status.ok()) return span.Record(Annotate(status, what));
+  span.SetAttribute(otel::attr::kArtifactId, replica->artifact_id());
+  span.SetAttribute(otel::attr::kReplicaId, replica->replica_id());
   return replica;
 }
 

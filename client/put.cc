@@ -11,6 +11,7 @@
 #include "core/handles/handle_client.h"
 #include "core/status/status.h"
 #include "core/tensor/dtype.h"
+#include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
@@ -99,7 +100,9 @@ absl::StatusOr<PutResult> RunPut(DaemonLink& link, const RequestContext& context
                                  std::span<const PutTensor> tensors,
                                  const std::map<std::string, std::string>& metadata,
                                  const PutOptions& options) {
-  const RequestContext operation = OperationContext(context);
+  RequestContext operation = OperationContext(context);
+  otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
+  span.AttachTo(&operation);
   TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, options.chunk_bytes));
   std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
@@ -109,13 +112,15 @@ absl::StatusOr<PutResult> RunPut(DaemonLink& link, const RequestContext& context
   absl::Status status = rpc::RetryUnavailable(operation, {.what = "put"}, [&](bool*) {
     return PutOnce(link, operation, image, requests, collector);
   });
-  if (!status.ok()) return Annotate(status, "put");
+  if (!status.ok()) return span.Record(Annotate(status, "put"));
   return collector.Result();
 }
 
 absl::StatusOr<PutResult> RunImport(DaemonLink& link, const RequestContext& context, const std::string& path,
                                     const PutOptions& options) {
-  const RequestContext operation = OperationContext(context);
+  RequestContext operation = OperationContext(context);
+  otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "import"}});
+  span.AttachTo(&operation);
   v1::ImportArtifactRequest request;
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   std::error_code error;  // the daemon has a working directory of its own
@@ -129,7 +134,7 @@ absl::StatusOr<PutResult> RunImport(DaemonLink& link, const RequestContext& cont
         [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
         {.retry_for = absl::ZeroDuration(), .what = "importing"});
   });
-  if (!status.ok()) return Annotate(status, absl::StrCat("import ", path));
+  if (!status.ok()) return span.Record(Annotate(status, absl::StrCat("import ", path)));
   return collector.Result();
 }
 

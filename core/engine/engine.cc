@@ -10,6 +10,7 @@
 #include "core/engine/engine_impl.h"
 #include "core/engine/pending.h"
 #include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 namespace {
@@ -154,6 +155,7 @@ absl::Status EngineImpl::Evict(std::string_view replica_id, bool force) {
     }
   }
   TC_RETURN_IF_ERROR(table_.Drain(replica_id, {}));
+  otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
   return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
 }
 

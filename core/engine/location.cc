@@ -8,6 +8,18 @@
 
 namespace tensorcast {
 
+std::string_view LocationKindName(LocationKind kind) {
+  switch (kind) {
+    case LocationKind::kGpu:
+      return "gpu";
+    case LocationKind::kCpu:
+      return "cpu";
+    case LocationKind::kDisk:
+      return "disk";
+  }
+  return "unknown";
+}
+
 std::string Location::ToString() const {
   switch (kind) {
     case LocationKind::kGpu:

@@ -26,6 +26,7 @@ struct Location {
   static absl::StatusOr<Location> Parse(std::string_view text);
   friend auto operator<=>(const Location&, const Location&) = default;
 };
+std::string_view LocationKindName(LocationKind kind);  // "gpu", "cpu", "disk"
 
 // allocating -> filling -> ready -> draining -> gone, or -> failed. Only the engine moves it.
 enum class ReplicaState : uint8_t { kAllocating, kFilling, kReady, kDraining, kGone, kFailed };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 namespace {
@@ -108,6 +109,7 @@ bool Space::TryEvictOne(Location pool, std::set<std::string>& refused) {
     table_->Unreserve(victim->id);
     return true;
   }
+  otel::metrics::kPoolEvictions.Add(1, {LocationKindName(pool.kind), "space"});
   LOG(INFO) << "evicted replica " << victim->id << " of " << victim->artifact_id << " ("
             << victim->image_bytes << " bytes) from " << pool.ToString();
   return true;

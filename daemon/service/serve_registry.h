@@ -78,8 +78,8 @@ class ServeRegistry {
            ServeRecord record)
         : image_(std::move(image)), serving_(std::move(serving)), record_(std::move(record)) {}
     ~Served() {
-      const uint64_t served = bytes();
-      record_.End(served, served >= image_->image_bytes() ? "ok" : "cancelled");
+      const transport::ServeStats stats = serving_->stats();
+      record_.End(stats, stats.bytes >= image_->image_bytes() ? "ok" : "cancelled");
       serving_.reset();
       image_->Release();
     }

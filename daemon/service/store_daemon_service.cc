@@ -4,11 +4,16 @@
 #include <memory>
 #include <utility>
 
+#include "absl/log/log.h"
+#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "daemon/peer/peer_access.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/status_report.h"
+#include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/metrics.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
 #include "rpc/handlers.h"
@@ -25,6 +30,32 @@ OnProgress ProgressTo(rpc::StreamWriter<Response>& writer) {
     *response.mutable_progress() = rpc::ToProto(progress);
     writer.WriteLatest(std::move(response), "progress");
   };
+}
+
+std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
+  if (result.already_present()) return "attached";
+  if (result.transfer().stages().empty()) return "local";
+  const v1::StageReport& first = result.transfer().stages(0);
+  return first.lane() == kLocalLane ? kLocalLane : std::string_view(first.source_type());
+}
+
+// Runs `load` and tells how long its caller waited for the replica. `source` names where a result came from.
+template <class Load, class Source>
+auto Measured(const v1::Location& asked, Source source, Load load) {
+  const absl::Time start = absl::Now();
+  auto result = load();
+  const absl::Duration took = absl::Now() - start;
+  const absl::StatusOr<Location> location = rpc::FromProto(asked);
+  if (otel::IsMeasuring() && location.ok()) {
+    RecordLoad(result.ok() ? source(*result) : "unknown", location->kind, took,
+               result.ok() ? result->replica().image_bytes() : 0, result.status());
+  }
+  if (result.ok()) {
+    LOG(INFO) << "replica " << result->replica().replica_id() << " of " << result->artifact_id()
+              << " is ready: " << source(*result) << ", " << result->replica().image_bytes() << " bytes in "
+              << took;
+  }
+  return result;
 }
 
 template <class Response, class Result>
@@ -64,8 +95,11 @@ grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreD
         return Join(std::move(next), &received->request, &received->first);
       },
       [this, received](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
-        return WriteResult(daemon::PutArtifact(parts_, context, received->request, ProgressTo(writer)),
-                           writer);
+        return WriteResult(
+            Measured(
+                received->request.location(), [](const auto&) { return "put"; },
+                [&] { return daemon::PutArtifact(parts_, context, received->request, ProgressTo(writer)); }),
+            writer);
       });
 }
 
@@ -74,7 +108,11 @@ grpc::ServerWriteReactor<v1::PutArtifactResponse>* StoreDaemonService::ImportArt
   return rpc::HandleWriteStream<v1::PutArtifactResponse>(
       call, waiting_,
       [this, request](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
-        return WriteResult(daemon::ImportArtifact(parts_, context, *request, ProgressTo(writer)), writer);
+        return WriteResult(
+            Measured(
+                request->location(), [](const auto&) { return "import"; },
+                [&] { return daemon::ImportArtifact(parts_, context, *request, ProgressTo(writer)); }),
+            writer);
       });
 }
 
@@ -83,7 +121,11 @@ grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* StoreDaemonService::Ma
   using Response = v1::MaterializeReplicaResponse;
   return rpc::HandleWriteStream<Response>(
       call, waiting_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
-        return WriteResult(daemon::MaterializeReplica(parts_, context, *request, ProgressTo(writer)), writer);
+        return WriteResult(
+            Measured(
+                request->location(), SourceOf,
+                [&] { return daemon::MaterializeReplica(parts_, context, *request, ProgressTo(writer)); }),
+            writer);
       });
 }
 

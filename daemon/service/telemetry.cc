@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::daemon {
@@ -9,18 +10,6 @@ namespace {
 
 namespace attr = otel::attr;
 namespace metrics = otel::metrics;
-
-std::string_view LocationName(LocationKind kind) {
-  switch (kind) {
-    case LocationKind::kGpu:
-      return "gpu";
-    case LocationKind::kCpu:
-      return "cpu";
-    case LocationKind::kDisk:
-      return "disk";
-  }
-  return "";
-}
 
 std::string_view Outcome(const absl::Status& status) {
   return status.ok() ? "ok" : absl::IsCancelled(status) ? "cancelled" : "failed";
@@ -78,7 +67,7 @@ void RecordSpans(const TransferReport& report) {
                   {{attr::kTransferId, report.transfer_id},
                    {attr::kArtifactId, report.artifact_id},
                    {attr::kReplicaId, report.replica_id},
-                   {attr::kLocation, LocationName(report.destination.kind)},
+                   {attr::kLocation, LocationKindName(report.destination.kind)},
                    {attr::kSizeBytes, report.bytes},
                    {attr::kRefetchedChunks, report.refetched_chunks}},
                   {.start = report.start});
@@ -107,7 +96,7 @@ void RecordPull(const StageReport& stage) {
 }
 
 void RecordMetrics(const TransferReport& report) {
-  const std::string_view location = LocationName(report.destination.kind);
+  const std::string_view location = LocationKindName(report.destination.kind);
   metrics::kTransfersCompleted.Add(1, {location, Outcome(report.status)});
   metrics::kTransferWaitSeconds.Record(absl::ToDoubleSeconds(report.start - report.queued), {location});
   metrics::kTransferExecutionSeconds.Record(absl::ToDoubleSeconds(report.end - report.start),
@@ -133,14 +122,39 @@ void RecordTransfer(const TransferReport& report) {
 ServeRecord::ServeRecord(const otel::TraceContext& parent, std::string_view lane,
                          std::string_view transport_id, std::string_view artifact_id)
     : lane_(lane),
-      span_("P2P/Serve", parent,
-            {{attr::kLane, lane}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}}) {}
+      parent_(parent),
+      transport_id_(transport_id),
+      artifact_id_(artifact_id),
+      opened_(absl::Now()) {}
 
-void ServeRecord::End(uint64_t bytes, std::string_view outcome) {
-  span_.SetAttribute(attr::kSizeBytes, bytes);
-  span_.End();
-  metrics::kP2pBytes.Add(bytes, {lane_, "serve"});
+void ServeRecord::End(const transport::ServeStats& stats, std::string_view outcome) {
+  metrics::kP2pBytes.Add(stats.bytes, {lane_, "serve"});
   metrics::kP2pPulls.Add(1, {lane_, "serve", outcome});
+  const absl::Duration took = stats.last_completion - stats.first_request;
+  if (stats.bytes > 0 && took > absl::ZeroDuration()) {
+    metrics::kP2pThroughput.Record(static_cast<double>(stats.bytes) / absl::ToDoubleSeconds(took),
+                                   {lane_, "serve"});
+  }
+  // Links belong to a span's start, and the receiver is known only now.
+  const otel::SpanLink link{.context = stats.receiver_trace};
+  otel::SpanOptions options{.start = opened_};
+  if (link.context.IsValid()) options.links = {&link, 1};
+  otel::Span span("P2P/Serve", parent_,
+                  {{attr::kLane, lane_},
+                   {attr::kTransportId, transport_id_},
+                   {attr::kArtifactId, artifact_id_},
+                   {attr::kSizeBytes, stats.bytes}},
+                  options);
+  if (outcome != "ok") span.AddEvent("ended early", {{attr::kReason, outcome}});
+}
+
+void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,
+                const absl::Status& status) {
+  const std::string_view where = LocationKindName(location);
+  metrics::kArtifactLoads.Add(1, {source, where, Outcome(status)});
+  if (!status.ok()) return;
+  metrics::kArtifactLoadSeconds.Record(absl::ToDoubleSeconds(took), {source, where});
+  metrics::kArtifactLoadBytes.Add(bytes, {source, where});
 }
 
 }  // namespace tensorcast::daemon

@@ -7,23 +7,32 @@
 
 #include "core/engine/transfer.h"
 #include "otel/api/span.h"
+#include "transport/transport.h"
 
 namespace tensorcast::daemon {
 
 // A finished ingest: a child of the request that started it, over the time that it took.
 void RecordTransfer(const TransferReport& report);
 
-// A pull that this node serves, from its opening to its end. The receiver's pull is its parent.
+// A pull that this node serves, from its opening to its end. The span is a child of the call that opened it
+// and is linked to what the receiver's transport said it pulls for.
 class ServeRecord {
  public:
   ServeRecord(const otel::TraceContext& parent, std::string_view lane, std::string_view transport_id,
               std::string_view artifact_id);
   // `outcome`: "ok" or "cancelled".
-  void End(uint64_t bytes, std::string_view outcome);
+  void End(const transport::ServeStats& stats, std::string_view outcome);
 
  private:
   std::string lane_;
-  otel::Span span_;
+  otel::TraceContext parent_;
+  std::string transport_id_;
+  std::string artifact_id_;
+  absl::Time opened_;
 };
+
+// A request for a replica that ended (source: attached, local, remote, disk, import, put; or unknown).
+void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,
+                const absl::Status& status);
 
 }  // namespace tensorcast::daemon

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
+#include "global_store/metadata/observed_store.h"
 #include "global_store/service/coordinator.h"
+#include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/random_secrets.h"
 #include "global_store/service/ticker.h"
@@ -48,13 +51,16 @@ struct GlobalStoreServer::State {
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<Ticker> ticker;
+  std::vector<otel::GaugeRegistration> gauges;
 };
 
 absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
     const GlobalStoreOptions& options) {
   TC_RETURN_IF_ERROR(Check(options));
   auto state = std::make_unique<State>();
-  TC_ASSIGN_OR_RETURN(state->store, OpenMetadataStore(options.metadata_store, options.metadata_path));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<MetadataStore> store,
+                      OpenMetadataStore(options.metadata_store, options.metadata_path));
+  state->store = MakeObservedStore(std::move(store));
   const CoordinatorOptions coordinator{
       .directory = {.node_ttl = options.node_ttl,
                     .grant_ttl = options.grant_ttl,
@@ -68,6 +74,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                       rpc::Server::Start({.listen = {options.listen}, .services = {state->service.get()}}));
   state->ticker = std::make_unique<Ticker>(TickInterval(options),
                                            [coordinator = state->coordinator.get()] { coordinator->Tick(); });
+  state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
   return std::unique_ptr<GlobalStoreServer>(new GlobalStoreServer(std::move(state)));
 }

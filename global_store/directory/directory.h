@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -124,6 +125,8 @@ class Directory {
   void Excuse(absl::Duration gap);
 
   DirectoryCounts counts() const;
+  // Visits every replica.
+  std::map<std::pair<LocationKind, ReplicaState>, uint64_t> CountReplicas() const;
 
  private:
   friend class DirectoryInvariants;  // tests

@@ -173,4 +173,14 @@ DirectoryCounts Directory::counts() const {
           .active_grants = grants_.size()};
 }
 
+std::map<std::pair<LocationKind, ReplicaState>, uint64_t> Directory::CountReplicas() const {
+  std::map<std::pair<LocationKind, ReplicaState>, uint64_t> counts;
+  for (const auto& [id, node] : nodes_) {
+    for (const auto& [replica_id, held] : node.replicas) {
+      ++counts[{held.facts.location.kind, held.facts.state}];
+    }
+  }
+  return counts;
+}
+
 }  // namespace tensorcast::global_store

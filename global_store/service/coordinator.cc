@@ -6,6 +6,7 @@
 
 #include "absl/log/log.h"
 #include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -87,6 +88,7 @@ absl::StatusOr<TransportOffer> Coordinator::RequestTransport(std::string_view re
       return *std::move(repeated);
   }
   TC_ASSIGN_OR_RETURN(TransportOffer offer, directory_.RequestTransport(transport, now));
+  if (offer.granted.has_value()) otel::metrics::kGlobalGrantsIssued.Add(1);
   if (!request.empty() && offer.granted.has_value()) {
     const std::string& transport_id = offer.granted->grant.transport_id;
     transport_of_request_[request] = transport_id;
@@ -97,6 +99,7 @@ absl::StatusOr<TransportOffer> Coordinator::RequestTransport(std::string_view re
 
 void Coordinator::NoteEndedGrants() {
   for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
+    otel::metrics::kGlobalGrantsEnded.Add(1, {GrantEndName(ended.end)});
     if (auto known = request_of_transport_.find(ended.grant.transport_id);
         known != request_of_transport_.end()) {
       transport_of_request_.erase(known->second);

@@ -1,0 +1,39 @@
+// What arrived at a collector, judged: is each request one coherent trace, are the metrics there, do log
+// lines name spans that exist? Pure functions over received data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "otel/sdk/testing/otlp_receiver.h"
+
+namespace tensorcast::otel_smoke {
+
+struct Received {
+  std::vector<otel::testing::ReceivedSpan> spans;
+  std::vector<otel::testing::ReceivedMetric> metrics;
+  std::vector<otel::testing::ReceivedLog> logs;
+};
+
+// One request and what its trace must show.
+struct ExpectedTrace {
+  std::string what;  // "P2P get to a GPU"
+  std::string trace_id;
+  std::vector<std::string> spans;   // names
+  std::vector<std::string> linked;  // names of spans that link to another span that arrived
+  int processes = 1;                // at least so many have spans in it
+};
+
+// What is missing or does not fit together; empty when all is well. One line each.
+std::vector<std::string> CheckTrace(const Received& received, const ExpectedTrace& expected);
+// `names`: each has at least one series that is not zero.
+std::vector<std::string> CheckMetrics(const Received& received, const std::vector<std::string>& names);
+// Every line that names a span names one that arrived; each of the traces has a line.
+std::vector<std::string> CheckLogs(const Received& received, const std::vector<ExpectedTrace>& traces);
+
+// For people: spans as a tree with the process, start after the root's, duration and links.
+std::string DescribeTrace(const Received& received, const ExpectedTrace& expected);
+std::string DescribeMetrics(const Received& received, const std::vector<std::string>& names);
+std::string DescribeLogs(const Received& received, const std::vector<ExpectedTrace>& traces);
+
+}  // namespace tensorcast::otel_smoke

@@ -1,0 +1,114 @@
+#include "tools/otel_smoke/findings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/time/time.h"
+
+namespace tensorcast::otel_smoke {
+namespace {
+
+using otel::testing::ReceivedLog;
+using otel::testing::ReceivedMetric;
+using otel::testing::ReceivedSpan;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ReceivedSpan Span(const std::string& name, const std::string& id, const std::string& parent,
+                  const std::string& process) {
+  ReceivedSpan span;
+  span.resource = {{"service.name", process}, {"service.instance.id", process}};
+  span.name = name;
+  span.trace_id = "t";
+  span.span_id = id;
+  span.parent_span_id = parent;
+  span.start = absl::FromUnixSeconds(1);
+  span.end = absl::FromUnixSeconds(2);
+  return span;
+}
+
+Received WholeTrace() {
+  Received received;
+  received.spans = {Span("Client/Get", "1", "", "client"), Span("P2P/Pull", "2", "1", "daemon")};
+  received.spans[1].links.push_back({.trace_id = "t", .span_id = "1"});
+  return received;
+}
+
+const ExpectedTrace kExpected{.what = "get",
+                              .trace_id = "t",
+                              .spans = {"Client/Get", "P2P/Pull"},
+                              .linked = {"P2P/Pull"},
+                              .processes = 2};
+
+TEST(CheckTrace, FindsNothingWrongWithAWholeTrace) {
+  EXPECT_THAT(CheckTrace(WholeTrace(), kExpected), IsEmpty());
+}
+
+TEST(CheckTrace, NamesASpanWhoseParentDidNotArrive) {
+  Received received = WholeTrace();
+  received.spans.push_back(Span("Device/Copy", "3", "99", "daemon"));
+  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("Device/Copy of daemon is an orphan")));
+}
+
+TEST(CheckTrace, NamesWhatIsNotThere) {
+  Received received = WholeTrace();
+  received.spans.pop_back();
+  EXPECT_THAT(CheckTrace(received, kExpected),
+              ElementsAre(HasSubstr("1 processes"), HasSubstr("no span P2P/Pull"), HasSubstr("is linked")));
+}
+
+TEST(CheckTrace, CountsASecondRootAndAnEmptyTrace) {
+  Received received = WholeTrace();
+  received.spans.push_back(Span("Client/Get", "3", "", "client"));
+  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("2 roots")));
+  EXPECT_THAT(CheckTrace({}, {.what = "get", .trace_id = "t"}),
+              ElementsAre(HasSubstr("0 roots"), HasSubstr("0 processes")));
+}
+
+TEST(CheckTrace, ALinkCountsOnlyWhenItsSpanArrived) {
+  Received received = WholeTrace();
+  received.spans[1].links[0].span_id = "98";
+  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("linked to a span that arrived")));
+}
+
+TEST(CheckTrace, AFailedSpanIsAProblem) {
+  Received received = WholeTrace();
+  received.spans[0].error = true;
+  received.spans[0].status_message = "pool full";
+  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("failed: pool full")));
+}
+
+TEST(CheckMetrics, AMetricThatIsMissingOrAlwaysZeroIsAProblem) {
+  Received received;
+  received.metrics.resize(3);
+  received.metrics[0].name = "a";
+  received.metrics[0].value = 1;
+  received.metrics[1].name = "b";
+  received.metrics[2].name = "h";
+  received.metrics[2].count = 1;
+  EXPECT_THAT(CheckMetrics(received, {"a", "b", "c", "h"}),
+              ElementsAre(HasSubstr("metric b"), HasSubstr("metric c")));
+}
+
+TEST(CheckLogs, ALineIsJoinedToASpanThatArrived) {
+  Received received = WholeTrace();
+  EXPECT_THAT(CheckLogs(received, {kExpected}), ElementsAre(HasSubstr("no log line")));
+  received.logs.push_back({.body = "ready", .trace_id = "t", .span_id = "2"});
+  EXPECT_THAT(CheckLogs(received, {kExpected}), IsEmpty());
+  received.logs.push_back({.body = "lost", .trace_id = "t", .span_id = "97"});
+  EXPECT_THAT(CheckLogs(received, {kExpected}), ElementsAre(HasSubstr("which did not arrive")));
+}
+
+TEST(Describe, ShowsTheTreeTheLinksAndOrphans) {
+  Received received = WholeTrace();
+  received.spans.push_back(Span("Device/Copy", "3", "99", "daemon"));
+  const std::string text = DescribeTrace(received, kExpected);
+  EXPECT_THAT(text, HasSubstr("Client/Get"));
+  EXPECT_THAT(text, HasSubstr("    P2P/Pull"));
+  EXPECT_THAT(text, HasSubstr("~> linked to span 1"));
+  EXPECT_THAT(text, HasSubstr("Device/Copy"));
+}
+
+}  // namespace
+}  // namespace tensorcast::otel_smoke
