@@ -121,7 +121,7 @@ class Screen {
       if (known && line.size() > size.ws_col) line.resize(size.ws_col);
       line += "\033[K";
     }
-    return absl::StrJoin(lines, "\r\n");
+    return absl::StrJoin(lines, "\n");
   }
 
   const bool terminal_;
