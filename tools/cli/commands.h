@@ -100,6 +100,11 @@ struct DemoFlags {
 };
 int RunDemo(const CommonFlags& common, const DemoFlags& flags);
 
+struct OtelSmokeFlags {
+  std::string endpoint;  // empty: a receiver of its own
+};
+int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags);
+
 struct BenchFlags {
   std::string bench;  // "p2p", "attach", "control", "load", "memory"
   std::string bytes;  // of the artifact, as for --size; empty: the benchmark's own

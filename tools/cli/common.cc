@@ -45,7 +45,11 @@ absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFl
 }
 
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
-  return config::Load({.path = flags.config, .sets = flags.sets});
+  std::vector<std::string> sets = flags.sets;
+  if (flags.tracing || !flags.otlp_endpoint.empty()) sets.push_back("observability.otel.enabled=true");
+  if (!flags.otlp_endpoint.empty()) sets.push_back("observability.otel.endpoint=" + flags.otlp_endpoint);
+  if (!flags.trace_file.empty()) sets.push_back("observability.trace_file=" + flags.trace_file);
+  return config::Load({.path = flags.config, .sets = sets});
 }
 
 void BlockSignals() {

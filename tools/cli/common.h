@@ -29,6 +29,9 @@ struct CommonFlags {
   std::vector<std::string> sets;  // a.b.c=value
   std::string daemon;             // overrides client.daemon
   bool json = false;
+  bool tracing = false;       // observability.otel.enabled
+  std::string otlp_endpoint;  // the same, and observability.otel.endpoint
+  std::string trace_file;     // observability.trace_file
 };
 
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tools/cli/commands.h"
+#include "tools/cli/telemetry.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -21,6 +22,7 @@ struct AllFlags {
   KeyFlags key;
   MakeModelFlags make_model;
   DemoFlags demo;
+  OtelSmokeFlags otel_smoke;
   BenchFlags bench;
   ExplainFlags explain;
   TopFlags top;
@@ -31,6 +33,12 @@ void AddCommon(CLI::App* command, CommonFlags& common) {
   command->add_option("--config", common.config, "YAML configuration file")->check(CLI::ExistingFile);
   command->add_option("--set", common.sets, "Override one key of the configuration: a.b.c=value")->take_all();
   command->add_flag("--json", common.json, "Print the result as JSON");
+  command->add_flag("--tracing", common.tracing,
+                    "Send traces, metrics and logs (observability.otel.enabled)");
+  command->add_option("--otlp-endpoint", common.otlp_endpoint,
+                      "The same, to this OTLP collector: http://host:port");
+  command->add_option("--trace-file", common.trace_file,
+                      "Write this process's spans to a file for Perfetto or chrome://tracing");
 }
 
 void AddDaemonAddress(CLI::App* command, CommonFlags& common) {
@@ -207,12 +215,30 @@ void AddTools(CLI::App& app, AllFlags& all) {
   demo->add_option("--size", all.demo.size, "Of the model that is made when none is given")
       ->capture_default_str();
 
+  CLI::App* smoke =
+      AddCommand(app, all, "otel-smoke",
+                 "Prove that traces, metrics and logs of a cluster of real processes arrive and fit together",
+                 [&] { return RunOtelSmoke(all.common, all.otel_smoke); });
+  smoke->add_option("--endpoint", all.otel_smoke.endpoint,
+                    "Send to this OTLP collector, http://host:port, instead of a receiver of its own");
+
   CLI::App* config = app.add_subcommand("config", "Check or show the configuration");
   config->require_subcommand(1);
   AddCommand(*config, all, "check", "Say what is wrong with a configuration, and where",
              [&] { return RunConfigCheck(all.common); });
   AddCommand(*config, all, "show", "Print the configuration in force, defaults included",
              [&] { return RunConfigShow(all.common); });
+}
+
+// Telemetry is up before the command begins, and flushed when it has ended.
+int RunObserved(const CLI::App& app, const AllFlags& all) {
+  const std::string name = app.get_subcommands().front()->get_name();
+  // These say themselves what is wrong with a configuration, or have telemetry of their own.
+  if (name == "config" || name == "make-model" || name == "otel-smoke") return all.run();
+  const bool server = name == "global-store" || name == "daemon";
+  const absl::StatusOr<CommandTelemetry> telemetry = StartTelemetry(all.common, server ? name : "client");
+  if (!telemetry.ok()) return Fail(telemetry.status());
+  return all.run();
 }
 
 }  // namespace
@@ -234,7 +260,7 @@ int ParseAndRun(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return all.run();
+  return RunObserved(app, all);
 }
 
 }  // namespace tensorcast::cli

@@ -7,35 +7,19 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "absl/log/globals.h"
 #include "absl/log/log.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/app/daemon_server.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/telemetry.h"
 
 namespace tensorcast::cli {
 namespace {
 
 constexpr absl::Duration kDrain = absl::Seconds(15);
 constexpr absl::Duration kRegistration = absl::Seconds(5);
-
-absl::Status ApplyLogConfig(const v1::LogConfig& config) {
-  const std::string& level = config.level();
-  absl::LogSeverityAtLeast least = absl::LogSeverityAtLeast::kInfo;
-  if (level == "warning") {
-    least = absl::LogSeverityAtLeast::kWarning;
-  } else if (level == "error") {
-    least = absl::LogSeverityAtLeast::kError;
-  } else if (level != "info") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("log.level is \"", level, "\"; it can be info, warning or error"));
-  }
-  absl::SetMinLogLevel(least);
-  absl::SetStderrThreshold(least);
-  return absl::OkStatus();
-}
 
 // One line of JSON for whoever started this process and waits for it.
 absl::Status TellReady(int fd, const nlohmann::json& addresses) {
