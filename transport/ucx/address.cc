@@ -38,7 +38,9 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   if (host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
-    if (host.empty()) return absl::InvalidArgumentError(absl::StrCat("'", text, "' has no host"));
+    if (host.empty() || host.find_first_of("[]") != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' has no host in its brackets"));
+    }
   } else if (host.find(':') != std::string_view::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "': put an IPv6 address in brackets, [::1]:port"));

@@ -94,7 +94,8 @@ TEST(Address, HostAndPortAreRead) {
   EXPECT_EQ(*ParseHostPort("[::1]:0"), (HostPort{"::1", 0}));
   EXPECT_EQ(FormatHostPort({"::1", 5}), "[::1]:5");
   EXPECT_EQ(FormatHostPort({"host", 5}), "host:5");
-  for (const char* bad : {"", ":", ":5", "host", "host:", "host:x", "host:65536", "::1:5", "[]:5"}) {
+  for (const char* bad :
+       {"", ":", ":5", "host", "host:", "host:x", "host:65536", "::1:5", "[]:5", "[[]]:5"}) {
     EXPECT_EQ(ParseHostPort(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
 }
