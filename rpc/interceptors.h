@@ -1,6 +1,6 @@
 // The interceptors on both ends of every call: they carry the RequestContext across as metadata. Installed by
-// MakeChannel and Server. The spans and metrics of calls are made here too (call_observer.h), so that handlers
-// and call sites stay free of both.
+// MakeChannel and Server. The spans and metrics of calls are made here too (call_observer.h), so that
+// handlers and call sites stay free of both.
 #pragma once
 
 #include <memory>
