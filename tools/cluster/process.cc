@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -48,6 +49,13 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
+// /sys shows the interfaces of the namespace it was mounted in, and UCX looks its devices up there.
+bool EnterNetwork(int network_namespace) {
+  return setns(network_namespace, CLONE_NEWNET) == 0 && unshare(CLONE_NEWNS) == 0 &&
+         mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) == 0 &&
+         mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
+}
+
 [[noreturn]] void RunChild(const ChildPlan& plan, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
@@ -56,7 +64,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (plan.network_namespace && setns(plan.network_namespace.get(), CLONE_NEWNET) != 0) _exit(126);
+  if (plan.network_namespace && !EnterNetwork(plan.network_namespace.get())) _exit(126);
   if (plan.log) {
     dup2(plan.log.get(), STDOUT_FILENO);
     dup2(plan.log.get(), STDERR_FILENO);

@@ -1,0 +1,156 @@
+// Partitions between hosts: each daemon in a network namespace of its own with a host id of its own, on one
+// bridge with the global store; a cut is a link set down.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr int kNodes = 2;
+
+// Names carry the process id: two runs on one machine do not meet. (An interface's name has 15 characters.)
+class Network {
+ public:
+  ~Network() {
+    for (int node = 0; node < kNodes; ++node) {
+      Ip({"link", "del", Link(node)});
+      Ip({"netns", "del", Namespace(node)});
+    }
+    Ip({"link", "del", Bridge()});
+  }
+
+  bool SetUp() {
+    if (geteuid() != 0 || !Ip({"link", "add", Bridge(), "type", "bridge"}) ||
+        !Ip({"addr", "add", Address(0) + "/24", "dev", Bridge()}) || !Ip({"link", "set", Bridge(), "up"})) {
+      return false;
+    }
+    for (int node = 0; node < kNodes; ++node) {
+      if (!AddNode(node)) return false;
+    }
+    return true;
+  }
+
+  bool Cut(int node) { return Ip({"link", "set", Link(node), "down"}); }
+  bool Heal(int node) { return Ip({"link", "set", Link(node), "up"}); }
+
+  static std::string Namespace(int node) { return absl::StrCat("tcrob", getpid(), "-", node); }
+  // Of the bridge: 0; of the nodes: from 1. From the range for benchmarks, which no real network uses.
+  static std::string Address(int host) { return absl::StrCat("198.18.77.", host + 1); }
+
+ private:
+  static std::string Bridge() { return absl::StrCat("tcb", getpid()); }
+  static std::string Link(int node) { return absl::StrCat("tcv", getpid(), "n", node); }
+  static std::string Inner(int node) { return absl::StrCat("tci", getpid(), "n", node); }
+
+  static bool Ip(std::vector<std::string> arguments) {
+    for (const char* program : {"/usr/sbin/ip", "/sbin/ip"}) {
+      if (access(program, X_OK) != 0) continue;
+      arguments.insert(arguments.begin(), program);
+      return RunTool(arguments);
+    }
+    return false;
+  }
+
+  bool AddNode(int node) {
+    const std::string space = Namespace(node);
+    return Ip({"netns", "add", space}) &&
+           Ip({"link", "add", Link(node), "type", "veth", "peer", "name", Inner(node)}) &&
+           Ip({"link", "set", Inner(node), "netns", space}) &&
+           Ip({"link", "set", Link(node), "master", Bridge()}) && Ip({"link", "set", Link(node), "up"}) &&
+           Ip({"-n", space, "addr", "add", Address(node + 1) + "/24", "dev", Inner(node)}) &&
+           Ip({"-n", space, "link", "set", Inner(node), "up"}) &&
+           Ip({"-n", space, "link", "set", "lo", "up"});
+  }
+};
+
+class Partition : public RobustnessTest {
+ protected:
+  void StartOnNetwork() {
+    if (!network_.SetUp()) {
+      GTEST_SKIP() << "network namespaces cannot be made here: this test needs root, `ip` and veth";
+    }
+    ClusterOptions options = FastOptions();
+    options.daemons = kNodes;
+    options.global_store_settings.push_back(absl::StrCat("global_store.listen=", Network::Address(0), ":0"));
+    for (int node = 0; node < kNodes; ++node) {
+      const std::string address = Network::Address(node + 1);
+      options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":0"),
+                                            absl::StrCat("daemon.ucx_listen=", address, ":0"),
+                                            absl::StrCat("daemon.host_id=host-", node)});
+      options.network_namespaces.push_back(Network::Namespace(node));
+    }
+    StartRobustCluster(options);
+  }
+
+  // Waits until the global store has given node 0 up: it offers no replica of the artifact any more.
+  absl::Status AwaitGivenUp(const std::string& artifact_id) { return AwaitReplicas(1, artifact_id, 0); }
+
+  Network network_;
+};
+
+TEST_F(Partition, ACutNodeServesItsOwnIsGivenUpByTheOthersAndComesBackWhole) {
+  ASSERT_NO_FATAL_FAILURE(StartOnNetwork());
+  if (IsSkipped()) return;
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
+  TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+
+  ASSERT_TRUE(network_.Cut(0));
+  TC_ASSERT_OK(AwaitGivenUp(put.artifact_id));
+  TC_ASSERT_OK_AND_ASSIGN(auto own, client(0).Get(Context(), put.artifact_id, {}));
+  TC_ASSERT_OK(Compare(*own, model).status());
+  own.reset();
+  const auto other = client(1).Get(Context(absl::Seconds(10)), "m", {});
+  EXPECT_FALSE(other.ok());
+  EXPECT_NE(other.status().code(), absl::StatusCode::kDeadlineExceeded) << other.status();
+
+  ASSERT_TRUE(network_.Heal(0));
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(AwaitReplicas(1, put.artifact_id, 1));
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(Partition, ATransferThatIsCutInTheMiddleEndsAndLeavesNothing) {
+  ASSERT_NO_FATAL_FAILURE(StartOnNetwork());
+  if (IsSkipped()) return;
+  const std::string model = MakeModel("model.safetensors", 120 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+  std::atomic<bool> cut = false;
+  client::GetOptions get;
+  get.on_progress = [&](const TransferProgress& progress) {
+    if (progress.bytes_done > 0 && !cut.exchange(true)) (void)network_.Cut(0);
+  };
+  // Ends by itself, whether with the bytes (the cut came too late) or with an error.
+  const auto replica = client(1).Get(Context(absl::Seconds(30)), "m", get);
+  if (!replica.ok()) {
+    EXPECT_FALSE(absl::IsDeadlineExceeded(replica.status())) << replica.status();
+  } else {
+    TC_ASSERT_OK(Compare(**replica, model).status());
+  }
+  if (!cut) ASSERT_TRUE(network_.Cut(0));
+  TC_ASSERT_OK(invariants().Await(1, Soon(), [](const v1::GetStatusResponse& status) -> absl::Status {
+    if (status.active_transfers() == 0) return absl::OkStatus();
+    return absl::InternalError("the transfer still runs");
+  }));
+  ASSERT_TRUE(network_.Heal(0));
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,92 @@
+// Servers killed and stopped at named stages of a transfer, as a client's progress shows them.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <atomic>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+struct Stage {
+  const char* name;
+  double done;  // part of the bytes that has arrived
+};
+
+constexpr Stage kStages[] = {{"FirstChunk", 0.0001}, {"Middle", 0.5}};
+
+// Stage, whether the source (or else the receiver) is hit, and the signal.
+using Case = std::tuple<Stage, bool, int>;
+
+class Stages : public RobustnessTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  void HitAtStage(int node, client::GetOptions& get, double done, int signal) {
+    get.on_progress = [this, node, done, signal](const TransferProgress& progress) {
+      if (progress.bytes_total == 0 || hit_) return;
+      if (static_cast<double>(progress.bytes_done) < done * static_cast<double>(progress.bytes_total)) return;
+      if (!hit_.exchange(true)) (void)cluster_->daemon(node).Signal(signal);
+    };
+  }
+  std::atomic<bool> hit_ = false;
+};
+
+TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
+  const auto& [stage, source_hit, signal] = GetParam();
+  constexpr int kSource = 0;
+  constexpr int kReceiver = 1;
+  ClusterOptions options = FastOptions();
+  options.daemon_settings.push_back("daemon.host_pool=512MiB");
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  const std::string model = MakeModel("model.safetensors", 300 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(kSource, "m", model));
+  TC_ASSERT_OK(AwaitReplicas(kSource, put.artifact_id, 1));
+
+  const int victim = source_hit ? kSource : kReceiver;
+  client::GetOptions get{.lane = "ucx"};
+  HitAtStage(victim, get, stage.done, signal);
+  auto pending = client(kReceiver).StartGet(Context(absl::Seconds(15)), "m", get);
+  if (signal == SIGSTOP) {
+    // Longer than the peer timeout, so that the others have to act.
+    (void)pending->Wait(absl::Now() + absl::Seconds(3));
+    TC_ASSERT_OK(cluster_->daemon(victim).Signal(SIGCONT));
+  }
+  const auto replica = pending->Wait(absl::Now() + absl::Seconds(30));
+  if (!replica.ok()) {
+    EXPECT_FALSE(absl::IsDataLoss(replica.status()) || absl::IsInternal(replica.status()))
+        << replica.status();
+  }
+  pending.reset();
+  if (!hit_) GTEST_SKIP() << "the transfer was over before its progress was seen";
+
+  if (signal == SIGKILL) {
+    TC_ASSERT_OK(cluster_->daemon(victim).Wait(Soon()).status());
+    TC_ASSERT_OK(cluster_->RestartDaemon(victim));
+    Reconnect(victim);
+  }
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  // A killed source reads the files of its import again.
+  TC_ASSERT_OK(client(kSource).Get(Context(), "m", {}).status());
+  // Others hear of the new replica a moment later.
+  TC_ASSERT_OK(invariants().Await(
+      kReceiver, Soon(), [&](const auto&) { return client(kReceiver).Get(Context(), "m", {}).status(); }));
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+}
+
+std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [stage, source_hit, signal] = info.param;
+  return absl::StrCat(stage.name, source_hit ? "_Source" : "_Receiver",
+                      signal == SIGKILL ? "_Killed" : "_Stopped");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Stages,
+                         ::testing::Combine(::testing::ValuesIn(kStages), ::testing::Bool(),
+                                            ::testing::Values(SIGKILL, SIGSTOP)),
+                         CaseName);
+
+}  // namespace
+}  // namespace tensorcast
