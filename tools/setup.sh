@@ -42,7 +42,7 @@ packages=(
   libucx-dev libsqlite3-dev libxxhash-dev libssl-dev
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev libcurl4
-  iproute2 python3 python3-venv
+  iproute2 python3 python3-venv python3-yaml
 )
 analysis_packages=(clang clang-tidy clang-tools libclang-rt-dev shellcheck)
 
