@@ -1,5 +1,6 @@
-// Partitions between hosts: each daemon in a network namespace of its own with a host id of its own, on one
-// bridge with the global store; a cut is a link set down.
+// Partitions between hosts: each daemon in a network namespace of its own with a host id of its own, on a
+// bridge in the global store's namespace; a cut is a link set down. The machine's own network is not touched:
+// clients use unix sockets.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -13,20 +14,20 @@ namespace {
 
 constexpr int kNodes = 2;
 
-// Names carry the process id: two runs on one machine do not meet. (An interface's name has 15 characters.)
+// Names of namespaces carry the process id: two runs on one machine do not meet.
 class Network {
  public:
+  // What is in a namespace goes with it.
   ~Network() {
-    for (int node = 0; node < kNodes; ++node) {
-      Ip({"link", "del", Link(node)});
-      Ip({"netns", "del", Namespace(node)});
-    }
-    Ip({"link", "del", Bridge()});
+    for (int node = 0; node < kNodes; ++node) Ip({"netns", "del", Namespace(node)});
+    Ip({"netns", "del", Hub()});
   }
 
   bool SetUp() {
-    if (geteuid() != 0 || !Ip({"link", "add", Bridge(), "type", "bridge"}) ||
-        !Ip({"addr", "add", Address(0) + "/24", "dev", Bridge()}) || !Ip({"link", "set", Bridge(), "up"})) {
+    if (geteuid() != 0 || !Ip({"netns", "add", Hub()}) ||
+        !InHub({"link", "add", "bridge0", "type", "bridge"}) ||
+        !InHub({"addr", "add", Address(0) + "/24", "dev", "bridge0"}) ||
+        !InHub({"link", "set", "bridge0", "up"}) || !InHub({"link", "set", "lo", "up"})) {
       return false;
     }
     for (int node = 0; node < kNodes; ++node) {
@@ -35,17 +36,21 @@ class Network {
     return true;
   }
 
-  bool Cut(int node) { return Ip({"link", "set", Link(node), "down"}); }
-  bool Heal(int node) { return Ip({"link", "set", Link(node), "up"}); }
+  bool Cut(int node) { return InHub({"link", "set", Link(node), "down"}); }
+  bool Heal(int node) { return InHub({"link", "set", Link(node), "up"}); }
 
+  static std::string Hub() { return absl::StrCat("tcrob", getpid(), "-hub"); }
   static std::string Namespace(int node) { return absl::StrCat("tcrob", getpid(), "-", node); }
   // Of the bridge: 0; of the nodes: from 1. From the range for benchmarks, which no real network uses.
   static std::string Address(int host) { return absl::StrCat("198.18.77.", host + 1); }
 
  private:
-  static std::string Bridge() { return absl::StrCat("tcb", getpid()); }
-  static std::string Link(int node) { return absl::StrCat("tcv", getpid(), "n", node); }
-  static std::string Inner(int node) { return absl::StrCat("tci", getpid(), "n", node); }
+  static std::string Link(int node) { return absl::StrCat("node", node); }
+
+  static bool InHub(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"-n", Hub()});
+    return Ip(std::move(arguments));
+  }
 
   static bool Ip(std::vector<std::string> arguments) {
     for (const char* program : {"/usr/sbin/ip", "/sbin/ip"}) {
@@ -59,12 +64,11 @@ class Network {
   bool AddNode(int node) {
     const std::string space = Namespace(node);
     return Ip({"netns", "add", space}) &&
-           Ip({"link", "add", Link(node), "type", "veth", "peer", "name", Inner(node)}) &&
-           Ip({"link", "set", Inner(node), "netns", space}) &&
-           Ip({"link", "set", Link(node), "master", Bridge()}) && Ip({"link", "set", Link(node), "up"}) &&
-           Ip({"-n", space, "addr", "add", Address(node + 1) + "/24", "dev", Inner(node)}) &&
-           Ip({"-n", space, "link", "set", Inner(node), "up"}) &&
-           Ip({"-n", space, "link", "set", "lo", "up"});
+           InHub({"link", "add", Link(node), "type", "veth", "peer", "name", "eth0", "netns", space}) &&
+           InHub({"link", "set", Link(node), "master", "bridge0"}) &&
+           InHub({"link", "set", Link(node), "up"}) &&
+           Ip({"-n", space, "addr", "add", Address(node + 1) + "/24", "dev", "eth0"}) &&
+           Ip({"-n", space, "link", "set", "eth0", "up"}) && Ip({"-n", space, "link", "set", "lo", "up"});
   }
 };
 
@@ -76,6 +80,7 @@ class Partition : public RobustnessTest {
     }
     ClusterOptions options = FastOptions();
     options.daemons = kNodes;
+    options.global_store_network_namespace = Network::Hub();
     options.global_store_settings.push_back(absl::StrCat("global_store.listen=", Network::Address(0), ":0"));
     for (int node = 0; node < kNodes; ++node) {
       const std::string address = Network::Address(node + 1);

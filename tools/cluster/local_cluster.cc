@@ -79,6 +79,7 @@ absl::Status LocalCluster::StartGlobalStore() {
   AddSettings(process.argv,
               {"global_store.listen=" + listen, "global_store.metadata_path=" + directory + "/metadata.db"});
   AddSettings(process.argv, options_.global_store_settings);
+  process.network_namespace = options_.global_store_network_namespace;
   process.log_path = directory + "/log";
   process.ready_pipe = true;
   TC_ASSIGN_OR_RETURN(global_store_, Process::Start(process));

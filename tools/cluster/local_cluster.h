@@ -22,6 +22,7 @@ struct ClusterOptions {
   std::vector<std::string> daemon_settings;        // for every daemon
   // For one daemon, after the common ones; may be shorter than `daemons`.
   std::vector<std::vector<std::string>> settings_of_daemon;
+  std::string global_store_network_namespace;   // empty: the parent's
   std::vector<std::string> network_namespaces;  // of each daemon; may be empty
   absl::Duration start_timeout = absl::Seconds(60);
 };
