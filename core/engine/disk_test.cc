@@ -119,7 +119,7 @@ TEST_F(EngineLocal, ACorruptPackedFileAloneFailsTheIngest) {
   MustGet(artifact_, kDisk);
   CorruptFile();
   const absl::Status status = Get(artifact_, kCpu).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), ::testing::HasSubstr("digest"));
 }
 

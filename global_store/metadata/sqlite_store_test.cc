@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -49,7 +50,8 @@ class SqliteStoreTest : public ::testing::Test {
 };
 
 WriteBatch NumberedBatch(int number) {
-  const std::string name = absl::StrCat("key-", number);
+  static std::map<int, std::string>& names = *new std::map<int, std::string>;  // a batch borrows its manifest
+  const std::string& name = names.try_emplace(number, absl::StrCat("key-", number)).first->second;
   return {.facts = {.artifacts = {{.artifact_id = name, .created = kNow, .updated = kNow}},
                     .keys = {{.name = name, .artifact_id = name, .revision = 1, .updated = kNow}}},
           .manifest = ManifestBlob{.artifact_id = name, .bytes = name},
