@@ -163,6 +163,7 @@ TEST_F(Failures, AFullPoolEvictsWhatNobodyHoldsAndRefusesWhenEverythingIsHeld) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("lease"));
   held.reset();
+  TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 0; }));
   TC_ASSERT_OK(client(0).Import(Context(), two, {.key = "two", .durable = true}).status());
   // The first comes back from its packed file.
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(0).Get(Context(), "one", {}));

@@ -276,7 +276,10 @@ absl::Status Chaos::Prepare(const Operation& operation) {
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(Context(), base_artifact_));
   for (const v1::Replica& replica : replicas) {
     if (replica.location().kind() == v1::LOCATION_KIND_DISK) continue;
-    TC_RETURN_IF_ERROR(admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
+    // It may still be filling on behalf of a client that the fault before killed.
+    TC_RETURN_IF_ERROR(invariants_->Await(0, RecoveryDeadline(), [&](const auto&) {
+      return IgnoreNotFound(admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
+    }));
   }
   return absl::OkStatus();
 }
