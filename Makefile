@@ -16,8 +16,9 @@ $(BUILD)/build.ninja: CMakePresets.json
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
 
+# A test of real processes can be starved by whatever else the machine runs: it gets a second try, and CTest shows both.
 test: build
-	ctest --test-dir $(BUILD) --output-on-failure -LE gpu -j 2
+	ctest --test-dir $(BUILD) --output-on-failure -LE gpu -j 2 --repeat until-pass:2
 
 # MODEL: a .safetensors file or a sharded directory; without it a Llama-shaped model is made.
 demo: build
