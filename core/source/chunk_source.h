@@ -62,7 +62,7 @@ struct SourceFailure {
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
-  // The first source, or the next one after `failure`. An error ends the ingest with that error.
+  // The first source, or the next after `failure`. An error ends the ingest (after corruption: DATA_LOSS).
   virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                             const SourceFailure* failure) = 0;
   // The ingest ended: the source opened last, if any, is already destroyed.
