@@ -316,6 +316,26 @@ TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
   EXPECT_THAT(told, testing::UnorderedElementsAre("gone@1", "kept@1", "-gone@1", "kept@2", "new@1"));
 }
 
+TEST_F(ClientTest, AWatchTellsOfTheLastKeysThatWentWhileItWasBroken) {
+  daemon_->SetKey("only", "tc1:o", 1);
+  absl::Notification seen;
+  std::vector<std::string> told;
+  absl::Status status;
+  std::thread watch([&] {
+    status = client_->WatchKeys(Context(), "", [&](const KeyInfo& key) {
+      told.push_back(absl::StrCat(key.deleted ? "-" : "", key.name));
+      if (told.size() == 1) seen.Notify();
+      return told.size() < 2;
+    });
+  });
+  seen.WaitForNotification();
+  daemon_->RemoveKey("only", /*tell_watchers=*/false);
+  daemon_->BreakWatches();
+  watch.join();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(told, testing::ElementsAre("only", "-only"));
+}
+
 TEST_F(ClientTest, AWatchEndsWithItsContext) {
   const RequestContext context = Context();
   std::thread canceller([&] {

@@ -202,6 +202,9 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
             *response.mutable_key() = key;
             writer->WriteLatest(std::move(response), name);
           }
+          v1::WatchKeysResponse listed;
+          listed.set_listed(true);
+          writer->WriteLatest(std::move(listed));
           fake_.watchers_.emplace_back(std::move(writer), finisher);
         });
   }

@@ -2,6 +2,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/keys.h"
 #include "rpc/backoff.h"
@@ -13,7 +14,7 @@ namespace {
 
 // One caller's watch over any number of connections. Each connection begins with every key as it is, so what
 // the caller was told before is remembered: only changes go on, and keys that went while nobody listened are
-// found missing.
+// found missing once all that are there have been told.
 class KeyWatch {
  public:
   KeyWatch(DaemonLink& link, RequestContext context, std::string_view prefix,
@@ -31,8 +32,6 @@ class KeyWatch {
       if (!reconnect) return status;
       if (absl::Status slept = rpc::SleepFor(context_, backoff.Next(), "watching keys"); !slept.ok())
         return slept;
-      FindDeleted();
-      if (stopped_) return absl::OkStatus();
     }
   }
 
@@ -45,22 +44,19 @@ class KeyWatch {
   absl::Status Listen(rpc::Backoff& backoff) {
     v1::WatchKeysRequest request;
     request.set_prefix(prefix_);
-    bool listening = false;
-    return rpc::CallServerStream(
-        link_.global_store(), &v1::GlobalStore::Stub::WatchKeys, context_, request,
-        [&](v1::WatchKeysResponse&& response) {
-          if (!std::exchange(listening, true)) {
-            backoff.Reset();
-            FindDeleted();  // again: some may have gone just before this connection began to listen
-            if (stopped_) return absl::CancelledError("the caller stopped watching");
-          }
-          return Tell({.name = response.key().name(),
-                       .artifact_id = response.key().artifact_id(),
-                       .revision = response.key().revision(),
-                       .updated = rpc::FromProto(response.key().updated()),
-                       .deleted = response.deleted()});
-        },
-        {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
+    present_.clear();
+    return rpc::CallServerStream(link_.global_store(), &v1::GlobalStore::Stub::WatchKeys, context_, request,
+                                 [&](v1::WatchKeysResponse&& response) {
+                                   backoff.Reset();
+                                   if (response.listed()) return TellMissing();
+                                   present_.insert(response.key().name());
+                                   return Tell({.name = response.key().name(),
+                                                .artifact_id = response.key().artifact_id(),
+                                                .revision = response.key().revision(),
+                                                .updated = rpc::FromProto(response.key().updated()),
+                                                .deleted = response.deleted()});
+                                 },
+                                 {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
   }
 
   // An error, to end the call, once the caller has had enough.
@@ -79,15 +75,10 @@ class KeyWatch {
     return stopped_ ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
   }
 
-  void FindDeleted() {
-    if (known_.empty()) return;
-    auto keys = RunListKeys(link_, context_, prefix_);
-    if (!keys.ok()) return;  // the next connection fails for the same reason, and says so
-    std::set<std::string> present;
-    for (const KeyInfo& key : *keys) present.insert(key.name);
+  absl::Status TellMissing() {
     std::vector<KeyInfo> deleted;
     for (const auto& [name, known] : known_) {
-      if (!present.contains(name)) {
+      if (!present_.contains(name)) {
         deleted.push_back({.name = name,
                            .artifact_id = known.artifact_id,
                            .revision = known.revision,
@@ -96,8 +87,9 @@ class KeyWatch {
       }
     }
     for (const KeyInfo& key : deleted) {
-      if (!Tell(key).ok()) return;
+      if (absl::Status told = Tell(key); !told.ok()) return told;
     }
+    return absl::OkStatus();
   }
 
   DaemonLink& link_;
@@ -105,6 +97,7 @@ class KeyWatch {
   const std::string prefix_;
   const std::function<bool(const KeyInfo&)>& on_key_;
   std::map<std::string, Known> known_;
+  std::set<std::string> present_;  // keys that this connection has named
   bool stopped_ = false;
 };
 

@@ -125,6 +125,7 @@ uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
     }
   }
   for (const KeyRecord& record : records) watcher->on_change(record);
+  if (watcher->on_listed != nullptr) watcher->on_listed();
   return watches_.Add(std::move(watcher));
 }
 

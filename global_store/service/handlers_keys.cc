@@ -80,6 +80,11 @@ void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysReque
     message.set_deleted(record.deleted);
     writer->WriteLatest(std::move(message), record.name);
   };
+  watcher->on_listed = [writer] {
+    v1::WatchKeysResponse message;
+    message.set_listed(true);
+    writer->WriteLatest(std::move(message));
+  };
   // The watcher keeps the registration that removes it when the call is cancelled.
   auto cancelled = std::make_shared<Cancellation::Registration>();
   watcher->on_close = [finisher, cancelled](const absl::Status& status) { finisher.Finish(status); };

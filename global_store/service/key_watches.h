@@ -21,6 +21,7 @@ struct KeyWatcher {
   std::string key;     // this key; or, when empty,
   std::string prefix;  // those that start so
   std::function<void(const KeyRecord&)> on_change;
+  std::function<void()> on_listed;             // all keys as they are were told; from here on, changes
   std::function<void(absl::Status)> on_close;  // the global store ends the watch
 
   bool Matches(const std::string& name) const { return key.empty() ? name.starts_with(prefix) : name == key; }
