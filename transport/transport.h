@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/artifact/digest.h"
 #include "core/memory/host_pool.h"
 #include "otel/api/request_context.h"
 
@@ -63,6 +65,11 @@ class Serving {
   virtual ServeStats stats() const = 0;
 };
 
+// What a fetch came to: the digest of its bytes when the lane had them in its hands anyway (a copy out of a
+// network buffer), in which case nobody need read them again; nullopt when not.
+using FetchResult = absl::StatusOr<std::optional<Digest>>;
+using FetchDone = std::function<void(const FetchResult&)>;
+
 // A receiver's side of one pull.
 class Pull {
  public:
@@ -74,7 +81,7 @@ class Pull {
   // `bytes` in all. `done` is called exactly once; any error but INVALID_ARGUMENT means that the pull is
   // broken and all later fetches fail at once.
   virtual void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
-                     std::function<void(absl::Status)> done) = 0;
+                     FetchDone done) = 0;
 
   // Gives up: pending fetches complete soon with CANCELLED. Idempotent.
   virtual void Cancel() = 0;

@@ -35,25 +35,26 @@ class PullSource : public ChunkSource {
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     struct Waiting {
       absl::Notification done;
-      absl::Status status;
+      transport::FetchResult result;
     } waiting;
     // A whole pull is given up with a request: an endpoint has no way to take back one range of it.
     auto on_cancel = context.cancellation.OnCancel([this] { pull_->Cancel(); });
     pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
-                 std::min(context.deadline, absl::Now() + peer_timeout_), [&waiting](absl::Status status) {
-                   waiting.status = std::move(status);
+                 std::min(context.deadline, absl::Now() + peer_timeout_),
+                 [&waiting](const transport::FetchResult& result) {
+                   waiting.result = result;
                    waiting.done.Notify();
                  });
     // Until then the memory may still be written to, cancelled or not.
     waiting.done.WaitForNotification();
-    if (waiting.status.ok()) {
-      return std::nullopt;
+    if (waiting.result.ok()) {
+      return waiting.result;
     }
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     if (revoked_) {
-      return absl::AbortedError(absl::StrCat("the grant was revoked: ", waiting.status.message()));
+      return absl::AbortedError(absl::StrCat("the grant was revoked: ", waiting.result.status().message()));
     }
-    return Annotate(waiting.status, absl::StrCat("pull from ", info_.name));
+    return Annotate(waiting.result.status(), absl::StrCat("pull from ", info_.name));
   }
 
  private:

@@ -202,10 +202,11 @@ class ServeRegistryTest : public ::testing::Test {
     const std::vector<HostSpan> destination = memory->Spans(0, memory->bytes());
     absl::Notification done;
     absl::Status status;
-    (*pull)->Fetch(0, destination, absl::Now() + absl::Seconds(20), [&](absl::Status result) {
-      status = std::move(result);
-      done.Notify();
-    });
+    (*pull)->Fetch(0, destination, absl::Now() + absl::Seconds(20),
+                   [&](const transport::FetchResult& result) {
+                     status = result.status();
+                     done.Notify();
+                   });
     done.WaitForNotification();
     if (!status.ok()) {
       return status;

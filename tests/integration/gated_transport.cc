@@ -13,7 +13,7 @@ class GatedPull : public transport::Pull {
   GatedPull(std::unique_ptr<transport::Pull> pull, Gate* gate) : pull_(std::move(pull)), gate_(gate) {}
 
   void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
-             std::function<void(absl::Status)> done) override {
+             transport::FetchDone done) override {
     // The pull outlives the fetch: whoever destroys it waits for `done` first.
     gate_->Enter([this, offset, destination = std::move(destination), deadline, done = std::move(done)] {
       pull_->Fetch(offset, destination, deadline, done);

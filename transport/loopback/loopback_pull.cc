@@ -1,7 +1,6 @@
 #include "transport/loopback/loopback_pull.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -19,7 +18,8 @@ struct LoopbackFetch {
   uint64_t left = 0;
   std::vector<HostSpan> destination;  // what is still to be written
   size_t span = 0;                    // the first of those that is not full
-  std::function<void(absl::Status)> done;
+  FetchDone done;
+  DigestBuilder digest;  // of what is copied
   TaskQueue::TimerId timer = TaskQueue::kNoTimer;
 };
 
@@ -74,7 +74,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
     }
     LoopbackFetch& fetch = it->second;
     if (fetch.left == 0) {
-      Finish(it, absl::OkStatus());
+      Finish(it, fetch.digest.Finish());
     } else if (!source_->in_place()) {
       StartRead(id, fetch);
     } else if (source_->BeginUse()) {
@@ -118,9 +118,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
     while (!bytes.empty()) {
       HostSpan& to = fetch.destination[fetch.span];
       const size_t count = std::min(to.size(), bytes.size());
-      if (count > 0) {
-        std::memcpy(to.data(), bytes.data(), count);
-      }
+      fetch.digest.UpdateAndCopy(to.data(), bytes.first(count));
       to = to.subspan(count);
       bytes = bytes.subspan(count);
       if (to.empty()) {
@@ -129,11 +127,11 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
     }
   }
 
-  void Finish(std::map<uint64_t, LoopbackFetch>::iterator it, const absl::Status& status) {
+  void Finish(std::map<uint64_t, LoopbackFetch>::iterator it, const FetchResult& result) {
     loop_->queue().CancelTimer(it->second.timer);
-    std::function<void(absl::Status)> done = std::move(it->second.done);
+    const FetchDone done = std::move(it->second.done);
     fetches_.erase(it);
-    done(status);
+    done(result);
   }
 
   void Expire(uint64_t id) {
@@ -171,8 +169,11 @@ class LoopbackPull : public Pull {
   }
 
   void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
-             std::function<void(absl::Status)> done) override {
-    LoopbackFetch fetch{.offset = offset, .destination = std::move(destination), .done = std::move(done)};
+             FetchDone done) override {
+    LoopbackFetch fetch;
+    fetch.offset = offset;
+    fetch.destination = std::move(destination);
+    fetch.done = std::move(done);
     core_->loop().Post([core = core_, fetch = std::move(fetch), deadline]() mutable {
       core->Start(std::move(fetch), deadline);
     });

@@ -24,6 +24,33 @@ TEST_P(TransportContract, PullsAWholeImageByConcurrentFetchesFromFragmentsIntoFr
       << "wrote past the end";
 }
 
+TEST_P(TransportContract, ADigestThatComesWithAFetchIsThatOfItsBytes) {
+  for (const bool staged : {false, GetParam().serves_staged_images}) {
+    auto serving = staged ? ServeStaged(kImageBytes) : ServePattern(kImageBytes);
+    auto pull = ConnectTo(serving->descriptor());
+    const std::vector<HostSpan> destination =
+        Fragment(receiver_memory_.span(0, kImageBytes), kTestChunkBytes / 3);
+    Completions completions;
+    FetchAll(*pull, destination, completions);
+    ASSERT_TRUE(completions.Wait());
+    const std::vector<std::optional<Digest>> digests = completions.digests();
+    for (size_t chunk = 0; chunk < digests.size(); ++chunk) {
+      const uint64_t offset = chunk * kTestChunkBytes;
+      DigestBuilder expected;
+      for (const HostSpan& span :
+           Slice(destination, offset, std::min(kTestChunkBytes, kImageBytes - offset))) {
+        expected.Update(span);
+      }
+      if (!staged) {
+        EXPECT_EQ(digests[chunk].has_value(), GetParam().digests_on_the_way);
+      }
+      if (digests[chunk].has_value()) {
+        EXPECT_EQ(*digests[chunk], expected.Finish()) << "chunk " << chunk << (staged ? ", staged" : "");
+      }
+    }
+  }
+}
+
 TEST_P(TransportContract, PullsOneByteAnywhere) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
@@ -136,13 +163,13 @@ TEST_P(TransportContract, CallbacksMayFetchMore) {
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
   Completions completions;
-  std::function<void(absl::Status)> last = completions.Expect();
+  const FetchDone last = completions.Expect();
   std::function<void(uint64_t)> fetch_from = [&](uint64_t offset) {
     const uint64_t bytes = std::min(kTestChunkBytes, kImageBytes - offset);
     pull->Fetch(offset, Slice(destination, offset, bytes), absl::InfiniteFuture(),
-                [&, offset, bytes](absl::Status status) {
-                  if (!status.ok() || offset + bytes == kImageBytes) {
-                    last(status);
+                [&, offset, bytes](const FetchResult& result) {
+                  if (!result.ok() || offset + bytes == kImageBytes) {
+                    last(result);
                   } else {
                     fetch_from(offset + bytes);
                   }
@@ -216,7 +243,7 @@ TEST_P(TransportContract, PullsOneAfterTheOtherLeaveNoDescriptorAndNoThreadBehin
   auto serving = ServePattern(kTestChunkBytes);
   const std::vector<HostSpan> destination = Destination(kTestChunkBytes);
   int descriptors = 0, threads = 0;
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 60; ++i) {
     if (i == 5) {
       descriptors = CountEntries("/proc/self/fd");
       threads = CountEntries("/proc/self/task");
@@ -224,13 +251,10 @@ TEST_P(TransportContract, PullsOneAfterTheOtherLeaveNoDescriptorAndNoThreadBehin
     auto pull = ConnectTo(serving->descriptor());
     ASSERT_TRUE(PullAll(*pull, destination).ok());
   }
-  // The source closes its end of an ended pull in its own time.
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (CountEntries("/proc/self/fd") > descriptors + 2 && absl::Now() < deadline) {
-    auto pull = ConnectTo(serving->descriptor());
-    ASSERT_TRUE(PullAll(*pull, destination).ok());
-  }
-  EXPECT_LE(CountEntries("/proc/self/fd"), descriptors + 2);
+  // A lane may keep a few connections for later pulls, and both ends of them are in this process.
+  constexpr int kIdleConnections = 4;
+  constexpr int kDescriptorsOfBothEnds = 4;
+  EXPECT_LE(CountEntries("/proc/self/fd"), descriptors + kIdleConnections * kDescriptorsOfBothEnds);
   EXPECT_LE(CountEntries("/proc/self/task"), threads);
 }
 

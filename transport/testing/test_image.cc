@@ -164,22 +164,26 @@ void StagedImage::FreeSlot(HostSpan slot) {
   free_.push_back(slot);
 }
 
-std::function<void(absl::Status)> Completions::Expect() {
+FetchDone Completions::Expect() {
   absl::MutexLock lock(&mutex_);
   const size_t index = statuses_.size();
   statuses_.push_back(absl::UnknownError("not completed"));
+  digests_.emplace_back();
   complete_.push_back(false);
-  return [this, index](absl::Status status) { Complete(index, std::move(status)); };
+  return [this, index](const FetchResult& result) { Complete(index, result); };
 }
 
-void Completions::Complete(size_t index, absl::Status status) {
+void Completions::Complete(size_t index, const FetchResult& result) {
   absl::MutexLock lock(&mutex_);
   if (complete_[index]) {
     repeated_ = true;
     return;
   }
   complete_[index] = true;
-  statuses_[index] = std::move(status);
+  statuses_[index] = result.status();
+  if (result.ok()) {
+    digests_[index] = *result;
+  }
   ++done_;
 }
 
@@ -196,6 +200,11 @@ bool Completions::WaitForAny() {
 std::vector<absl::Status> Completions::statuses() const {
   absl::MutexLock lock(&mutex_);
   return statuses_;
+}
+
+std::vector<std::optional<Digest>> Completions::digests() const {
+  absl::MutexLock lock(&mutex_);
+  return digests_;
 }
 
 size_t Completions::completed() const {

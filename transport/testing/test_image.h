@@ -88,23 +88,26 @@ class StagedImage : public ServedImage {
 class Completions {
  public:
   // The callback of one more fetch.
-  std::function<void(absl::Status)> Expect() ABSL_LOCKS_EXCLUDED(mutex_);
+  FetchDone Expect() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until all expected ones completed; false after a minute, which no test should need.
   bool Wait() ABSL_LOCKS_EXCLUDED(mutex_);
   bool WaitForAny() ABSL_LOCKS_EXCLUDED(mutex_);
   // In the order of Expect(). UNKNOWN for those that have not completed.
   std::vector<absl::Status> statuses() const ABSL_LOCKS_EXCLUDED(mutex_);
   size_t completed() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The digests that came with those that are OK, in the same order.
+  std::vector<std::optional<Digest>> digests() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True when one completed more than once.
   bool repeated() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  void Complete(size_t index, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Complete(size_t index, const FetchResult& result) ABSL_LOCKS_EXCLUDED(mutex_);
   bool AllDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ == statuses_.size(); }
   bool AnyDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ > 0; }
 
   mutable absl::Mutex mutex_;
   std::vector<absl::Status> statuses_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<Digest>> digests_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> complete_ ABSL_GUARDED_BY(mutex_);
   size_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool repeated_ ABSL_GUARDED_BY(mutex_) = false;

@@ -22,6 +22,8 @@ struct LaneUnderTest {
   // A transport that can be a source and a receiver.
   TransportFactory create;
   bool serves_staged_images = true;
+  // Whether a fetch of an image in place comes with its digest.
+  bool digests_on_the_way = true;
   // False where the network library is known to abort a source whose receiver vanishes in mid-read.
   bool source_survives_lost_receivers = true;
 

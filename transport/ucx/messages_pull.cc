@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "core/status/status.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -26,7 +27,7 @@ void MessagesPull::Pump() {
   }
 }
 
-absl::StatusOr<HostSpan> MessagesPull::OnData(const wire::DataHeader& header, uint64_t bytes) {
+absl::StatusOr<HostSpan> MessagesPull::Arrived(const wire::DataHeader& header, uint64_t bytes) {
   if (abandoned_) {
     return HostSpan();
   }
@@ -44,17 +45,34 @@ absl::StatusOr<HostSpan> MessagesPull::OnData(const wire::DataHeader& header, ui
                                             " bytes at ", header.offset, " for ", size, " at ", begin));
   }
   request.arrived.emplace(header.offset, header.offset + bytes);
-  const HostSpan destination = request.part.destination.subspan(header.offset - begin, bytes);
   if (!Wanted(request.part.fetch)) {
     PieceOver(header.request_id, bytes);
     return HostSpan();
   }
-  ReceiveStarted(request.part.fetch);
+  return request.part.destination.subspan(header.offset - begin, bytes);
+}
+
+absl::Status MessagesPull::OnPiece(const wire::DataHeader& header, ConstHostSpan piece) {
+  TC_ASSIGN_OR_RETURN(const HostSpan destination, Arrived(header, piece.size()));
+  if (!destination.empty()) {
+    const uint64_t fetch = requests_.at(header.request_id).part.fetch;
+    PieceOver(header.request_id, piece.size());
+    TakePiece(fetch, header.offset, destination, piece);
+    Pump();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostSpan> MessagesPull::OnRendezvous(const wire::DataHeader& header, uint64_t bytes) {
+  TC_ASSIGN_OR_RETURN(const HostSpan destination, Arrived(header, bytes));
+  if (!destination.empty()) {
+    ReceiveStarted(requests_.at(header.request_id).part.fetch);
+  }
   return destination;
 }
 
-void MessagesPull::OnDataReceived(const wire::DataHeader& header, uint64_t bytes,
-                                  const absl::Status& status) {
+void MessagesPull::OnRendezvousReceived(const wire::DataHeader& header, uint64_t bytes,
+                                        const absl::Status& status) {
   const uint64_t fetch = requests_.at(header.request_id).part.fetch;
   PieceOver(header.request_id, bytes);
   ReceiveEnded(fetch, bytes, status);

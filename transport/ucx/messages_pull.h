@@ -13,8 +13,10 @@ class MessagesPull : public UcxPullCore {
  public:
   using UcxPullCore::UcxPullCore;
 
-  absl::StatusOr<HostSpan> OnData(const wire::DataHeader& header, uint64_t bytes) override;
-  void OnDataReceived(const wire::DataHeader& header, uint64_t bytes, const absl::Status& status) override;
+  absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) override;
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) override;
+  void OnRendezvousReceived(const wire::DataHeader& header, uint64_t bytes,
+                            const absl::Status& status) override;
 
  protected:
   void Pump() override;
@@ -27,6 +29,8 @@ class MessagesPull : public UcxPullCore {
     std::map<uint64_t, uint64_t> arrived;  // pieces: offset in the image -> end
     uint64_t left = 0;                     // bytes that are not in place yet
   };
+  // Checks a piece against its request and books it. Where it goes; empty when nobody wants it any more.
+  absl::StatusOr<HostSpan> Arrived(const wire::DataHeader& header, uint64_t bytes);
   void PieceOver(uint64_t request_id, uint64_t bytes);
 
   absl::flat_hash_map<uint64_t, Outstanding> requests_;

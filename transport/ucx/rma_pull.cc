@@ -17,8 +17,12 @@ RmaPull::RmaPull(const ReceiverContext& context, UcxDescriptor descriptor, Socke
   }
 }
 
-absl::StatusOr<HostSpan> RmaPull::OnData(const wire::DataHeader&, uint64_t) {
+absl::Status RmaPull::OnPiece(const wire::DataHeader&, ConstHostSpan) {
   return absl::InternalError("the source sent DATA on the one-sided lane");
+}
+
+absl::StatusOr<HostSpan> RmaPull::OnRendezvous(const wire::DataHeader& header, uint64_t) {
+  return OnPiece(header, {});
 }
 
 absl::Status RmaPull::Opened() {

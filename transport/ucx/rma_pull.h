@@ -14,8 +14,9 @@ class RmaPull : public UcxPullCore {
   RmaPull(const ReceiverContext& context, UcxDescriptor descriptor, SocketAddress address,
           std::string traceparent);
 
-  absl::StatusOr<HostSpan> OnData(const wire::DataHeader& header, uint64_t bytes) override;
-  void OnDataReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
+  absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) override;
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) override;
+  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
 
  protected:
   void Pump() override;

@@ -19,8 +19,12 @@ void SourceConnection::OnControl(const wire::Control& message) {
   std::visit([this](const auto& m) { On(m); }, message);
 }
 
-absl::StatusOr<HostSpan> SourceConnection::OnData(const wire::DataHeader&, uint64_t) {
+absl::Status SourceConnection::OnPiece(const wire::DataHeader&, ConstHostSpan) {
   return absl::InvalidArgumentError("a source was sent DATA");
+}
+
+absl::StatusOr<HostSpan> SourceConnection::OnRendezvous(const wire::DataHeader& header, uint64_t) {
+  return OnPiece(header, {});
 }
 
 void SourceConnection::On(const wire::Hello& hello) {

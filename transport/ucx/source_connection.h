@@ -22,8 +22,9 @@ class SourceConnection : public EndpointOwner, public std::enable_shared_from_th
   void Close();
 
   void OnControl(const wire::Control& message) override;
-  absl::StatusOr<HostSpan> OnData(const wire::DataHeader& header, uint64_t bytes) override;
-  void OnDataReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
+  absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) override;
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) override;
+  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
   void OnFailed(const absl::Status& status) override;
 
  private:

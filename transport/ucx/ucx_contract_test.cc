@@ -24,6 +24,7 @@ const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx", .create = NewUc
                                     LaneUnderTest{.lane = "ucx-rma",
                                                   .create = NewUcxTransport,
                                                   .serves_staged_images = false,
+                                                  .digests_on_the_way = false,
                                                   .source_survives_lost_receivers = false});
 
 std::string LaneName(const testing::TestParamInfo<LaneUnderTest>& info) {

@@ -1,6 +1,5 @@
 #include "transport/ucx/ucx_endpoint.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -110,7 +109,14 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
                      : header.status());
     return UCS_OK;
   }
-  const absl::StatusOr<HostSpan> destination = owner_->OnData(*header, bytes);
+  if (!rendezvous) {
+    absl::Status taken = owner_->OnPiece(*header, {static_cast<const std::byte*>(data), bytes});
+    if (!taken.ok()) {
+      Fail(std::move(taken));
+    }
+    return UCS_OK;
+  }
+  const absl::StatusOr<HostSpan> destination = owner_->OnRendezvous(*header, bytes);
   if (!destination.ok()) {
     Fail(destination.status());
     return UCS_OK;
@@ -119,13 +125,8 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
     return UCS_OK;
   }
   CHECK_EQ(destination->size(), bytes);
-  if (!rendezvous) {
-    std::memcpy(destination->data(), data, bytes);
-    owner_->OnDataReceived(*header, bytes, absl::OkStatus());
-    return UCS_OK;
-  }
   Operation* operation = StartOperation([owner = owner_, header = *header, bytes](absl::Status status) {
-    owner->OnDataReceived(header, bytes, status);
+    owner->OnRendezvousReceived(header, bytes, status);
   });
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;

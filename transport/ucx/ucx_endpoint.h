@@ -27,11 +27,15 @@ class EndpointOwner {
   virtual ~EndpointOwner() = default;
   // In the order of their sending, never inside of a UCX callback.
   virtual void OnControl(const wire::Control& message) = 0;
-  // A piece of an image: where to receive it. An empty span drops it; a span of another length than `bytes`,
-  // and an error, fail the endpoint.
-  virtual absl::StatusOr<HostSpan> OnData(const wire::DataHeader& header, uint64_t bytes) = 0;
-  // The piece is in place, or will not be written to any more. Also for pieces that arrived at once.
-  virtual void OnDataReceived(const wire::DataHeader& header, uint64_t bytes, const absl::Status& status) = 0;
+  // A piece of an image that arrived eagerly: it lies in UCX's buffer until the call returns. An error fails
+  // the endpoint.
+  virtual absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) = 0;
+  // A piece by rendezvous: where to receive it. An empty span drops it; a span of another length than
+  // `bytes`, and an error, fail the endpoint.
+  virtual absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) = 0;
+  // A piece by rendezvous is in place, or will not be written to any more.
+  virtual void OnRendezvousReceived(const wire::DataHeader& header, uint64_t bytes,
+                                    const absl::Status& status) = 0;
   // The peer is lost or broke the protocol. Called once, never inside of a UCX callback. Close is up to the
   // owner.
   virtual void OnFailed(const absl::Status& status) = 0;
@@ -63,7 +67,7 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
 
   // Closes by force: every operation in flight completes, and then the calls of `closed` are made, in a task
-  // of their own. May be called again. The owner is called no more, but for OnDataReceived.
+  // of their own. May be called again. The owner is called no more, but for OnRendezvousReceived.
   void Close(std::function<void()> closed);
 
   // From the worker.

@@ -118,12 +118,17 @@ class RawPeer : public EndpointOwner {
     absl::MutexLock lock(&mutex_);
     heard_.push_back(message);
   }
-  absl::StatusOr<HostSpan> OnData(const wire::DataHeader&, uint64_t bytes) override {
+  absl::Status OnPiece(const wire::DataHeader&, ConstHostSpan piece) override {
+    absl::MutexLock lock(&mutex_);
+    data_bytes_ += piece.size();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader&, uint64_t bytes) override {
     absl::MutexLock lock(&mutex_);
     data_bytes_ += bytes;
     return HostSpan();
   }
-  void OnDataReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
+  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
   void OnFailed(const absl::Status&) override {
     absl::MutexLock lock(&mutex_);
     lost_ = true;

@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_pull.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -133,7 +134,7 @@ void UcxPullCore::OnFailed(const absl::Status& status) {
 }
 
 void UcxPullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
-                        std::function<void(absl::Status)> done) {
+                        FetchDone done) {
   if (!broken_.ok()) {
     done(broken_);
     return;
@@ -146,7 +147,9 @@ void UcxPullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, absl
   }
   const uint64_t id = ++fetches_made_;
   FetchState& fetch = fetches_[id];
+  fetch.end = offset + *bytes;
   fetch.bytes_left = *bytes;
+  fetch.digested_to = offset;
   fetch.done = std::move(done);
   if (deadline <= absl::Now()) {
     Expire(id);
@@ -208,6 +211,18 @@ void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Statu
   MaybeComplete(fetch);
 }
 
+void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destination, ConstHostSpan piece) {
+  FetchState& state = fetches_.at(fetch);
+  if (offset == state.digested_to) {
+    state.digest.UpdateAndCopy(destination.data(), piece);
+    state.digested_to += piece.size();
+  } else {
+    std::memcpy(destination.data(), piece.data(), piece.size());
+  }
+  state.bytes_left -= piece.size();
+  MaybeComplete(fetch);
+}
+
 void UcxPullCore::FailFetch(uint64_t fetch, const absl::Status& status) {
   auto it = fetches_.find(fetch);
   if (it == fetches_.end()) {
@@ -244,7 +259,13 @@ void UcxPullCore::MaybeComplete(uint64_t fetch) {
   FetchState state = std::move(it->second);
   fetches_.erase(it);
   worker().queue().CancelTimer(state.timer);
-  state.done(state.failure);
+  if (!state.failure.ok()) {
+    state.done(state.failure);
+  } else if (state.digested_to == state.end) {
+    state.done(state.digest.Finish());
+  } else {
+    state.done(std::nullopt);
+  }
   MaybeEnded();
 }
 
@@ -340,7 +361,7 @@ class UcxPull : public Pull {
   }
 
   void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
-             std::function<void(absl::Status)> done) override {
+             FetchDone done) override {
     core_->worker().Post([core = core_, offset, destination = std::move(destination), deadline,
                           done = std::move(done)]() mutable {
       core->Fetch(offset, std::move(destination), deadline, std::move(done));

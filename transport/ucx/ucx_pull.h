@@ -48,8 +48,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   // Gives up connecting.
   void Abort(const absl::Status& status);
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
-             std::function<void(absl::Status)> done);
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline, FetchDone done);
   void Cancel();
   // Cancel, and `ended` once every fetch has completed.
   void End(std::function<void()> ended);
@@ -82,6 +81,9 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   // A receive into the fetch's destination begins, and ends. Ending may complete the fetch.
   void ReceiveStarted(uint64_t fetch);
   void ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Status& status);
+  // Takes a piece out of a network buffer: copies it to its place, and digests it on the way for as long as
+  // pieces come in the order of the image. `destination` is as long as the piece. May complete the fetch.
+  void TakePiece(uint64_t fetch, uint64_t offset, HostSpan destination, ConstHostSpan piece);
   // The fetch fails and so does the pull, unless the code is INVALID_ARGUMENT.
   void FailFetch(uint64_t fetch, const absl::Status& status);
 
@@ -94,10 +96,13 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
  private:
   enum class State { kConnecting, kOpen, kEnding, kClosing, kOver };
   struct FetchState {
+    uint64_t end = 0;  // in the image
     uint64_t bytes_left = 0;
+    uint64_t digested_to = 0;  // image bytes before it are in `digest`
+    DigestBuilder digest;
     int receives = 0;
     absl::Status failure;
-    std::function<void(absl::Status)> done;
+    FetchDone done;
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
   };
 

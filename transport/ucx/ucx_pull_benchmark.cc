@@ -51,8 +51,8 @@ class Round {
     }
     const uint64_t bytes = std::min<uint64_t>(kChunkBytes, destination_.size() - offset);
     pull_->Fetch(offset, {destination_.subspan(offset, bytes)}, absl::InfiniteFuture(),
-                 [this, bytes](absl::Status status) {
-                   CHECK_OK(status);
+                 [this, bytes](const FetchResult& result) {
+                   CHECK_OK(result.status());
                    Next();
                    if (done_bytes_.fetch_add(bytes) + bytes == destination_.size()) {
                      done_.Notify();
