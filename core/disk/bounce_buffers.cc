@@ -1,5 +1,7 @@
 #include "core/disk/bounce_buffers.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <utility>
 
@@ -7,12 +9,20 @@
 #include "core/disk/packed_format.h"
 
 namespace tensorcast {
+namespace {
+
+constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
+
+}  // namespace
 
 void FreeDeleter::operator()(std::byte* buffer) const { std::free(buffer); }
 
 AlignedBuffer AllocateAligned(uint64_t bytes) {
-  void* memory = std::aligned_alloc(kPackedAlignment, AlignUp(bytes));
+  const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPackedAlignment;
+  const uint64_t size = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, size);
   CHECK(memory != nullptr) << "out of memory for a buffer of " << bytes << " bytes";
+  if (alignment == kHugePageBytes) madvise(memory, size, MADV_HUGEPAGE);  // a wish: what it costs is speed
   return AlignedBuffer(static_cast<std::byte*>(memory));
 }
 

@@ -11,7 +11,9 @@
 
 namespace tensorcast {
 
-// Freed with free(3); aligned to kPackedAlignment.
+// Freed with free(3); aligned to kPackedAlignment. From 2 MiB on in huge pages where the host gives them: a
+// direct read into 4 KiB pages is cut up by the number of pages that a disk takes in one request, often less
+// than 1 MiB.
 struct FreeDeleter {
   void operator()(std::byte* buffer) const;
 };

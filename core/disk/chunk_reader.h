@@ -21,7 +21,7 @@ namespace tensorcast {
 
 class ChunkReader {
  public:
-  // `read_bytes` bounds one read; the buffers hold two blocks more. All must outlive the reader.
+  // `read_bytes`, whole blocks, bounds one read; a buffer holds as many. All must outlive the reader.
   ChunkReader(std::span<const std::unique_ptr<FileReader>> files, BounceBuffers* buffers, uint64_t read_bytes)
       : files_(files), buffers_(buffers), read_bytes_(read_bytes) {}
   ~ChunkReader() { buffers_->Give(std::move(window_.memory)); }

@@ -29,7 +29,7 @@ class DiskSource final : public ChunkSource {
         keep_alive_(std::move(keep_alive)),
         files_(std::move(files)),
         extents_(std::move(extents)),
-        buffers_(read_bytes_ + 2 * kPackedAlignment, max_concurrency_) {}
+        buffers_(read_bytes_, max_concurrency_) {}
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
