@@ -22,7 +22,7 @@ struct BenchOptions {
   std::string binary;              // the tensorcast executable, which the servers are started from
   uint64_t bytes = 0;              // 0: each benchmark's own size
   int runs = 0;                    // 0: each benchmark's own count
-  std::vector<std::string> lanes;  // p2p: of "local", "ucx", "ucx-rma"; empty: local and ucx
+  std::vector<std::string> lanes;  // p2p, telemetry: of "local", "ucx", "ucx-rma"; empty: local and ucx
   std::vector<std::string> sets;   // settings for every daemon, as for --set
   bool smoke = false;              // tiny and short: proves that it runs, measures nothing
   RequestContext context;
@@ -43,8 +43,16 @@ absl::StatusOr<Rows> RunLoad(const BenchOptions& options);
 // Resident memory of a daemon beyond its pools, idle and after many transfers.
 absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
 
+// What telemetry costs: transfers over each lane and ResolveKey by 64 callers, with everything on and sampled
+// beside the same with telemetry off; and what a process holds when its collector is dead.
+absl::StatusOr<Rows> RunTelemetry(const BenchOptions& options);
+
 // The reference server of RunControl, a process of its own: answers ResolveKey with an empty message, writes
 // the ready line to `ready_fd` and serves until SIGTERM, which the caller has blocked.
 absl::Status ServeEmptyCalls(int ready_fd);
+
+// The collector of RunTelemetry, a process of its own in the same way: prints what it was told of spans at
+// the end.
+absl::Status ServeCollector(int ready_fd);
 
 }  // namespace tensorcast::bench

@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   ClusterOptions processes{
       .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons};
   processes.daemon_settings = {absl::StrCat("daemon.host_pool=", pool_bytes), "daemon.device_runtime=none"};
+  processes.global_store_settings = options.settings;
   for (const auto* settings : {&options.settings, &bench.sets}) {
     processes.daemon_settings.insert(processes.daemon_settings.end(), settings->begin(), settings->end());
   }
@@ -54,8 +55,12 @@ absl::StatusOr<std::string> BenchCluster::WriteModel(const std::string& name, ui
 
 absl::StatusOr<std::string> BenchCluster::ImportModel(const std::string& key, uint64_t bytes) {
   TC_ASSIGN_OR_RETURN(const std::string path, WriteModel(key, bytes));
-  TC_RETURN_IF_ERROR(client(0).Import(context_, path, {.key = key}).status());
+  TC_RETURN_IF_ERROR(Import(path, key));
   return path;
+}
+
+absl::Status BenchCluster::Import(const std::string& path, const std::string& key) {
+  return client(0).Import(context_, path, {.key = key}).status();
 }
 
 absl::Status BenchCluster::AwaitPool(int node, uint64_t bytes) {

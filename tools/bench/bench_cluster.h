@@ -39,8 +39,8 @@ class BenchCluster {
  public:
   struct Options {
     int daemons = 1;
-    uint64_t pool_bytes = 0;  // for replicas; room for staging is added
-    std::vector<std::string> settings;
+    uint64_t pool_bytes = 0;            // for replicas; room for staging is added
+    std::vector<std::string> settings;  // for every process
   };
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
                                                              const Options& options);
@@ -50,6 +50,7 @@ class BenchCluster {
   client::Client& client(int node) { return *clients_[node]; }
   client::AdminClient& admin(int node) { return *admins_[node]; }
 
+  absl::Status Import(const std::string& path, const std::string& key);  // at node 0
   // Writes a model of about `bytes` and imports it at node 0 under `key`. Returns the path.
   absl::StatusOr<std::string> ImportModel(const std::string& key, uint64_t bytes);
   absl::StatusOr<std::string> WriteModel(const std::string& name, uint64_t bytes);

@@ -1,82 +1,16 @@
 // ResolveKey against a real global store by many callers at once, beside a call that does nothing on a server
 // that is set up the same way.
-#include <grpcpp/channel.h>
-
-#include <atomic>
-#include <thread>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "core/status/status.h"
-#include "proto/global_store.grpc.pb.h"
-#include "rpc/call.h"
-#include "rpc/channel.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_cluster.h"
+#include "tools/bench/callers.h"
 
 namespace tensorcast::bench {
 namespace {
 
-constexpr int kCallers = 64;
 constexpr char kKey[] = "control";
-constexpr absl::Duration kCallTimeout = absl::Seconds(20);
-
-struct Window {
-  double calls_per_second = 0;
-  std::vector<double> latencies_ms;
-};
-
-// One server under load by all callers for a while.
-class Load {
- public:
-  Load(const RequestContext& context, const std::string& address)
-      : context_(context), stub_(v1::GlobalStore::NewStub(rpc::MakeChannel(address))) {}
-
-  absl::StatusOr<Window> Run(absl::Duration length) {
-    Window window;
-    absl::Mutex mutex;
-    absl::Status failure;
-    std::atomic<bool> stop = false;
-    std::vector<std::thread> callers;
-    const absl::Time start = absl::Now();
-    for (int caller = 0; caller < kCallers; ++caller) {
-      callers.emplace_back([&] {
-        std::vector<double> latencies;
-        absl::Status status;
-        while (!stop && status.ok()) status = CallOnce(&latencies);
-        absl::MutexLock lock(&mutex);
-        window.latencies_ms.insert(window.latencies_ms.end(), latencies.begin(), latencies.end());
-        failure.Update(status);
-      });
-    }
-    absl::SleepFor(length);
-    stop = true;
-    for (std::thread& caller : callers) caller.join();
-    const absl::Duration elapsed = absl::Now() - start;
-    TC_RETURN_IF_ERROR(failure);
-    window.calls_per_second =
-        static_cast<double>(window.latencies_ms.size()) / absl::ToDoubleSeconds(elapsed);
-    return window;
-  }
-
- private:
-  absl::Status CallOnce(std::vector<double>* latencies) {
-    RequestContext context = context_;
-    context.deadline = std::min(context.deadline, absl::Now() + kCallTimeout);
-    v1::ResolveKeyRequest request;
-    request.set_key(kKey);
-    const absl::Time start = absl::Now();
-    TC_RETURN_IF_ERROR(
-        rpc::CallUnary(*stub_, &v1::GlobalStore::Stub::ResolveKey, context, request, {.what = "resolving"})
-            .status());
-    latencies->push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
-    return absl::OkStatus();
-  }
-
-  const RequestContext context_;
-  const std::unique_ptr<v1::GlobalStore::Stub> stub_;
-};
 
 absl::StatusOr<std::unique_ptr<Process>> StartEmptyServer(const BenchOptions& options,
                                                           const std::string& directory,
@@ -101,8 +35,8 @@ absl::StatusOr<Rows> RunControl(const BenchOptions& options) {
   TC_ASSIGN_OR_RETURN(const auto empty_server,
                       StartEmptyServer(options, cluster->directory(), &empty_address));
 
-  Load resolve(options.context, cluster->processes().global_store_address());
-  Load empty(options.context, empty_address);
+  Callers resolve(options.context, cluster->processes().global_store_address(), kKey);
+  Callers empty(options.context, empty_address, kKey);
   TC_RETURN_IF_ERROR(resolve.Run(length / 4).status());
   TC_RETURN_IF_ERROR(empty.Run(length / 4).status());
 
@@ -110,8 +44,8 @@ absl::StatusOr<Rows> RunControl(const BenchOptions& options) {
                    " callers"));
   Pairs rate, p50, p99, p999;
   for (int run = 0; run < runs; ++run) {
-    TC_ASSIGN_OR_RETURN(const Window a, resolve.Run(length));
-    TC_ASSIGN_OR_RETURN(const Window b, empty.Run(length));
+    TC_ASSIGN_OR_RETURN(const CallWindow a, resolve.Run(length));
+    TC_ASSIGN_OR_RETURN(const CallWindow b, empty.Run(length));
     rate.Add(a.calls_per_second, b.calls_per_second);
     p50.Add(Percentile(a.latencies_ms, 50), Percentile(b.latencies_ms, 50));
     p99.Add(Percentile(a.latencies_ms, 99), Percentile(b.latencies_ms, 99));

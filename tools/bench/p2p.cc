@@ -8,6 +8,7 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_cluster.h"
 #include "tools/bench/external.h"
+#include "tools/bench/transfer.h"
 #include "tools/bench/yardsticks.h"
 
 namespace tensorcast::bench {
@@ -37,12 +38,6 @@ PerftestOptions TcpMessages(bool smoke) {
           .warmup = smoke ? 1 : 8};
 }
 
-// One transfer, as the daemon's report and as the client's clock have it.
-struct Moved {
-  TransferReport report;
-  absl::Duration wall;
-};
-
 class P2p {
  public:
   explicit P2p(const BenchOptions& options)
@@ -68,21 +63,7 @@ class P2p {
 
  private:
   absl::StatusOr<Moved> Move(const std::string& lane) {
-    const absl::Time start = absl::Now();
-    TC_ASSIGN_OR_RETURN(auto replica, cluster_->client(1).Get(options_.context, kKey, {.lane = lane}));
-    Moved moved{.wall = absl::Now() - start};
-    if (!replica->transfer()) return absl::InternalError("the replica was there before it was asked for");
-    moved.report = *replica->transfer();
-    if (moved.report.verified_chunks == 0) return absl::InternalError("a transfer verified nothing");
-    if (!moved.report.stages.empty() && moved.report.stages.front().source.lane != lane) {
-      return absl::InternalError(
-          absl::StrCat("asked for the lane ", lane, ", went over ", moved.report.stages.front().source.lane));
-    }
-    const std::string replica_id = replica->replica_id();
-    replica.reset();
-    // The next one is to come from node 0 again.
-    TC_RETURN_IF_ERROR(cluster_->admin(1).EvictReplica(options_.context, replica_id, /*force=*/true));
-    return moved;
+    return MoveOnce(options_.context, *cluster_, kKey, lane);
   }
 
   std::vector<Yardstick> YardsticksOf(const std::string& lane) {

@@ -23,6 +23,10 @@ std::string Number(double value) {
   return absl::StrFormat("%.3f", value);
 }
 
+std::string Text(const std::optional<Interval>& interval) {
+  return interval ? absl::StrFormat("%.3f-%.3f", interval->low, interval->high) : "-";
+}
+
 std::string Optional(const std::optional<double>& value) {
   return value ? absl::StrFormat("%.2f", *value) : "-";
 }
@@ -49,7 +53,13 @@ nlohmann::json Json(const Row& row) {
                          {"reference_max", nullptr},
                          {"ratio", Json(row.Ratio())},
                          {"pair_ratio", Json(row.pair_ratio)},
+                         {"pair_ratio_low", nullptr},
+                         {"pair_ratio_high", nullptr},
                          {"note", row.note}};
+  if (row.pair_interval) {
+    json["pair_ratio_low"] = row.pair_interval->low;
+    json["pair_ratio_high"] = row.pair_interval->high;
+  }
   if (row.reference) {
     json["reference_name"] = row.reference->name;
     json["reference_value"] = row.reference->value.median;
@@ -80,6 +90,23 @@ double Percentile(std::vector<double> samples, double percent) {
   return samples[index];
 }
 
+std::optional<Interval> MedianInterval(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  // Of n samples on either side of the median with equal chance, fewer than `rank` lie below it with a
+  // probability of `tail`: the largest rank for which that is at most 2.5 %.
+  const double count = static_cast<double>(samples.size());
+  size_t rank = 0;
+  double tail = 0;
+  for (double below = 0; below < count; ++below) {
+    tail += std::exp(std::lgamma(count + 1) - std::lgamma(below + 1) - std::lgamma(count - below + 1) -
+                     count * std::log(2));
+    if (tail > 0.025) break;
+    ++rank;
+  }
+  if (rank == 0) return std::nullopt;
+  return Interval{samples[rank - 1], samples[samples.size() - rank]};
+}
+
 std::optional<double> Row::Ratio() const {
   if (!reference || reference->value.median == 0) return std::nullopt;
   return value.median / reference->value.median;
@@ -91,12 +118,13 @@ void Pairs::Fill(std::string reference_name, Row* row) const {
   std::vector<double> ratios;
   for (size_t i = 0; i < values.size(); ++i)
     ratios.push_back(references[i] == 0 ? 0 : values[i] / references[i]);
+  row->pair_interval = MedianInterval(ratios);
   row->pair_ratio = Summarize(std::move(ratios)).median;
 }
 
 std::string ToTable(const std::vector<Row>& rows) {
   cli::Table table({"bench", "lane", "metric", "bytes", "value", "unit", "min", "max", "spread", "runs",
-                    "reference", "ref value", "ratio", "pairs"});
+                    "reference", "ref value", "ratio", "pairs", "95 %"});
   std::string notes;
   for (const Row& row : rows) {
     table.Add({row.bench, row.lane, row.metric, absl::StrCat(row.bytes), Number(row.value.median), row.unit,
@@ -104,7 +132,7 @@ std::string ToTable(const std::vector<Row>& rows) {
                absl::StrFormat("%.0f %%", row.value.Spread() * 100), absl::StrCat(row.value.runs),
                row.reference ? row.reference->name : "-",
                row.reference ? Number(row.reference->value.median) : "-", Optional(row.Ratio()),
-               Optional(row.pair_ratio)});
+               Optional(row.pair_ratio), Text(row.pair_interval)});
     if (!row.note.empty())
       absl::StrAppend(&notes, row.bench, " ", row.lane, " ", row.metric, ": ", row.note, "\n");
   }

@@ -32,16 +32,29 @@ struct Reference {
   Summary value;
 };
 
+// Where the median of what was sampled lies, at 95 % confidence.
+struct Interval {
+  double low = 0;
+  double high = 0;
+
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+// From the ranks of the samples (the sign test turned round): it assumes nothing of how they are distributed,
+// only that they are independent. nullopt below 6 samples, which cannot be that sure of anything.
+std::optional<Interval> MedianInterval(std::vector<double> samples);
+
 struct Row {
   std::string bench;   // "p2p", "attach", ...
   std::string lane;    // or what else the figure is of: "cold", "idle"
   std::string metric;  // "materialize", "p50", ...
   uint64_t bytes = 0;  // of one operation; 0 where there are none
   Summary value;
-  std::string unit;                    // "GB/s" (10^9 bytes), "ms", "ops/s", "MiB"
-  std::optional<Reference> reference;  // same unit
-  std::optional<double> pair_ratio;    // median of value / reference pair by pair, where they alternated
-  std::string note;                    // why a reference is missing, which engine won, ...
+  std::string unit;                       // "GB/s" (10^9 bytes), "ms", "ops/s", "MiB"
+  std::optional<Reference> reference;     // same unit
+  std::optional<double> pair_ratio;       // median of value / reference pair by pair, where they alternated
+  std::optional<Interval> pair_interval;  // of that median
+  std::string note;                       // why a reference is missing, which engine won, ...
 
   // value.median / reference's median.
   std::optional<double> Ratio() const;
@@ -51,7 +64,8 @@ struct Row {
 std::string ToTable(const std::vector<Row>& rows);
 
 // An array of objects: bench lane metric bytes value unit min max mean spread runs, reference_name
-// reference_value reference_min reference_max ratio pair_ratio (null without a reference), note.
+// reference_value reference_min reference_max ratio pair_ratio pair_ratio_low pair_ratio_high (null without a
+// reference), note.
 std::string ToJson(const std::vector<Row>& rows);
 
 // What is measured beside its reference, a pair a run.
@@ -63,7 +77,7 @@ struct Pairs {
     values.push_back(value);
     references.push_back(reference);
   }
-  // Fills in value, reference and pair_ratio. REQUIRES: at least one pair.
+  // Fills in value, reference, pair_ratio and pair_interval. REQUIRES: at least one pair.
   void Fill(std::string reference_name, Row* row) const;
 };
 

@@ -32,6 +32,19 @@ TEST(Percentile, IsTheNearestRank) {
   EXPECT_EQ(Percentile({3}, 1), 3);
 }
 
+TEST(MedianInterval, IsThatOfTheSignTest) {
+  // The tables have ranks 6 and 15 for 20 samples, 2 and 8 for 9, and none for 5.
+  std::vector<double> samples;
+  for (int i = 20; i >= 1; --i) samples.push_back(i);
+  ASSERT_TRUE(MedianInterval(samples).has_value());
+  EXPECT_EQ(MedianInterval(samples)->low, 6);
+  EXPECT_EQ(MedianInterval(samples)->high, 15);
+  EXPECT_EQ(MedianInterval({1, 2, 3, 4, 5, 6, 7, 8, 9})->low, 2);
+  EXPECT_EQ(MedianInterval({1, 2, 3, 4, 5, 6, 7, 8, 9})->high, 8);
+  EXPECT_EQ(MedianInterval({1, 2, 3, 4, 5}), std::nullopt);
+  EXPECT_EQ(MedianInterval({}), std::nullopt);
+}
+
 Row Example() {
   Row row{.bench = "p2p", .lane = "local", .metric = "materialize", .bytes = 1024, .unit = "GB/s"};
   Pairs pairs;
@@ -59,8 +72,9 @@ TEST(Json, IsAnArrayWithEveryFieldOfEachRow) {
   alone.note = "no reference: fio is not installed";
   const nlohmann::json json = nlohmann::json::parse(ToJson({Example(), alone}));
   ASSERT_EQ(json.size(), 2u);
-  for (const char* field : {"bench", "lane", "metric", "bytes", "value", "unit", "min", "max", "spread",
-                            "runs", "reference_name", "reference_value", "ratio", "pair_ratio", "note"}) {
+  for (const char* field :
+       {"bench", "lane", "metric", "bytes", "value", "unit", "min", "max", "spread", "runs", "reference_name",
+        "reference_value", "ratio", "pair_ratio", "pair_ratio_low", "pair_ratio_high", "note"}) {
     EXPECT_TRUE(json[0].contains(field)) << field;
     EXPECT_TRUE(json[1].contains(field)) << field;
   }

@@ -37,11 +37,9 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
 }
 
 absl::Status Bench(const CommonFlags& common, const BenchFlags& flags) {
-  static const std::map<std::string, BenchFunction> kBenches = {{"p2p", bench::RunP2p},
-                                                                {"attach", bench::RunAttach},
-                                                                {"control", bench::RunControl},
-                                                                {"load", bench::RunLoad},
-                                                                {"memory", bench::RunMemory}};
+  static const std::map<std::string, BenchFunction> kBenches = {
+      {"p2p", bench::RunP2p},   {"attach", bench::RunAttach}, {"control", bench::RunControl},
+      {"load", bench::RunLoad}, {"memory", bench::RunMemory}, {"telemetry", bench::RunTelemetry}};
   TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags));
   TC_ASSIGN_OR_RETURN(const bench::Rows rows, kBenches.at(flags.bench)(options));
   std::fputs((common.json ? bench::ToJson(rows) : bench::ToTable(rows)).c_str(), stdout);
@@ -53,5 +51,7 @@ absl::Status Bench(const CommonFlags& common, const BenchFlags& flags) {
 int RunBench(const CommonFlags& common, const BenchFlags& flags) { return ExitCode(Bench(common, flags)); }
 
 int RunBenchEmptyServer(const ServerFlags& flags) { return ExitCode(bench::ServeEmptyCalls(flags.ready_fd)); }
+
+int RunBenchCollector(const ServerFlags& flags) { return ExitCode(bench::ServeCollector(flags.ready_fd)); }
 
 }  // namespace tensorcast::cli

@@ -114,6 +114,7 @@ struct BenchFlags {
 };
 int RunBench(const CommonFlags& common, const BenchFlags& flags);
 int RunBenchEmptyServer(const ServerFlags& flags);  // the reference of "control", which it starts itself
+int RunBenchCollector(const ServerFlags& flags);    // of "telemetry", likewise
 
 int RunConfigCheck(const CommonFlags& common);
 int RunConfigShow(const CommonFlags& common);

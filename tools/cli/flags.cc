@@ -175,7 +175,8 @@ void AddBench(CLI::App& app, AllFlags& all) {
       {"attach", "A client maps a ready replica: a large one beside one of 1 MiB"},
       {"control", "ResolveKey by 64 callers, beside a call that does nothing"},
       {"load", "A file to a ready replica, cold and warm, beside fio"},
-      {"memory", "Resident memory of a daemon beyond its pools, idle and after transfers"}};
+      {"memory", "Resident memory of a daemon beyond its pools, idle and after transfers"},
+      {"telemetry", "Transfers and calls with everything observed, beside the same with telemetry off"}};
   for (const auto& [name, help] : benches) {
     CLI::App* command = AddCommand(*bench, all, name, help, [&all, name = std::string(name)] {
       all.bench.bench = name;
@@ -185,17 +186,18 @@ void AddBench(CLI::App& app, AllFlags& all) {
         ->check(CLI::PositiveNumber);
     command->add_option("--bytes", all.bench.bytes, "Of the artifact, such as 1GiB");
     command->add_flag("--smoke", all.bench.smoke, "Tiny and short: proves that it runs, measures nothing");
-    if (command->get_name() != "p2p") continue;
+    if (name != std::string_view("p2p") && name != std::string_view("telemetry")) continue;
     command
         ->add_option("--lane", all.bench.lanes, "local, ucx or ucx-rma; repeatable; local and ucx by default")
         ->check(CLI::IsMember({"local", "ucx", "ucx-rma"}))
         ->take_all();
   }
-  // Of no use to people: the reference server of `control`.
-  AddCommand(*bench, all, "empty-server", "", [&] { return RunBenchEmptyServer(all.server); })
-      ->group("")
-      ->add_option("--ready-fd", all.server.ready_fd)
-      ->required();
+  // Of no use to people: the reference server of `control` and the collector of `telemetry`.
+  for (CLI::App* server :
+       {AddCommand(*bench, all, "empty-server", "", [&] { return RunBenchEmptyServer(all.server); }),
+        AddCommand(*bench, all, "collector", "", [&] { return RunBenchCollector(all.server); })}) {
+    server->group("")->add_option("--ready-fd", all.server.ready_fd)->required();
+  }
 }
 
 void AddTools(CLI::App& app, AllFlags& all) {

@@ -117,6 +117,10 @@ class Store {
     headers_ = std::move(headers);
   }
 
+  bool IsOfInterest(std::string_view method) const {
+    return behaviour() != Behaviour::kCountOnly || absl::StrContains(method, "MetricsService");
+  }
+
   // False for a message that is not one.
   bool Take(std::string_view method, const std::string& bytes) {
     absl::MutexLock lock(&mutex_);
@@ -252,6 +256,7 @@ class Call final : public grpc::ServerGenericBidiReactor {
     if (store_.behaviour() == Behaviour::kRefuse) {
       return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this receiver refuses"));
     }
+    if (!store_.IsOfInterest(method_)) return Accept();
     std::vector<grpc::Slice> slices;
     std::string bytes;
     if (request_.Dump(&slices).ok()) {
@@ -262,6 +267,10 @@ class Call final : public grpc::ServerGenericBidiReactor {
     if (!store_.Take(method_, bytes)) {
       return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not OTLP"));
     }
+    Accept();
+  }
+
+  void Accept() {
     const grpc::Slice empty("");  // an empty message is what the services answer with
     response_ = grpc::ByteBuffer(&empty, 1);
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);

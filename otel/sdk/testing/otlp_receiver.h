@@ -71,8 +71,9 @@ struct ReceivedLog {
 
 enum class Behaviour {
   kAccept,
-  kHang,    // never answers, until this changes or the caller gives up
-  kRefuse,  // answers UNAVAILABLE
+  kHang,       // never answers, until this changes or the caller gives up
+  kRefuse,     // answers UNAVAILABLE
+  kCountOnly,  // accepts, but keeps only metrics: spans and log records are not even read
 };
 
 class OtlpReceiver {
