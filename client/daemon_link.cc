@@ -35,9 +35,10 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::strin
   if (!status.ok()) {
     const bool silent = absl::IsDeadlineExceeded(status.status()) || absl::IsUnavailable(status.status());
     if (!silent) return Annotate(status.status(), absl::StrCat("the daemon at ", address));
-    return absl::UnavailableError(absl::StrCat("the daemon at ", address, " did not answer within ",
-                                               absl::FormatDuration(timeout), " (", status.status().message(),
-                                               "); is it running, and is this its address?"));
+    return absl::UnavailableError(
+        absl::StrCat("the daemon at ", address, " did not answer within ", absl::FormatDuration(timeout),
+                     " (", status.status().message(),
+                     "); is it running, is this its address, and may this user open its socket?"));
   }
   absl::MutexLock lock(&link->mutex_);
   link->handle_socket_ = status->node().handle_socket();

@@ -185,8 +185,9 @@ absl::Status CheckImportPath(const std::vector<std::string>& roots, const std::s
     }
   }
   const std::string allowed = roots.empty() ? "none is configured" : absl::StrJoin(roots, ", ");
+  const std::string where = real == path ? "" : absl::StrCat(" (that is ", real, ")");
   return absl::PermissionDeniedError(
-      absl::StrCat(path, " (", real, ") is outside the daemon's import_roots: ", allowed));
+      absl::StrCat(path, where, " is outside the daemon's import_roots: ", allowed));
 }
 
 absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const RequestContext& context,

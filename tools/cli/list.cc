@@ -1,4 +1,7 @@
 #include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,11 +26,24 @@ std::string StateText(v1::ReplicaState state) {
   return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
 }
 
-// "node@cpu, node@gpu:0"
-std::string ReplicasText(const v1::Artifact& artifact) {
+using NodeNames = std::map<std::string, std::string>;  // by node id
+
+// None where the cluster does not tell: then ids have to do.
+NodeNames NamesOfNodes(client::AdminClient& admin) {
+  NodeNames names;
+  const auto status = admin.GetClusterStatus(InterruptibleContext());
+  if (!status.ok()) return names;
+  for (const v1::Node& node : status->nodes()) names[node.node_id()] = node.name();
+  return names;
+}
+
+// "cpu@node-a, gpu:0@node-b"
+std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
   std::vector<std::string> places;
   for (const v1::Replica& replica : artifact.replicas()) {
-    places.push_back(absl::StrCat(LocationText(replica.location()), "@", replica.node_id().substr(0, 8)));
+    const auto known = names.find(replica.node_id());
+    const std::string node = known != names.end() ? known->second : replica.node_id().substr(0, 8);
+    places.push_back(absl::StrCat(LocationText(replica.location()), "@", node));
   }
   return absl::StrJoin(places, ", ");
 }
@@ -63,11 +79,12 @@ absl::Status ListArtifacts(const CommonFlags& common) {
     std::fputs(ToJson(all).c_str(), stdout);
     return absl::OkStatus();
   }
+  const NodeNames names = NamesOfNodes(*admin);
   Table table({"artifact", "size", "tensors", "keys", "replicas"});
   for (const v1::Artifact& artifact : artifacts) {
     table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()),
                absl::StrCat(artifact.tensor_count()), absl::StrJoin(artifact.keys(), ", "),
-               ReplicasText(artifact)});
+               ReplicasText(artifact, names)});
   }
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();
