@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import sys
+import xml.etree.ElementTree
 
 # Of a process or of Prometheus itself, not of a metric of ours.
 COMMON_LABELS = {"le", "service_name", "service_instance_id", "severity"}
@@ -58,11 +59,14 @@ def check_expression(expression, texts, catalogue):
     return problems
 
 
+def read_dashboard(folder):
+    return json.loads((folder / "grafana" / "dashboard.json").read_text())
+
+
 def expressions_of(folder):
     import yaml
 
-    dashboard = json.loads((folder / "grafana" / "dashboard.json").read_text())
-    for panel in dashboard["panels"]:
+    for panel in read_dashboard(folder)["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"], [target["legendFormat"]]
     for group in yaml.safe_load((folder / "alerts.yaml").read_text())["groups"]:
@@ -70,26 +74,56 @@ def expressions_of(folder):
             yield rule["alert"], rule["expr"], list(rule["annotations"].values())
 
 
+def check_compose(where, content, folder):
+    problems = []
+    services = content["services"]
+    for name, service in services.items():
+        image, _, version = service["image"].partition(":")
+        if version in ("", "latest"):
+            problems.append(f"{where}: {name} runs whatever {image} is at the time")
+        problems += [f"{where}: {name} waits for {other}, which is not declared"
+                     for other in service.get("depends_on", []) if other not in services]
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith(".") and not (folder / source).is_file():
+                problems.append(f"{where}: {name} mounts {source}, which is not there")
+            if not source.startswith(".") and source not in content.get("volumes", {}):
+                problems.append(f"{where}: {name} mounts the volume {source}, which is not declared")
+    return problems
+
+
+def check_collector(where, content):
+    problems = []
+    for name, pipeline in content["service"]["pipelines"].items():
+        for kind in ("receivers", "processors", "exporters"):
+            problems += [f"{where}: pipeline {name} uses {kind} {part}, which is not declared"
+                         for part in pipeline[kind] if part not in content[kind]]
+    for name, exporter in content["exporters"].items():
+        # The catalogue's names have their units and _total already.
+        if name.split("/")[0] == "prometheus" and exporter.get("add_metric_suffixes") is not False:
+            problems.append(f"{where}: exporter {name} would add suffixes to the names of metrics")
+    return problems
+
+
 def check_files(folder):
     import yaml
 
     problems = []
-    for path in sorted(folder.rglob("*.yaml")):
-        content = yaml.safe_load(path.read_text())
+    files = {str(path.relative_to(folder)): yaml.safe_load(path.read_text())
+             for path in sorted(folder.rglob("*.yaml"))}
+    for where, content in files.items():
         if not isinstance(content, dict):
-            problems.append(f"{path.name}: not a mapping")
-        if not path.name.startswith("compose-"):
-            continue
-        for name, service in content["services"].items():
-            for volume in service.get("volumes", []):
-                source = volume.split(":")[0]
-                if source.startswith(".") and not (folder / source).is_file():
-                    problems.append(f"{path.name}: {name} mounts {source}, which is not there")
-    collector = yaml.safe_load((folder / "collector-dev.yaml").read_text())
-    for name, pipeline in collector["service"]["pipelines"].items():
-        for kind in ("receivers", "processors", "exporters"):
-            problems += [f"collector: pipeline {name} uses {kind} {part}, which is not declared"
-                         for part in pipeline[kind] if part not in collector[kind]]
+            problems.append(f"{where}: not a mapping")
+        elif where.startswith("compose-"):
+            problems += check_compose(where, content, folder)
+        elif "pipelines" in content.get("service", {}):
+            problems += check_collector(where, content)
+    for path in sorted(folder.rglob("*.xml")):
+        xml.etree.ElementTree.parse(path)
+    sources = {source["uid"] for source in files["grafana/datasources.yaml"]["datasources"]}
+    for panel in read_dashboard(folder)["panels"]:
+        if panel["datasource"]["uid"] not in sources:
+            problems.append(f"{panel['title']}: no data source {panel['datasource']['uid']}")
     return problems
 
 

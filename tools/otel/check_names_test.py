@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""That check_names.py finds what it is for: each fault, put into a copy of the folder, is reported.
+
+Usage: check_names_test.py README_WITH_THE_CATALOGUE FOLDER.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+README = pathlib.Path(sys.argv[1])
+FOLDER = pathlib.Path(sys.argv[2])
+
+# File, what stands there, what is put in its place, what the check says.
+FAULTS = [
+    ("alerts.yaml", "tc_pool_used_bytes /", "tc_pool_in_use_bytes /", "no metric tc_pool_in_use_bytes"),
+    ("alerts.yaml", "$labels.lane", "$labels.link", "no label link"),
+    ("alerts.yaml", 'outcome="failed"', 'result="failed"', "tc_p2p_pulls_total has no label result"),
+    ("alerts.yaml", "tc_rpc_requests_total", "tc_rpc_requests_total_bucket", "no metric tc_rpc_requests_total_bucket"),
+    ("grafana/dashboard.json", "tc_p2p_bytes_total", "tc_p2p_byte_total", "no metric tc_p2p_byte_total"),
+    ("grafana/dashboard.json", "{{lane}} {{direction}}", "{{lane}} {{way}}", "no label way"),
+    ("grafana/dashboard.json", "by (lane, direction)", "by (lane, way)", "no label way"),
+    ("grafana/dashboard.json", '"uid": "prometheus"', '"uid": "thanos"', "no data source thanos"),
+    ("collector-dev.yaml", "add_metric_suffixes: false", "add_metric_suffixes: true", "would add suffixes"),
+    ("collector-dev.yaml", "exporters: [debug, prometheus]", "exporters: [debug, prom]", "exporters prom,"),
+    ("compose-grafana.yaml", "./grafana/tempo.yaml", "./grafana/tempe.yaml", "which is not there"),
+    ("compose-grafana.yaml", "grafana/loki:3.2.0", "grafana/loki:latest", "whatever grafana/loki is"),
+    ("compose-signoz.yaml", "schema: {condition", "scheme: {condition", "waits for scheme"),
+    ("compose-signoz.yaml", "- zookeeper:/", "- keeper:/", "mounts the volume keeper"),
+    ("signoz/collector.yaml", "exporters: [clickhouselogsexporter,", "exporters: [logs,", "exporters logs,"),
+]
+
+
+def check(folder):
+    script = pathlib.Path(__file__).with_name("check_names.py")
+    return subprocess.run([sys.executable, "-B", script, README, folder], capture_output=True, text=True)
+
+
+class CheckNames(unittest.TestCase):
+    def test_what_is_there_is_right(self):
+        result = check(FOLDER)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_each_fault_is_found(self):
+        for name, right, wrong, said in FAULTS:
+            with self.subTest(file=name, wrong=wrong), tempfile.TemporaryDirectory() as scratch:
+                copy = pathlib.Path(shutil.copytree(FOLDER, pathlib.Path(scratch) / "otel"))
+                text = (copy / name).read_text()
+                self.assertIn(right, text)
+                (copy / name).write_text(text.replace(right, wrong))
+                result = check(copy)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn(said, result.stdout)
+
+    def test_a_file_that_does_not_parse_is_an_error(self):
+        for name, text in (("alerts.yaml", "a: [b"), ("grafana/dashboard.json", "{"), ("signoz/clickhouse.xml", "<a>")):
+            with self.subTest(file=name), tempfile.TemporaryDirectory() as scratch:
+                copy = pathlib.Path(shutil.copytree(FOLDER, pathlib.Path(scratch) / "otel"))
+                (copy / name).write_text(text)
+                self.assertNotEqual(check(copy).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
