@@ -7,6 +7,7 @@
 #include "client/attached_replica.h"
 #include "core/status/status.h"
 #include "otel/api/span.h"
+#include "otel/api/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
@@ -76,7 +77,7 @@ absl::StatusOr<ReplicaFacts> FactsOf(const v1::MaterializeReplicaResult& result)
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& context, const GetPlan& plan,
                                                       const v1::MaterializeReplicaResult& result) {
   auto claimed = ClaimedReplica::Claim(plan.handle_socket, result.ticket(),
-                                       std::min(context.deadline, absl::Now() + kClaimTimeout));
+                                       std::min(context.deadline, SteadyNow() + kClaimTimeout));
   if (claimed.ok()) return claimed;
   return Annotate(claimed.status(), absl::StrCat("claiming replica ", result.replica().replica_id(), " on ",
                                                  plan.handle_socket));

@@ -5,6 +5,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/get.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::client {
 namespace {
@@ -29,7 +30,7 @@ class PendingGetImpl final : public PendingGet {
 
   absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline) override {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithDeadline(absl::Condition(this, &PendingGetImpl::IsDone), deadline);
+    mutex_.AwaitWithTimeout(absl::Condition(this, &PendingGetImpl::IsDone), TimeLeft(deadline));
     if (!IsDone())
       return absl::DeadlineExceededError("the get is still running; wait for it again, or cancel it");
     if (spent_) return absl::FailedPreconditionError("this get was waited for already; its result is gone");

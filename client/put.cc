@@ -12,6 +12,7 @@
 #include "core/status/status.h"
 #include "core/tensor/dtype.h"
 #include "otel/api/span.h"
+#include "otel/api/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
@@ -85,7 +86,7 @@ absl::Status PutOnce(DaemonLink& link, const RequestContext& context, const Seal
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
   TC_ASSIGN_OR_RETURN(const auto offer,
                       OfferedMemory::OfferMemfd(handle_socket, image.memfd.get(), image.layout.image_bytes,
-                                                std::min(context.deadline, absl::Now() + kOfferTimeout)));
+                                                std::min(context.deadline, SteadyNow() + kOfferTimeout)));
   requests.front().set_offer_token(offer->token());
   return rpc::CallBidiStream(
       link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, context, requests.size(),

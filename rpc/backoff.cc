@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::rpc {
 
@@ -17,7 +18,7 @@ absl::Duration Backoff::Next() {
 
 absl::Status SleepFor(const RequestContext& context, absl::Duration duration, std::string_view what) {
   TC_RETURN_IF_ERROR(context.Check(what));
-  if (absl::Now() + duration >= context.deadline) {
+  if (SteadyNow() + duration >= context.deadline) {
     return absl::DeadlineExceededError(
         absl::StrCat(what, ": the deadline leaves no time for another attempt"));
   }

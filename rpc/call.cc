@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <string>
 
+#include "otel/api/steady_time.h"
 #include "rpc/call_contexts.h"
+#include "rpc/grpc_deadline.h"
 
 namespace tensorcast::rpc {
 
 ClientCall::ClientCall(const RequestContext& context) {
   CallContexts::ForClient().File(&call_, context);
-  if (context.deadline != absl::InfiniteFuture()) call_.set_deadline(absl::ToChronoTime(context.deadline));
+  if (context.deadline != absl::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));
   // A cancellation that came before the call began is remembered by gRPC.
   cancel_ = context.cancellation.OnCancel([this] { call_.TryCancel(); });
 }
@@ -22,7 +24,7 @@ void ClientCall::AnnounceMessages(size_t count) {
 
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
                               absl::FunctionRef<absl::Status(bool* final)> attempt) {
-  const absl::Time give_up = std::min(context.deadline, absl::Now() + options.retry_for);
+  const absl::Time give_up = std::min(context.deadline, SteadyNow() + options.retry_for);
   Backoff backoff(options.backoff);
   while (true) {
     if (absl::Status wanted = context.Check(options.what); !wanted.ok()) return wanted;
@@ -30,7 +32,7 @@ absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& 
     absl::Status status = attempt(&final);
     if (final || !absl::IsUnavailable(status)) return status;
     const absl::Duration wait = backoff.Next();
-    if (absl::Now() + wait >= give_up) return status;
+    if (SteadyNow() + wait >= give_up) return status;
     if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) return slept;
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::rpc {
 
@@ -50,7 +51,7 @@ absl::Time ServerCallDeadline(const grpc::ServerContextBase& call) {
   if (deadline >= std::chrono::system_clock::time_point::max() - std::chrono::hours(1)) {
     return absl::InfiniteFuture();
   }
-  return absl::FromChrono(deadline);
+  return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
 RequestContext ServerCallContext(grpc::ServerContextBase* call) {

@@ -1,10 +1,10 @@
 #include "rpc/call_observer.h"
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -49,7 +49,7 @@ void CallObserver::Start(CallSide side, const char* method, RequestContext* cont
   call_ = std::make_unique<Call>();
   call_->side = side;
   call_->name = ParseMethod(method);
-  call_->start = absl::Now();
+  call_->start = SteadyNow();
   metrics::kRpcInFlight.Add(1, {SideName(side), call_->name.label});
   if (!DeservesSpan(call_->name)) return;
   const otel::SpanKind kind = side == CallSide::kServer ? otel::SpanKind::kServer : otel::SpanKind::kClient;
@@ -74,7 +74,7 @@ void CallObserver::Finish(int code, const std::string& message) {
   metrics::kRpcInFlight.Add(-1, {side, call->name.label});
   metrics::kRpcRequests.Add(1, {side, call->name.label, code_name});
   if (!status.ok()) metrics::kRpcErrors.Add(1, {side, call->name.label, code_name});
-  metrics::kRpcDurationSeconds.Record(absl::ToDoubleSeconds(absl::Now() - call->start),
+  metrics::kRpcDurationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - call->start),
                                       {side, call->name.label});
 }
 

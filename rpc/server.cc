@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "rpc/credentials.h"
+#include "rpc/grpc_deadline.h"
 #include "rpc/interceptors.h"
 
 namespace tensorcast::rpc {
@@ -109,9 +111,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 Server::Server(std::unique_ptr<grpc::Server> server, std::vector<std::string> addresses)
     : server_(std::move(server)), addresses_(std::move(addresses)) {}
 
-Server::~Server() { Shutdown(absl::Now()); }
+Server::~Server() { Shutdown(SteadyNow()); }
 
-void Server::Shutdown(absl::Time deadline) { server_->Shutdown(absl::ToChronoTime(deadline)); }
+void Server::Shutdown(absl::Time deadline) { server_->Shutdown(ToGrpcDeadline(deadline)); }
 
 void Server::Wait() { server_->Wait(); }
 

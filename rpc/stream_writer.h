@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "otel/api/request_context.h"
+#include "otel/api/steady_time.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
@@ -94,7 +95,7 @@ template <class Response>
 absl::Status StreamWriter<Response>::Write(Response message) {
   {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithDeadline(absl::Condition(this, &StreamWriter::HasRoom), context_.deadline);
+    mutex_.AwaitWithTimeout(absl::Condition(this, &StreamWriter::HasRoom), TimeLeft(context_.deadline));
     if (closed_) return absl::CancelledError("the client no longer reads this stream");
     if (finish_.has_value()) return absl::FailedPreconditionError("the stream was finished already");
     if (!HasRoom())

@@ -5,8 +5,8 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -14,7 +14,7 @@ IngestJob::IngestJob(IngestSpec spec, const RequestContext& first)
     : spec_(std::move(spec)),
       transfer_id_(NewUuid()),
       replica_id_(NewUuid()),
-      queued_(absl::Now()),
+      queued_(SteadyNow()),
       first_(first.Child()),
       progress_(spec_.layout().image_bytes),
       deadline_(first.deadline) {}
@@ -115,7 +115,7 @@ absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
   auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return done_ || context.cancellation.IsCancelled();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), context.deadline);
+  mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   if (!done_) {
     const std::string what = absl::StrCat("waiting for ", spec_.subject(), " at ", spec_.location.ToString());
     TC_RETURN_IF_ERROR(context.Check(what));

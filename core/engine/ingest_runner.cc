@@ -5,10 +5,10 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/engine/local_sources.h"
 #include "core/engine/pipeline.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -43,7 +43,7 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(
   report.destination = job.spec().location;
   report.trace = job.Context().trace;
   report.queued = job.queued();
-  report.start = absl::Now();
+  report.start = SteadyNow();
   result.lease = Make(job, on_wait, report);
   if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) {
     result.lease = abandoned;
@@ -53,7 +53,7 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(
     report.artifact_id = (*result.lease)->manifest()->id();
     report.replica_id = (*result.lease)->replica_id();
   }
-  report.end = absl::Now();
+  report.end = SteadyNow();
   if (job.spec().sources != nullptr) {
     job.spec().sources->Finished(report.status);
   }

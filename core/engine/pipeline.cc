@@ -7,10 +7,10 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/engine/padding.h"
 #include "core/engine/stage_clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -204,7 +204,7 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
 }
 
 absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, const ChunkRequest& request) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   absl::StatusOr<std::optional<Digest>> digest = run.source.Fetch(plan_.context(), request);
   if (digest.ok()) {
     run.clock.Passed(Stage::kFetch, start, request.range.bytes);
@@ -215,7 +215,7 @@ absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, cons
 }
 
 bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const uint64_t bytes_read = digest.has_value() ? 0 : request.range.bytes;
   if (!digest.has_value()) {
     digest = DigestOf(request.destination);
@@ -238,7 +238,7 @@ absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, 
   if (!plan_.destination->places()) {
     return absl::OkStatus();
   }
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   absl::Status placed = plan_.destination->Place(request.range, buffer);
   if (placed.ok()) {
     run.clock.Passed(Stage::kPlace, start, request.range.bytes);

@@ -5,6 +5,7 @@
 #include "core/engine/replica_record.h"
 #include "core/engine/replica_table.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -166,7 +167,7 @@ void ReplicaTable::WaitForSpace(uint64_t seen, const RequestContext& context) {
   auto changed = [this, seen, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return space_events_ != seen || context.cancellation.IsCancelled();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&changed), context.deadline);
+  mutex_.AwaitWithTimeout(absl::Condition(&changed), TimeLeft(context.deadline));
 }
 
 }  // namespace tensorcast

@@ -6,9 +6,9 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/engine/replica_record.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -51,7 +51,7 @@ ReplicaInfo ReplicaTable::Info(const Record& record) const {
 }
 
 void ReplicaTable::Touch(Record& record) {
-  record.last_used = absl::Now();
+  record.last_used = SteadyNow();
   record.use_order = ++uses_;
 }
 

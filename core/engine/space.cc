@@ -6,9 +6,9 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -73,7 +73,7 @@ absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& requ
     if (!request.wait && !table_->Holders(pool).in_flux) {
       return Full(pool, request, memory.status(), refused.size());
     }
-    const absl::Time deadline = std::min(context.deadline, absl::Now() + kAskGuardAgain);
+    const absl::Time deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
     context.deadline = deadline;
     if (request.on_wait) {
       request.on_wait(true);
@@ -82,7 +82,7 @@ absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& requ
     if (request.on_wait) {
       request.on_wait(false);
     }
-    if (absl::Now() >= deadline) {
+    if (SteadyNow() >= deadline) {
       refused.clear();
     }
   }

@@ -1,8 +1,7 @@
 #include "core/engine/stage_clock.h"
 
 #include <algorithm>
-
-#include "absl/time/clock.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -18,7 +17,7 @@ StageClock::StageClock(const SourceInfo& source) {
 
 StageReport& StageClock::Extend(Stage stage, absl::Time start) {
   StageReport& report = stages_[static_cast<size_t>(stage)];
-  const absl::Time end = std::max(start, absl::Now());
+  const absl::Time end = std::max(start, SteadyNow());
   report.start = std::min(report.start, start);
   report.end = std::max(report.end, end);
   report.busy += end - start;

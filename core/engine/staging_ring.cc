@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -54,7 +55,7 @@ absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context
   auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !free_.empty() || context.cancellation.IsCancelled();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), context.deadline);
+  mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   TC_RETURN_IF_ERROR(context.Check("waiting for a staging buffer"));
   if (free_.empty()) {
     return absl::DeadlineExceededError("waiting for a staging buffer: none became free in time");

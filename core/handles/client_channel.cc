@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/handles/unix_address.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -33,7 +33,7 @@ absl::Status ConnectError(int error_number, const std::string& path) {
 // The kernel has no readiness for a full backlog of a unix socket: so connecting blocks, for as long as the
 // deadline allows.
 absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string& path, absl::Time deadline) {
-  const absl::Duration left = deadline - absl::Now();
+  const absl::Duration left = TimeLeft(deadline);
   if (left <= absl::ZeroDuration()) return Late(path);
   // A zero timeout would mean none.
   const timeval timeout = absl::ToTimeval(std::clamp(left, absl::Milliseconds(1), absl::Hours(1)));
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
 
 absl::Status ClientChannel::WaitFor(short events, absl::Time deadline) {
   while (true) {
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = TimeLeft(deadline);
     if (left <= absl::ZeroDuration()) return Late(path_);
     const absl::Duration wait =
         std::min(absl::Ceil(left, absl::Milliseconds(1)), absl::Duration(absl::Hours(1)));

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/handles/client_channel.h"
 #include "core/handles/image_map.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -40,7 +40,7 @@ class ClaimedReplicaImpl : public ClaimedReplica {
     }
     if (acknowledged_) return absl::OkStatus();
     TC_ASSIGN_OR_RETURN(const IncomingFrame answer,
-                        channel_->Exchange(ClosedFrame{}, -1, absl::Now() + kCloseTimeout));
+                        channel_->Exchange(ClosedFrame{}, -1, SteadyNow() + kCloseTimeout));
     if (!std::holds_alternative<ClosedFrame>(answer.frame)) {
       return absl::InternalError(absl::StrCat("the daemon answered CLOSED with ", FrameName(answer.frame)));
     }

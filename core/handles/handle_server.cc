@@ -17,11 +17,11 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/handles/peer.h"
 #include "core/handles/server_connection.h"
 #include "core/handles/unix_listener.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -63,7 +63,7 @@ class HandleServerImpl : public HandleServer {
   const std::string& path() const override { return options_.path; }
 
   std::string IssueTicket(Claim claim) override {
-    TicketTable::Issued issued = tickets_.Issue(std::move(claim), absl::Now());
+    TicketTable::Issued issued = tickets_.Issue(std::move(claim), SteadyNow());
     if (issued.was_empty) Wake();  // the thread waits for no expiry yet
     return std::move(issued.ticket);
   }
@@ -109,7 +109,7 @@ class HandleServerImpl : public HandleServer {
       const int count = epoll_wait(epoll_.get(), events, kEventsAtOnce, WaitMilliseconds());
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
       for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
-      HandleTime(absl::Now());
+      HandleTime(SteadyNow());
     }
     orphans_.clear();
     while (!entries_.empty()) Destroy(entries_.begin());
@@ -119,7 +119,7 @@ class HandleServerImpl : public HandleServer {
     absl::Time next = std::min(tickets_.next_expiry(), resume_accepting_);
     if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
     if (next == absl::InfiniteFuture()) return -1;
-    const absl::Duration wait = std::clamp(next - absl::Now(), absl::ZeroDuration(), absl::Minutes(1));
+    const absl::Duration wait = std::clamp(TimeLeft(next), absl::ZeroDuration(), absl::Minutes(1));
     return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
   }
 
@@ -170,7 +170,7 @@ class HandleServerImpl : public HandleServer {
 
   // A listener that is ready but cannot be served would keep the thread spinning.
   void PauseAccepting(bool pause) {
-    resume_accepting_ = pause ? absl::Now() + kAcceptPause : absl::InfiniteFuture();
+    resume_accepting_ = pause ? SteadyNow() + kAcceptPause : absl::InfiniteFuture();
     const absl::Status status =
         Watch(EPOLL_CTL_MOD, listener_->fd(), pause ? 0u : uint32_t{EPOLLIN}, kListenerId);
     LOG_IF(ERROR, !status.ok()) << status;
@@ -184,7 +184,7 @@ class HandleServerImpl : public HandleServer {
     }
     auto connection = std::make_unique<ServerConnection>(
         std::move(socket), ServerConnection::Shared{&tickets_, &offers_, &lease_count_},
-        absl::Now() + options_.exchange_timeout);
+        SteadyNow() + options_.exchange_timeout);
     if (!verdict.ok()) {
       LOG_EVERY_N_SEC(WARNING, 10) << options_.path << ": refused a client: " << verdict;
       connection->Refuse(verdict);  // fits a fresh socket's buffer: nothing is left to wait for

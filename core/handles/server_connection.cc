@@ -5,9 +5,9 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/handles/peer.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -86,7 +86,7 @@ absl::Status ServerConnection::HandleHello(const HelloFrame& hello) {
 }
 
 absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
-  std::optional<Claim> claim = shared_.tickets->Take(frame.ticket, absl::Now());
+  std::optional<Claim> claim = shared_.tickets->Take(frame.ticket, SteadyNow());
   if (!claim) {
     return absl::NotFoundError(
         "the ticket is unknown, expired, or was claimed before; attach the replica again");

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "core/handles/unix_address.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -32,10 +33,10 @@ absl::StatusOr<UniqueFd> LockFolderOf(const std::string& path) {
   const std::string folder = parent.empty() ? "." : parent.string();
   UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, "opening the handle socket's folder", folder);
-  const absl::Time deadline = absl::Now() + kFolderLockWait;
+  const absl::Time deadline = SteadyNow() + kFolderLockWait;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", folder);
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::UnavailableError(absl::StrCat(
           "the folder ", folder, " stayed locked by another process; give the handle socket its own folder"));
     }

@@ -23,6 +23,7 @@
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/telemetry.h"
+#include "otel/api/steady_time.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
 #include "rpc/server.h"
@@ -99,7 +100,7 @@ absl::StatusOr<std::vector<std::string>> RealPaths(const std::vector<std::string
 class DaemonServerImpl : public DaemonServer {
  public:
   explicit DaemonServerImpl(DaemonOptions options) : options_(std::move(options)) {}
-  ~DaemonServerImpl() override { Shutdown(absl::Now()); }
+  ~DaemonServerImpl() override { Shutdown(SteadyNow()); }
 
   absl::Status Start();
 
@@ -336,7 +337,7 @@ absl::Status DaemonServerImpl::Start() {
 void DaemonServerImpl::DoChores() {
   servings_->Sweep();
   guard_->WithdrawUnused(engine_->ListReplicas());
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (now >= next_peer_check_) {
     next_peer_check_ = now + kPeerCheckInterval;
     peer_pools_.Sweep(now, SomebodyListens);
@@ -344,8 +345,8 @@ void DaemonServerImpl::DoChores() {
 }
 
 void DaemonServerImpl::AwaitTransfers(absl::Time deadline) const {
-  while ((engine_->active_ingests() > 0 || servings_->active() > 0) && absl::Now() < deadline) {
-    absl::SleepFor(std::min(absl::Milliseconds(20), deadline - absl::Now()));
+  while ((engine_->active_ingests() > 0 || servings_->active() > 0) && SteadyNow() < deadline) {
+    absl::SleepFor(std::min(absl::Milliseconds(20), TimeLeft(deadline)));
   }
 }
 
@@ -367,12 +368,12 @@ void DaemonServerImpl::Shutdown(absl::Time deadline) {
   }
   parts_.stopping = true;
   if (server_ != nullptr) {
-    if (absl::Now() < deadline) {
+    if (SteadyNow() < deadline) {
       SayThatItDrains();
       AwaitTransfers(deadline);
     }
     // What still runs now only watches, or ran out of time.
-    server_->Shutdown(absl::Now() + absl::Milliseconds(100));
+    server_->Shutdown(SteadyNow() + absl::Milliseconds(100));
   }
   housekeeper_.reset();
   gauges_.reset();

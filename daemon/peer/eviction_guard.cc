@@ -2,7 +2,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
@@ -15,7 +15,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
       client_->RequestEviction(RequestContext::Background(timeout_), request, &response);
   if (status.ok() && response.granted()) {
     absl::MutexLock lock(&mutex_);
-    granted_[replica.id] = absl::Now();
+    granted_[replica.id] = SteadyNow();
     return absl::OkStatus();
   }
   if (status.ok()) {
@@ -41,7 +41,7 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
       if (granted == granted_.end()) {
         continue;
       }
-      if (replica.state == ReplicaState::kReady && absl::Now() - granted->second >= unused_for) {
+      if (replica.state == ReplicaState::kReady && SteadyNow() - granted->second >= unused_for) {
         unused.push_back(replica.id);
       } else {
         open.insert(*granted);

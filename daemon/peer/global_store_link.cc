@@ -6,9 +6,9 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -70,7 +70,7 @@ void GlobalStoreLink::SetIdentity(v1::NodeIdentity* out) const {
   out->set_incarnation(options_.node.incarnation());
 }
 
-std::string GlobalStoreLink::grant_key() const {
+rpc::GrantKey GlobalStoreLink::grant_key() const {
   absl::MutexLock lock(&mutex_);
   return grant_key_;
 }
@@ -83,7 +83,7 @@ bool GlobalStoreLink::reachable() const {
 absl::Status GlobalStoreLink::WaitRegistered(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return registered_ || stopping_; };
-  mutex_.AwaitWithDeadline(absl::Condition(&done), deadline);
+  mutex_.AwaitWithTimeout(absl::Condition(&done), TimeLeft(deadline));
   if (registered_) {
     return absl::OkStatus();
   }
@@ -109,7 +109,7 @@ absl::Status GlobalStoreLink::Flush(absl::Time deadline) {
     const uint64_t before = rounds_;
     const auto moved = [this, before]()
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return rounds_ > before || stopping_; };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&moved), deadline)) {
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
       return absl::UnavailableError(absl::StrCat(
           "the global store was not told in time what changed on this node: ", last_error_.message()));
     }
@@ -124,13 +124,13 @@ void GlobalStoreLink::Wake() {
 
 bool GlobalStoreLink::HeartbeatDue() {
   absl::MutexLock lock(&mutex_);
-  return std::exchange(heartbeat_wanted_, false) || absl::Now() >= next_heartbeat_;
+  return std::exchange(heartbeat_wanted_, false) || SteadyNow() >= next_heartbeat_;
 }
 
 bool GlobalStoreLink::WaitForWork(absl::Time until) {
   absl::MutexLock lock(&mutex_);
   const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return woken_ || stopping_; };
-  mutex_.AwaitWithDeadline(absl::Condition(&due), until);
+  mutex_.AwaitWithTimeout(absl::Condition(&due), TimeLeft(until));
   woken_ = false;
   return !stopping_;
 }
@@ -213,11 +213,12 @@ absl::Status GlobalStoreLink::Register() {
   heartbeat_interval_ = std::max(absl::Milliseconds(10), rpc::FromProto(response.heartbeat_interval()));
   store_epoch_ = response.store_epoch();
   inventory_due_ = true;
-  next_heartbeat_ = absl::Now() + heartbeat_interval_;
+  next_heartbeat_ = SteadyNow() + heartbeat_interval_;
   LOG(INFO) << "Registered with the global store as " << options_.node.name() << " ("
             << options_.node.node_id() << ")";
   absl::MutexLock lock(&mutex_);
-  grant_key_ = response.grant_key();
+  grant_key_ = {.bytes = response.grant_key(),
+                .given = SteadyNow() - rpc::FromProto(response.grant_key_age())};
   registered_ = true;
   return absl::OkStatus();
 }
@@ -312,7 +313,11 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   v1::HeartbeatResponse response;
   TC_RETURN_IF_ERROR(
       options_.client->Heartbeat(RequestContext::Background(options_.call_timeout), request, &response));
-  next_heartbeat_ = absl::Now() + heartbeat_interval_;
+  next_heartbeat_ = SteadyNow() + heartbeat_interval_;
+  {
+    absl::MutexLock lock(&mutex_);
+    grant_key_.given = SteadyNow() - rpc::FromProto(response.grant_key_age());
+  }
   node_->OnHeartbeat(response);
   if (response.store_epoch() != store_epoch_) {
     return absl::AbortedError("the global store was restarted; registering again");

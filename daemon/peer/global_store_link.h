@@ -22,6 +22,7 @@
 #include "core/engine/replica.h"
 #include "daemon/peer/global_store_client.h"
 #include "daemon/peer/replica_feed.h"
+#include "rpc/grant_token/grant_token.h"
 
 namespace tensorcast::daemon {
 
@@ -62,7 +63,7 @@ class GlobalStoreLink {
   const std::string& node_id() const { return options_.node.node_id(); }
 
   // The key of grant tokens; empty before the first registration.
-  std::string grant_key() const;
+  rpc::GrantKey grant_key() const;
   // The last call reached it.
   bool reachable() const;
   // UNAVAILABLE with the last error when the node is not registered by then.
@@ -98,7 +99,7 @@ class GlobalStoreLink {
   absl::Duration heartbeat_interval_ = absl::Seconds(1);
 
   mutable absl::Mutex mutex_;
-  std::string grant_key_ ABSL_GUARDED_BY(mutex_);
+  rpc::GrantKey grant_key_ ABSL_GUARDED_BY(mutex_);
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
   bool reachable_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -67,7 +67,7 @@ TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
     EXPECT_EQ(store.inventories.front().front().node().incarnation(), 7);
     EXPECT_EQ(store.inventories.front().front().replicas_size(), 2);
   });
-  EXPECT_EQ(link_.grant_key(), std::string(32, 'k'));
+  EXPECT_EQ(link_.grant_key().bytes, std::string(32, 'k'));
 }
 
 TEST_F(LinkTest, ALargeInventoryIsSentInSeveralMessages) {

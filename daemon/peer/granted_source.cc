@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/peer/local_attach.h"
 #include "daemon/peer/pull_source.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
     return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
   }
   RequestContext open = context.Child();
-  open.deadline = std::min(context.deadline, absl::Now() + access.peer_timeout);
+  open.deadline = std::min(context.deadline, SteadyNow() + access.peer_timeout);
   v1::OpenPullRequest request;
   request.set_transport_id(grant.transport_id());
   request.set_grant_token(grant.token());
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
   request.set_artifact_id(grant.replica().artifact_id());
   request.set_receiver_node_id(access.link->node_id());
   request.set_lane(lane);
-  *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), context.deadline - absl::Now()));
+  *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), TimeLeft(context.deadline)));
   v1::OpenPullResponse response;
   TC_RETURN_IF_ERROR(access.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
   *pull_opened = true;

@@ -6,12 +6,12 @@
 #include <variant>
 
 #include "absl/log/log.h"
-#include "absl/time/clock.h"
 #include "core/disk/disk_source.h"
 #include "core/handles/handle_client.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
                                                           const v1::TransportGrant& grant,
                                                           const Manifest& manifest) {
   RequestContext attach = context.Child();
-  attach.deadline = std::min(context.deadline, absl::Now() + access.peer_timeout);
+  attach.deadline = std::min(context.deadline, SteadyNow() + access.peer_timeout);
   v1::AttachReplicaRequest request;
   request.set_replica_id(grant.replica().replica_id());
   request.set_transport_id(grant.transport_id());

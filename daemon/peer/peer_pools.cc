@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
@@ -58,13 +58,13 @@ absl::StatusOr<std::shared_ptr<PoolMapping>> PeerPools::Get(const std::string& p
     absl::MutexLock lock(&mutex_);
     const auto found = by_peer_.find(peer);
     if (found != by_peer_.end() && found->second.pool_id == handles.pool_id) {
-      found->second.last_used = absl::Now();
+      found->second.last_used = SteadyNow();
       return found->second.mapping;
     }
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<PoolMapping> mapping, PoolMapping::Map(fd, handles.pool_bytes));
   absl::MutexLock lock(&mutex_);
-  by_peer_[peer] = Entry{.pool_id = handles.pool_id, .mapping = mapping, .last_used = absl::Now()};
+  by_peer_[peer] = Entry{.pool_id = handles.pool_id, .mapping = mapping, .last_used = SteadyNow()};
   return mapping;
 }
 

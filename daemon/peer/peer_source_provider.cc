@@ -8,11 +8,11 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/peer/granted_source.h"
 #include "daemon/peer/own_sources.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -103,14 +103,14 @@ class PeerSourceProvider : public SourceProvider {
     request.mutable_excluded_replicas()->Assign(excluded_.begin(), excluded_.end());
     request.mutable_corrupt_replicas()->Assign(corrupt_.begin(), corrupt_.end());
     if (context.deadline != absl::InfiniteFuture()) {
-      *request.mutable_timeout() = rpc::ToProto(context.deadline - absl::Now());
+      *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
     }
     request.set_required_lane(request_.lane);
     absl::Status status = Request(context, request, response);
     if (absl::IsNotFound(status) || absl::IsAborted(status)) {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
-      TC_RETURN_IF_ERROR(access_.link->CheckIn(std::min(context.deadline, absl::Now() + kCheckInTimeout)));
+      TC_RETURN_IF_ERROR(access_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
       status = Request(context, request, response);
     }
     return status;

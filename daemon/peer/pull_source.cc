@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -40,7 +40,7 @@ class PullSource : public ChunkSource {
     // A whole pull is given up with a request: an endpoint has no way to take back one range of it.
     auto on_cancel = context.cancellation.OnCancel([this] { pull_->Cancel(); });
     pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
-                 std::min(context.deadline, absl::Now() + peer_timeout_),
+                 std::min(context.deadline, SteadyNow() + peer_timeout_),
                  [&waiting](const transport::FetchResult& result) {
                    waiting.result = result;
                    waiting.done.Notify();

@@ -5,8 +5,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -24,7 +24,7 @@ struct Ended {
   }
   bool WaitUntil(absl::Time deadline) {
     absl::MutexLock lock(&mutex);
-    return mutex.AwaitWithDeadline(absl::Condition(&ended), deadline);
+    return mutex.AwaitWithTimeout(absl::Condition(&ended), TimeLeft(deadline));
   }
 };
 
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
   pending.OnDone([ended] { ended->Set(); });
   const auto on_cancel = context.cancellation.OnCancel([ended] { ended->Set(); });
   uint64_t told = 0;
-  while (!ended->WaitUntil(std::min(context.deadline, absl::Now() + kTick))) {
+  while (!ended->WaitUntil(std::min(context.deadline, SteadyNow() + kTick))) {
     TC_RETURN_IF_ERROR(context.Check("waiting for a replica"));
     const TransferProgress progress = pending.progress();
     if (on_progress && progress.bytes_done != told) {

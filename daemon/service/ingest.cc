@@ -8,12 +8,12 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "core/disk/disk_source.h"
 #include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
 #include "daemon/peer/peer_source_provider.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -73,7 +73,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, cons
   absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
   if (absl::IsNotFound(status) || absl::IsAborted(status)) {
     // The global store may have been restarted since the last heartbeat and not know this node yet.
-    TC_RETURN_IF_ERROR(parts.access.link->CheckIn(std::min(context.deadline, absl::Now() + kCheckInTimeout)));
+    TC_RETURN_IF_ERROR(parts.access.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
     status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
   }
   TC_RETURN_IF_ERROR(status);

@@ -11,7 +11,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Longer than any token lives, with the allowance for clocks that differ.
+// Longer than any token lives.
 constexpr absl::Duration kRememberClosed = absl::Hours(2);
 
 bool Matches(const std::string& claimed, const std::string& asked) {

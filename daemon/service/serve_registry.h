@@ -17,13 +17,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
 #include "daemon/service/served_replica.h"
 #include "daemon/service/staging_buffers.h"
 #include "daemon/service/telemetry.h"
 #include "otel/api/request_context.h"
+#include "otel/api/steady_time.h"
+#include "rpc/grant_token/grant_token.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
@@ -44,10 +45,10 @@ class ServeRegistry {
     DeviceRuntime* devices = nullptr;
     std::vector<transport::Transport*> lanes;
     std::shared_ptr<StagingBuffers> staging;
-    std::function<std::string()> grant_key;         // the one given at registration
+    std::function<rpc::GrantKey()> grant_key;       // the one given at registration
     absl::Duration grant_life = absl::Seconds(30);  // without a word from the global store
     absl::Duration staging_wait = absl::Seconds(10);
-    std::function<absl::Time()> now = [] { return absl::Now(); };
+    std::function<absl::Time()> now = SteadyNow;
   };
 
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}

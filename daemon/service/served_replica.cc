@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/source/chunk_source.h"
 #include "core/status/status.h"
 #include "daemon/peer/own_sources.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -65,7 +65,7 @@ class StagedImage : public ServedReplica {
       return PastTheEnd(offset, layout_.image_bytes);
     }
     TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer,
-                        staging_->Acquire(absl::Now() + staging_wait_));
+                        staging_->Acquire(SteadyNow() + staging_wait_));
     const uint64_t length = std::min({bytes, layout_.image_bytes - offset, uint64_t{buffer->bytes().size()}});
     const HostSpan destination = buffer->bytes().first(length);
     const ChunkRequest request{.chunk = static_cast<uint32_t>(offset / layout_.chunk_bytes),

@@ -158,7 +158,10 @@ class ServeRegistryTest : public ::testing::Test {
                                .devices = devices_.get(),
                                .lanes = {lane_.get()},
                                .staging = *staging,
-                               .grant_key = [] { return std::string(32, 'k'); },
+                               .grant_key =
+                                   [this] {
+                                     return rpc::GrantKey{std::string(32, 'k'), given_};
+                                   },
                                .grant_life = absl::Seconds(30),
                                .staging_wait = absl::Milliseconds(50),
                                .now = [this] { return now_; }});
@@ -182,7 +185,7 @@ class ServeRegistryTest : public ::testing::Test {
                                   .artifact_id = artifact_.manifest->id(),
                                   .receiver_node_id = "receiver",
                                   .lane = lane,
-                                  .expires = now_ + absl::Seconds(30)};
+                                  .expires = now_ - given_ + absl::Seconds(30)};
     return {.transport_id = claims.transport_id,
             .grant_token = rpc::SignGrant(std::string(32, 'k'), claims),
             .replica_id = replica_id,
@@ -224,6 +227,7 @@ class ServeRegistryTest : public ::testing::Test {
 
   const TestArtifact artifact_ = MakeChunkedArtifact(1, 80, 64 << 10);  // larger than the one staging buffer
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  const absl::Time given_ = absl::UnixEpoch();  // the grant key
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<transport::Transport> lane_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
@@ -27,7 +28,7 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
   {
     absl::MutexLock lock(&mutex_);
     const auto any = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty(); };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&any), deadline)) {
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&any), TimeLeft(deadline))) {
       return absl::DeadlineExceededError("every staging buffer is in use by a slower pull");
     }
     bytes = free_.back();

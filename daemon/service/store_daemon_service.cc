@@ -14,6 +14,7 @@
 #include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
 #include "otel/api/metrics.h"
+#include "otel/api/steady_time.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
 #include "rpc/handlers.h"
@@ -42,9 +43,9 @@ std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
 // Runs `load` and tells how long its caller waited for the replica. `source` names where a result came from.
 template <class Load, class Source>
 auto Measured(const v1::Location& asked, Source source, Load load) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   auto result = load();
-  const absl::Duration took = absl::Now() - start;
+  const absl::Duration took = SteadyNow() - start;
   const absl::StatusOr<Location> location = rpc::FromProto(asked);
   if (otel::IsMeasuring() && location.ok()) {
     RecordLoad(result.ok() ? source(*result) : "unknown", location->kind, took,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -125,7 +125,7 @@ ServeRecord::ServeRecord(const otel::TraceContext& parent, std::string_view lane
       parent_(parent),
       transport_id_(transport_id),
       artifact_id_(artifact_id),
-      opened_(absl::Now()) {}
+      opened_(SteadyNow()) {}
 
 void ServeRecord::End(const transport::ServeStats& stats, std::string_view outcome) {
   metrics::kP2pBytes.Add(stats.bytes, {lane_, "serve"});

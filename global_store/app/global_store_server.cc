@@ -15,6 +15,7 @@
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/random_secrets.h"
 #include "global_store/service/ticker.h"
+#include "otel/api/steady_time.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -65,7 +66,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
       .directory = {.node_ttl = options.node_ttl,
                     .grant_ttl = options.grant_ttl,
                     .soft_grants_per_source = options.soft_grants_per_source},
-      .clock = options.clock};
+      .clock = options.clock,
+      .wall_clock = options.wall_clock};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   state->service =
@@ -88,7 +90,7 @@ const std::string& GlobalStoreServer::address() const { return state_->server->a
 void GlobalStoreServer::Shutdown(absl::Duration grace) {
   state_->coordinator->CloseWatches(
       absl::UnavailableError("the global store is shutting down: connect again"));
-  state_->server->Shutdown(absl::Now() + grace);
+  state_->server->Shutdown(SteadyNow() + grace);
 }
 
 }  // namespace tensorcast::global_store

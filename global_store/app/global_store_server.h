@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::global_store {
 
@@ -21,7 +23,8 @@ struct GlobalStoreOptions {
   absl::Duration node_ttl = absl::Seconds(10);   // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);  // at least two heartbeats
   uint32_t soft_grants_per_source = 4;           // see global_store/scheduler
-  std::function<absl::Time()> clock = [] { return absl::Now(); };
+  std::function<absl::Time()> clock = SteadyNow;
+  std::function<absl::Time()> wall_clock = absl::Now;
 };
 
 class GlobalStoreServer {

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/artifact/manifest.h"
+#include "otel/api/steady_time.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
@@ -55,6 +56,7 @@ class GlobalStoreServerTest : public ::testing::Test {
     options_.listen = absl::StrCat("unix:", (folder_ / "gs.sock").string());
     options_.metadata_path = folder_ / "metadata.db";
     options_.clock = [this] { return absl::FromUnixNanos(clock_ns_.load()); };
+    options_.wall_clock = options_.clock;
     Start();
   }
   void TearDown() override {
@@ -354,6 +356,9 @@ TEST_F(GlobalStoreServerTest, GarbageIsCollectedByListingAndDeleting) {
 
 TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   const std::string key = Register("a").grant_key();
+  const absl::Time given = options_.clock();
+  Pass(absl::Seconds(3));
+  EXPECT_EQ(Beat("a")->grant_key_age().seconds(), 3);
   Register("b");
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
@@ -365,14 +370,14 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   EXPECT_EQ(grant.source().node_id(), "a");
   EXPECT_EQ(grant.lane(), "ucx");
   EXPECT_EQ(grant.ttl().seconds(), 30);
-  auto claims = rpc::VerifyGrant(key, grant.token(), absl::FromUnixNanos(clock_ns_));
+  auto claims = rpc::VerifyGrant({key, given}, grant.token(), options_.clock());
   ASSERT_TRUE(claims.ok()) << claims.status();
   EXPECT_EQ(claims->transport_id, grant.transport_id());
   EXPECT_EQ(claims->replica_id, "r");
   EXPECT_EQ(claims->artifact_id, manifest->id());
   EXPECT_EQ(claims->receiver_node_id, "b");
   EXPECT_EQ(claims->lane, "ucx");
-  EXPECT_EQ(claims->expires, absl::FromUnixNanos(clock_ns_) + absl::Seconds(60));
+  EXPECT_EQ(claims->expires, options_.clock() - given + absl::Seconds(60));
   EXPECT_EQ(RequestTransport("b", manifest->id(), context)->grant().transport_id(), grant.transport_id());
 
   v1::CompleteReplicaTransportRequest complete;
@@ -415,7 +420,7 @@ TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
 }
 
 TEST_F(GlobalStoreServerTest, SilentNodesExpireByThemselves) {
-  options_.clock = [] { return absl::Now(); };
+  options_.clock = SteadyNow;
   options_.heartbeat_interval = absl::Milliseconds(50);
   options_.node_ttl = absl::Milliseconds(500);
   Restart();

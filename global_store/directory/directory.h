@@ -140,6 +140,7 @@ class Directory {
   struct NodeState {
     NodeFacts facts;
     std::string grant_key;
+    absl::Time grant_key_given;
     bool draining = false;
     std::vector<PoolFacts> pools;
     absl::Time last_heartbeat;

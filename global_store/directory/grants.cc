@@ -91,8 +91,9 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
               .lane = choice->lane,
               .issued = now,
               .expires = now + options_.grant_ttl,
-              .token_expires = now + std::clamp(request.timeout, options_.grant_ttl,
-                                                std::max(options_.grant_ttl, kMaxTokenAge))};
+              .token_expires = now - source.grant_key_given +
+                               std::clamp(request.timeout, options_.grant_ttl,
+                                          std::max(options_.grant_ttl, kMaxTokenAge))};
   ++source.serving;
   offer.granted = Granted(grant, now);
   grants_[grant.transport_id] = std::move(grant);

@@ -78,8 +78,11 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   node.last_heartbeat = now;
   node.inventory_wanted = true;
   // The same incarnation may only be repeating a call whose answer was lost: its running grants stay valid.
-  if (node.grant_key.empty()) node.grant_key = secrets_->NewGrantKey();
-  return Registration{.grant_key = node.grant_key};
+  if (node.grant_key.empty()) {
+    node.grant_key = secrets_->NewGrantKey();
+    node.grant_key_given = now;
+  }
+  return Registration{.grant_key = node.grant_key, .grant_key_age = now - node.grant_key_given};
 }
 
 void Directory::DropNode(std::string_view node_id, absl::Time now) {
@@ -112,6 +115,7 @@ absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity
   node->reported_sequence = inventory_sequence;
 
   HeartbeatReply reply;
+  reply.grant_key_age = now - node->grant_key_given;
   reply.inventory_wanted = node->inventory_wanted;
   for (const auto& [transport_id, until] : node->revoked) reply.revoked_transports.push_back(transport_id);
   reply.forgotten_artifacts = ForgottenOn(*node);

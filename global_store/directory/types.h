@@ -84,6 +84,7 @@ struct ArtifactView {
 
 struct Registration {
   std::string grant_key;
+  absl::Duration grant_key_age;
 };
 
 struct HeartbeatReply {
@@ -91,6 +92,7 @@ struct HeartbeatReply {
   std::vector<std::string> revoked_transports;
   std::vector<std::string> forgotten_artifacts;
   std::vector<std::string> evict_replicas;
+  absl::Duration grant_key_age;
 };
 
 struct EvictionDecision {
@@ -137,8 +139,8 @@ struct Grant {
   std::string receiver_node;
   std::string lane;
   absl::Time issued;
-  absl::Time expires;        // moved on by the receiver's heartbeats
-  absl::Time token_expires;  // to open the pull by; fixed
+  absl::Time expires;            // moved on by the receiver's heartbeats
+  absl::Duration token_expires;  // to open the pull by, since the source's key was given; fixed
 };
 
 // A fresh grant with what its holder needs to use it.

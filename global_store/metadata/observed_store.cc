@@ -3,9 +3,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -48,9 +48,9 @@ class ObservedStore final : public MetadataStore {
   std::invoke_result_t<Work> Observe(std::string_view span_name, std::string_view operation, Work work) {
     if (!otel::IsTracing() && !otel::IsMeasuring()) return work();
     otel::Span span(span_name, {{attr::kDbSystem, name()}, {attr::kDbOperation, operation}});
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     auto result = work();
-    metrics::kMetadataOperationSeconds.Record(absl::ToDoubleSeconds(absl::Now() - start),
+    metrics::kMetadataOperationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),
                                               {name(), operation});
     // What was asked for and is not there is an answer.
     if (const absl::Status status = StatusOf(result); !status.ok() && !absl::IsNotFound(status)) {

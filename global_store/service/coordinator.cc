@@ -31,7 +31,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, MetadataStore* store
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const CoordinatorOptions& options,
                                                                  MetadataStore* store, Secrets* secrets) {
   std::unique_ptr<Coordinator> coordinator(new Coordinator(options, store, secrets));
-  const absl::Time now = coordinator->now();
+  const absl::Time now = coordinator->wall_now();
   TC_RETURN_IF_ERROR(store->Purge(now - kRequestAge, now - kTombstoneAge));
   TC_RETURN_IF_ERROR(coordinator->Load());
   return coordinator;
@@ -49,28 +49,28 @@ absl::Status Coordinator::Load() {
 
 absl::StatusOr<std::string> Coordinator::Mutate(
     std::string_view request,
-    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time now)> prepare) {
+    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare) {
   absl::MutexLock write_lock(&write_mutex_);
   if (!request.empty()) {
     TC_ASSIGN_OR_RETURN(std::optional<std::string> recorded, store_->FindResponse(request));
     if (recorded.has_value()) return *std::move(recorded);
   }
-  const absl::Time now = options_.clock();
+  const absl::Time wall_now = options_.wall_clock();
   absl::StatusOr<Change> change = absl::UnknownError("not prepared");
   {
     absl::MutexLock lock(&mutex_);
-    change = prepare(directory_, now);
+    change = prepare(directory_, wall_now);
   }
   TC_RETURN_IF_ERROR(change.status());
 
   WriteBatch batch{.facts = change->facts, .manifest = change->manifest, .request = std::nullopt};
-  if (!request.empty()) batch.request = RequestRecord{std::string(request), change->response, now};
+  if (!request.empty()) batch.request = RequestRecord{std::string(request), change->response, wall_now};
   if (!batch.facts.empty() || batch.manifest.has_value() || batch.request.has_value()) {
     TC_RETURN_IF_ERROR(store_->Commit(batch));
   }
   {
     absl::MutexLock lock(&mutex_);
-    directory_.Apply(change->facts, now);
+    directory_.Apply(change->facts, options_.clock());
     if (change->also_apply) change->also_apply(directory_);
     NoteEndedGrants();
   }
@@ -135,8 +135,8 @@ void Coordinator::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Duration gap = now - last_tick_;
-    if (gap < absl::ZeroDuration() || gap > options_.directory.node_ttl / 2) {
-      LOG(WARNING) << "the global store was not running, or its clock was set, for " << gap
+    if (gap > options_.directory.node_ttl / 2) {
+      LOG(WARNING) << "the global store was not running for " << gap
                    << ": nodes get that time again to be heard";
       directory_.Excuse(gap);
     }
@@ -149,10 +149,11 @@ void Coordinator::Tick() {
     purge = now >= next_purge_;
     if (purge) next_purge_ = now + kPurgeInterval;
   }
-  if (purge) Purge(now);
+  if (purge) Purge();
 }
 
-void Coordinator::Purge(absl::Time now) {
+void Coordinator::Purge() {
+  const absl::Time now = options_.wall_clock();
   absl::MutexLock write_lock(&write_mutex_);
   const absl::Status purged = store_->Purge(now - kRequestAge, now - kTombstoneAge);
   if (!purged.ok()) {

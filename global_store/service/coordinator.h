@@ -20,9 +20,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "global_store/directory/directory.h"
 #include "global_store/metadata/metadata_store.h"
 #include "global_store/service/key_watches.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::global_store {
 
@@ -31,7 +33,8 @@ inline constexpr absl::Duration kRequestAge = absl::Hours(1);
 
 struct CoordinatorOptions {
   DirectoryOptions directory;
-  std::function<absl::Time()> clock = [] { return absl::Now(); };
+  std::function<absl::Time()> clock = SteadyNow;       // of all that lives with the process
+  std::function<absl::Time()> wall_clock = absl::Now;  // of durable facts
 };
 
 // What a durable change would do.
@@ -52,7 +55,7 @@ class Coordinator {
   // or the one recorded for the same `request` (empty: not recorded) within kRequestAge.
   absl::StatusOr<std::string> Mutate(
       std::string_view request,
-      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time now)> prepare)
+      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
       ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
   // Runs `use` with the directory to itself: reads, and changes of soft state. It must not block.
@@ -84,12 +87,12 @@ class Coordinator {
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
   const DirectoryOptions& directory_options() const { return options_.directory; }
-  absl::Time now() const { return options_.clock(); }
+  absl::Time wall_now() const { return options_.wall_clock(); }
 
  private:
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Purge(absl::Time now) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;

@@ -28,6 +28,7 @@ absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNod
                         return directory.RegisterNode(FromProto(request.node()), std::move(pools), now);
                       }));
   response.set_grant_key(registration.grant_key);
+  *response.mutable_grant_key_age() = rpc::ToProto(registration.grant_key_age);
   *response.mutable_heartbeat_interval() = rpc::ToProto(options_.heartbeat_interval);
   *response.mutable_node_ttl() = rpc::ToProto(coordinator_.directory_options().node_ttl);
   response.set_store_epoch(coordinator_.epoch());
@@ -47,6 +48,7 @@ absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatReque
                       }));
   response.set_store_epoch(coordinator_.epoch());
   response.set_inventory_wanted(reply.inventory_wanted);
+  *response.mutable_grant_key_age() = rpc::ToProto(reply.grant_key_age);
   response.mutable_revoked_transports()->Assign(reply.revoked_transports.begin(),
                                                 reply.revoked_transports.end());
   response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),

@@ -2,11 +2,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
 
@@ -57,9 +57,9 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
       .required_lane = request.required_lane()};
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
-  const absl::Time asked = absl::Now();
+  const absl::Time asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const TransportOffer offer, coordinator_.RequestTransport(key, transport));
-  otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(absl::Now() - asked),
+  otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {offer.granted.has_value() ? "granted" : "refused"});
   if (offer.granted.has_value()) ToProto(*offer.granted, response.mutable_grant());
   for (const Origin& origin : offer.origins) global_store::ToProto(origin, response.add_origins());

@@ -5,14 +5,14 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "otel/api/random.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
 RequestContext RequestContext::Background(absl::Duration timeout) {
   RequestContext context;
-  context.deadline = absl::Now() + timeout;
+  context.deadline = SteadyNow() + timeout;
   context.trace = otel::TraceContext::NewRoot();
   context.request_id = NewUuid();
   return context;
@@ -25,7 +25,7 @@ absl::Status RequestContext::Check(std::string_view what) const {
     return absl::CancelledError(absl::StrCat(what, ": cancelled by the caller"));
   }
   if (deadline == absl::InfiniteFuture()) return absl::OkStatus();
-  const absl::Duration late = absl::Now() - deadline;
+  const absl::Duration late = SteadyNow() - deadline;
   if (late < absl::ZeroDuration()) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat(what, ": the deadline passed ",

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "otel/api/steady_time.h"
+
 namespace tensorcast::otel {
 namespace {
 
@@ -41,7 +43,7 @@ class Allowed {
 };
 
 SpanTime ToSpanTime(absl::Time time) {
-  return time == absl::InfinitePast() ? SpanTime() : absl::ToChronoTime(time);
+  return time == absl::InfinitePast() ? SpanTime() : absl::ToChronoTime(ToWallTime(time));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -53,8 +54,8 @@ v1::StageReport ToProto(const StageReport& stage) {
   message.set_source(stage.source.name);
   message.set_bytes(stage.bytes);
   message.set_chunks(stage.chunks);
-  *message.mutable_start() = rpc::ToProto(stage.start);
-  *message.mutable_end() = rpc::ToProto(stage.end);
+  *message.mutable_start() = rpc::ToProto(ToWallTime(stage.start));
+  *message.mutable_end() = rpc::ToProto(ToWallTime(stage.end));
   *message.mutable_busy() = rpc::ToProto(stage.busy);
   message.set_error(ErrorText(stage.status));
   return message;
@@ -164,7 +165,7 @@ v1::Replica ToProto(const ReplicaInfo& replica, std::string_view node_id) {
   message.set_chunks_present(replica.chunks_present);
   message.set_leases(replica.leases);
   message.set_pinned(replica.pinned);
-  *message.mutable_last_used() = ToProto(replica.last_used);
+  *message.mutable_last_used() = ToProto(ToWallTime(replica.last_used));
   return message;
 }
 
@@ -206,9 +207,9 @@ v1::TransferReport ToProto(const TransferReport& report) {
   message.set_replica_id(report.replica_id);
   *message.mutable_destination() = ToProto(report.destination);
   message.set_bytes(report.bytes);
-  *message.mutable_queued() = ToProto(report.queued);
-  *message.mutable_start() = ToProto(report.start);
-  *message.mutable_end() = ToProto(report.end);
+  *message.mutable_queued() = ToProto(ToWallTime(report.queued));
+  *message.mutable_start() = ToProto(ToWallTime(report.start));
+  *message.mutable_end() = ToProto(ToWallTime(report.end));
   for (const StageReport& stage : report.stages) *message.add_stages() = ToProto(stage);
   message.set_refetched_chunks(report.refetched_chunks);
   message.set_verified_chunks(report.verified_chunks);

@@ -15,7 +15,7 @@
 namespace tensorcast::rpc {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr size_t kMacBytes = 32;
 constexpr size_t kSmallestToken = 1 + 8 + 5 * 2 + kMacBytes;
 constexpr size_t kLargestField = 65535;
@@ -76,7 +76,7 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
                      reader.Field(claims.replica_id) && reader.Field(claims.artifact_id) &&
                      reader.Field(claims.receiver_node_id) && reader.Field(claims.lane) && reader.done();
   if (!whole) return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
-  claims.expires = absl::FromUnixSeconds(static_cast<int64_t>(*expires));
+  claims.expires = absl::Seconds(static_cast<int64_t>(*expires));
   return claims;
 }
 
@@ -85,7 +85,8 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
 std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   std::string token;
   token.push_back(kVersion);
-  AppendBigEndian(token, static_cast<uint64_t>(absl::ToUnixSeconds(claims.expires)), 8);
+  AppendBigEndian(
+      token, static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))), 8);
   AppendField(token, claims.transport_id);
   AppendField(token, claims.replica_id);
   AppendField(token, claims.artifact_id);
@@ -95,7 +96,7 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   return token;
 }
 
-absl::StatusOr<GrantClaims> VerifyGrant(std::string_view key, std::string_view token, absl::Time now) {
+absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, absl::Time now) {
   if (token.size() < kSmallestToken) {
     return absl::InvalidArgumentError(
         absl::StrCat("a grant token has at least ", kSmallestToken, " bytes, this has ", token.size()));
@@ -105,21 +106,20 @@ absl::StatusOr<GrantClaims> VerifyGrant(std::string_view key, std::string_view t
                                                       ", this daemon reads ", kVersion,
                                                       ": upgrade the older of daemon and global store"));
   }
-  if (key.empty()) {
+  if (key.bytes.empty()) {
     return absl::PermissionDeniedError("no grant can be verified before this node is registered");
   }
   const std::string_view signed_bytes = token.substr(0, token.size() - kMacBytes);
-  const std::string mac = Mac(key, signed_bytes);
+  const std::string mac = Mac(key.bytes, signed_bytes);
   if (CRYPTO_memcmp(mac.data(), token.data() + signed_bytes.size(), kMacBytes) != 0) {
     return absl::PermissionDeniedError(
         "the grant token was not signed for this source: ask the global store for a new grant");
   }
   TC_ASSIGN_OR_RETURN(GrantClaims claims, DecodeClaims(signed_bytes.substr(1)));
-  if (now > claims.expires + kGrantClockSkew) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the grant expired ", absl::FormatDuration(now - claims.expires),
-                     " ago by this host's clock: ask for a new one, and compare the "
-                     "clocks if that one has expired too"));
+  if (const absl::Duration late = now - key.given - claims.expires; late > kGrantAllowance) {
+    return absl::DeadlineExceededError(absl::StrCat("the grant expired ",
+                                                    absl::FormatDuration(absl::Trunc(late, absl::Seconds(1))),
+                                                    " ago: ask for a new one"));
   }
   return claims;
 }

@@ -14,8 +14,16 @@
 
 namespace tensorcast::rpc {
 
-// How far apart the clocks of the global store's host and a source's may be.
-inline constexpr absl::Duration kGrantClockSkew = absl::Minutes(2);
+// For whole seconds, and for clocks that do not run alike between two heartbeats.
+inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
+
+// What the global store gave a source at its registration. Both count from that moment, each by a clock that
+// nobody sets, and the source corrects its count by every heartbeat's answer: no two clocks are ever
+// compared.
+struct GrantKey {
+  std::string bytes;  // empty: not registered yet
+  absl::Time given;   // by SteadyNow
+};
 
 struct GrantClaims {
   std::string transport_id;
@@ -23,7 +31,7 @@ struct GrantClaims {
   std::string artifact_id;
   std::string receiver_node_id;
   std::string lane;
-  absl::Time expires;  // to open the pull by, in whole seconds; a pull that is open ends with its grant
+  absl::Duration expires;  // to open the pull by, since the key was given; an open pull ends with its grant
 
   friend bool operator==(const GrantClaims&, const GrantClaims&) = default;
 };
@@ -32,8 +40,8 @@ struct GrantClaims {
 std::string SignGrant(std::string_view key, const GrantClaims& claims);
 
 // INVALID_ARGUMENT for bytes that are no token, FAILED_PRECONDITION for a token of another version,
-// PERMISSION_DENIED when the key did not sign it, DEADLINE_EXCEEDED when it expired more than kGrantClockSkew
+// PERMISSION_DENIED when the key did not sign it, DEADLINE_EXCEEDED when it expired more than kGrantAllowance
 // before `now`.
-absl::StatusOr<GrantClaims> VerifyGrant(std::string_view key, std::string_view token, absl::Time now);
+absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, absl::Time now);
 
 }  // namespace tensorcast::rpc

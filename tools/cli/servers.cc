@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/app/daemon_server.h"
+#include "otel/api/steady_time.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/telemetry.h"
 
@@ -71,7 +72,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
                                                 {"unix", daemon->addresses().back()},
                                                 {"handles", daemon->handle_socket()}}));
   WaitForTermination();
-  daemon->Shutdown(absl::Now() + kDrain);
+  daemon->Shutdown(SteadyNow() + kDrain);
   return absl::OkStatus();
 }
 

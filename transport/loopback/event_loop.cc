@@ -4,7 +4,7 @@
 
 #include "absl/log/check.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::transport {
 
@@ -43,9 +43,9 @@ void EventLoop::Wake() {
 void EventLoop::Loop() {
   for (;;) {
     queue_.RunPosted();
-    queue_.RunTimers(absl::Now());
+    queue_.RunTimers(SteadyNow());
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithDeadline(absl::Condition(&awake_), queue_.next_timer());
+    mutex_.AwaitWithTimeout(absl::Condition(&awake_), TimeLeft(queue_.next_timer()));
     if (stop_) {
       return;
     }

@@ -4,8 +4,7 @@
 #include <map>
 #include <utility>
 #include <vector>
-
-#include "absl/time/clock.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -48,7 +47,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
     const uint64_t id = ++fetches_made_;
     fetch.timer = loop_->queue().At(deadline, [this, id] { Expire(id); });
     fetches_.emplace(id, std::move(fetch));
-    if (deadline <= absl::Now()) {
+    if (deadline <= SteadyNow()) {
       Expire(id);
     } else {
       Step(id);

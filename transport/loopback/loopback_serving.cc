@@ -6,7 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "otel/api/steady_time.h"
 #include "transport/byte_codec.h"
 #include "transport/registered_memory.h"
 
@@ -96,14 +96,14 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
 void LoopbackSource::CountRequest() {
   absl::MutexLock lock(&mutex_);
   if (stats_.requests++ == 0) {
-    stats_.first_request = absl::Now();
+    stats_.first_request = SteadyNow();
   }
 }
 
 void LoopbackSource::CountBytes(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   stats_.bytes += bytes;
-  stats_.last_completion = absl::Now();
+  stats_.last_completion = SteadyNow();
 }
 
 void LoopbackSource::SetReceiverTrace(const otel::TraceContext& trace) {

@@ -1,8 +1,7 @@
 #include "transport/ucx/endpoint_cache.h"
 
 #include <utility>
-
-#include "absl/time/clock.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::transport {
 
@@ -26,7 +25,7 @@ void EndpointCache::Give(const std::string& peer, std::shared_ptr<UcxEndpoint> e
     endpoint->Close(nullptr);
     return;
   }
-  const absl::Time until = absl::Now() + limits_.idle_time;
+  const absl::Time until = SteadyNow() + limits_.idle_time;
   idle.push_front({std::move(endpoint), until});
   Schedule(until);
 }
@@ -52,7 +51,7 @@ void EndpointCache::Schedule(absl::Time when) {
 }
 
 void EndpointCache::Expire() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   absl::Time next = absl::InfiniteFuture();
   for (auto& [peer, idle] : idle_) {
     while (!idle.empty() && (idle.back().until <= now || !idle.back().endpoint->usable())) {

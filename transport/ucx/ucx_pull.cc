@@ -8,8 +8,8 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -151,7 +151,7 @@ void UcxPullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, absl
   fetch.bytes_left = *bytes;
   fetch.digested_to = offset;
   fetch.done = std::move(done);
-  if (deadline <= absl::Now()) {
+  if (deadline <= SteadyNow()) {
     Expire(id);
     return;
   }
@@ -311,7 +311,7 @@ void UcxPullCore::MaybeEnded() {
 void UcxPullCore::SayBye() {
   state_ = State::kEnding;
   endpoint_->SendControl(wire::Bye{});
-  drain_timer_ = worker().queue().At(absl::Now() + context_.drain_timeout, [this] { CloseEndpoint(); });
+  drain_timer_ = worker().queue().At(SteadyNow() + context_.drain_timeout, [this] { CloseEndpoint(); });
 }
 
 void UcxPullCore::CloseEndpoint() {

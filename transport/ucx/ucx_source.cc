@@ -5,8 +5,8 @@
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "transport/ucx/source_connection.h"
 #include "transport/ucx/ucx_status.h"
 
@@ -20,14 +20,14 @@ ServeStats SourceServing::stats() const {
 void SourceServing::CountRequest() {
   absl::MutexLock lock(&mutex);
   if (counted.requests++ == 0) {
-    counted.first_request = absl::Now();
+    counted.first_request = SteadyNow();
   }
 }
 
 void SourceServing::CountBytes(uint64_t bytes) {
   absl::MutexLock lock(&mutex);
   counted.bytes += bytes;
-  counted.last_completion = absl::Now();
+  counted.last_completion = SteadyNow();
 }
 
 void SourceServing::SetReceiverTrace(std::string_view traceparent) {

@@ -8,8 +8,8 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "transport/registered_memory.h"
 #include "transport/ucx/address.h"
 #include "transport/ucx/endpoint_cache.h"
@@ -252,7 +252,7 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   TC_ASSIGN_OR_RETURN(const SocketAddress peer, Resolve(*host_port));
 
   const std::string where = descriptor.address;
-  const absl::Time deadline = std::min(context.deadline, absl::Now() + state_->options.connect_timeout);
+  const absl::Time deadline = std::min(context.deadline, SteadyNow() + state_->options.connect_timeout);
   auto connecting = std::make_shared<Connecting>();
   std::shared_ptr<UcxPullCore> core =
       state_->NewPull(std::move(descriptor), peer, context.trace.ToTraceparent());

@@ -9,8 +9,8 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_status.h"
 #include "transport/ucx/wire.h"
@@ -232,7 +232,7 @@ void UcxWorker::Loop() {
 bool UcxWorker::Progress() {
   bool any = queue_.RunPosted();
   if (queue_.has_timers()) {
-    any |= queue_.RunTimers(absl::Now());
+    any |= queue_.RunTimers(SteadyNow());
   }
   any |= ucp_worker_progress(worker_) != 0;
   return any;
@@ -253,7 +253,7 @@ void UcxWorker::Sleep() {
   const absl::Duration longest = status != UCS_OK ? absl::Milliseconds(1)
                                  : in_flight_ > 0 ? kLongestSleepInFlight
                                                   : kLongestSleep;
-  const absl::Duration wait = std::clamp(queue_.next_timer() - absl::Now(), absl::ZeroDuration(), longest);
+  const absl::Duration wait = std::clamp(TimeLeft(queue_.next_timer()), absl::ZeroDuration(), longest);
   pollfd event{.fd = event_fd_, .events = POLLIN, .revents = 0};
   poll(&event, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
 }
