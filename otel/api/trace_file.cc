@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "otel/api/json_text.h"
+#include "otel/api/keep_forever.h"
 
 namespace tensorcast::otel {
 namespace {
@@ -259,8 +260,8 @@ class TraceFile::Sink final : public TraceSink {
   const std::shared_ptr<Writer> writer_;
 };
 
-TraceFile::TraceFile(std::shared_ptr<Writer> writer) : writer_(std::move(writer)) {
-  sink_ = new Sink(writer_);  // never destroyed, as trace_sink.h asks
+TraceFile::TraceFile(std::shared_ptr<Writer> writer)
+    : writer_(std::move(writer)), sink_(KeepForever(std::make_unique<Sink>(writer_))) {
   InstallTraceSink(SinkKind::kTraceFile, sink_);
 }
 

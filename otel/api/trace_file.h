@@ -44,8 +44,8 @@ class TraceFile {
   class Record;
   explicit TraceFile(std::shared_ptr<Writer> writer);
 
-  std::shared_ptr<Writer> writer_;
-  TraceSink* sink_ = nullptr;
+  const std::shared_ptr<Writer> writer_;
+  TraceSink* const sink_;
 };
 
 }  // namespace tensorcast::otel

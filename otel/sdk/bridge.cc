@@ -11,6 +11,7 @@
 #include "opentelemetry/sdk/logs/batch_log_record_processor_options.h"
 #include "opentelemetry/sdk/logs/logger_provider.h"
 #include "opentelemetry/sdk/logs/logger_provider_factory.h"
+#include "opentelemetry/sdk/logs/simple_log_record_processor_factory.h"
 #include "opentelemetry/sdk/metrics/export/periodic_exporting_metric_reader_factory.h"
 #include "opentelemetry/sdk/metrics/export/periodic_exporting_metric_reader_options.h"
 #include "opentelemetry/sdk/metrics/meter_provider.h"
@@ -25,6 +26,7 @@
 #include "opentelemetry/sdk/trace/samplers/trace_id_ratio_factory.h"
 #include "opentelemetry/sdk/trace/tracer_provider.h"
 #include "opentelemetry/sdk/trace/tracer_provider_factory.h"
+#include "otel/api/keep_forever.h"
 #include "otel/sdk/exporters.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/metric_bridge.h"
@@ -39,20 +41,6 @@ using opentelemetry::nostd::shared_ptr;
 
 // Longer log lines are cut.
 constexpr size_t kMaxLogBytes = 16 << 10;
-
-// Never destroyed: see otel/api/trace_sink.h. Reachable, so that leak checkers agree.
-template <class T>
-T* KeepForever(std::unique_ptr<T> object) {
-  struct Kept {
-    std::unique_ptr<T> object;
-    Kept* next;
-  };
-  static std::atomic<Kept*> kept{nullptr};
-  auto* node = new Kept{std::move(object), kept.load()};
-  while (!kept.compare_exchange_weak(node->next, node)) {
-  }
-  return node->object.get();
-}
 
 thread_local bool sdk_may_complain = true;
 
@@ -230,11 +218,14 @@ class BridgeImpl final : public Bridge {
     batch.max_export_batch_size = options.batch_size;
     batch.schedule_delay_millis = options.batch_interval;
     const auto& shared = guard(Signal::kLogs);
-    auto processor = std::make_unique<GuardedLogProcessor>(
-        otel_logs::BatchLogRecordProcessorFactory::Create(
-            std::make_unique<GuardedLogExporter>(std::move(exporter), shared), batch),
-        shared);
-    logger_provider_ = otel_logs::LoggerProviderFactory::Create(std::move(processor), resource);
+    auto guarded = std::make_unique<GuardedLogExporter>(std::move(exporter), shared);
+    // A record for the console only points at the line's text, so it is printed while the line lives.
+    std::unique_ptr<otel_logs::LogRecordProcessor> processor =
+        options.exporter == ExporterKind::kConsole
+            ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
+            : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
+    logger_provider_ = otel_logs::LoggerProviderFactory::Create(
+        std::make_unique<GuardedLogProcessor>(std::move(processor), shared), resource);
     logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, "", "");
   }
 

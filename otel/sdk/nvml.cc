@@ -4,21 +4,15 @@
 
 #include <utility>
 
+#include "otel/sdk/nvml_abi.h"
+
 namespace tensorcast::otel::sdk {
 namespace {
 
-// The library's own types, as its binary interface has them.
-using Return = int;  // 0 is success
-using Device = void*;
-struct UtilizationRates {
-  unsigned int gpu;  // percent
-  unsigned int memory;
-};
-struct MemoryInfo {
-  unsigned long long total;
-  unsigned long long free;
-  unsigned long long used;
-};
+using nvml::Device;
+using nvml::MemoryInfo;
+using nvml::Return;
+using nvml::UtilizationRates;
 
 template <class Function>
 bool Find(void* library, const char* name, Function** function) {
