@@ -1,0 +1,168 @@
+// Nodes and what they ask of the global store, over real sockets: grants, evictions, replication, silence.
+#include <thread>
+
+#include <gmock/gmock.h>
+
+#include "global_store/app/global_store_fixture.h"
+#include "proto/daemon.grpc.pb.h"
+#include "rpc/executor.h"
+#include "rpc/grant_token/grant_token.h"
+#include "rpc/handlers.h"
+#include "rpc/server.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
+  const v1::RegisterNodeResponse response = Register("a");
+  EXPECT_EQ(response.grant_key().size(), 32u);
+  EXPECT_EQ(response.heartbeat_interval().seconds(), 2);
+  EXPECT_EQ(response.node_ttl().seconds(), 10);
+  EXPECT_NE(response.store_epoch(), 0u);
+  EXPECT_EQ(response.protocol_version(), 1u);
+  auto beat = Beat("a");
+  ASSERT_TRUE(beat.ok()) << beat.status();
+  EXPECT_TRUE(beat->inventory_wanted());
+  EXPECT_EQ(beat->store_epoch(), response.store_epoch());
+  EXPECT_TRUE(absl::IsNotFound(Beat("stranger").status()));
+}
+
+TEST_F(GlobalStoreServerTest, AnInventoryWithoutANodeIsRefused) {
+  const auto refused = rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 0,
+                                             [](size_t) { return v1::ReconcileInventoryRequest(); });
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+}
+
+TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
+  const std::string key = Register("a").grant_key();
+  const absl::Time given = options_.clock();
+  Pass(absl::Seconds(3));
+  EXPECT_EQ(Beat("a")->grant_key_age().seconds(), 3);
+  Register("b");
+  const auto manifest = SomeManifest("1");
+  ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
+  const RequestContext context = Context();
+  auto offer = RequestTransport("b", manifest->id(), context);
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  ASSERT_TRUE(offer->has_grant()) << offer->no_source_reason();
+  const v1::TransportGrant& grant = offer->grant();
+  EXPECT_EQ(grant.source().node_id(), "a");
+  EXPECT_EQ(grant.lane(), "ucx");
+  EXPECT_EQ(grant.ttl().seconds(), 30);
+  auto claims = rpc::VerifyGrant({key, given}, grant.token(), options_.clock());
+  ASSERT_TRUE(claims.ok()) << claims.status();
+  EXPECT_EQ(claims->transport_id, grant.transport_id());
+  EXPECT_EQ(claims->replica_id, "r");
+  EXPECT_EQ(claims->artifact_id, manifest->id());
+  EXPECT_EQ(claims->receiver_node_id, "b");
+  EXPECT_EQ(claims->lane, "ucx");
+  EXPECT_EQ(claims->expires, options_.clock() - given + absl::Seconds(60));
+  EXPECT_EQ(RequestTransport("b", manifest->id(), context)->grant().transport_id(), grant.transport_id());
+
+  v1::CompleteReplicaTransportRequest complete;
+  *complete.mutable_node() = Identity("b");
+  complete.set_transport_id(grant.transport_id());
+  EXPECT_TRUE(absl::IsInvalidArgument(Call(&Stub::CompleteReplicaTransport, complete).status()));
+  complete.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
+  EXPECT_TRUE(Call(&Stub::CompleteReplicaTransport, complete).ok());
+  EXPECT_TRUE(Call(&Stub::CompleteReplicaTransport, complete).ok());
+  EXPECT_EQ(Call(&Stub::GetClusterStatus, {})->active_grants(), 0u);
+
+  auto none = RequestTransport("a", manifest->id());
+  EXPECT_FALSE(none->has_grant());
+  EXPECT_THAT(none->no_source_reason(), HasSubstr("no other node"));
+}
+
+TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
+  Register("a");
+  Register("b");
+  const auto manifest = SomeManifest("1");
+  ASSERT_TRUE(Publish(*manifest, "a", "r1").ok());
+  v1::RequestEvictionRequest evict;
+  *evict.mutable_node() = Identity("a");
+  evict.set_replica_id("r1");
+  auto decision = Call(&Stub::RequestEviction, evict);
+  ASSERT_TRUE(decision.ok()) << decision.status();
+  EXPECT_FALSE(decision->granted());
+  EXPECT_THAT(decision->reason(), HasSubstr("last copy"));
+
+  v1::UpdateReplicasRequest update;
+  *update.mutable_node() = Identity("b");
+  update.set_sequence(1);
+  *update.add_replicas() = SomeReplica("r2", manifest->id());
+  ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
+  EXPECT_TRUE(Call(&Stub::RequestEviction, evict)->granted());
+  EXPECT_FALSE(RequestTransport("b", manifest->id())->has_grant());
+  evict.set_withdraw(true);
+  EXPECT_TRUE(Call(&Stub::RequestEviction, evict).ok());
+  EXPECT_TRUE(RequestTransport("b", manifest->id())->has_grant());
+}
+
+TEST_F(GlobalStoreServerTest, SilentNodesExpireByThemselves) {
+  options_.clock = SteadyNow;
+  options_.heartbeat_interval = absl::Milliseconds(50);
+  options_.node_ttl = absl::Milliseconds(500);
+  Restart();
+  Register("a");
+  EXPECT_THAT(Call(&Stub::GetClusterStatus, {})->nodes(), SizeIs(1));
+  while (!Call(&Stub::GetClusterStatus, {})->nodes().empty()) std::this_thread::yield();
+}
+
+// A daemon of which only MaterializeReplica is there.
+class FakeDaemon final : public v1::StoreDaemon::CallbackService {
+ public:
+  explicit FakeDaemon(rpc::Executor* executor) : executor_(*executor) {}
+  grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* MaterializeReplica(
+      grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) override {
+    return rpc::HandleWriteStream<v1::MaterializeReplicaResponse>(
+        call, executor_,
+        [request](const RequestContext&,
+                  rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) -> absl::Status {
+          if (request->location().kind() == v1::LOCATION_KIND_DISK)
+            return absl::ResourceExhaustedError("disk full");
+          v1::MaterializeReplicaResponse response;
+          response.mutable_progress()->set_bytes_done(1);
+          if (absl::Status written = writer.Write(response); !written.ok()) return written;
+          response.mutable_result()->mutable_replica()->set_replica_id("made");
+          return writer.Write(response);
+        });
+  }
+
+ private:
+  rpc::Executor& executor_;
+};
+
+TEST_F(GlobalStoreServerTest, ReplicatesToManyPlacesAndReportsEach) {
+  rpc::Executor executor;
+  FakeDaemon service(&executor);
+  auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&service}});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  daemon_address_ = (*daemon)->addresses()[0];
+  Register("a");
+  const auto manifest = SomeManifest("1");
+  ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
+
+  v1::ReplicateArtifactRequest request;
+  request.set_artifact_id(manifest->id());
+  for (const auto& [node, kind] : std::vector<std::pair<std::string, v1::LocationKind>>{
+           {"a", v1::LOCATION_KIND_CPU}, {"a", v1::LOCATION_KIND_DISK}, {"nobody", v1::LOCATION_KIND_CPU}}) {
+    v1::ReplicateArtifactRequest::Target* target = request.add_targets();
+    target->set_node_id(node);
+    target->mutable_location()->set_kind(kind);
+  }
+  auto response = Call(&Stub::ReplicateArtifact, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_THAT(response->results(), SizeIs(3));
+  EXPECT_EQ(response->results(0).replica_id(), "made");
+  EXPECT_EQ(response->results(0).error(), "");
+  EXPECT_THAT(response->results(1).error(), HasSubstr("disk full"));
+  EXPECT_THAT(response->results(2).error(), HasSubstr("no live node nobody"));
+  request.set_artifact_id("tc1:nothing");
+  EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ReplicateArtifact, request).status()));
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
