@@ -26,6 +26,7 @@ constexpr AttributeKey kListed[] = {
     attr::kLocation,
     attr::kOperationType,
     attr::kLane,
+    attr::kPreviousLane,
     attr::kStage,
     attr::kChunks,
     attr::kBusySeconds,

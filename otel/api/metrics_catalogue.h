@@ -22,15 +22,15 @@
   X(Gauge, 2, PoolPinnedBytes, "tc_pool_pinned_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that leases and pins keep from eviction") \
   X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "The most bytes of a pool that were in use at once") \
   X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "1", kNone, ("location", "device"), "Allocations that a pool refused for want of space") \
-  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "1", kNone, ("location", "reason"), "Replicas evicted: for space, on request, or because their artifact was deleted") \
+  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "1", kNone, ("location", "reason"), "Replicas evicted (reason: space, request, deleted, corrupt)") \
   /* The data plane. `lane`: local, ucx, ucx-rma, nccl, loopback. */ \
-  X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons, counted by both ends (direction: receive, serve)") \
+  X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons, counted by both ends; over the local lane, where the receiver copies, by it alone (direction: receive, serve)") \
   X(Counter, 3, P2pPulls, "tc_p2p_pulls_total", "1", kNone, ("lane", "direction", "outcome"), "Pulls that ended (outcome: ok, failed, cancelled)") \
   X(Histogram, 2, P2pThroughput, "tc_p2p_throughput_bytes_per_second", "By/s", kRate, ("lane", "direction"), "Bytes of a pull over the time from its first request to its last byte") \
   X(Histogram, 3, P2pStageSeconds, "tc_p2p_stage_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time of one stage of a pull, from its first chunk to its last (stage: connect, fetch, verify, place)") \
   X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over them") \
-  X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "1", kNone, ("lane", "reason"), "Chunks fetched again from another source (reason: source_died, bad_digest, timeout)") \
-  X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "1", kNone, ("from", "to", "reason"), "Transfers that went on with another kind of source") \
+  X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "1", kNone, ("lane", "reason"), "Chunks that a peer did not deliver, fetched again from another source (reason: source_died, bad_digest, timeout)") \
+  X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "1", kNone, ("from", "to", "reason"), "Times that a transfer went on over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
   /* Loads: what a user waits for. */ \
   X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica to its being ready (source: attached, local, remote, disk, import, put)") \
   X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Bytes made ready at a location") \
@@ -41,7 +41,7 @@
   X(Histogram, 2, RpcDurationSeconds, "tc_rpc_duration_seconds", "s", kSeconds, ("side", "method"), "Time of a call; of a stream, to its end") \
   X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "1", kNone, ("side", "method"), "Calls under way") \
   /* Ingests of the engine. `location`: gpu, cpu, disk. */ \
-  X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "1", kNone, (), "Ingests that wait for a slot") \
+  X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "1", kNone, (), "Ingests that wait for a slot to run in") \
   X(Gauge, 0, TransfersActive, "tc_transfers_active", "1", kNone, (), "Ingests under way") \
   X(Counter, 1, TransfersCreated, "tc_transfers_created_total", "1", kNone, ("location"), "Ingests begun") \
   X(Counter, 2, TransfersCompleted, "tc_transfers_completed_total", "1", kNone, ("location", "outcome"), "Ingests that ended (outcome: ok, failed, cancelled)") \
@@ -49,7 +49,7 @@
   X(Histogram, 2, TransferExecutionSeconds, "tc_transfer_execution_seconds", "s", kSeconds, ("location", "outcome"), "Time an ingest took once it had a slot") \
   /* Sessions and leases. */ \
   X(Gauge, 1, SessionsActive, "tc_sessions_active", "1", kNone, ("kind"), "Connections on the handle socket (kind: client, daemon)") \
-  X(Gauge, 2, LeasesActive, "tc_leases_active", "1", kNone, ("kind", "location"), "Leases on replicas (kind: client, pull, ticket)") \
+  X(Gauge, 2, LeasesActive, "tc_leases_active", "1", kNone, ("kind", "location"), "Leases on replicas (kind: client, pull, ticket, ingest)") \
   X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "1", kNone, (), "Attach tickets that nobody claimed in time") \
   /* Global store. */ \
   X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "1", kNone, ("state"), "Nodes by state (alive, draining, lost)") \
@@ -58,15 +58,15 @@
   X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "1", kNone, ("location", "state"), "Replicas by location and state") \
   X(Gauge, 0, GlobalGrantsActive, "tc_global_store_grants_active", "1", kNone, (), "Transport grants that have not ended") \
   X(Counter, 0, GlobalGrantsIssued, "tc_global_store_grants_issued_total", "1", kNone, (), "Transport grants given") \
-  X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "1", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, expired)") \
+  X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "1", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, expired, revoked)") \
   X(Histogram, 1, GlobalSelectionWaitSeconds, "tc_global_store_selection_wait_seconds", "s", kSeconds, ("outcome"), "Time from a request for a transport to a source being granted or refused") \
   X(Histogram, 2, MetadataOperationSeconds, "tc_metadata_store_operation_seconds", "s", kSeconds, ("backend", "operation"), "Time of a metadata-store operation") \
   X(Counter, 2, MetadataErrors, "tc_metadata_store_errors_total", "1", kNone, ("backend", "operation"), "Metadata-store operations that failed") \
   /* Disk. */ \
-  X(Counter, 1, DiskReadBytes, "tc_disk_read_bytes_total", "By", kNone, ("kind"), "Bytes read from disk (kind: packed, origin)") \
-  X(Counter, 1, DiskWrittenBytes, "tc_disk_written_bytes_total", "By", kNone, ("kind"), "Bytes written to disk") \
-  X(Histogram, 1, DiskOperationSeconds, "tc_disk_operation_seconds", "s", kSeconds, ("operation"), "Time of packing an artifact, reading a chunk, scanning at start, or removing a file") \
-  X(Counter, 1, DiskErrors, "tc_disk_errors_total", "1", kNone, ("operation"), "Disk operations that failed") \
+  X(Counter, 1, DiskReadBytes, "tc_disk_read_bytes_total", "By", kNone, ("kind"), "Image bytes read from disk (kind: packed, origin)") \
+  X(Counter, 1, DiskWrittenBytes, "tc_disk_written_bytes_total", "By", kNone, ("kind"), "Image bytes written to disk (kind: packed)") \
+  X(Histogram, 1, DiskOperationSeconds, "tc_disk_operation_seconds", "s", kSeconds, ("operation"), "Time of a disk operation (operation: pack, of a whole artifact; read, of a chunk; scan, at start; remove, of a file)") \
+  X(Counter, 1, DiskErrors, "tc_disk_errors_total", "1", kNone, ("operation"), "Disk operations that failed; for a scan: files that are not offered") \
   X(Gauge, 0, DiskUsedBytes, "tc_disk_used_bytes", "By", kNone, (), "Bytes of packed artifact files") \
   X(Gauge, 0, DiskFreeBytes, "tc_disk_free_bytes", "By", kNone, (), "Bytes free on the file system of packed artifacts") \
   /* Resources. */ \

@@ -74,10 +74,10 @@ void Span::RecordAttribute(const AttributeKey& key, const AttributeValue& value)
   }
 }
 
-void Span::RecordEvent(std::string_view name, AttributeList attributes) {
+void Span::RecordEvent(std::string_view name, AttributeList attributes, absl::Time at) {
   const Allowed allowed(attributes);
   for (auto& record : state_->records) {
-    if (record != nullptr) record->AddEvent(name, allowed.view());
+    if (record != nullptr) record->AddEvent(name, allowed.view(), ToSpanTime(at));
   }
 }
 

@@ -81,9 +81,10 @@ class Span {
     if (recording()) [[unlikely]]
       RecordAttribute(key, value);
   }
-  void AddEvent(std::string_view name, AttributeList attributes = {}) {
+  // `at`: for what is told about only later; InfinitePast: now.
+  void AddEvent(std::string_view name, AttributeList attributes = {}, absl::Time at = absl::InfinitePast()) {
     if (recording()) [[unlikely]]
-      RecordEvent(name, attributes);
+      RecordEvent(name, attributes, at);
   }
   void AddLink(const TraceContext& context, AttributeList attributes = {}) {
     if (recording()) [[unlikely]]
@@ -137,7 +138,7 @@ class Span {
   void Start(std::string_view name, const TraceContext& parent, AttributeList attributes,
              const SpanOptions& options, bool scoped);
   void RecordAttribute(const AttributeKey& key, const AttributeValue& value);
-  void RecordEvent(std::string_view name, AttributeList attributes);
+  void RecordEvent(std::string_view name, AttributeList attributes, absl::Time at);
   void RecordLink(const TraceContext& context, AttributeList attributes);
   void RecordError(std::string_view type, std::string_view message);
   void EndStarted(absl::Time end);

@@ -48,7 +48,7 @@ class NotingRecord final : public SpanRecord {
   void SetAttribute(std::string_view key, const AttributeValue& value) override {
     sink_.lines.push_back(absl::StrCat(name_, ": ", key, "=", Text(value)));
   }
-  void AddEvent(std::string_view name, std::span<const Attribute> attributes) override {
+  void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime) override {
     std::string line = absl::StrCat(name_, ": event ", name);
     for (const Attribute& a : attributes) absl::StrAppend(&line, " ", a.key.name(), "=", Text(a.value));
     sink_.lines.push_back(line);

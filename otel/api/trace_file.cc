@@ -190,8 +190,8 @@ class TraceFile::Record final : public SpanRecord {
     AppendMember(arguments_, key, value);
   }
 
-  void AddEvent(std::string_view name, std::span<const Attribute> attributes) override {
-    std::string event = Head(name, scoped_ ? "i" : "n", std::chrono::system_clock::now());
+  void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) override {
+    std::string event = Head(name, scoped_ ? "i" : "n", OrNow(time));
     absl::StrAppend(&event, scoped_ ? ",\"s\":\"t\"" : "", ",\"args\":{", Members(attributes), "}");
     writer_->Write(event);
   }

@@ -47,7 +47,8 @@ class SpanRecord {
  public:
   virtual ~SpanRecord() = default;
   virtual void SetAttribute(std::string_view key, const AttributeValue& value) = 0;
-  virtual void AddEvent(std::string_view name, std::span<const Attribute> attributes) = 0;
+  // `time` as in SpanStart.
+  virtual void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) = 0;
   virtual void AddLink(const SpanLink& link) = 0;
   virtual void SetError(std::string_view type, std::string_view message) = 0;
   // The last call. `time` as in SpanStart.

@@ -40,6 +40,10 @@ std::string JsonLine(const absl::LogEntry& entry, const TraceContext& trace) {
   absl::StrAppend(&line, ",\"file\":");
   AppendJsonString(line, entry.source_basename());
   absl::StrAppend(&line, ",\"line\":", entry.source_line(), ",\"thread\":", entry.tid());
+  if (!entry.stacktrace().empty()) {
+    absl::StrAppend(&line, ",\"stack\":");
+    AppendJsonString(line, entry.stacktrace());
+  }
   if (trace.IsValid()) {
     absl::StrAppend(&line, ",\"trace_id\":\"", trace.TraceIdHex(), "\",\"span_id\":\"", trace.SpanIdHex(),
                     "\"");
@@ -55,8 +59,10 @@ class StderrSink final : public absl::LogSink {
     least_ = least;
   }
   void Send(const absl::LogEntry& entry) override {
-    if (entry.log_severity() < least_.load() || entry.log_severity() == absl::LogSeverity::kFatal) return;
-    const std::string line = FormatLogLine(entry, CurrentContext(), format_);
+    const LogFormat format = format_.load();
+    if (entry.log_severity() < least_.load()) return;
+    if (entry.log_severity() == absl::LogSeverity::kFatal && format == LogFormat::kText) return;
+    const std::string line = FormatLogLine(entry, CurrentContext(), format);
     std::string_view rest = line;
     while (!rest.empty()) {
       const ssize_t written = write(STDERR_FILENO, rest.data(), rest.size());
@@ -84,7 +90,9 @@ void InstallStderrLog(LogFormat format, absl::LogSeverity least) {
     return made;
   }();
   sink->Configure(format, least);
-  absl::SetStderrThreshold(absl::LogSeverityAtLeast::kFatal);
+  // What Abseil shows itself: in text, FATAL with its stack; beside JSON nothing, so that every line parses.
+  absl::SetStderrThreshold(format == LogFormat::kJson ? absl::LogSeverityAtLeast::kInfinity
+                                                      : absl::LogSeverityAtLeast::kFatal);
 }
 
 TelemetryLogSink::TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity least)

@@ -21,11 +21,13 @@ class Bridge;
 enum class LogFormat { kText, kJson };
 
 // One line, with the newline: "<absl's prefix><message> trace=<id> span=<id>", or
-// {"time":…,"severity":…,"message":…,"file":…,"line":…,"thread":…,"trace_id":…,"span_id":…}.
+// {"time":…,"severity":…,"message":…,"file":…,"line":…,"thread":…,"stack":…,"trace_id":…,"span_id":…},
+// the last three where there are any.
 std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format);
 
-// From now on stderr shows what is at least `least` in this form, one write a line. FATAL stays with Abseil,
-// which adds the stack. May be called again; the last call counts.
+// From now on stderr shows what is at least `least` in this form, one write a line. A FATAL line is shown
+// twice, by itself and then with the stack: in text by Abseil, in JSON here, with the stack as a member. May
+// be called again; the last call counts.
 void InstallStderrLog(LogFormat format, absl::LogSeverity least);
 
 // Sends lines to the bridge; never blocks. Lines that are about telemetry itself stay out of it.

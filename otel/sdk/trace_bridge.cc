@@ -113,11 +113,12 @@ class Record final : public SpanRecord {
               [&](const auto& converted) { span_->SetAttribute(ToNostd(key), converted); });
   }
 
-  void AddEvent(std::string_view name, std::span<const Attribute> attributes) override {
+  void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) override {
     if (events_ == limits_.max_events) return;
     ++events_;
     const AttributeView view(AtMost(attributes, limits_.max_attributes), limits_.max_attribute_bytes);
-    span_->AddEvent(ToNostd(name), view);
+    const SpanTime at = time == SpanTime() ? std::chrono::system_clock::now() : time;
+    span_->AddEvent(ToNostd(name), opentelemetry::common::SystemTimestamp(at), view);
   }
 
   // The SDK's stable interface takes links only with a span's start; a later one is kept as an event.
@@ -126,13 +127,13 @@ class Record final : public SpanRecord {
     ++links_;
     const std::string context = link.context.ToTraceparent();
     const Attribute attributes[] = {{"tc.link", std::string_view(context)}};
-    AddEvent("link", attributes);
+    AddEvent("link", attributes, {});
   }
 
   void SetError(std::string_view type, std::string_view message) override {
     SetAttribute(attr::kErrorType.name(), type);
     const Attribute attributes[] = {{attr::kExceptionType, type}, {attr::kExceptionMessage, message}};
-    AddEvent("exception", attributes);
+    AddEvent("exception", attributes, {});
     std::string storage;
     span_->SetStatus(api::StatusCode::kError,
                      ToNostd(ValidUtf8(CutUtf8(message, limits_.max_attribute_bytes), storage)));
