@@ -109,11 +109,13 @@ absl::StatusOr<std::unique_ptr<Replica>> RunGet(Core& core, const RequestContext
   span.AttachTo(&operation);
   std::unique_ptr<Replica> replica;
   const std::string what = absl::StrCat("get ", artifact);
-  absl::Status status = rpc::RetryUnavailable(operation, {.what = what.c_str()}, [&](bool*) {
-    auto got = GetOnce(core, operation, artifact, options);
-    if (got.ok()) replica = *std::move(got);
-    return got.status();
-  });
+  absl::Status status =
+      rpc::RetryUnavailable(operation, {.what = what.c_str()}, [&](const rpc::Attempt& attempt) {
+        rpc::NoteRetry(span, attempt);
+        auto got = GetOnce(core, operation, artifact, options);
+        if (got.ok()) replica = *std::move(got);
+        return got.status();
+      });
   if (!status.ok()) return span.Record(Annotate(status, what));
   span.SetAttribute(otel::attr::kArtifactId, replica->artifact_id());
   span.SetAttribute(otel::attr::kReplicaId, replica->replica_id());

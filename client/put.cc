@@ -95,6 +95,45 @@ absl::Status PutOnce(DaemonLink& link, const RequestContext& context, const Seal
       {.retry_for = absl::ZeroDuration(), .what = "putting"});
 }
 
+absl::StatusOr<PutResult> PutUnder(otel::Span& span, DaemonLink& link, const RequestContext& operation,
+                                   std::span<const PutTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata,
+                                   const PutOptions& options) {
+  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, options.chunk_bytes));
+  std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
+  TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
+  requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
+
+  ResultCollector collector(options);
+  absl::Status status = rpc::RetryUnavailable(operation, {.what = "put"}, [&](const rpc::Attempt& attempt) {
+    rpc::NoteRetry(span, attempt);
+    return PutOnce(link, operation, image, requests, collector);
+  });
+  if (!status.ok()) return Annotate(status, "put");
+  return collector.Result();
+}
+
+absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const RequestContext& operation,
+                                      const std::string& path, const PutOptions& options) {
+  v1::ImportArtifactRequest request;
+  TC_RETURN_IF_ERROR(SetOptions(options, request));
+  std::error_code error;  // the daemon has a working directory of its own
+  request.set_path(std::filesystem::absolute(path, error).string());
+  if (error) return ErrnoStatus(error.value(), "make absolute", path);
+
+  ResultCollector collector(options);
+  absl::Status status =
+      rpc::RetryUnavailable(operation, {.what = "import"}, [&](const rpc::Attempt& attempt) {
+        rpc::NoteRetry(span, attempt);
+        return rpc::CallServerStream(
+            link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, operation, request,
+            [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
+            {.retry_for = absl::ZeroDuration(), .what = "importing"});
+      });
+  if (!status.ok()) return Annotate(status, absl::StrCat("import ", path));
+  return collector.Result();
+}
+
 }  // namespace
 
 absl::StatusOr<PutResult> RunPut(DaemonLink& link, const RequestContext& context,
@@ -104,17 +143,7 @@ absl::StatusOr<PutResult> RunPut(DaemonLink& link, const RequestContext& context
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
   span.AttachTo(&operation);
-  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, options.chunk_bytes));
-  std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
-  TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
-  requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
-
-  ResultCollector collector(options);
-  absl::Status status = rpc::RetryUnavailable(operation, {.what = "put"}, [&](bool*) {
-    return PutOnce(link, operation, image, requests, collector);
-  });
-  if (!status.ok()) return span.Record(Annotate(status, "put"));
-  return collector.Result();
+  return span.Record(PutUnder(span, link, operation, tensors, metadata, options));
 }
 
 absl::StatusOr<PutResult> RunImport(DaemonLink& link, const RequestContext& context, const std::string& path,
@@ -122,21 +151,7 @@ absl::StatusOr<PutResult> RunImport(DaemonLink& link, const RequestContext& cont
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "import"}});
   span.AttachTo(&operation);
-  v1::ImportArtifactRequest request;
-  TC_RETURN_IF_ERROR(SetOptions(options, request));
-  std::error_code error;  // the daemon has a working directory of its own
-  request.set_path(std::filesystem::absolute(path, error).string());
-  if (error) return ErrnoStatus(error.value(), "make absolute", path);
-
-  ResultCollector collector(options);
-  absl::Status status = rpc::RetryUnavailable(operation, {.what = "import"}, [&](bool*) {
-    return rpc::CallServerStream(
-        link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, operation, request,
-        [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
-        {.retry_for = absl::ZeroDuration(), .what = "importing"});
-  });
-  if (!status.ok()) return span.Record(Annotate(status, absl::StrCat("import ", path)));
-  return collector.Result();
+  return span.Record(ImportUnder(span, link, operation, path, options));
 }
 
 }  // namespace tensorcast::client

@@ -9,7 +9,16 @@
 
 namespace tensorcast::rpc {
 
-ClientCall::ClientCall(const RequestContext& context) {
+void NoteRetry(otel::Span& span, const Attempt& attempt) {
+  if (attempt.number == 1 || !span.recording()) return;
+  span.SetAttribute(otel::attr::kAttempt, attempt.number);
+  span.AddEvent("retry", {{otel::attr::kAttempt, attempt.number},
+                          {otel::attr::kReason, absl::StatusCodeToString(attempt.previous.code())},
+                          {otel::attr::kExceptionMessage, attempt.previous.message()}});
+}
+
+ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt) {
+  if (attempt.number > 1) call_.AddMetadata(kAttemptKey, std::to_string(attempt.number));
   CallContexts::ForClient().File(&call_, context);
   if (context.deadline != absl::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));
   // A cancellation that came before the call began is remembered by gRPC.
@@ -23,17 +32,18 @@ void ClientCall::AnnounceMessages(size_t count) {
 }
 
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
-                              absl::FunctionRef<absl::Status(bool* final)> attempt) {
+                              absl::FunctionRef<absl::Status(Attempt&)> work) {
   const absl::Time give_up = std::min(context.deadline, SteadyNow() + options.retry_for);
   Backoff backoff(options.backoff);
+  Attempt attempt;
   while (true) {
     if (absl::Status wanted = context.Check(options.what); !wanted.ok()) return wanted;
-    bool final = false;
-    absl::Status status = attempt(&final);
-    if (final || !absl::IsUnavailable(status)) return status;
+    absl::Status status = work(attempt);
+    if (attempt.final || !absl::IsUnavailable(status)) return status;
     const absl::Duration wait = backoff.Next();
     if (SteadyNow() + wait >= give_up) return status;
     if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) return slept;
+    attempt = {.number = attempt.number + 1, .previous = std::move(status)};
   }
 }
 

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "otel/api/request_context.h"
+#include "otel/api/span.h"
 #include "rpc/backoff.h"
 #include "rpc/status_mapping.h"
 
@@ -35,11 +36,21 @@ struct CallOptions {
   const char* what = "call";  // names the work in errors that arise here
 };
 
-// One attempt: the gRPC context of a call, tied to a RequestContext (which must outlive it) for as long as it
+// One try of something that is tried again while it is UNAVAILABLE.
+struct Attempt {
+  int number = 1;
+  absl::Status previous;  // why there is another one
+  bool final = false;     // set to forbid the next
+};
+
+// Says on `span` that this attempt is not the first, and why.
+void NoteRetry(otel::Span& span, const Attempt& attempt);
+
+// The gRPC context of one attempt, tied to a RequestContext (which must outlive it) for as long as it
 // lives. The helpers below make one; use it directly for calls that they do not cover.
 class ClientCall {
  public:
-  explicit ClientCall(const RequestContext& context);
+  explicit ClientCall(const RequestContext& context, const Attempt& attempt = {});
   ~ClientCall();
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
@@ -53,9 +64,9 @@ class ClientCall {
   Cancellation::Registration cancel_;
 };
 
-// Runs `attempt` until it returns anything but UNAVAILABLE. `attempt` sets *final to forbid another try.
+// Runs `work` until it returns anything but UNAVAILABLE.
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
-                              absl::FunctionRef<absl::Status(bool* final)> attempt);
+                              absl::FunctionRef<absl::Status(Attempt&)> work);
 
 template <class Stub, class Class, class Request, class Response>
 absl::StatusOr<Response> CallUnary(
@@ -63,8 +74,8 @@ absl::StatusOr<Response> CallUnary(
     const RequestContext& context, const std::type_identity_t<Request>& request,
     const CallOptions& options = {}) {
   std::optional<Response> response;
-  absl::Status status = RetryUnavailable(context, options, [&](bool*) {
-    ClientCall call(context);
+  absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
+    ClientCall call(context, attempt);
     return FromGrpcStatus((stub.*method)(call.get(), request, &response.emplace()));
   });
   if (!status.ok()) return status;
@@ -80,11 +91,11 @@ namespace internal {
 // Reads responses to the end of the stream; the call's status, or the consumer's error.
 template <class Response, class Stream>
 absl::Status ReadAll(Stream& stream, ClientCall& call,
-                     absl::FunctionRef<absl::Status(Response&&)> on_response, bool* final) {
+                     absl::FunctionRef<absl::Status(Response&&)> on_response, Attempt& attempt) {
   absl::Status consumed;
   Response response;
   while (consumed.ok() && stream.Read(&response)) {
-    *final = true;
+    attempt.final = true;
     consumed = on_response(std::move(response));
     response.Clear();
   }
@@ -112,10 +123,10 @@ absl::Status CallServerStream(
     std::unique_ptr<grpc::ClientReader<Response>> (Class::*method)(grpc::ClientContext*, const Request&),
     const RequestContext& context, const std::type_identity_t<Request>& request,
     Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
-  return RetryUnavailable(context, options, [&](bool* final) {
-    ClientCall call(context);
+  return RetryUnavailable(context, options, [&](Attempt& attempt) {
+    ClientCall call(context, attempt);
     auto stream = (stub.*method)(call.get(), request);
-    return internal::ReadAll<Response>(*stream, call, on_response, final);
+    return internal::ReadAll<Response>(*stream, call, on_response, attempt);
   });
 }
 
@@ -128,8 +139,8 @@ absl::StatusOr<Response> CallClientStream(
     const RequestContext& context, size_t count, Callback<Request(size_t)> make_request,
     const CallOptions& options = {}) {
   std::optional<Response> response;
-  absl::Status status = RetryUnavailable(context, options, [&](bool*) {
-    ClientCall call(context);
+  absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
+    ClientCall call(context, attempt);
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get(), &response.emplace());
     internal::WriteAll<Request>(*stream, count, make_request);
@@ -146,12 +157,12 @@ absl::Status CallBidiStream(
     std::unique_ptr<grpc::ClientReaderWriter<Request, Response>> (Class::*method)(grpc::ClientContext*),
     const RequestContext& context, size_t count, Callback<Request(size_t)> make_request,
     Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
-  return RetryUnavailable(context, options, [&](bool* final) {
-    ClientCall call(context);
+  return RetryUnavailable(context, options, [&](Attempt& attempt) {
+    ClientCall call(context, attempt);
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get());
     internal::WriteAll<Request>(*stream, count, make_request);
-    return internal::ReadAll<Response>(*stream, call, on_response, final);
+    return internal::ReadAll<Response>(*stream, call, on_response, attempt);
   });
 }
 

@@ -23,6 +23,8 @@ namespace tensorcast::rpc {
 inline constexpr char kTraceparentKey[] = "traceparent";
 inline constexpr char kTracestateKey[] = "tracestate";
 inline constexpr char kRequestIdKey[] = "tc-request-id";
+// Which attempt at the same call this is, when it is not the first.
+inline constexpr char kAttemptKey[] = "tc-attempt";
 // How many messages a client stream has. A server cannot tell a stream that ended from one that was cut off
 // by a cancellation; the count can.
 inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";

@@ -1,6 +1,7 @@
 #include "rpc/call_observer.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/time/time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
@@ -17,6 +18,16 @@ constexpr int kCancelledCode = 1;
 // Health checks, reflection and heartbeats come by the clock, not by anybody's request: metrics suffice.
 bool DeservesSpan(const MethodName& name) {
   return !name.service.starts_with("grpc.") && name.method != "Heartbeat";
+}
+
+// Every attempt at a call has spans of its own; those after the first say so.
+void NoteAttempt(otel::Span& span, CallSide side, std::string_view attempt) {
+  int number = 0;
+  if (!span.recording() || !absl::SimpleAtoi(attempt, &number)) return;
+  span.SetAttribute(attr::kAttempt, number);
+  if (side == CallSide::kServer) return;
+  span.AddEvent("retry",
+                {{attr::kAttempt, number}, {attr::kReason, "UNAVAILABLE"}});  // nothing else is retried
 }
 
 std::string_view SideName(CallSide side) { return side == CallSide::kServer ? "server" : "client"; }
@@ -45,7 +56,8 @@ CallObserver::CallObserver() = default;
 
 CallObserver::~CallObserver() { End(kCancelledCode, "the call ended without a status"); }
 
-void CallObserver::Start(CallSide side, const char* method, RequestContext* context) {
+void CallObserver::Start(CallSide side, const char* method, std::string_view attempt,
+                         RequestContext* context) {
   call_ = std::make_unique<Call>();
   call_->side = side;
   call_->name = ParseMethod(method);
@@ -59,6 +71,7 @@ void CallObserver::Start(CallSide side, const char* method, RequestContext* cont
                             {attr::kRpcMethod, call_->name.method}},
                            {.kind = kind});
   if (!context->request_id.empty()) call_->span.SetAttribute(attr::kRequestId, context->request_id);
+  NoteAttempt(call_->span, side, attempt);
   call_->span.AttachTo(context);
 }
 

@@ -32,9 +32,10 @@ class CallObserver {
   ~CallObserver();
 
   // `method`, as gRPC has it, outlives this. The span is a child of the context's trace and takes its place.
-  void Begin(CallSide side, const char* method, RequestContext* context) {
+  // `attempt`: in words, as the metadata has it; empty for the first.
+  void Begin(CallSide side, const char* method, std::string_view attempt, RequestContext* context) {
     if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
-      Start(side, method, context);
+      Start(side, method, attempt, context);
   }
   // `code`: a gRPC status code. Later ends count for nothing.
   void End(int code, const std::string& message) {
@@ -45,7 +46,7 @@ class CallObserver {
 
  private:
   struct Call;
-  void Start(CallSide side, const char* method, RequestContext* context);
+  void Start(CallSide side, const char* method, std::string_view attempt, RequestContext* context);
   void Finish(int code, const std::string& message);
 
   std::unique_ptr<Call> call_;

@@ -40,7 +40,8 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
   void Inject(std::multimap<std::string, std::string>& metadata) {
     std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
     if (!context.has_value()) return;
-    observer_.Begin(CallSide::kClient, method_, &*context);
+    const auto attempt = metadata.find(kAttemptKey);
+    observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second, &*context);
     if (context->trace.IsValid()) {
       metadata.emplace(kTraceparentKey, context->trace.ToTraceparent());
       if (!context->trace.trace_state.empty()) metadata.emplace(kTracestateKey, context->trace.trace_state);
@@ -100,7 +101,7 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     context.trace = caller.has_value() ? *caller : otel::TraceContext::NewRoot();
     const std::string_view request_id = ValueOf(metadata, kRequestIdKey);
     if (IsRequestId(request_id)) context.request_id = std::string(request_id);
-    observer_.Begin(CallSide::kServer, method_, &context);
+    observer_.Begin(CallSide::kServer, method_, ValueOf(metadata, kAttemptKey), &context);
     CallContexts::ForServer().File(call_, std::move(context));
   }
 
