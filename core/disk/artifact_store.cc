@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <map>
@@ -13,6 +15,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/disk/disk_metrics.h"
 #include "core/disk/file_io.h"
 #include "core/disk/file_reader.h"
 #include "core/disk/packed_format.h"
@@ -82,6 +85,7 @@ class Folder {
   const std::string& directory() const { return directory_; }
 
   void Scan() {
+    const DiskOperation scan("scan");
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
       const std::string artifact_id = ArtifactIdOfFileName(entry.path().filename().string());
@@ -90,9 +94,11 @@ class Folder {
       if (file.ok()) {
         Add(*std::move(file));
       } else {
+        otel::metrics::kDiskErrors.Add(1, {"scan"});
         LOG(WARNING) << entry.path() << " is left alone and not offered: " << file.status();
       }
     }
+    scan.End(!error);
     LOG_IF(ERROR, error) << "reading the folder " << directory_ << ": " << error.message();
   }
 
@@ -115,18 +121,21 @@ class Folder {
   }
 
   absl::Status Remove(std::string_view artifact_id) {
-    const std::string path = PathOf(artifact_id);
-    std::shared_ptr<PackedFile> removed;  // closed after the lock is released
-    {
-      absl::MutexLock lock(&mutex_);
-      const auto it = files_.find(artifact_id);
-      if (it == files_.end())
-        return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
-      if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "removing", path);
-      removed = std::move(it->second);
-      files_.erase(it);
+    const DiskOperation remove("remove");
+    absl::Status removed = Drop(artifact_id);
+    if (!absl::IsNotFound(removed)) remove.End(removed.ok());
+    return removed;
+  }
+
+  DiskUsage Usage() const {
+    DiskUsage usage;
+    struct statvfs disk;
+    if (fstatvfs(fd_.get(), &disk) == 0) usage.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, file] : files_) {
+      usage.used_bytes += file->image_offset() + file->manifest()->layout().image_bytes;
     }
-    return Sync();
+    return usage;
   }
 
   // Gives a finished file its name and lists it.
@@ -148,6 +157,21 @@ class Folder {
   }
 
  private:
+  absl::Status Drop(std::string_view artifact_id) {
+    const std::string path = PathOf(artifact_id);
+    std::shared_ptr<PackedFile> removed;  // closed after the lock is released
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto it = files_.find(artifact_id);
+      if (it == files_.end())
+        return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+      if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "removing", path);
+      removed = std::move(it->second);
+      files_.erase(it);
+    }
+    return Sync();
+  }
+
   void Add(std::shared_ptr<PackedFile> file) {
     absl::MutexLock lock(&mutex_);
     files_.insert_or_assign(file->manifest()->id(), std::move(file));
@@ -168,9 +192,14 @@ class PackedWriterImpl final : public PackedWriter {
  public:
   PackedWriterImpl(std::shared_ptr<Folder> folder, std::unique_ptr<PartialFile> partial, uint64_t image_bytes)
       : folder_(std::move(folder)), partial_(std::move(partial)), image_bytes_(image_bytes) {}
+  ~PackedWriterImpl() override {
+    // Given up for a reason that lay elsewhere, it neither took its time nor failed.
+    if (committed_ || failed_) pack_.End(committed_);
+    otel::metrics::kDiskWrittenBytes.Add(partial_->written_bytes(), {"packed"});
+  }
 
   absl::Status Write(uint64_t image_offset, std::span<const ConstHostSpan> bytes) override {
-    return partial_->WriteImage(image_offset, bytes);
+    return Note(partial_->WriteImage(image_offset, bytes));
   }
 
   absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
@@ -179,14 +208,24 @@ class PackedWriterImpl final : public PackedWriter {
           absl::StrCat("the manifest of ", manifest->id(), " describes an image of ",
                        manifest->layout().image_bytes, " bytes, the file holds ", image_bytes_));
     }
-    TC_RETURN_IF_ERROR(partial_->Finish(manifest->bytes()));
-    return folder_->Adopt(*partial_, std::move(manifest));
+    TC_RETURN_IF_ERROR(Note(partial_->Finish(manifest->bytes())));
+    absl::StatusOr<std::shared_ptr<PackedFile>> file = folder_->Adopt(*partial_, std::move(manifest));
+    committed_ = Note(file.status()).ok();
+    return file;
   }
 
  private:
+  absl::Status Note(absl::Status status) {
+    if (!status.ok()) failed_ = true;
+    return status;
+  }
+
   const std::shared_ptr<Folder> folder_;
   const std::unique_ptr<PartialFile> partial_;
   const uint64_t image_bytes_;
+  const DiskOperation pack_{"pack"};
+  std::atomic<bool> failed_ = false;
+  bool committed_ = false;
 };
 
 class ArtifactStoreImpl final : public ArtifactStore {
@@ -199,11 +238,16 @@ class ArtifactStoreImpl final : public ArtifactStore {
   }
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
                                                        uint64_t manifest_bytes_max) override {
-    TC_ASSIGN_OR_RETURN(std::unique_ptr<PartialFile> partial,
-                        PartialFile::Create(folder_->directory(), layout.image_bytes, manifest_bytes_max));
-    return std::make_unique<PackedWriterImpl>(folder_, std::move(partial), layout.image_bytes);
+    absl::StatusOr<std::unique_ptr<PartialFile>> partial =
+        PartialFile::Create(folder_->directory(), layout.image_bytes, manifest_bytes_max);
+    if (!partial.ok()) {
+      otel::metrics::kDiskErrors.Add(1, {"pack"});
+      return partial.status();
+    }
+    return std::make_unique<PackedWriterImpl>(folder_, *std::move(partial), layout.image_bytes);
   }
   absl::Status Remove(std::string_view artifact_id) override { return folder_->Remove(artifact_id); }
+  DiskUsage Usage() const override { return folder_->Usage(); }
 
  private:
   const std::shared_ptr<Folder> folder_;

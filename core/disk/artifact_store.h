@@ -34,6 +34,11 @@ class PackedWriter {
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) = 0;
 };
 
+struct DiskUsage {
+  uint64_t used_bytes = 0;  // of packed files, as long as they are
+  uint64_t free_bytes = 0;  // of the file system that they are on
+};
+
 class ArtifactStore {
  public:
   // Creates the folder if need be and removes what unfinished writers left behind.
@@ -44,6 +49,8 @@ class ArtifactStore {
   // and left.
   virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
+
+  virtual DiskUsage Usage() const = 0;
 
   // `manifest_bytes_max` bounds the manifest that Commit will be given, since the image begins behind it.
   virtual absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,

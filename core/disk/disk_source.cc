@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/disk/bounce_buffers.h"
 #include "core/disk/chunk_reader.h"
+#include "core/disk/disk_metrics.h"
 #include "core/disk/file_extents.h"
 #include "core/disk/file_io.h"
 #include "core/disk/file_reader.h"
@@ -21,9 +22,11 @@ using Files = std::vector<std::unique_ptr<FileReader>>;
 
 class DiskSource final : public ChunkSource {
  public:
-  DiskSource(std::string name, Files files, FileExtents extents, std::shared_ptr<void> keep_alive,
-             const DiskSourceOptions& options)
-      : info_{SourceType::kDisk, "disk", std::move(name)},
+  // `kind`: "packed" or "origin", the label of what is read.
+  DiskSource(std::string_view kind, std::string name, Files files, FileExtents extents,
+             std::shared_ptr<void> keep_alive, const DiskSourceOptions& options)
+      : kind_(kind),
+        info_{SourceType::kDisk, "disk", std::move(name)},
         max_concurrency_(std::max(1, options.max_concurrency)),
         read_bytes_(std::max(AlignDown(options.read_bytes), kPackedAlignment)),
         keep_alive_(std::move(keep_alive)),
@@ -36,6 +39,17 @@ class DiskSource final : public ChunkSource {
 
   absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
                                               const ChunkRequest& request) override {
+    const DiskOperation read("read");
+    absl::StatusOr<Digest> digest = Read(context, request);
+    // Who lost interest tells nothing about the disk.
+    if (digest.ok() || context.Check("read").ok()) read.End(digest.ok());
+    if (!digest.ok()) return digest.status();
+    otel::metrics::kDiskReadBytes.Add(request.range.bytes, {kind_});
+    return *digest;
+  }
+
+ private:
+  absl::StatusOr<Digest> Read(const RequestContext& context, const ChunkRequest& request) {
     const std::string what = absl::StrCat("chunk ", request.chunk, " of ", info_.name);
     TC_RETURN_IF_ERROR(CheckRequest(what, request));
     const std::vector<FilePiece> pieces = extents_.Cut(request.range, request.destination);
@@ -45,7 +59,6 @@ class DiskSource final : public ChunkSource {
     return reader.digest();
   }
 
- private:
   absl::Status CheckRequest(std::string_view what, const ChunkRequest& request) const {
     const ByteRange& range = request.range;
     if (range.offset > extents_.image_bytes() || range.bytes > extents_.image_bytes() - range.offset) {
@@ -69,6 +82,7 @@ class DiskSource final : public ChunkSource {
     return absl::OkStatus();
   }
 
+  const std::string_view kind_;
   const SourceInfo info_;
   const int max_concurrency_;
   const uint64_t read_bytes_;
@@ -98,7 +112,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std:
     file_bytes.push_back(file.bytes);
   }
   TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create(std::move(extents), image_bytes, file_bytes));
-  return std::make_unique<DiskSource>(NameOf(files), std::move(readers), std::move(map), nullptr, options);
+  return std::make_unique<DiskSource>("origin", NameOf(files), std::move(readers), std::move(map), nullptr,
+                                      options);
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, std::string name, int fd,
@@ -110,7 +125,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, st
   TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create({whole}, image_bytes, {reader->identity().bytes}));
   Files readers;
   readers.push_back(std::move(reader));
-  return std::make_unique<DiskSource>(std::move(name), std::move(readers), std::move(map),
+  return std::make_unique<DiskSource>("packed", std::move(name), std::move(readers), std::move(map),
                                       std::move(keep_alive), options);
 }
 

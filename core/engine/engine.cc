@@ -155,7 +155,9 @@ absl::Status EngineImpl::Evict(std::string_view replica_id, bool force) {
     }
   }
   TC_RETURN_IF_ERROR(table_.Drain(replica_id, {}));
-  otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
+  if (replica.state == ReplicaState::kReady) {
+    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
+  }
   return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
 }
 
@@ -171,9 +173,9 @@ absl::Status EngineImpl::Forget(std::string_view artifact_id) {
 
 absl::Status EngineImpl::DropArtifact(std::string_view artifact_id) {
   for (const ReplicaInfo& replica : table_.FindArtifact(artifact_id)) {
-    if (replica.state == ReplicaState::kReady) {
-      // NOT_FOUND and the like: it went by itself meanwhile.
-      table_.Drain(replica.id, {.even_pinned = true}).IgnoreError();
+    // NOT_FOUND and the like: it went by itself meanwhile.
+    if (replica.state == ReplicaState::kReady && table_.Drain(replica.id, {.even_pinned = true}).ok()) {
+      otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
     }
   }
   return RemovePackedFile(std::string(artifact_id));
@@ -202,6 +204,11 @@ PoolStats EngineImpl::device_pool_stats(int device) const { return device_pool_.
 int EngineImpl::active_ingests() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int>(jobs_.size());
+}
+
+int EngineImpl::queued_ingests() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(queue_.size());
 }
 
 }  // namespace tensorcast

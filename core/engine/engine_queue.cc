@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/engine/engine_impl.h"
 #include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 
@@ -29,6 +30,7 @@ absl::StatusOr<EngineImpl::JobPtr> EngineImpl::Enqueue(IngestSpec spec, const Re
     // Takes the place of a job that is being cancelled, if there is one.
     joinable_[{job->spec().artifact_id(), job->spec().location}] = job;
   }
+  otel::metrics::kTransfersCreated.Add(1, {LocationKindName(job->spec().location.kind)});
   queue_.push_back(job);
   StartRunners();
   return job;

@@ -8,6 +8,7 @@
 #include "core/engine/local_sources.h"
 #include "core/engine/pipeline.h"
 #include "core/status/status.h"
+#include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast {
@@ -35,13 +36,15 @@ absl::Status IngestRunner::Check(const IngestSpec& spec) const {
 }
 
 IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait) {
+  const RequestContext context = job.Context();
+  const otel::Scope scope(context);  // what is logged below names the span of the request
   Result result;
   TransferReport& report = result.report;
   report.transfer_id = job.transfer_id();
   report.artifact_id = job.spec().artifact_id();
   report.replica_id = job.replica_id();
   report.destination = job.spec().location;
-  report.trace = job.Context().trace;
+  report.trace = context.trace;
   report.queued = job.queued();
   report.start = SteadyNow();
   result.lease = Make(job, on_wait, report);
@@ -102,6 +105,7 @@ absl::Status IngestRunner::Fill(IngestJob& job, Destination& destination, Transf
   absl::Status filled = pipeline.Run();
   report.bytes = pipeline.bytes_done();
   report.stages = pipeline.stages();
+  report.changes = pipeline.changes();
   report.refetched_chunks = pipeline.refetched_chunks();
   report.verified_chunks = pipeline.verified_chunks();
   digests = pipeline.digests();

@@ -8,8 +8,24 @@
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
 #include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
+namespace {
+
+SourceInfo InfoOf(const Location& location) {
+  switch (location.kind) {
+    case LocationKind::kCpu:
+      return {SourceType::kLocal, "memory", location.ToString()};
+    case LocationKind::kGpu:
+      return {SourceType::kLocal, "device", location.ToString()};
+    case LocationKind::kDisk:
+      return {SourceType::kDisk, "disk", location.ToString()};
+  }
+  return {};
+}
+
+}  // namespace
 
 LocalFirstSources::LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others,
                                      Options options)
@@ -23,6 +39,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const Reque
                                                                      const SourceFailure* failure) {
   if (!local_replica_.empty() && failure != nullptr && failure->corrupt) {
     const absl::Status withdrawn = table_->Drain(local_replica_, {.even_pinned = true});
+    if (withdrawn.ok()) {
+      otel::metrics::kPoolEvictions.Add(1, {LocationKindName(local_location_.kind), "corrupt"});
+    }
     LOG(ERROR) << "replica " << local_replica_ << " of " << options_.artifact_id
                << " does not match its manifest and is withdrawn: " << failure->status << "; " << withdrawn;
   }
@@ -44,16 +63,29 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal() {
     return nullptr;
   }
   while (std::unique_ptr<ReplicaLease> lease = table_->LeaseAnywhere(options_.artifact_id, tried_)) {
-    tried_.insert(lease->location());
+    const Location location = lease->location();
+    tried_.insert(location);
     const std::string replica_id = lease->replica_id();
     absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(std::move(lease));
     if (source.ok()) {
       local_replica_ = replica_id;
+      local_location_ = location;
       return *std::move(source);
     }
     LOG(WARNING) << "replica " << replica_id << " cannot be read: " << source.status();
+    unopened_.push_back({.source = InfoOf(location), .status = source.status()});
   }
   return nullptr;
+}
+
+std::vector<SourceFailure> LocalFirstSources::TakeUnopened() {
+  std::vector<SourceFailure> unopened = std::exchange(unopened_, {});
+  if (others_ != nullptr) {
+    for (SourceFailure& other : others_->TakeUnopened()) {
+      unopened.push_back(std::move(other));
+    }
+  }
+  return unopened;
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
@@ -61,18 +93,16 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
   const std::shared_ptr<ReplicaLease> shared = std::move(lease);
   const ReplicaMemory& memory = shared->memory();
   const uint64_t image_bytes = shared->manifest()->layout().image_bytes;
-  const std::string name = shared->location().ToString();
+  SourceInfo info = InfoOf(shared->location());
   switch (shared->location().kind) {
     case LocationKind::kCpu: {
       const std::vector<HostSpan> spans = memory.host->Spans(0, image_bytes);
-      return MakeMappedSource({SourceType::kLocal, "memory", name}, {spans.begin(), spans.end()}, shared,
-                              options_.copy_threads);
+      return MakeMappedSource(std::move(info), {spans.begin(), spans.end()}, shared, options_.copy_threads);
     }
     case LocationKind::kGpu:
-      return MakeDeviceSource({SourceType::kLocal, "device", name}, devices_, memory.device, shared,
-                              options_.copy_threads);
+      return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads);
     case LocationKind::kDisk:
-      return OpenPackedSource(name, memory.file, memory.file_image_offset, image_bytes, shared);
+      return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared);
   }
   return absl::InternalError("a replica at no known location");
 }

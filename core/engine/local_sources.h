@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
@@ -31,6 +32,7 @@ class LocalFirstSources final : public SourceProvider {
 
   absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                     const SourceFailure* failure) override;
+  std::vector<SourceFailure> TakeUnopened() override;
 
  private:
   std::unique_ptr<ChunkSource> NextLocal();
@@ -41,7 +43,9 @@ class LocalFirstSources final : public SourceProvider {
   SourceProvider* const others_;
   const Options options_;
   std::set<Location> tried_;
-  std::string local_replica_;  // whose source was given last; empty: none of this node
+  std::vector<SourceFailure> unopened_;  // of this node
+  std::string local_replica_;            // whose source was given last; empty: none of this node
+  Location local_location_;
   bool others_asked_ = false;
 };
 

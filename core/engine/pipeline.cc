@@ -42,6 +42,12 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
                                          before->source.name, ", was given up: ", before->status.message()));
 }
 
+SourceLoss LossOf(const SourceFailure& failure) {
+  return failure.corrupt                            ? SourceLoss::kBadDigest
+         : absl::IsDeadlineExceeded(failure.status) ? SourceLoss::kTimeout
+                                                    : SourceLoss::kDied;
+}
+
 // Runs `work` on this thread and `extra` more, and waits for all of them.
 void RunOnThreads(int extra, const std::function<void()>& work) {
   std::vector<std::thread> threads;
@@ -115,6 +121,7 @@ absl::Status IngestPipeline::Run() {
       TC_RETURN_IF_ERROR(CheckContext());
       return NoSourceLeft(source.status(), failure);
     }
+    NoteChanges(failure, (*source)->info());
     failure = RunSource(**source);
     absl::MutexLock lock(&mutex_);
     TC_RETURN_IF_ERROR(fatal_);
@@ -142,6 +149,18 @@ std::optional<SourceFailure> IngestPipeline::RunSource(ChunkSource& source) {
                  << (run.failure->corrupt ? " as corrupt: " : ": ") << run.failure->status;
   }
   return std::move(run.failure);
+}
+
+void IngestPipeline::NoteChanges(const std::optional<SourceFailure>& failure, const SourceInfo& next) {
+  const absl::Time now = SteadyNow();
+  absl::MutexLock lock(&mutex_);
+  if (failure.has_value()) {
+    changes_.push_back({failure->source, next, LossOf(*failure), failure->status, failure->chunks, now});
+  }
+  for (SourceFailure& unopened : plan_.sources->TakeUnopened()) {
+    changes_.push_back({std::move(unopened.source), next, SourceLoss::kNotOpened, std::move(unopened.status),
+                        /*chunks=*/0, now});
+  }
 }
 
 void IngestPipeline::SlotLoop(SourceRun& run) {
@@ -273,6 +292,7 @@ void IngestPipeline::GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status w
     run.failure->status = std::move(why);
     run.failure->corrupt = true;
   }
+  ++run.failure->chunks;
 }
 
 void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
@@ -285,6 +305,11 @@ void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
 std::vector<StageReport> IngestPipeline::stages() const {
   absl::MutexLock lock(&mutex_);
   return stages_;
+}
+
+std::vector<SourceChange> IngestPipeline::changes() const {
+  absl::MutexLock lock(&mutex_);
+  return changes_;
 }
 
 uint64_t IngestPipeline::bytes_done() const {

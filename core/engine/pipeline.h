@@ -63,6 +63,7 @@ class IngestPipeline {
   // After Run.
   const std::vector<Digest>& digests() const { return digests_; }  // complete when Run returned OK
   std::vector<StageReport> stages() const;
+  std::vector<SourceChange> changes() const;
   uint64_t bytes_done() const;
   uint32_t refetched_chunks() const;
   uint32_t verified_chunks() const;
@@ -71,6 +72,7 @@ class IngestPipeline {
   struct SourceRun;  // one source while it is in use
 
   std::optional<SourceFailure> RunSource(ChunkSource& source);
+  void NoteChanges(const std::optional<SourceFailure>& failure, const SourceInfo& next);
   void SlotLoop(SourceRun& run);
   std::optional<uint32_t> TakeChunk(SourceRun& run);
   void MoveChunk(SourceRun& run, uint32_t chunk);
@@ -91,6 +93,7 @@ class IngestPipeline {
   ChunkLedger ledger_ ABSL_GUARDED_BY(mutex_);
   absl::Status fatal_ ABSL_GUARDED_BY(mutex_);
   std::vector<StageReport> stages_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SourceChange> changes_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_done_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t refetched_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t verified_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -14,4 +14,18 @@ std::string_view StageName(Stage stage) {
   return "unknown";
 }
 
+std::string_view SourceLossName(SourceLoss loss) {
+  switch (loss) {
+    case SourceLoss::kNotOpened:
+      return "not_opened";
+    case SourceLoss::kDied:
+      return "source_died";
+    case SourceLoss::kTimeout:
+      return "timeout";
+    case SourceLoss::kBadDigest:
+      return "bad_digest";
+  }
+  return "unknown";
+}
+
 }  // namespace tensorcast

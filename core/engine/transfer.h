@@ -31,6 +31,20 @@ struct StageReport {
   absl::Status status;  // of the stage: why the source was given up, if it was
 };
 
+// Why a source was not gone on with.
+enum class SourceLoss : uint8_t { kNotOpened, kDied, kTimeout, kBadDigest };
+std::string_view SourceLossName(SourceLoss loss);
+
+// The moment at which an ingest went on with another source.
+struct SourceChange {
+  SourceInfo from;
+  SourceInfo to;
+  SourceLoss why = SourceLoss::kDied;
+  absl::Status status;  // what was wrong with `from`
+  uint32_t chunks = 0;  // that `from` had begun and did not deliver
+  absl::Time at;
+};
+
 struct TransferReport {
   std::string transfer_id;  // UUID
   std::string artifact_id;
@@ -43,7 +57,8 @@ struct TransferReport {
   absl::Time end;
   absl::Status status;
   std::vector<StageReport> stages;
-  uint32_t refetched_chunks = 0;  // their first source died or was wrong
+  std::vector<SourceChange> changes;  // in their order; told on this node only
+  uint32_t refetched_chunks = 0;      // their first source died or was wrong
   // Chunks whose digest was compared with the manifest's; a first ingest computes digests and compares none.
   uint32_t verified_chunks = 0;
 };

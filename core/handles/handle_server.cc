@@ -21,6 +21,7 @@
 #include "core/handles/server_connection.h"
 #include "core/handles/unix_listener.h"
 #include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast {
@@ -79,14 +80,29 @@ class HandleServerImpl : public HandleServer {
   }
 
   int connections() const override { return connection_count_.load(); }
-  int leases() const override { return lease_count_.load(); }
+  int leases() const override {
+    int leases = 0;
+    for (const Holder holder : {Holder::kClient, Holder::kDaemon}) {
+      for (const int count : leases_.of(holder)) leases += count;
+    }
+    return leases;
+  }
   int tickets() const override { return tickets_.size(); }
+  HandleCounts counts() const override {
+    const int of_daemons = daemon_connection_count_.load();
+    return {.client_connections = std::max(0, connection_count_.load() - of_daemons),
+            .daemon_connections = of_daemons,
+            .client_leases = leases_.of(Holder::kClient),
+            .daemon_leases = leases_.of(Holder::kDaemon),
+            .tickets = tickets_.Count()};
+  }
 
  private:
   struct Entry {
     std::unique_ptr<ServerConnection> connection;
     uint32_t events = 0;                           // watched for
     absl::Time deadline = absl::InfiniteFuture();  // as in deadlines_
+    bool of_daemon = false;                        // and counted as such
   };
 
   void Wake() {
@@ -124,7 +140,8 @@ class HandleServerImpl : public HandleServer {
   }
 
   void HandleTime(absl::Time now) {
-    tickets_.TakeExpired(now);  // what it returns releases its holds here
+    const std::vector<Claim> expired = tickets_.TakeExpired(now);  // releases their holds at its end
+    if (!expired.empty()) otel::metrics::kTicketsExpired.Add(expired.size());
     if (resume_accepting_ <= now) PauseAccepting(false);
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       const auto it = entries_.find(deadlines_.begin()->second);
@@ -183,7 +200,7 @@ class HandleServerImpl : public HandleServer {
                                                           options_.max_connections, " clients; detach some"));
     }
     auto connection = std::make_unique<ServerConnection>(
-        std::move(socket), ServerConnection::Shared{&tickets_, &offers_, &lease_count_},
+        std::move(socket), ServerConnection::Shared{&tickets_, &offers_, &leases_},
         SteadyNow() + options_.exchange_timeout);
     if (!verdict.ok()) {
       LOG_EVERY_N_SEC(WARNING, 10) << options_.path << ": refused a client: " << verdict;
@@ -218,6 +235,8 @@ class HandleServerImpl : public HandleServer {
       }
       entry.events = events;
     }
+    if (connection.of_daemon() && !std::exchange(entry.of_daemon, true))
+      daemon_connection_count_.fetch_add(1);
     SetDeadline(it, connection.deadline());
   }
 
@@ -231,8 +250,10 @@ class HandleServerImpl : public HandleServer {
   void Destroy(Entries::iterator it) {
     SetDeadline(it, absl::InfiniteFuture());
     std::optional<OrphanedClaim> orphan = it->second.connection->TakeOrphan();
+    const bool of_daemon = it->second.of_daemon;
     entries_.erase(it);  // closes the socket and releases what it held
     if (orphan && !stopping_.load()) AddOrphan(*std::move(orphan));
+    if (of_daemon) daemon_connection_count_.fetch_sub(1);
     connection_count_.fetch_sub(1);
   }
 
@@ -253,7 +274,8 @@ class HandleServerImpl : public HandleServer {
   OfferTable offers_;
   std::atomic<bool> stopping_ = false;
   std::atomic<int> connection_count_ = 0;
-  std::atomic<int> lease_count_ = 0;
+  std::atomic<int> daemon_connection_count_ = 0;  // of them
+  LeaseCounts leases_;
 
   // The thread's own.
   uint64_t next_id_ = kFirstFreeId;

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,12 +21,26 @@
 
 namespace tensorcast {
 
+// Who a ticket is for.
+enum class Holder : uint8_t { kClient, kDaemon };
+
 // What a ticket stands for. Destroying `hold` releases the lease; that happens on the server's thread, with
 // no lock held, and must not block.
 struct Claim {
   ReplicaHandles handles;
   int fd = -1;  // passed to the peer; stays the owner's, open while `hold` lives; -1 for device memory
   std::shared_ptr<void> hold;
+  Holder holder = Holder::kClient;
+};
+
+// How many there are at this moment. Arrays are by kind of memory, in the order of ReplicaHandles::memory:
+// host, device, file.
+struct HandleCounts {
+  int client_connections = 0;  // those among them that have not said yet what they want
+  int daemon_connections = 0;
+  std::array<int, 3> client_leases{};
+  std::array<int, 3> daemon_leases{};
+  std::array<int, 3> tickets{};
 };
 
 // Memory that a client handed over and still owns; valid while its connection lives (a memfd's mapping
@@ -66,6 +81,7 @@ class HandleServer {
   virtual int connections() const = 0;
   virtual int leases() const = 0;   // claimed tickets
   virtual int tickets() const = 0;  // unclaimed ones
+  virtual HandleCounts counts() const = 0;
 };
 
 }  // namespace tensorcast

@@ -11,13 +11,14 @@
 
 namespace tensorcast {
 
-HeldClaim::HeldClaim(Claim claim, std::atomic<int>* count) : claim_(std::move(claim)), count_(count) {
-  count_->fetch_add(1);
+HeldClaim::HeldClaim(Claim claim, LeaseCounts* counts)
+    : claim_(std::move(claim)), count_(counts->of(claim_)) {
+  count_.fetch_add(1);
 }
 
 HeldClaim::~HeldClaim() {
   claim_.hold.reset();  // before the count falls, so that whoever sees it fall finds the hold released
-  count_->fetch_sub(1);
+  count_.fetch_sub(1);
 }
 
 ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, absl::Time deadline)
@@ -98,6 +99,7 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
   }
   TC_RETURN_IF_ERROR(writer_.Add(HandlesFrame{held->claim().handles}, held->claim().fd));
   held_ = std::move(held);
+  of_daemon_ = held_->claim().holder == Holder::kDaemon;
   state_ = State::kLeased;
   return absl::OkStatus();
 }

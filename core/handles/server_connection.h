@@ -3,6 +3,7 @@
 // only.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -16,10 +17,25 @@
 
 namespace tensorcast {
 
+// The claims that are held, by holder and kind of memory. Thread-safe.
+class LeaseCounts {
+ public:
+  std::atomic<int>& of(const Claim& claim) {
+    return counts_[static_cast<size_t>(claim.holder)][claim.handles.memory.index()];
+  }
+  std::array<int, 3> of(Holder holder) const {
+    const auto& counts = counts_[static_cast<size_t>(holder)];
+    return {counts[0], counts[1], counts[2]};
+  }
+
+ private:
+  std::array<std::array<std::atomic<int>, 3>, 2> counts_{};
+};
+
 // A claim that a client holds. Counted while it lives; destroying it releases the hold.
 class HeldClaim {
  public:
-  HeldClaim(Claim claim, std::atomic<int>* count);
+  HeldClaim(Claim claim, LeaseCounts* counts);
   ~HeldClaim();
   HeldClaim(const HeldClaim&) = delete;
   HeldClaim& operator=(const HeldClaim&) = delete;
@@ -29,7 +45,7 @@ class HeldClaim {
 
  private:
   Claim claim_;
-  std::atomic<int>* const count_;
+  std::atomic<int>& count_;
 };
 
 // A claim on device memory whose connection ended without CLOSED: held until the process is gone.
@@ -43,7 +59,7 @@ class ServerConnection {
   struct Shared {
     TicketTable* tickets;
     OfferTable* offers;
-    std::atomic<int>* leases;
+    LeaseCounts* leases;
   };
 
   // `deadline` bounds the exchange up to the last byte of its answer.
@@ -58,6 +74,7 @@ class ServerConnection {
   bool Refuse(const absl::Status& reason);
 
   int fd() const { return socket_.get(); }
+  bool of_daemon() const { return of_daemon_; }  // who claimed here is one
   bool wants_to_read() const { return state_ != State::kEnding; }
   bool wants_to_write() const { return !writer_.empty(); }
   // InfiniteFuture while it is idle as it should be: it is a lease, or an offer.
@@ -89,6 +106,7 @@ class ServerConnection {
   FrameReader reader_{kMaxClientFrameBytes};
   FrameWriter writer_;
   std::unique_ptr<HeldClaim> held_;
+  bool of_daemon_ = false;
   UniqueFd process_;  // pidfd of the peer, for device memory
   std::string offer_token_;
 };

@@ -63,4 +63,11 @@ int TicketTable::size() const {
   return static_cast<int>(entries_.size());
 }
 
+std::array<int, 3> TicketTable::Count() const {
+  std::array<int, 3> counts{};
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [ticket, entry] : entries_) ++counts[entry.claim.handles.memory.index()];
+  return counts;
+}
+
 }  // namespace tensorcast

@@ -2,6 +2,7 @@
 // holds are never released under its lock. Internal to this folder.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -39,6 +40,8 @@ class TicketTable {
   // When the next one expires; InfiniteFuture when there is none.
   absl::Time next_expiry() const;
   int size() const;
+  // By kind of memory, as HandleCounts has them.
+  std::array<int, 3> Count() const;
 
  private:
   struct Entry {

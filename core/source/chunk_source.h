@@ -56,6 +56,7 @@ struct SourceFailure {
   SourceInfo source;
   absl::Status status;
   bool corrupt = false;  // it delivered bytes that do not match the manifest
+  uint32_t chunks = 0;   // that it had begun and did not deliver
 };
 
 // Opens the sources of one ingest, one after another. Used by one thread at a time; its calls may block.
@@ -65,6 +66,8 @@ class SourceProvider {
   // The first source, or the next after `failure`. An error ends the ingest (after corruption: DATA_LOSS).
   virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                             const SourceFailure* failure) = 0;
+  // The sources that could not be opened on the way to those that Next gave, since this was asked last.
+  virtual std::vector<SourceFailure> TakeUnopened() { return {}; }
   // The ingest ended: the source opened last, if any, is already destroyed.
   virtual void Finished(const absl::Status& status) { (void)status; }
 };

@@ -26,6 +26,7 @@ class FaultyStore final : public ArtifactStore {
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
                                                        uint64_t manifest_bytes_max) override;
   absl::Status Remove(std::string_view artifact_id) override { return store_->Remove(artifact_id); }
+  DiskUsage Usage() const override { return store_->Usage(); }
 
  private:
   const std::unique_ptr<ArtifactStore> store_;

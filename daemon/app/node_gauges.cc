@@ -1,6 +1,8 @@
 #include "daemon/app/node_gauges.h"
 
-#include <functional>
+#include <algorithm>
+#include <array>
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,9 +13,10 @@ namespace {
 
 namespace metrics = otel::metrics;
 using PoolValue = double (*)(const PoolStats&);
+using LeasesByLocation = std::map<LocationKind, int>;
 
 // One value of every pool of the node; `device` is "" for host memory.
-void ObservePools(const NodeParts& parts, PoolValue value, otel::Gauge<2>::Observer& observer) {
+void ReportPools(const NodeParts& parts, PoolValue value, otel::Gauge<2>::Observer& observer) {
   observer.Observe(value(parts.pool->stats()), {"cpu", ""});
   for (const DeviceInfo& device : parts.devices->devices()) {
     const std::string ordinal = absl::StrCat(device.ordinal);
@@ -21,22 +24,67 @@ void ObservePools(const NodeParts& parts, PoolValue value, otel::Gauge<2>::Obser
   }
 }
 
-void ObserveLeases(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
-  uint64_t leases[3] = {};
+uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
+
+void ReportPinned(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
+  std::map<Location, uint64_t> pinned;
   for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
-    leases[static_cast<size_t>(replica.location.kind)] += replica.leases;
+    if (replica.pinned || replica.leases > 0) {
+      pinned[replica.location] += WholeGranules(replica.image_bytes);
+    }
   }
-  observer.Observe(static_cast<double>(leases[static_cast<size_t>(LocationKind::kGpu)]), {"any", "gpu"});
-  observer.Observe(static_cast<double>(leases[static_cast<size_t>(LocationKind::kCpu)]), {"any", "cpu"});
-  observer.Observe(static_cast<double>(leases[static_cast<size_t>(LocationKind::kDisk)]), {"any", "disk"});
+  observer.Observe(static_cast<double>(pinned[{LocationKind::kCpu}]), {"cpu", ""});
+  for (const DeviceInfo& device : parts.devices->devices()) {
+    const std::string ordinal = absl::StrCat(device.ordinal);
+    observer.Observe(static_cast<double>(pinned[{LocationKind::kGpu, device.ordinal}]), {"gpu", ordinal});
+  }
+}
+
+// From the handle server's order of memories.
+LeasesByLocation ByLocation(const std::array<int, 3>& counts) {
+  return {{LocationKind::kCpu, counts[0]}, {LocationKind::kGpu, counts[1]}, {LocationKind::kDisk, counts[2]}};
+}
+
+// Each lease is counted by whoever holds it. What is left is held by ingests of this node: those that end,
+// and those that read another replica. (The counts are taken one after another, so a lease that moves in
+// between may be missed.)
+void ReportLeases(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
+  const HandleCounts handles = parts.handles->counts();
+  const LeasesByLocation clients = ByLocation(handles.client_leases);
+  const LeasesByLocation tickets = ByLocation(handles.tickets);
+  LeasesByLocation pulls = ByLocation(handles.daemon_leases);
+  for (const auto& [location, count] : parts.servings->CountLeases()) {
+    pulls[location] += count;
+  }
+  LeasesByLocation all;
+  for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
+    all[replica.location.kind] += static_cast<int>(replica.leases);
+  }
+  for (const LocationKind location : {LocationKind::kGpu, LocationKind::kCpu, LocationKind::kDisk}) {
+    const std::string_view where = LocationKindName(location);
+    const int known = clients.at(location) + tickets.at(location) + pulls.at(location);
+    observer.Observe(clients.at(location), {"client", where});
+    observer.Observe(tickets.at(location), {"ticket", where});
+    observer.Observe(pulls.at(location), {"pull", where});
+    observer.Observe(std::max(0, all[location] - known), {"ingest", where});
+  }
 }
 
 }  // namespace
 
 NodeGauges::NodeGauges(const NodeParts* parts) {
+  ObservePools(parts);
+  ObserveSessions(parts);
+  ObserveTransfers(parts);
+  if (parts->artifact_store != nullptr) {
+    ObserveDisk(parts->artifact_store);
+  }
+}
+
+void NodeGauges::ObservePools(const NodeParts* parts) {
   const auto pools = [this, parts](const otel::Gauge<2>& gauge, PoolValue value) {
     registrations_.push_back(gauge.Observe(
-        [parts, value](otel::Gauge<2>::Observer& observer) { ObservePools(*parts, value, observer); }));
+        [parts, value](otel::Gauge<2>::Observer& observer) { ReportPools(*parts, value, observer); }));
   };
   pools(metrics::kPoolCapacityBytes,
         [](const PoolStats& stats) { return static_cast<double>(stats.capacity_bytes); });
@@ -46,13 +94,36 @@ NodeGauges::NodeGauges(const NodeParts* parts) {
         [](const PoolStats& stats) { return static_cast<double>(stats.high_water_bytes); });
   pools(metrics::kPoolAllocationFailures,
         [](const PoolStats& stats) { return static_cast<double>(stats.failed_allocations); });
+  registrations_.push_back(metrics::kPoolPinnedBytes.Observe(
+      [parts](otel::Gauge<2>::Observer& observer) { ReportPinned(*parts, observer); }));
+}
+
+void NodeGauges::ObserveSessions(const NodeParts* parts) {
   registrations_.push_back(metrics::kLeasesActive.Observe(
-      [parts](otel::Gauge<2>::Observer& observer) { ObserveLeases(*parts, observer); }));
+      [parts](otel::Gauge<2>::Observer& observer) { ReportLeases(*parts, observer); }));
   registrations_.push_back(metrics::kSessionsActive.Observe([parts](otel::Gauge<1>::Observer& observer) {
-    observer.Observe(parts->handles->connections(), {"any"});
+    const HandleCounts handles = parts->handles->counts();
+    observer.Observe(handles.client_connections, {"client"});
+    observer.Observe(handles.daemon_connections, {"daemon"});
   }));
-  registrations_.push_back(metrics::kTransfersActive.Observe(
-      [parts](otel::Gauge<0>::Observer& observer) { observer.Observe(parts->engine->active_ingests()); }));
+}
+
+void NodeGauges::ObserveTransfers(const NodeParts* parts) {
+  registrations_.push_back(metrics::kTransferQueueLength.Observe(
+      [parts](otel::Gauge<0>::Observer& observer) { observer.Observe(parts->engine->queued_ingests()); }));
+  registrations_.push_back(metrics::kTransfersActive.Observe([parts](otel::Gauge<0>::Observer& observer) {
+    const int queued = parts->engine->queued_ingests();
+    observer.Observe(std::max(0, parts->engine->active_ingests() - queued));
+  }));
+}
+
+void NodeGauges::ObserveDisk(const ArtifactStore* store) {
+  registrations_.push_back(metrics::kDiskUsedBytes.Observe([store](otel::Gauge<0>::Observer& observer) {
+    observer.Observe(static_cast<double>(store->Usage().used_bytes));
+  }));
+  registrations_.push_back(metrics::kDiskFreeBytes.Observe([store](otel::Gauge<0>::Observer& observer) {
+    observer.Observe(static_cast<double>(store->Usage().free_bytes));
+  }));
 }
 
 }  // namespace tensorcast::daemon

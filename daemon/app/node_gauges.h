@@ -1,5 +1,5 @@
-// The node's gauges, read when metrics are collected: pools, leases, sessions, transfers. Observed as long as
-// this lives.
+// The node's gauges, read when metrics are collected: pools, leases, sessions, transfers, the disk. Observed
+// as long as this lives.
 #pragma once
 
 #include <vector>
@@ -15,6 +15,11 @@ class NodeGauges {
   explicit NodeGauges(const NodeParts* parts);
 
  private:
+  void ObservePools(const NodeParts* parts);
+  void ObserveSessions(const NodeParts* parts);
+  void ObserveTransfers(const NodeParts* parts);
+  void ObserveDisk(const ArtifactStore* store);
+
   std::vector<otel::GaugeRegistration> registrations_;
 };
 

@@ -10,6 +10,8 @@
 #include "daemon/peer/local_attach.h"
 #include "daemon/peer/pull_source.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
@@ -36,7 +38,7 @@ std::vector<std::string> LanesToTry(const PeerAccess& access, const v1::Transpor
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context, const PeerAccess& access,
                                                       const v1::TransportGrant& grant,
                                                       const std::string& lane, const Cancellation& revoked,
-                                                      bool* pull_opened) {
+                                                      GrantOpening* opening) {
   transport::Transport* transport = access.FindLane(lane);
   if (transport == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
@@ -53,29 +55,56 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
   *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), TimeLeft(context.deadline)));
   v1::OpenPullResponse response;
   TC_RETURN_IF_ERROR(access.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
-  *pull_opened = true;
+  opening->pull_opened = true;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));
   SourceInfo info{.type = SourceType::kRemote, .lane = lane, .name = grant.source().name()};
   return MakePullSource(std::move(info), std::move(pull), revoked, access.peer_timeout);
 }
 
+// The connect stage of a pull.
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& context, const PeerAccess& access,
+                                                      const v1::TransportGrant& grant,
+                                                      const Manifest& manifest, const std::string& lane,
+                                                      const Cancellation& revoked, GrantOpening* opening) {
+  const absl::Time start = SteadyNow();
+  RequestContext connect = context.Child();
+  otel::Span span("P2P/Connect", context,
+                  {{otel::attr::kStage, "connect"},
+                   {otel::attr::kLane, lane},
+                   {otel::attr::kTransportId, grant.transport_id()},
+                   {otel::attr::kPeerNodeId, grant.source().node_id()}});
+  span.AttachTo(&connect);
+  absl::StatusOr<std::unique_ptr<ChunkSource>> source =
+      lane == kLocalLane ? AttachToPeer(connect, access, grant, manifest)
+                         : PullOver(connect, access, grant, lane, revoked, opening);
+  span.SetError(source.status());
+  otel::metrics::kP2pStageSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),
+                                         {lane, "receive", "connect"});
+  return source;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenGrantedSource(
     const RequestContext& context, const PeerAccess& access, const v1::TransportGrant& grant,
-    const Manifest& manifest, std::string_view forced_lane, const Cancellation& revoked, bool* pull_opened) {
+    const Manifest& manifest, std::string_view forced_lane, const Cancellation& revoked,
+    GrantOpening* opening) {
   std::vector<std::string> tried;
   absl::Status last;
   for (const std::string& lane : LanesToTry(access, grant, forced_lane)) {
     TC_RETURN_IF_ERROR(context.Check("opening a source"));
     absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-        lane == kLocalLane ? AttachToPeer(context, access, grant, manifest)
-                           : PullOver(context, access, grant, lane, revoked, pull_opened);
+        OpenOver(context, access, grant, manifest, lane, revoked, opening);
     if (source.ok()) {
       return source;
     }
     last = source.status();
+    opening->unopened.push_back(
+        {.source = {.type = lane == kLocalLane ? SourceType::kLocal : SourceType::kRemote,
+                    .lane = lane,
+                    .name = grant.source().name()},
+         .status = last});
     tried.push_back(absl::StrCat(lane, ": ", last.message()));
   }
   return absl::Status(last.code(), absl::StrJoin(tried, "; "));

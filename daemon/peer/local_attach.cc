@@ -88,6 +88,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
   request.set_replica_id(grant.replica().replica_id());
   request.set_transport_id(grant.transport_id());
   request.set_grant_token(grant.token());
+  if (!attach.trace.IsUnstarted()) {
+    request.set_traceparent(attach.trace.ToTraceparent());
+  }
   v1::AttachReplicaResponse response;
   TC_RETURN_IF_ERROR(access.peers->AttachReplica(attach, grant.source().grpc_address(), request, &response));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,

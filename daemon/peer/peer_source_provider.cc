@@ -50,12 +50,18 @@ class PeerSourceProvider : public SourceProvider {
     while (!origins_.empty()) {
       const v1::Origin origin = std::move(origins_.front());
       origins_.pop_front();
-      if (std::optional<Source> source = Note("origin", OpenOriginSource(origin, *request_.manifest))) {
-        return *std::move(source);
+      absl::StatusOr<Source> source = OpenOriginSource(origin, *request_.manifest);
+      if (source.ok()) {
+        return source;
       }
+      Tried("origin", source.status());
+      unopened_.push_back(
+          {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
     }
     return NothingLeft();
   }
+
+  std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
   void Finished(const absl::Status& status) override { EndGrant(status, false); }
 
@@ -82,8 +88,13 @@ class PeerSourceProvider : public SourceProvider {
 
   std::optional<Source> OpenGrant(const RequestContext& context) {
     const Cancellation revoked = access_.running->Add(grant_->transport_id());
-    absl::StatusOr<Source> source = OpenGrantedSource(context, access_, *grant_, *request_.manifest,
-                                                      request_.lane, revoked, &pull_opened_);
+    GrantOpening opening;
+    absl::StatusOr<Source> source =
+        OpenGrantedSource(context, access_, *grant_, *request_.manifest, request_.lane, revoked, &opening);
+    pull_opened_ = opening.pull_opened;
+    for (SourceFailure& lane : opening.unopened) {
+      unopened_.push_back(std::move(lane));
+    }
     if (!source.ok()) {
       LOG(WARNING) << "Source " << grant_->source().name() << " of " << request_.manifest->id()
                    << " could not be opened: " << source.status();
@@ -189,14 +200,6 @@ class PeerSourceProvider : public SourceProvider {
     });
   }
 
-  std::optional<Source> Note(const std::string& what, absl::StatusOr<Source> opened) {
-    if (opened.ok()) {
-      return *std::move(opened);
-    }
-    Tried(what, opened.status());
-    return std::nullopt;
-  }
-
   void Tried(const std::string& what, const absl::Status& status) {
     tried_.push_back(absl::StrCat(what, ": ", status.message()));
     transient_ |= absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
@@ -229,6 +232,7 @@ class PeerSourceProvider : public SourceProvider {
   std::vector<std::string> excluded_;
   std::vector<std::string> corrupt_;
   std::vector<std::string> tried_;
+  std::vector<SourceFailure> unopened_;
   std::string no_source_reason_;  // the global store's words
   int corrupt_sources_ = 0;
   bool transient_ = false;  // one of them at least failed for a reason that passes

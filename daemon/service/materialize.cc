@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
 #include "daemon/peer/peer_source_provider.h"
+#include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
 
 namespace tensorcast::daemon {
@@ -129,7 +130,15 @@ absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const NodeParts& parts, 
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, LeaseFor(parts, context, request));
   v1::AttachReplicaResponse response;
   TC_RETURN_IF_ERROR(SetReplicaOf(parts, *lease, response.mutable_replica()));
-  TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), parts.sessions->IssueTicket(std::move(lease)));
+  if (request.transport_id().empty()) {
+    TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), parts.sessions->IssueTicket(std::move(lease)));
+  } else {
+    const auto receiver = otel::TraceContext::FromTraceparent(request.traceparent());
+    auto record = std::make_shared<AttachRecord>(context.trace, receiver.value_or(otel::TraceContext()),
+                                                 request.transport_id(), lease->manifest()->id());
+    TC_ASSIGN_OR_RETURN(*response.mutable_ticket(),
+                        parts.sessions->IssueTicket(std::move(lease), Holder::kDaemon, std::move(record)));
+  }
   response.set_handle_socket(parts.handles->path());
   return response;
 }

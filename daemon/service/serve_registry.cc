@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
                                                       lease->manifest()->id(), ", not of ",
                                                       opening.artifact_id));
   }
+  const LocationKind location = lease->location().kind;
   TC_ASSIGN_OR_RETURN(
       std::shared_ptr<ServedReplica> image,
       ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
     return serving.status();
   }
   return std::make_unique<Served>(
-      std::move(image), *std::move(serving),
+      location, std::move(image), *std::move(serving),
       ServeRecord(trace, opening.lane, opening.transport_id, opening.artifact_id));
 }
 
@@ -154,6 +155,17 @@ void ServeRegistry::CloseAll() {
 int ServeRegistry::active() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int>(entries_.size());
+}
+
+std::map<LocationKind, int> ServeRegistry::CountLeases() const {
+  std::map<LocationKind, int> leases;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, entry] : entries_) {
+    if (entry.served != nullptr) {
+      ++leases[entry.served->location()];
+    }
+  }
+  return leases;
 }
 
 }  // namespace tensorcast::daemon

@@ -70,14 +70,19 @@ class ServeRegistry {
   void CloseAll();
 
   int active() const;
+  // The leases that the pulls hold, by where their replicas are.
+  std::map<LocationKind, int> CountLeases() const;
 
  private:
   // A serving and its replica, whose lease ends right after the serving did.
   class Served {
    public:
-    Served(std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
-           ServeRecord record)
-        : image_(std::move(image)), serving_(std::move(serving)), record_(std::move(record)) {}
+    Served(LocationKind location, std::shared_ptr<ServedReplica> image,
+           std::unique_ptr<transport::Serving> serving, ServeRecord record)
+        : location_(location),
+          image_(std::move(image)),
+          serving_(std::move(serving)),
+          record_(std::move(record)) {}
     ~Served() {
       const transport::ServeStats stats = serving_->stats();
       record_.End(stats, stats.bytes >= image_->image_bytes() ? "ok" : "cancelled");
@@ -86,8 +91,10 @@ class ServeRegistry {
     }
     const std::string& descriptor() const { return serving_->descriptor(); }
     uint64_t bytes() const { return serving_->stats().bytes; }
+    LocationKind location() const { return location_; }
 
    private:
+    const LocationKind location_;
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     ServeRecord record_;

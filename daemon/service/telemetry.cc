@@ -21,6 +21,9 @@ bool FromPeer(const SourceInfo& source) {
 }
 
 std::string_view IngestName(const TransferReport& report) {
+  if (report.stages.empty()) {
+    return "StoreEngine/Ingest";  // no source, or no space
+  }
   std::string_view name = "StoreEngine/LocalIngest";
   for (const StageReport& stage : report.stages) {
     if (FromPeer(stage.source)) {
@@ -38,6 +41,7 @@ std::string_view StageSpanName(const StageReport& stage, LocationKind destinatio
     case Stage::kFetch:
       return FromPeer(stage.source)                   ? "P2P/Pull"
              : stage.source.type == SourceType::kDisk ? "Disk/Read"
+             : stage.source.lane == "device"          ? "Device/Copy"
                                                       : "Memory/Read";
     case Stage::kVerify:
       return FromPeer(stage.source) ? "P2P/Verify" : "StoreEngine/Verify";
@@ -62,6 +66,28 @@ void RecordStageSpan(const StageReport& stage, LocationKind destination, const o
   span.End(stage.end);
 }
 
+// Why the transfer did not end with the source that it began with. `attempt` counts its sources.
+void AddEvents(const SourceChange& change, int attempt, otel::Span& ingest) {
+  const std::string_view reason = SourceLossName(change.why);
+  if (change.chunks > 0) {
+    ingest.AddEvent("refetch",
+                    {{attr::kReason, reason},
+                     {attr::kAttempt, attempt},
+                     {attr::kLane, change.to.lane},
+                     {attr::kChunks, change.chunks},
+                     {attr::kExceptionMessage, change.status.message()}},
+                    change.at);
+  }
+  const bool same_lane = change.from.lane == change.to.lane;
+  ingest.AddEvent(same_lane ? "next source" : "fallback",
+                  {{attr::kReason, reason},
+                   {attr::kAttempt, attempt},
+                   {attr::kPreviousLane, change.from.lane},
+                   {attr::kLane, change.to.lane},
+                   {attr::kExceptionMessage, change.status.message()}},
+                  change.at);
+}
+
 void RecordSpans(const TransferReport& report) {
   otel::Span span(IngestName(report), report.trace,
                   {{attr::kTransferId, report.transfer_id},
@@ -73,6 +99,10 @@ void RecordSpans(const TransferReport& report) {
                   {.start = report.start});
   for (const StageReport& stage : report.stages) {
     RecordStageSpan(stage, report.destination.kind, span);
+  }
+  int attempt = 1;
+  for (const SourceChange& change : report.changes) {
+    AddEvents(change, ++attempt, span);
   }
   span.SetError(report.status);
   span.End(report.end);
@@ -95,6 +125,16 @@ void RecordPull(const StageReport& stage) {
   }
 }
 
+void RecordChange(const SourceChange& change) {
+  const std::string_view reason = SourceLossName(change.why);
+  if (change.chunks > 0 && FromPeer(change.from)) {
+    metrics::kP2pRefetchedChunks.Add(change.chunks, {change.from.lane, reason});
+  }
+  if (change.from.lane != change.to.lane) {
+    metrics::kP2pFallbacks.Add(1, {change.from.lane, change.to.lane, reason});
+  }
+}
+
 void RecordMetrics(const TransferReport& report) {
   const std::string_view location = LocationKindName(report.destination.kind);
   metrics::kTransfersCompleted.Add(1, {location, Outcome(report.status)});
@@ -105,6 +145,9 @@ void RecordMetrics(const TransferReport& report) {
     if (FromPeer(stage.source)) {
       RecordPull(stage);
     }
+  }
+  for (const SourceChange& change : report.changes) {
+    RecordChange(change);
   }
 }
 
@@ -146,6 +189,17 @@ void ServeRecord::End(const transport::ServeStats& stats, std::string_view outco
                    {attr::kSizeBytes, stats.bytes}},
                   options);
   if (outcome != "ok") span.AddEvent("ended early", {{attr::kReason, outcome}});
+}
+
+AttachRecord::AttachRecord(const otel::TraceContext& parent, const otel::TraceContext& receiver,
+                           std::string_view transport_id, std::string_view artifact_id) {
+  const otel::SpanLink link{.context = receiver};
+  otel::SpanOptions options;
+  if (receiver.IsValid()) options.links = {&link, 1};
+  span_ = otel::Span(
+      "P2P/Serve", parent,
+      {{attr::kLane, "local"}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}},
+      options);
 }
 
 void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,

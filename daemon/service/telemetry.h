@@ -31,6 +31,18 @@ class ServeRecord {
   absl::Time opened_;
 };
 
+// A replica of this node that another daemon of this host copies from, for as long as this lives. Such a copy
+// is no work of ours, so there is a span, and no count of bytes.
+class AttachRecord {
+ public:
+  // `parent`: the call that asked for it; `receiver`: the span that reads, for a link; may be invalid.
+  AttachRecord(const otel::TraceContext& parent, const otel::TraceContext& receiver,
+               std::string_view transport_id, std::string_view artifact_id);
+
+ private:
+  otel::Span span_;
+};
+
 // A request for a replica that ended (source: attached, local, remote, disk, import, put; or unknown).
 void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,
                 const absl::Status& status);

@@ -82,8 +82,14 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
 
 }  // namespace
 
-absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease) {
+absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease, Holder holder,
+                                                  std::shared_ptr<void> companion) {
+  struct Hold {
+    std::shared_ptr<void> companion;
+    std::unique_ptr<ReplicaLease> lease;  // ends first
+  };
   Claim claim;
+  claim.holder = holder;
   claim.handles.replica_id = lease->replica_id();
   claim.handles.artifact_id = lease->manifest()->id();
   claim.handles.image_bytes = lease->manifest()->layout().image_bytes;
@@ -104,7 +110,10 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
       claim.fd = memory.file;
       break;
   }
-  claim.hold = std::shared_ptr<ReplicaLease>(std::move(lease));
+  auto hold = std::make_shared<Hold>();
+  hold->companion = std::move(companion);
+  hold->lease = std::move(lease);
+  claim.hold = std::move(hold);
   return handles_->IssueTicket(std::move(claim));
 }
 

@@ -27,7 +27,10 @@ class Sessions {
       : handles_(handles), pool_(pool), pool_id_(std::move(pool_id)), devices_(devices) {}
 
   // Gives the lease to whoever claims the returned ticket; it ends when nobody does within the ticket's life.
-  absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease);
+  // `holder` is who that is to be; `companion` lives as long as the lease.
+  absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease,
+                                          Holder holder = Holder::kClient,
+                                          std::shared_ptr<void> companion = nullptr);
 
   // The memory behind an offer, as the source of an image of this size. NOT_FOUND for an unknown token (or a
   // client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.

@@ -1,0 +1,35 @@
+// What the operations of the disk tier tell those who measure: tc_disk_operation_seconds and
+// tc_disk_errors_total. Internal to this folder.
+#pragma once
+
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
+
+namespace tensorcast {
+
+// One operation, from its making to its End. While nobody measures it is a branch. Thread-compatible.
+class DiskOperation {
+ public:
+  explicit DiskOperation(std::string_view name) : name_(name) {
+    if (otel::IsMeasuring()) [[unlikely]]
+      start_ = SteadyNow();
+  }
+
+  void End(bool ok) const {
+    if (start_ == absl::InfinitePast()) return;
+    if (ok) {
+      otel::metrics::kDiskOperationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start_), {name_});
+    } else {
+      otel::metrics::kDiskErrors.Add(1, {name_});
+    }
+  }
+
+ private:
+  const std::string_view name_;  // "pack", "read", "scan", "remove"
+  absl::Time start_ = absl::InfinitePast();
+};
+
+}  // namespace tensorcast
