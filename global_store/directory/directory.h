@@ -109,9 +109,11 @@ class Directory {
 
   // ---- Grants (grants.cc) ----
   absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, absl::Time now);
-  // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended.
+  // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
+  // too: a call that opened its pull may reach it only after the receiver gave up, and the one that closes it
+  // never.
   absl::Status CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id, GrantEnd end,
-                                 bool source_corrupt);
+                                 bool source_corrupt, absl::Time now);
   const Grant* FindGrant(std::string_view transport_id) const;
   // The same offer again while its grant lives; nullopt after.
   std::optional<TransportOffer> RepeatOffer(std::string_view transport_id, absl::Time now) const;

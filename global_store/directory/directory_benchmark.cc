@@ -116,9 +116,10 @@ void BM_GrantAndComplete(benchmark::State& state) {
         {.receiver = receiver, .artifact_id = ArtifactId(i), .destination = {.kind = LocationKind::kCpu}},
         kNow);
     if (!offer.ok() || !offer->granted) return false;
-    const bool completed =
-        directory.CompleteTransport(receiver, offer->granted->grant.transport_id, GrantEnd::kSucceeded, false)
-            .ok();
+    const bool completed = directory
+                               .CompleteTransport(receiver, offer->granted->grant.transport_id,
+                                                  GrantEnd::kSucceeded, false, kNow)
+                               .ok();
     directory.TakeEndedGrants();
     return completed;
   });

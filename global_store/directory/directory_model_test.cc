@@ -316,7 +316,7 @@ class Model : public ::testing::TestWithParam<int> {
     auto it = std::next(grants_.begin(), Below(static_cast<int>(grants_.size())));
     const bool corrupt = Below(4) == 0;
     ASSERT_TRUE(
-        directory_.CompleteTransport(Current(it->second), it->first, GrantEnd::kFailed, corrupt).ok());
+        directory_.CompleteTransport(Current(it->second), it->first, GrantEnd::kFailed, corrupt, now_).ok());
     if (corrupt) replicas_.at(replica_of_grant_.at(it->first)).corrupt = true;
   }
 

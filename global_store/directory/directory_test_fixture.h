@@ -106,7 +106,7 @@ class DirectoryTest : public ::testing::Test {
     if (!offer.granted.has_value()) return "";
     EXPECT_TRUE(directory_
                     .CompleteTransport(Id(receiver), offer.granted->grant.transport_id, GrantEnd::kCancelled,
-                                       /*source_corrupt=*/false)
+                                       /*source_corrupt=*/false, now_)
                     .ok());
     directory_.TakeEndedGrants();
     return offer.granted->grant.replica_id;

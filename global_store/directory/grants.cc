@@ -133,7 +133,7 @@ const Grant* Directory::FindGrant(std::string_view transport_id) const {
 }
 
 absl::Status Directory::CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id,
-                                          GrantEnd end, bool source_corrupt) {
+                                          GrantEnd end, bool source_corrupt, absl::Time now) {
   const absl::Status identity = CheckIdentity(receiver);
   if (absl::IsAborted(identity)) return identity;
   auto grant = grants_.find(transport_id);
@@ -144,6 +144,7 @@ absl::Status Directory::CompleteTransport(const NodeIdentity& receiver, std::str
                                                     receiver.node_id));
   }
   if (source_corrupt) MarkCorrupt(grant->second.replica_id);
+  TellRevoked(grant->second.source_node, grant->first, now);
   EndGrant(grant, end);
   return absl::OkStatus();
 }

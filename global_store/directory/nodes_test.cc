@@ -56,7 +56,7 @@ TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
   EXPECT_TRUE(absl::IsAborted(directory_.ReconcileInventory(old, 1, {}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.RequestEviction(old, "r").status()));
   EXPECT_TRUE(absl::IsAborted(directory_.RequestTransport({.receiver = old}, now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.CompleteTransport(old, "t", GrantEnd::kFailed, false)));
+  EXPECT_TRUE(absl::IsAborted(directory_.CompleteTransport(old, "t", GrantEnd::kFailed, false, now_)));
   EXPECT_TRUE(absl::IsAborted(
       directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, now_).status()));
 }

@@ -241,8 +241,8 @@ TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
   EXPECT_NE(grant("another"), first);
   EXPECT_NE(grant(""), first);
   ASSERT_TRUE(coordinator_
-                  ->WithDirectory([&](Directory& directory, absl::Time) {
-                    return directory.CompleteTransport({"b", 1}, first, GrantEnd::kFailed, false);
+                  ->WithDirectory([&](Directory& directory, absl::Time now) {
+                    return directory.CompleteTransport({"b", 1}, first, GrantEnd::kFailed, false, now);
                   })
                   .ok());
   EXPECT_NE(grant("q"), first);

@@ -71,9 +71,9 @@ absl::Status Handlers::CompleteReplicaTransport(const RequestContext&,
                                                 const v1::CompleteReplicaTransportRequest& request,
                                                 v1::CompleteReplicaTransportResponse&) {
   TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request.outcome()));
-  return coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+  return coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
     return directory.CompleteTransport(FromProto(request.node()), request.transport_id(), end,
-                                       request.source_corrupt());
+                                       request.source_corrupt(), now);
   });
 }
 
