@@ -97,11 +97,13 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
 absl::Status Handlers::ListArtifacts(const RequestContext&, const v1::ListArtifactsRequest& request,
                                      v1::ListArtifactsResponse& response) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
-  const absl::Duration min_age = std::max(rpc::FromProto(request.min_age()), absl::ZeroDuration());
-  const std::vector<ArtifactView> views =
-      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
-        return directory.ListArtifacts(request.page_token(), page, request.unkeyed_only(), now - min_age);
-      });
+  // Without an age all are meant, also what was published before the clock was set back.
+  const absl::Duration min_age = rpc::FromProto(request.min_age());
+  const absl::Time newest =
+      min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
+  const std::vector<ArtifactView> views = coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+    return directory.ListArtifacts(request.page_token(), page, request.unkeyed_only(), newest);
+  });
   for (const ArtifactView& view : views) ToProto(view, response.add_artifacts());
   if (views.size() == page) response.set_next_page_token(views.back().record.artifact_id);
   return absl::OkStatus();
