@@ -1,6 +1,7 @@
 #include "core/disk/disk_source.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -19,6 +20,12 @@ namespace tensorcast {
 namespace {
 
 using Files = std::vector<std::unique_ptr<FileReader>>;
+
+// For messages: where the file is now, as far as this process may know.
+std::string PathOf(int fd) {
+  std::error_code unknown;
+  return std::filesystem::read_symlink(absl::StrCat("/proc/self/fd/", fd), unknown).string();
+}
 
 class DiskSource final : public ChunkSource {
  public:
@@ -120,7 +127,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, st
                                                                   uint64_t image_offset, uint64_t image_bytes,
                                                                   std::shared_ptr<void> keep_alive,
                                                                   const DiskSourceOptions& options) {
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader, FileReader::FromDescriptor(name, fd, io));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader,
+                      FileReader::FromDescriptor(absl::StrCat(name, " (", PathOf(fd), ")"), fd, io));
   const FileExtent whole{0, image_offset, 0, image_bytes};
   TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create({whole}, image_bytes, {reader->identity().bytes}));
   Files readers;
