@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
@@ -20,9 +21,15 @@ namespace tensorcast {
 struct FakeDeviceFaults {
   std::atomic<int> fail_allocations{0};
   std::atomic<int> fail_copies{0};
-  std::atomic<int64_t> copy_delay_ns{
-      0};  // added to each copy; lowering it also frees a copy that waits already
+  // Added to each copy; lowering it also frees a copy that waits already.
+  std::atomic<int64_t> copy_delay_ns{0};
+  std::atomic<int> delayed_copies{0};  // how many wait now; not for tests to set
 };
+
+// The faults that live in this file, in shared memory: whoever else opens it switches them too. This is how a
+// test reaches the fake devices of a daemon that is another process. Makes the file (no faults) where there
+// is none.
+absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> OpenFakeDeviceFaults(const std::string& path);
 
 struct FakeDeviceOptions {
   int device_count = 1;

@@ -55,6 +55,19 @@ TEST_F(FakeDevice, InjectedAllocationFailuresCountDownAndTakeNoMemory) {
   EXPECT_TRUE(runtime_->Allocate(0, 8 * kMiB).ok());
 }
 
+TEST(FakeDeviceFaultsFile, IsSharedByAllWhoOpenIt) {
+  const std::string path = ::testing::TempDir() + "/faults-" + NewUuid();
+  const auto mine = OpenFakeDeviceFaults(path);
+  const auto others = OpenFakeDeviceFaults(path);
+  ASSERT_TRUE(mine.ok() && others.ok()) << mine.status() << others.status();
+  const auto runtime = *CreateFakeRuntime({.device_count = 1, .device_bytes = 8 * kMiB, .faults = *others});
+  EXPECT_TRUE(runtime->Allocate(0, kMiB).ok()) << "a new file has no faults";
+  (*mine)->fail_allocations = 1;
+  EXPECT_EQ(runtime->Allocate(0, kMiB).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*mine)->fail_allocations.load(), 0);
+  EXPECT_TRUE(runtime->Allocate(0, kMiB).ok());
+}
+
 TEST_F(FakeDevice, AnInjectedCopyFailureSurfacesOnceAtSynchronize) {
   const DevicePtr memory = *runtime_->Allocate(0, kMiB);
   const auto stream = *runtime_->CreateStream(0);

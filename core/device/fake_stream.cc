@@ -6,15 +6,19 @@
 #include "absl/time/clock.h"
 #include "core/device/fake_faults.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
 
 // The delay is read again and again, so that a test can hold a copy up and let it go.
-void WaitOutDelay(const FakeDeviceFaults& faults) {
-  const absl::Time start = absl::Now();
-  while (absl::Now() - start < absl::Nanoseconds(faults.copy_delay_ns.load()))
+void WaitOutDelay(FakeDeviceFaults& faults) {
+  if (faults.copy_delay_ns.load() == 0) return;
+  ++faults.delayed_copies;
+  const absl::Time start = SteadyNow();
+  while (SteadyNow() - start < absl::Nanoseconds(faults.copy_delay_ns.load()))
     absl::SleepFor(absl::Microseconds(200));
+  --faults.delayed_copies;
 }
 
 }  // namespace
