@@ -44,6 +44,13 @@ absl::StatusOr<Stage> ParseStage(std::string_view name) {
   return *it;
 }
 
+// What a protobuf Timestamp may hold: the years 1 to 9999.
+absl::Time Bounded(absl::Time time) {
+  const absl::Time first = absl::FromUnixSeconds(-62'135'596'800);
+  const absl::Time last = absl::FromUnixSeconds(253'402'300'800) - absl::Nanoseconds(1);
+  return std::clamp(time, first, last);
+}
+
 std::string ErrorText(const absl::Status& status) { return status.ok() ? std::string() : status.ToString(); }
 
 v1::StageReport ToProto(const StageReport& stage) {
@@ -77,7 +84,7 @@ absl::StatusOr<StageReport> FromProto(const v1::StageReport& message) {
 }  // namespace
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
-  const absl::Duration since_epoch = time - absl::UnixEpoch();
+  const absl::Duration since_epoch = Bounded(time) - absl::UnixEpoch();
   const absl::Duration whole = absl::Floor(since_epoch, absl::Seconds(1));
   google::protobuf::Timestamp message;
   message.set_seconds(absl::ToInt64Seconds(whole));
@@ -86,7 +93,7 @@ google::protobuf::Timestamp ToProto(absl::Time time) {
 }
 
 absl::Time FromProto(const google::protobuf::Timestamp& time) {
-  return absl::UnixEpoch() + absl::Seconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+  return Bounded(absl::UnixEpoch() + absl::Seconds(time.seconds()) + absl::Nanoseconds(time.nanos()));
 }
 
 google::protobuf::Duration ToProto(absl::Duration duration) {

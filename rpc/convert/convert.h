@@ -14,6 +14,7 @@
 
 namespace tensorcast::rpc {
 
+// Times, in both directions, are within the years 1 to 9999.
 google::protobuf::Timestamp ToProto(absl::Time time);
 google::protobuf::Duration ToProto(
     absl::Duration duration);  // at most 100 years, which stand for forever too

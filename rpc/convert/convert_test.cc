@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace tensorcast::rpc {
 namespace {
 
@@ -44,6 +46,17 @@ TEST(Convert, TimesAndDurationsKeepTheirNanoseconds) {
     EXPECT_EQ(FromProto(ToProto(duration)), duration);
   }
   EXPECT_EQ(FromProto(ToProto(absl::InfiniteDuration())), absl::Hours(24 * 365 * 100));
+}
+
+TEST(Convert, TimesBeyondTheCalendarAreItsFirstAndLastMoments) {
+  google::protobuf::Timestamp hostile;
+  hostile.set_seconds(std::numeric_limits<int64_t>::max());
+  hostile.set_nanos(-1);
+  const google::protobuf::Timestamp last = ToProto(FromProto(hostile));
+  EXPECT_EQ(last.seconds(), 253'402'300'799);
+  EXPECT_EQ(last.nanos(), 999'999'999);
+  EXPECT_EQ(ToProto(absl::InfiniteFuture()).seconds(), last.seconds());
+  EXPECT_EQ(ToProto(absl::InfinitePast()).seconds(), -62'135'596'800);
 }
 
 TEST(Convert, AReplicaSurvivesTheRoundTrip) {
