@@ -11,8 +11,8 @@ namespace tensorcast::transport {
 namespace {
 
 TEST(ServingThreads, ABlockedTaskHoldsUpOnlyItsOwnThread) {
+  absl::Notification release, other_ran;  // outlive the threads that use them
   ServingThreads threads(2);
-  absl::Notification release, other_ran;
   threads.Submit([&] { release.WaitForNotification(); });
   threads.Submit([&] { other_ran.Notify(); });
   other_ran.WaitForNotification();
