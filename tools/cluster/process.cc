@@ -108,8 +108,9 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& op
   for (char** variable = environ; *variable != nullptr; ++variable) plan.environment.emplace_back(*variable);
   // Later entries win in getenv only if the earlier ones are gone.
   for (const auto& [name, value] : options.environment) {
-    std::erase_if(plan.environment, [&](const std::string& entry) { return entry.starts_with(name + "="); });
-    plan.environment.push_back(name + "=" + value);
+    const std::string prefix = name + "=";
+    std::erase_if(plan.environment, [&](const std::string& entry) { return entry.starts_with(prefix); });
+    plan.environment.push_back(prefix + value);
   }
   if (!options.log_path.empty()) {
     TC_ASSIGN_OR_RETURN(plan.log, Open(options.log_path, O_WRONLY | O_CREAT | O_APPEND, 0644));
