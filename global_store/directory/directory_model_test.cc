@@ -1,9 +1,11 @@
 // Random calls against the directory and against a model that is too simple to be wrong: after each step they
 // agree, and the directory's indices agree with each other.
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "global_store/directory/directory_test_fixture.h"
 
 namespace tensorcast::global_store {
@@ -406,7 +408,7 @@ class Model : public ::testing::TestWithParam<int> {
   std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_;
+  const DirectoryOptions options_{};
   Directory directory_{options_, &secrets_};
 
   std::map<std::string, ModelNode> nodes_;
@@ -421,9 +423,18 @@ class Model : public ::testing::TestWithParam<int> {
   std::map<std::string, std::string> replica_of_grant_;
 };
 
-TEST_P(Model, AgreesWithTheDirectoryAfterEachStep) { Run(3000); }
+constexpr int kSeeds = 10;
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Model, ::testing::Range(1, 11));
+// TENSORCAST_MODEL_STEPS says how many for all seeds together (`make model`: a million, half a minute).
+TEST_P(Model, AgreesWithTheDirectoryAfterEachStep) {
+  int steps = 30'000;
+  if (const char* wanted = std::getenv("TENSORCAST_MODEL_STEPS"); wanted != nullptr) {
+    ASSERT_TRUE(absl::SimpleAtoi(wanted, &steps)) << "TENSORCAST_MODEL_STEPS is no number: " << wanted;
+  }
+  Run(steps / kSeeds);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Model, ::testing::Range(1, kSeeds + 1));
 
 }  // namespace
 }  // namespace tensorcast::global_store

@@ -119,7 +119,7 @@ class DirectoryTest : public ::testing::Test {
 
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_;
+  const DirectoryOptions options_{};
   Directory directory_{options_, &secrets_};
   std::map<std::string, uint64_t> sequence_;
 };
