@@ -22,10 +22,11 @@ void TestOneInput(std::string_view input) {
 }
 
 std::vector<std::string> Seeds() {
+  using namespace std::string_literals;
   return {"",
           config::ToYaml(config::Defaults()),
           "daemon:\n  name: node-a\n  host_pool: 64GiB\n  lanes: [loopback]\n",
-          std::string("daemon: {name: 'a: b'}\n\0daemon.host_pool=2GiB", 49),
+          "daemon: {name: 'a: b'}\n\0daemon.host_pool=2GiB"s,
           "a: &x [1, 2]\nb: *x\n",
           "daemon:\n  lanes: !!seq\n  - \"u\\x41\"\n--- more\n"};
 }

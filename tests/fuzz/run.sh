@@ -14,7 +14,7 @@ run_target() {
   name=$(basename "$target")
   corpus=$build/corpus/$name
   mkdir -p "$corpus" "$build/logs"
-  "$target" --write-seeds "$corpus"
+  "$target" --write-seeds "$corpus" || return 1
   if "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -max_len=65536 -print_final_stats=1 \
     -artifact_prefix="$build/" "$corpus" >"$build/logs/$name.log" 2>&1; then
     echo "$name: good, $(awk '/number_of_executed_units/ {print $2}' "$build/logs/$name.log") inputs"
