@@ -161,6 +161,15 @@ TEST_F(EngineIngest, TakesOnlyUnfinishedChunksFromTheNextSourceWhenOneDies) {
   const TransferReport report = listener_->reports().front();
   EXPECT_EQ(report.refetched_chunks, 1u);
   EXPECT_EQ(report.verified_chunks, 20u);
+  ASSERT_THAT(report.changes, SizeIs(1));
+  const SourceChange& change = report.changes[0];
+  EXPECT_EQ(change.from.name, "dying");
+  EXPECT_EQ(change.to.name, "healthy");
+  EXPECT_EQ(SourceLossName(change.why), "source_died");
+  EXPECT_EQ(change.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(change.chunks, 1u);
+  EXPECT_GE(change.at, report.start);
+  EXPECT_LE(change.at, report.end);
   EXPECT_EQ(FindStage(report, Stage::kFetch, "dying")->status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(FindStage(report, Stage::kFetch, "dying")->chunks, 7u);
   EXPECT_TRUE(FindStage(report, Stage::kFetch, "healthy")->status.ok());
@@ -192,6 +201,8 @@ TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {
   listener_->WaitForReports(2);
   EXPECT_GE(listener_->reports()[0].refetched_chunks, 1u);
   EXPECT_EQ(listener_->reports()[0].verified_chunks, 12u);
+  ASSERT_THAT(listener_->reports()[0].changes, SizeIs(1));
+  EXPECT_EQ(SourceLossName(listener_->reports()[0].changes[0].why), "bad_digest");
   EXPECT_EQ(FindStage(listener_->reports()[0], Stage::kVerify, "lying")->status.code(),
             absl::StatusCode::kDataLoss);
 }

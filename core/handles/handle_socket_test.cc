@@ -112,6 +112,29 @@ TEST_F(HandleSocket, TheConnectionIsTheLease) {
   EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
 }
 
+TEST_F(HandleSocket, WhatIsHeldIsCountedByHolderAndKindOfMemory) {
+  tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, {{0, kGranuleBytes}}, 100);
+  claim.holder = Holder::kDaemon;
+  const std::string of_daemon = server_->IssueTicket(std::move(claim));
+  const std::string of_client = server_->IssueTicket(DeviceClaim());
+  EXPECT_EQ(server_->counts().tickets, (std::array{1, 1, 0}));
+  {
+    auto daemon = Claim(of_daemon);
+    auto client = Claim(of_client);
+    ASSERT_TRUE(daemon.ok() && client.ok());
+    EXPECT_TRUE(WaitUntil([&] { return server_->counts().daemon_connections == 1; }));
+    const HandleCounts counts = server_->counts();
+    EXPECT_EQ(counts.client_connections, 1);
+    EXPECT_EQ(counts.daemon_leases, (std::array{1, 0, 0}));
+    EXPECT_EQ(counts.client_leases, (std::array{0, 1, 0}));
+    EXPECT_EQ(counts.tickets, (std::array{0, 0, 0}));
+    EXPECT_EQ(server_->leases(), 2);
+    EXPECT_TRUE((*client)->AcknowledgeClosed().ok());
+  }
+  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0 && server_->leases() == 0; }));
+  EXPECT_EQ(server_->counts().daemon_connections, 0);
+}
+
 TEST_F(HandleSocket, ATicketIsGoodForOneClaimOnly) {
   const std::string ticket = HostTicket();
   auto first = Claim(ticket);

@@ -41,8 +41,9 @@ struct DaemonOptions {
   std::vector<std::string> lanes;   // transports, fastest first
   TransportFactory make_transport;  // REQUIRES: set when there are lanes
   absl::Duration peer_timeout =
-      absl::Seconds(10);                          // a source that delivers nothing for this long is given up
-  absl::Duration grant_life = absl::Seconds(30);  // of a pull served, without a word from the global store
+      absl::Seconds(10);                           // a source that delivers nothing for this long is given up
+  absl::Duration grant_life = absl::Seconds(30);   // of a pull served, without a word from the global store
+  absl::Duration ticket_life = absl::Seconds(10);  // for a client to claim what it attached to
 
   uint64_t host_pool_bytes = uint64_t{1} << 30;
   bool huge_pages = true;

@@ -255,7 +255,8 @@ absl::Status DaemonServerImpl::StartEngine() {
                                                     .staging_buffers = options_.staging_buffers,
                                                     .staging_buffer_bytes = options_.staging_buffer_bytes}));
   TC_ASSIGN_OR_RETURN(handles_, HandleServer::Start({.path = options_.handle_socket,
-                                                     .allowed_groups = options_.handle_groups}));
+                                                     .allowed_groups = options_.handle_groups,
+                                                     .ticket_ttl = options_.ticket_life}));
   sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), NewUuid(), devices_);
   const bool stages = artifact_store_ != nullptr || !devices_->devices().empty();
   TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers> staging,

@@ -18,7 +18,7 @@
 #include "daemon/service/transfer_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "otel/api/metrics_catalogue.h"
+#include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/loopback/loopback_transport.h"
 
@@ -76,61 +76,129 @@ TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
   EXPECT_EQ(newest[1].transfer_id, "two");
 }
 
-// Adds up what is counted, by metric and labels.
-class CountingSink : public otel::MetricSink {
- public:
-  void Add(otel::MetricId metric, int64_t value, otel::LabelValues labels) override {
-    absl::MutexLock lock(&mutex_);
-    counts_[Key(metric, labels)] += value;
-  }
-  void Record(otel::MetricId, double, otel::LabelValues) override {}
-  int64_t Count(otel::MetricId metric, otel::LabelValues labels) const {
-    absl::MutexLock lock(&mutex_);
-    const auto found = counts_.find(Key(metric, labels));
-    return found == counts_.end() ? 0 : found->second;
-  }
+namespace attr = otel::attr;
+namespace metrics = otel::metrics;
+using otel::testing::RecordedSpan;
+using otel::testing::RecordedTelemetry;
 
- private:
-  static std::string Key(otel::MetricId metric, otel::LabelValues labels) {
-    std::string key = std::to_string(static_cast<int>(metric));
-    for (const std::string_view label : labels) {
-      key += "/" + std::string(label);
-    }
-    return key;
+constexpr SourceType kRemote = SourceType::kRemote;
+
+// A minute's steps of a transfer.
+absl::Time At(int second) { return absl::UnixEpoch() + absl::Seconds(second); }
+
+StageReport StageOf(Stage stage, SourceInfo source, uint64_t bytes, int start, int end) {
+  return {.stage = stage,
+          .source = std::move(source),
+          .bytes = bytes,
+          .chunks = 4,
+          .start = At(start),
+          .end = At(end),
+          .busy = absl::Seconds(end - start)};
+}
+
+TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) {
+  RecordedTelemetry recorded;
+  const SourceInfo peer{.type = kRemote, .lane = "ucx", .name = "a"};
+  const SourceInfo file{.type = SourceType::kDisk, .lane = "disk", .name = "file"};
+  TransferReport report{.transfer_id = "t",
+                        .artifact_id = "tc1:a",
+                        .destination = {LocationKind::kGpu, 1},
+                        .trace = otel::TraceContext::NewRoot().NewChild(),
+                        .queued = At(0),
+                        .start = At(1),
+                        .end = At(9)};
+  report.trace.trace_state.clear();
+  report.stages = {StageOf(Stage::kFetch, peer, 100, 1, 3), StageOf(Stage::kVerify, peer, 100, 2, 3),
+                   StageOf(Stage::kFetch, file, 50, 4, 8), StageOf(Stage::kPlace, file, 50, 5, 9)};
+  report.stages[0].status = absl::DeadlineExceededError("nothing came");
+  report.changes = {{.from = peer,
+                     .to = file,
+                     .why = SourceLoss::kTimeout,
+                     .status = absl::DeadlineExceededError("nothing came"),
+                     .chunks = 2,
+                     .at = At(4)}};
+  RecordTransfer(report);
+
+  const RecordedSpan ingest = recorded.AwaitSpan("StoreEngine/P2PIngest");
+  EXPECT_EQ(ingest.parent.span_id, report.trace.span_id);
+  EXPECT_EQ(ingest.attribute(attr::kTransferId), "t");
+  EXPECT_EQ(ingest.attribute(attr::kLocation), "gpu");
+  EXPECT_EQ(ingest.error, "") << "it ended well";
+  const std::map<std::string, std::string> lane_of = {
+      {"P2P/Pull", "ucx"}, {"P2P/Verify", "ucx"}, {"Disk/Read", "disk"}, {"Device/Copy", "disk"}};
+  for (const auto& [name, lane] : lane_of) {
+    const std::vector<RecordedSpan> stages = recorded.AwaitSpans(name, 1);
+    ASSERT_EQ(stages.size(), 1) << name;
+    EXPECT_EQ(stages[0].parent.span_id, ingest.context.span_id) << name;
+    EXPECT_EQ(stages[0].attribute(attr::kLane), lane) << name;
+    EXPECT_EQ(stages[0].attribute(attr::kChunks), "4") << name;
   }
-  mutable absl::Mutex mutex_;
-  std::map<std::string, int64_t> counts_ ABSL_GUARDED_BY(mutex_);
-};
+  EXPECT_EQ(recorded.AwaitSpan("P2P/Pull").error, "DEADLINE_EXCEEDED");
+  ASSERT_EQ(ingest.events.size(), 2);
+  EXPECT_EQ(ingest.events[0].name, "refetch");
+  EXPECT_EQ(ingest.events[0].attributes.at("tc.chunks"), "2");
+  EXPECT_EQ(ingest.events[1].name, "fallback");
+  EXPECT_EQ(ingest.events[1].attributes.at("tc.previous.lane"), "ucx");
+  for (const otel::testing::RecordedEvent& event : ingest.events) {
+    EXPECT_EQ(event.attributes.at("tc.lane"), "disk");
+    EXPECT_EQ(event.attributes.at("tc.reason"), "timeout");
+    EXPECT_EQ(event.attributes.at("tc.attempt"), "2");
+    EXPECT_NE(event.time, otel::SpanTime()) << "when it happened, not when it is told";
+  }
+  EXPECT_EQ(recorded.Sum(metrics::kP2pRefetchedChunks.id(), {"ucx", "timeout"}), 2);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pFallbacks.id(), {"ucx", "disk", "timeout"}), 1);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pPulls.id(), {"ucx", "receive", "failed"}), 1);
+}
 
 TEST(Telemetry, APullIsCountedByItsLaneAndACopyFromThisNodeIsNone) {
-  static CountingSink& sink = *new CountingSink;  // an installed sink lives as long as the process
-  otel::InstallMetricSink(&sink);
-  const absl::Time start = absl::UnixEpoch();
-  TransferReport report{.queued = start, .start = start, .end = start + absl::Seconds(1)};
-  report.stages = {{.stage = Stage::kFetch,
-                    .source = {.type = SourceType::kRemote, .lane = "ucx"},
-                    .bytes = 100,
-                    .start = start,
-                    .end = start + absl::Seconds(1)},
-                   {.stage = Stage::kVerify,
-                    .source = {.type = SourceType::kRemote, .lane = "ucx"},
-                    .bytes = 100,
-                    .start = start,
-                    .end = start + absl::Seconds(1)},
-                   {.stage = Stage::kFetch,
-                    .source = {.type = SourceType::kLocal, .lane = "memory"},
-                    .bytes = 50,
-                    .start = start,
-                    .end = start + absl::Seconds(1)}};
+  RecordedTelemetry recorded;
+  TransferReport report{.queued = At(0), .start = At(0), .end = At(1)};
+  report.stages = {StageOf(Stage::kFetch, {.type = kRemote, .lane = "ucx"}, 100, 0, 1),
+                   StageOf(Stage::kVerify, {.type = kRemote, .lane = "ucx"}, 100, 0, 1),
+                   StageOf(Stage::kFetch, {.type = SourceType::kLocal, .lane = "memory"}, 50, 0, 1)};
   RecordTransfer(report);
-  otel::InstallMetricSink(nullptr);
-  namespace metrics = otel::metrics;
-  const std::string_view ucx[] = {"ucx", "receive"};
-  const std::string_view memory[] = {"memory", "receive"};
-  const std::string_view ok[] = {"cpu", "ok"};
-  EXPECT_EQ(sink.Count(metrics::kP2pBytes.id(), ucx), 100);
-  EXPECT_EQ(sink.Count(metrics::kP2pBytes.id(), memory), 0);
-  EXPECT_EQ(sink.Count(metrics::kTransfersCompleted.id(), ok), 1);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"ucx", "receive"}), 100);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"memory", "receive"}), 0);
+  EXPECT_EQ(recorded.Sum(metrics::kTransfersCompleted.id(), {"cpu", "ok"}), 1);
+}
+
+TEST(Telemetry, ALoadIsTimedWhereItSucceededAndCountedEitherWay) {
+  RecordedTelemetry recorded;
+  RecordLoad("remote", LocationKind::kGpu, absl::Seconds(2), 100, absl::OkStatus());
+  RecordLoad("unknown", LocationKind::kGpu, absl::Seconds(3), 0, absl::CancelledError());
+  RecordLoad("unknown", LocationKind::kGpu, absl::Seconds(3), 0, absl::NotFoundError("no such artifact"));
+  EXPECT_EQ(recorded.Sum(metrics::kArtifactLoadSeconds.id(), {"remote", "gpu"}), 2);
+  EXPECT_EQ(recorded.Sum(metrics::kArtifactLoadBytes.id(), {"remote", "gpu"}), 100);
+  EXPECT_EQ(recorded.Count(metrics::kArtifactLoadSeconds.id(), {"unknown", "gpu"}), 0);
+  for (const char* outcome : {"cancelled", "failed"}) {
+    EXPECT_EQ(recorded.Sum(metrics::kArtifactLoads.id(), {"unknown", "gpu", outcome}), 1) << outcome;
+  }
+}
+
+TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
+  RecordedTelemetry recorded;
+  const otel::TraceContext call = otel::TraceContext::NewRoot().NewChild();
+  const otel::TraceContext reader = otel::TraceContext::NewRoot();
+  ServeRecord pull(call, "ucx", "transport", "tc1:a");
+  pull.End({.bytes = 7, .receiver_trace = reader}, "ok");
+  const RecordedSpan served = recorded.AwaitSpan("P2P/Serve");
+  ASSERT_EQ(served.links.size(), 1);
+  EXPECT_EQ(served.links[0].span_id, reader.span_id);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"ucx", "serve"}), 7);
+
+  { AttachRecord attached(call, reader, "transport", "tc1:a"); }
+  const RecordedSpan lent = recorded.AwaitSpan(
+      "P2P/Serve", [](const RecordedSpan& span) { return span.attribute(attr::kLane) == "local"; });
+  ASSERT_EQ(lent.links.size(), 1);
+  EXPECT_EQ(lent.links[0].span_id, reader.span_id);
+
+  { AttachRecord unknown(call, otel::TraceContext(), "another", "tc1:a"); }
+  EXPECT_TRUE(
+      recorded
+          .AwaitSpan("P2P/Serve",
+                     [](const RecordedSpan& span) { return span.attribute(attr::kTransportId) == "another"; })
+          .links.empty())
+      << "a reader without tracing";
 }
 
 // An engine with one replica in host memory and one on a fake GPU, and a loopback lane to serve them over.

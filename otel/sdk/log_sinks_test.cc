@@ -109,6 +109,18 @@ TEST(StderrLog, ShowsEachLineOnceInTheFormatAskedForLast) {
   EXPECT_THAT(text, Not(HasSubstr("{")));
 }
 
+TEST(StderrLogDeathTest, TheLastLinesAreJsonTooAndHaveTheStack) {
+  const auto die = [] {
+    absl::InitializeLog();
+    InstallStderrLog(LogFormat::kJson, absl::LogSeverity::kInfo);
+    LOG(FATAL) << "no way on";
+  };
+  // Every line is an object; the message comes before the stack is walked, which may fail.
+  EXPECT_DEATH(die(),
+               "\\{\"time\":[^\n]*\"severity\":\"FATAL\",\"message\":\"no way on\"[^\n]*\\}\n"
+               "\\{\"time\":[^\n]*\"no way on\"[^\n]*\"stack\":\"[^\n]*\\}\n");
+}
+
 class TelemetryLogTest : public ::testing::Test {
  protected:
   TelemetryLogTest() : receiver_(*testing::OtlpReceiver::Start()) {}
