@@ -1,0 +1,527 @@
+// Telemetry of a whole cluster in one process, through the OpenTelemetry SDK to a real OTLP receiver. The
+// acceptance criteria and the compatibility lines of the observability design have a test each, named after
+// them; the same with a process a role is `tensorcast otel-smoke`.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+#include "daemon/peer/peer_client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/testing/recorded_telemetry.h"
+#include "otel/api/trace_macros.h"
+#include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/otlp_receiver.h"
+#include "rpc/channel.h"
+#include "tests/integration/test_cluster.h"
+
+namespace tensorcast::testing {
+namespace {
+
+using otel::testing::OtlpReceiver;
+using otel::testing::ReceivedEvent;
+using otel::testing::ReceivedLog;
+using otel::testing::ReceivedMetric;
+using otel::testing::ReceivedSpan;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kArrival = absl::Seconds(30);  // only a hang takes so long
+
+// The spans of one trace, by name.
+using Trace = std::multimap<std::string, ReceivedSpan>;
+
+std::set<std::string> NamesOf(const Trace& trace) {
+  std::set<std::string> names;
+  for (const auto& [name, span] : trace) names.insert(name);
+  return names;
+}
+
+const ReceivedSpan& Only(const Trace& trace, const std::string& name) {
+  EXPECT_EQ(trace.count(name), 1) << name;
+  return trace.find(name)->second;
+}
+
+std::vector<ReceivedEvent> EventsNamed(const ReceivedSpan& span, std::string_view name) {
+  std::vector<ReceivedEvent> events;
+  std::ranges::copy_if(span.events, std::back_inserter(events),
+                       [&](const auto& e) { return e.name == name; });
+  return events;
+}
+
+// Flips a byte of a replica in the daemon's memory, behind everybody's back.
+void Damage(TestNode& node, const std::string& replica_id) {
+  auto lease = node.server().engine().LeaseReplica(replica_id);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  HostSpan byte = (*lease)->memory().host->Spans(kTestChunkBytes, 1).front();
+  byte[0] ^= std::byte{1};
+}
+
+class TelemetryFixture : public ::testing::Test {
+ protected:
+  TelemetryFixture() : receiver_(*OtlpReceiver::Start()) {}
+
+  void Start(otel::TelemetryConfig config) {
+    config.endpoint = receiver_->endpoint();
+    config.batch_interval = "20ms";
+    config.metric_interval = "50ms";
+    auto telemetry = otel::InitTelemetry(config, "daemon");
+    ASSERT_TRUE(telemetry.ok()) << telemetry.status();
+    telemetry_ = *std::move(telemetry);
+  }
+  void StartAll() { Start({.enabled = true, .queue_size = 1 << 16}); }
+
+  client::PutResult Import(TestNode& node, const TestArtifact& artifact, client::PutOptions options = {}) {
+    options.chunk_bytes = artifact.layout.chunk_bytes;
+    auto put = node.client().Import(Soon(), cluster_.WriteModel("model", artifact), options);
+    EXPECT_TRUE(put.ok()) << put.status();
+    return put.ok() ? *put : client::PutResult{};
+  }
+
+  Trace TraceOf(const RequestContext& context) const {
+    Trace trace;
+    for (const ReceivedSpan& span : receiver_->spans()) {
+      if (span.trace_id == context.trace.TraceIdHex()) trace.emplace(span.name, span);
+    }
+    return trace;
+  }
+  // The request's trace once these spans are in it.
+  Trace AwaitTrace(const RequestContext& context, const std::vector<std::string>& names) const {
+    EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+      const std::set<std::string> arrived = NamesOf(TraceOf(context));
+      return std::ranges::all_of(names, [&](const std::string& name) { return arrived.contains(name); });
+    })) << ::testing::PrintToString(NamesOf(TraceOf(context)));
+    return TraceOf(context);
+  }
+
+  std::set<std::string> MetricNames() const {
+    std::set<std::string> names;
+    for (const ReceivedMetric& metric : receiver_->metrics()) names.insert(metric.name);
+    return names;
+  }
+  // The latest value of a series; the sum over those that have these labels among theirs.
+  double Metric(const std::string& name, const otel::testing::StringMap& labels) const {
+    double sum = 0;
+    for (const ReceivedMetric& metric : receiver_->metrics()) {
+      const bool matches = std::ranges::all_of(labels, [&](const auto& label) {
+        const auto found = metric.labels.find(label.first);
+        return found != metric.labels.end() && found->second == label.second;
+      });
+      if (metric.name == name && matches) sum += metric.value;
+    }
+    return sum;
+  }
+  ::testing::AssertionResult AwaitMetric(const std::string& name, const otel::testing::StringMap& labels,
+                                         double at_least = 1) const {
+    if (receiver_->WaitFor(kArrival, [&] { return Metric(name, labels) >= at_least; })) {
+      return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure()
+           << name << " " << ::testing::PrintToString(labels) << " is " << Metric(name, labels);
+  }
+
+  std::unique_ptr<OtlpReceiver> receiver_;
+  std::unique_ptr<otel::Telemetry> telemetry_;  // ends after the cluster, with what that had to say
+  TestCluster cluster_;
+};
+
+class AcceptanceCriteria : public TelemetryFixture {};
+class Compatibility : public TelemetryFixture {};
+
+// "A single request produces a coherent trace across Global Store, Daemon, and Core, including P2P stages
+// with appropriate child relationships or links."
+TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStages) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const client::PutResult put = Import(a, MakeChunkedArtifact(1, 9, kTestChunkBytes), {.key = "model"});
+  const RequestContext request = Soon();
+  ASSERT_TRUE(b.client().Get(request, "model", {.location = "gpu:0", .attach = false}).ok());
+
+  const Trace trace =
+      AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica", "GlobalStore/ResolveKey",
+                           "GlobalStore/RequestReplicaTransport", "P2P/Connect", "StoreDaemon/OpenPull",
+                           "StoreEngine/P2PIngest", "P2P/Pull", "P2P/Verify", "Device/Copy", "P2P/Serve"});
+  std::map<std::string, std::string> name_of;
+  for (const auto& [name, span] : trace) name_of[span.span_id] = name;
+  for (const auto& [name, span] : trace) {
+    EXPECT_EQ(span.parent_span_id.empty(), name == "Client/Get") << name << ": one root";
+    EXPECT_TRUE(span.parent_span_id.empty() || name_of.contains(span.parent_span_id))
+        << name << " is an orphan";
+    EXPECT_FALSE(span.error) << name << ": " << span.status_message;
+  }
+  const auto parent_of = [&](const std::string& name) { return name_of[Only(trace, name).parent_span_id]; };
+  for (const char* stage : {"P2P/Pull", "P2P/Verify", "Device/Copy"}) {
+    EXPECT_EQ(parent_of(stage), "StoreEngine/P2PIngest");
+    EXPECT_EQ(Only(trace, stage).attributes.at("tc.lane"), "loopback") << stage;
+    EXPECT_EQ(Only(trace, stage).attributes.at("tc.chunks"), "9") << stage << ": one span for all chunks";
+  }
+  EXPECT_EQ(parent_of("StoreEngine/P2PIngest"), "StoreDaemon/MaterializeReplica");
+  EXPECT_EQ(parent_of("P2P/Connect"), "StoreDaemon/MaterializeReplica");
+  EXPECT_EQ(parent_of("P2P/Serve"), "StoreDaemon/OpenPull");
+  ASSERT_THAT(Only(trace, "P2P/Serve").links, SizeIs(1));
+  EXPECT_EQ(name_of[Only(trace, "P2P/Serve").links[0].span_id], "P2P/Connect")
+      << "the source's work is linked to the pull that it serves";
+  EXPECT_EQ(Only(trace, "StoreEngine/P2PIngest").attributes.at("tc.artifact.id"), put.artifact_id);
+}
+
+TEST_F(AcceptanceCriteria, Traces_TheServingOfALocalPullIsLinkedToItsReader) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a");
+  TestNode& b = cluster_.AddNode("b");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(2, 5, kTestChunkBytes));
+  const RequestContext request = Soon();
+  ASSERT_TRUE(b.client().Get(request, put.artifact_id, {.attach = false}).ok());
+  const Trace trace =
+      AwaitTrace(request, {"P2P/Connect", "StoreDaemon/AttachReplica", "P2P/Serve", "P2P/Pull"});
+  const ReceivedSpan& serve = Only(trace, "P2P/Serve");
+  EXPECT_EQ(serve.attributes.at("tc.lane"), "local");
+  ASSERT_THAT(serve.links, SizeIs(1));
+  EXPECT_EQ(serve.links[0].span_id, Only(trace, "P2P/Connect").span_id);
+}
+
+// A peer that lies: its chunks come from the files of the import instead, in the same trace, which says why.
+TEST_F(AcceptanceCriteria, Traces_SurviveARefetchAndAFallbackFromPeerToDisk) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(3, 6, kTestChunkBytes);
+  const client::PutResult at_a = Import(a, artifact);
+  const client::PutResult at_b = Import(b, artifact);
+  ASSERT_EQ(at_a.artifact_id, at_b.artifact_id);
+  ASSERT_TRUE(b.admin().EvictReplica(Soon(), at_b.replica_id, /*force=*/true).ok());
+  Damage(a, at_a.replica_id);
+
+  RequestContext request = Soon();
+  request.trace.trace_state = "vendor=1";  // begun by another program
+  auto replica = b.client().Get(request, at_a.artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(std::ranges::equal((*replica)->image(), artifact.image));
+
+  const Trace trace = AwaitTrace(request, {"StoreEngine/P2PIngest", "P2P/Pull", "Disk/Read", "P2P/Serve"});
+  for (const auto& [name, span] : trace) EXPECT_EQ(span.trace_state, "vendor=1") << name;
+  const ReceivedSpan& ingest = Only(trace, "StoreEngine/P2PIngest");
+  EXPECT_FALSE(ingest.error) << "it ended well";
+  EXPECT_TRUE(Only(trace, "P2P/Verify").error);
+  for (const char* name : {"refetch", "fallback"}) {
+    const std::vector<ReceivedEvent> events = EventsNamed(ingest, name);
+    ASSERT_THAT(events, SizeIs(1)) << name;
+    EXPECT_EQ(events[0].attributes.at("tc.reason"), "bad_digest") << name;
+    EXPECT_EQ(events[0].attributes.at("tc.attempt"), "2") << name;
+    EXPECT_EQ(events[0].attributes.at("tc.lane"), "disk") << name;
+  }
+  EXPECT_EQ(EventsNamed(ingest, "fallback")[0].attributes.at("tc.previous.lane"), "loopback");
+  EXPECT_TRUE(AwaitMetric("tc_p2p_fallbacks_total",
+                          {{"from", "loopback"}, {"to", "disk"}, {"reason", "bad_digest"}}));
+  EXPECT_TRUE(AwaitMetric("tc_p2p_refetched_chunks_total", {{"lane", "loopback"}, {"reason", "bad_digest"}}));
+}
+
+TEST_F(AcceptanceCriteria, Traces_ALaneThatCannotBeOpenedIsASpanThatFailedAndTheNextFollows) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a");
+  TestNode& b = cluster_.AddNode("b");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(4, 5, kTestChunkBytes));
+  // To the global store both are on one host; the receiver may not use the source's socket.
+  ASSERT_EQ(rename(a.server().handle_socket().c_str(), (cluster_.folder() + "/hidden").c_str()), 0);
+  const RequestContext request = Soon();
+  ASSERT_TRUE(b.client().Get(request, put.artifact_id, {}).ok());
+  const Trace trace = AwaitTrace(request, {"StoreEngine/P2PIngest", "P2P/Pull"});
+  std::map<std::string, bool> failed;  // by lane
+  for (auto [it, end] = trace.equal_range("P2P/Connect"); it != end; ++it) {
+    failed[it->second.attributes.at("tc.lane")] = it->second.error;
+  }
+  EXPECT_EQ(failed, (std::map<std::string, bool>{{"local", true}, {"loopback", false}}));
+  const std::vector<ReceivedEvent> fallbacks = EventsNamed(Only(trace, "StoreEngine/P2PIngest"), "fallback");
+  ASSERT_THAT(fallbacks, SizeIs(1));
+  EXPECT_EQ(fallbacks[0].attributes.at("tc.reason"), "not_opened");
+}
+
+// "tc_* metrics for memory pools, P2P throughput, load latency, and gRPC telemetry are emitted and visible
+// via OTLP or Prometheus."
+TEST_F(AcceptanceCriteria, Metrics_PoolsP2pLoadsAndCallsAreVisibleOverOtlp) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(5, 9, kTestChunkBytes);
+  const client::PutResult put = Import(a, artifact);
+  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {}).ok());
+  const double bytes = static_cast<double>(artifact.image.size());
+  EXPECT_TRUE(AwaitMetric("tc_pool_used_bytes", {{"location", "cpu"}}, bytes));
+  EXPECT_TRUE(AwaitMetric("tc_p2p_bytes_total", {{"lane", "loopback"}, {"direction", "receive"}}, bytes));
+  EXPECT_TRUE(AwaitMetric("tc_p2p_bytes_total", {{"lane", "loopback"}, {"direction", "serve"}}, bytes));
+  EXPECT_TRUE(AwaitMetric("tc_p2p_throughput_bytes_per_second", {{"direction", "receive"}}));
+  EXPECT_TRUE(AwaitMetric("tc_artifact_loads_total", {{"source", "remote"}, {"outcome", "ok"}}));
+  EXPECT_TRUE(
+      AwaitMetric("tc_artifact_load_bytes_total", {{"source", "remote"}, {"location", "cpu"}}, bytes));
+  for (const char* side : {"client", "server"}) {
+    EXPECT_TRUE(AwaitMetric("tc_rpc_requests_total",
+                            {{"side", side}, {"method", "StoreDaemon/MaterializeReplica"}, {"code", "OK"}}));
+  }
+}
+
+// Nothing in the catalogue is a promise: a run through all that a node does fills every metric. Left out are
+// those of GPUs (they come from NVML: otel/sdk) and of a metadata store that fails (global_store/metadata).
+TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
+  StartAll();
+  constexpr uint64_t kLarge = 192;  // chunks: 12 MiB, of which the small pool holds one
+  const auto small_pool = [](daemon::DaemonOptions& options) {
+    OnItsOwnHost(options);
+    options.host_pool_bytes = 32 << 20;
+    options.ticket_life = absl::Milliseconds(50);
+  };
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", small_pool);
+  const TestArtifact artifact = MakeChunkedArtifact(6, 6, kTestChunkBytes);
+  // A put, kept on disk; then from there.
+  const client::PutResult at_a = Import(a, artifact, {.key = "model", .durable = true});
+  ASSERT_TRUE(a.admin().EvictReplica(Soon(), at_a.replica_id, /*force=*/true).ok());
+  ASSERT_TRUE(a.client().Get(Soon(), "model", {.attach = false}).ok());
+  ASSERT_TRUE(a.client().Get(Soon(), "model", {.location = "gpu:0", .attach = false}).ok());
+  // Remote, and again; a peer that lies, so that its chunks are fetched again, from the files here.
+  const client::PutResult at_b = Import(b, artifact);
+  ASSERT_TRUE(b.admin().EvictReplica(Soon(), at_b.replica_id, /*force=*/true).ok());
+  ASSERT_TRUE(b.client().Get(Soon(), "model", {}).ok());
+  ASSERT_TRUE(b.client().Get(Soon(), "model", {}).ok());
+  // A ticket that nobody claims.
+  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  v1::AttachReplicaRequest attach;
+  attach.set_artifact_id(at_a.artifact_id);
+  attach.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+  v1::AttachReplicaResponse attached;
+  ASSERT_TRUE(peer->AttachReplica(Soon(), b.server().addresses().front(), attach, &attached).ok());
+  // More than fits, and what was asked for in vain.
+  Import(b, MakeChunkedArtifact(7, kLarge, kTestChunkBytes));
+  Import(b, MakeChunkedArtifact(8, kLarge, kTestChunkBytes));
+  EXPECT_FALSE(b.client().Get(Soon(), "no such model", {}).ok());
+  // A peer whose bytes are wrong, and a packed file that is none.
+  const TestArtifact other = MakeChunkedArtifact(9, 6, kTestChunkBytes);
+  const client::PutResult damaged = Import(a, other);
+  const client::PutResult evicted = Import(b, other);
+  ASSERT_TRUE(b.admin().EvictReplica(Soon(), evicted.replica_id, /*force=*/true).ok());
+  Damage(a, damaged.replica_id);
+  ASSERT_TRUE(b.client().Get(Soon(), damaged.artifact_id, {.attach = false}).ok());
+  a.Stop();
+  for (const auto& file : std::filesystem::directory_iterator(cluster_.folder() + "/a/artifacts")) {
+    std::filesystem::resize_file(file.path(), 100);
+  }
+  cluster_.StartNode(a, OnItsOwnHost);
+  ASSERT_TRUE(b.admin().DeleteArtifact(Soon(), damaged.artifact_id, /*only_if_unkeyed=*/false).ok());
+
+  std::vector<std::string> expected;
+  for (const otel::MetricInfo& info : otel::MetricsCatalogue()) {
+    if (absl::StartsWith(info.name, "tc_gpu_") || info.name == "tc_metadata_store_errors_total") continue;
+    expected.emplace_back(info.name);
+  }
+  EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+    const std::set<std::string> arrived = MetricNames();
+    return std::ranges::all_of(expected, [&](const std::string& name) { return arrived.contains(name); });
+  }));
+  EXPECT_THAT(MetricNames(), IsSupersetOf(expected));
+  EXPECT_TRUE(AwaitMetric("tc_tickets_expired_total", {}));
+  for (const char* reason : {"space", "request", "deleted"}) {
+    EXPECT_TRUE(AwaitMetric("tc_pool_evictions_total", {{"reason", reason}}));
+  }
+  EXPECT_TRUE(AwaitMetric("tc_disk_read_bytes_total", {{"kind", "packed"}}, 6 * kTestChunkBytes));
+  EXPECT_TRUE(AwaitMetric("tc_disk_read_bytes_total", {{"kind", "origin"}}, 6 * kTestChunkBytes));
+  EXPECT_TRUE(AwaitMetric("tc_disk_errors_total", {{"operation", "scan"}}));
+  EXPECT_TRUE(AwaitMetric("tc_transfers_created_total", {{"location", "gpu"}}));
+}
+
+// Read where they are made: nodes of one process report the same series.
+TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
+  namespace metrics = otel::metrics;
+  using otel::testing::ReadGauge;
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(10, 40, kTestChunkBytes);  // 2.5 MiB
+  auto put =
+      a.client().Import(Soon(), cluster.WriteModel("model", artifact), {.chunk_bytes = kTestChunkBytes});
+  ASSERT_TRUE(put.ok()) << put.status();
+  const auto leases = [](const char* kind) { return ReadGauge(metrics::kLeasesActive.id(), {kind, "cpu"}); };
+  const auto sessions = [](const char* kind) { return ReadGauge(metrics::kSessionsActive.id(), {kind}); };
+  const auto pinned = [] { return ReadGauge(metrics::kPoolPinnedBytes.id(), {"cpu", ""}); };
+  EXPECT_TRUE(Eventually([&] { return leases("ingest") == 0; }));
+  EXPECT_EQ(pinned(), 0);
+
+  auto replica = a.client().Get(Soon(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(leases("client"), 1);
+  EXPECT_EQ(sessions("client"), 1);
+  EXPECT_EQ(pinned(), 4 << 20) << "whole granules";
+  replica->reset();
+  EXPECT_TRUE(Eventually([&] { return leases("client") == 0 && sessions("client") == 0 && pinned() == 0; }));
+
+  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  v1::AttachReplicaRequest request;
+  request.set_replica_id(put->replica_id);
+  v1::AttachReplicaResponse response;
+  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), request, &response).ok());
+  EXPECT_EQ(leases("ticket"), 1);
+
+  b.gate().Hold();
+  auto pull = b.client().StartGet(Soon(), put->artifact_id, {.attach = false});
+  b.gate().AwaitHeld(1);
+  EXPECT_EQ(leases("pull"), 1);
+  EXPECT_EQ(ReadGauge(metrics::kTransfersActive.id(), {}), 1);
+  EXPECT_EQ(ReadGauge(metrics::kTransferQueueLength.id(), {}), 0);
+  b.gate().Release();
+  ASSERT_TRUE(pull->Wait(Soon().deadline).ok());
+  EXPECT_TRUE(Eventually([&] { return leases("pull") == 0; }));
+}
+
+TEST(NodeGauges, TellOfTheDiskAndOfTheIngestsThatWait) {
+  namespace metrics = otel::metrics;
+  using otel::testing::ReadGauge;
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  auto put =
+      a.client().Import(Soon(), cluster.WriteModel("model", MakeChunkedArtifact(20, 4, kTestChunkBytes)),
+                        {.durable = true, .chunk_bytes = kTestChunkBytes});
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_GT(ReadGauge(metrics::kDiskUsedBytes.id(), {}), 4 * kTestChunkBytes);
+  EXPECT_GT(ReadGauge(metrics::kDiskFreeBytes.id(), {}), 0);
+
+  TestNode& b = cluster.AddNode("b", [](daemon::DaemonOptions& options) {
+    OnItsOwnHost(options);
+    options.max_concurrent_ingests = 1;
+  });
+  b.gate().Hold();
+  auto first = b.client().StartGet(Soon(), put->artifact_id, {.attach = false});
+  b.gate().AwaitHeld(1);
+  auto second = b.client().StartGet(Soon(), put->artifact_id, {.location = "gpu:0", .attach = false});
+  EXPECT_TRUE(Eventually([&] { return ReadGauge(metrics::kTransferQueueLength.id(), {}) == 1; }));
+  b.gate().Release();
+  EXPECT_TRUE(first->Wait(Soon().deadline).ok());
+  EXPECT_TRUE(second->Wait(Soon().deadline).ok());
+}
+
+// "Log records ... include trace_id/span_id for correlation."
+TEST_F(AcceptanceCriteria, Logs_LinesOfARequestNameItsTraceAndSpan) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const TestArtifact artifact = MakeChunkedArtifact(11, 6, kTestChunkBytes);
+  const client::PutResult put = Import(a, artifact);
+  Import(b, artifact);
+  ASSERT_TRUE(
+      b.admin().EvictReplica(Soon(), b.admin().ListReplicas(Soon(), "")->front().replica_id(), true).ok());
+  Damage(a, put.replica_id);
+  const RequestContext request = Soon();
+  ASSERT_TRUE(b.client().Get(request, put.artifact_id, {}).ok());
+  // One of the call's own thread, and one of the ingest's.
+  for (const char* text : {" is ready: ", " is given up as corrupt"}) {
+    std::optional<ReceivedLog> line;
+    ASSERT_TRUE(receiver_->WaitFor(kArrival, [&] {
+      for (const ReceivedLog& log : receiver_->logs()) {
+        if (absl::StrContains(log.body, text) && log.trace_id == request.trace.TraceIdHex()) line = log;
+      }
+      return line.has_value();
+    })) << text;
+    const Trace trace = AwaitTrace(request, {"StoreDaemon/MaterializeReplica"});
+    EXPECT_TRUE(std::ranges::any_of(trace, [&](const auto& s) { return s.second.span_id == line->span_id; }))
+        << text;
+  }
+}
+
+// "Toggling sampling and exporters affects cost and signal export without code changes."
+TEST_F(AcceptanceCriteria, Config_SamplingAndExportersDecideWhatIsSent) {
+  TestNode& a = cluster_.AddNode("a");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(12, 3, kTestChunkBytes));
+  const auto get = [&](const otel::TelemetryConfig& config) {
+    Start(config);
+    const RequestContext request = Soon();
+    EXPECT_TRUE(a.client().Get(request, put.artifact_id, {}).ok());
+    telemetry_->Shutdown();
+    return TraceOf(request).size();
+  };
+  EXPECT_GT(get({.enabled = true}), 0);
+  EXPECT_EQ(get({.enabled = true, .sampling_ratio = 0.0}), 0) << "metrics went, spans did not";
+  EXPECT_TRUE(MetricNames().contains("tc_rpc_requests_total"));
+  EXPECT_EQ(get({.enabled = true, .traces = false}), 0);
+  const int calls = receiver_->calls();
+  EXPECT_EQ(get({.enabled = true, .exporter = "none"}), 0);
+  EXPECT_EQ(get({.enabled = false}), 0);
+  EXPECT_EQ(receiver_->calls(), calls) << "nothing at all was sent";
+}
+
+// "Client SDK default: OTel is disabled unless explicitly enabled."
+TEST_F(Compatibility, AClientSaysNothingUnlessAskedTo) {
+  Start({});
+  EXPECT_FALSE(telemetry_->enabled());
+  EXPECT_FALSE(otel::IsTelemetryEnabled());
+  TestNode& a = cluster_.AddNode("a");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(13, 3, kTestChunkBytes));
+  EXPECT_TRUE(a.client().Get(Soon(), put.artifact_id, {}).ok());
+  telemetry_->Shutdown();
+  EXPECT_EQ(receiver_->calls(), 0);
+}
+
+// "Default behavior is no-op if exporters are disabled or sampling=0."
+TEST_F(Compatibility, WithoutAnExporterOrSamplesSpansAreNotRecorded) {
+  Start({.enabled = true, .exporter = "none"});
+  EXPECT_FALSE(telemetry_->enabled());
+  EXPECT_FALSE(otel::Span("A/B").recording());
+  telemetry_->Shutdown();
+  Start({.enabled = true, .sampling_ratio = 0.0});
+  EXPECT_FALSE(otel::Span("A/B").recording());
+}
+
+// "Existing SC_TRACE_* macro semantics are preserved via the bridge."
+TEST_F(Compatibility, MacroScopesLastExactlyAsLongAsTheirBlocks) {
+  StartAll();
+  const RequestContext request = Soon();
+  {
+    SC_TRACE_SCOPE_OF(request, "Test/Outer");
+    {
+      SC_TRACE_SCOPE("Test/First");
+      SC_TRACE_ATTRIBUTE(otel::attr::kChunks, 3);
+    }
+    SC_TRACE_SCOPE("Test/Second");
+    SC_TRACE_ERROR(absl::DataLossError("lost"));
+  }
+  const Trace trace = AwaitTrace(request, {"Test/Outer", "Test/First", "Test/Second"});
+  const ReceivedSpan& outer = Only(trace, "Test/Outer");
+  const ReceivedSpan& first = Only(trace, "Test/First");
+  const ReceivedSpan& second = Only(trace, "Test/Second");
+  EXPECT_EQ(first.parent_span_id, outer.span_id);
+  EXPECT_EQ(second.parent_span_id, outer.span_id) << "the first block was over";
+  EXPECT_EQ(first.attributes.at("tc.chunks"), "3");
+  EXPECT_TRUE(second.error);
+}
+
+// "Cross-language propagation uses W3C Trace Context; legacy code without OTel remains functional."
+TEST_F(Compatibility, ATraceOfAnotherProgramGoesOnAndOneThatWantsNoneIsNotForced) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(14, 3, kTestChunkBytes));
+  RequestContext request = Soon();
+  request.trace = *otel::TraceContext::FromTraceparent(
+      "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1");
+  ASSERT_TRUE(a.client().Get(request, put.artifact_id, {}).ok());
+  const Trace trace = AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica"});
+  EXPECT_EQ(Only(trace, "Client/Get").parent_span_id, "b7ad6b7169203331");
+  for (const auto& [name, span] : trace) EXPECT_EQ(span.trace_state, "vendor=1") << name;
+
+  RequestContext unsampled = Soon();
+  unsampled.trace =
+      *otel::TraceContext::FromTraceparent("00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+  ASSERT_TRUE(a.client().Get(unsampled, put.artifact_id, {}).ok());
+  RequestContext without = Soon();
+  without.trace = otel::TraceContext();  // a caller that knows nothing of traces
+  ASSERT_TRUE(a.client().Get(without, put.artifact_id, {}).ok());
+  telemetry_->Shutdown();
+  EXPECT_THAT(TraceOf(unsampled), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tensorcast::testing
