@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup build test demo format clean asan tsan tsa tidy lint fuzz check-all
+.PHONY: all setup build test demo format clean asan tsan tidy tidy-quick model lint fuzz check-all
 
 all: build
 
@@ -27,56 +27,59 @@ demo: build
 # Tests that look at the tree or at whole packages and not at our code's behaviour: once is enough.
 NOT_SANITIZED := ^(check_|lint_|package_|benchmarks_)
 
-# $(call sanitized,PRESET,SANITIZER,TIERS): builds those tiers' tests with an instrumented Abseil and runs them.
-define sanitized
+# $(call build_sanitized,PRESET,SANITIZER,TARGETS): with an instrumented Abseil.
+define build_sanitized
 	@tools/setup.sh --sanitizer $(2)
-	@cmake --preset $(1)
-	@cmake --build build/$(1) -j $(JOBS) --target $(addprefix tests_,$(3))
-	ctest --test-dir build/$(1) --output-on-failure -j 2 -LE gpu -E '$(NOT_SANITIZED)' \
-	  -L '^($(subst $() ,|,$(strip $(3))))$$'
+	@cmake --preset $(1) >/dev/null
+	@cmake --build build/$(1) -j $(JOBS) --target $(3)
 endef
 
-# AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer.
+# $(call test_sanitized,PRESET,LABELS): the tests with one of these labels. No second try: it would hide a race.
+define test_sanitized
+	ctest --test-dir build/$(1) --output-on-failure -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$'
+endef
+
+# AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. The build is of the whole tree, since clang's
+# thread-safety analysis is part of it.
 asan: export UBSAN_OPTIONS := print_stacktrace=1
-asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tools/lint/lsan.supp:print_suppressions=0
 asan:
-	$(call sanitized,asan,address,unit contract integration)
+	$(call build_sanitized,asan,address,all)
+	$(call test_sanitized,asan,unit|contract|integration)
 
 # ThreadSanitizer, on every unit and contract test that links neither gRPC nor UCX.
 tsan: export TSAN_OPTIONS := halt_on_error=1 second_deadlock_stack=1
 tsan:
-	$(call sanitized,tsan,thread,tsan)
+	$(call build_sanitized,tsan,thread,tests_tsan)
+	$(call test_sanitized,tsan,tsan)
 
-# clang's thread-safety analysis of the whole tree, as errors.
-tsa:
-	@tools/setup.sh --analysis
-	@cmake --preset tsa
-	@cmake --build build/tsa -j $(JOBS) -- -k 0
+# libFuzzer on every decoder, FUZZ_SECONDS each. What it finds is kept in build/asan/corpus, crashes in build/asan.
+FUZZ_SECONDS ?= 60
+fuzz:
+	$(call build_sanitized,asan,address,fuzz_targets)
+	tests/fuzz/run.sh build/asan $(FUZZ_SECONDS) $(JOBS)
 
-# clang-tidy (.clang-tidy) over FILES, a regular expression of paths; all of the tree takes hours on two cores.
-FILES ?= ^$(CURDIR)/(core|transport|otel/api)/.*[.]cc$$
-tidy:
+# The directory against its model for a million random steps.
+model: build
+	TENSORCAST_MODEL_STEPS=1000000 $(BUILD)/bin/directory_test --gtest_filter='*Model*' --gtest_brief=1
+
+# clang-tidy (.clang-tidy) over FILES, a regular expression of paths.
+FILES ?= ^$(CURDIR)/(client|core|daemon|global_store|otel|rpc|tools|transport)/.*[.]cc$$
+tidy: build
 	@tools/setup.sh --analysis
-	@cmake --preset tsa
-	@cmake --build build/tsa -j $(JOBS) --target tensorcast_proto
-	run-clang-tidy -quiet -p build/tsa -j $(JOBS) '$(FILES)'
+	run-clang-tidy -quiet -p $(BUILD) -j $(JOBS) '$(FILES)'
+
+# The part that CI has time for.
+tidy-quick: FILES := $(CURDIR)/(core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
+tidy-quick: tidy
 
 # Includes, formatting, shell scripts.
 lint:
 	@tools/setup.sh --analysis
 	@for check in check_includes check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
 
-# libFuzzer on every decoder, FUZZ_SECONDS each. What it finds is kept in build/fuzz/corpus, crashes in build/fuzz.
-FUZZ_SECONDS ?= 60
-fuzz:
-	@tools/setup.sh --analysis
-	@tools/setup.sh --sanitizer address
-	@cmake --preset fuzz
-	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
-	tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(JOBS)
-
-# All that checks the code and needs more time than a test run has.
-check-all: lint test tsa tsan asan fuzz
+# All that checks the code, the tests last.
+check-all:
+	.ci/run
 
 format:
 	git ls-files '*.cc' '*.h' | xargs clang-format -i

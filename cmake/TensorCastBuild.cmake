@@ -101,7 +101,8 @@ endfunction()
 # and so on, and the label (and target tests_) tsan for what ThreadSanitizer can judge.
 function(_tensorcast_group_test name labels)
   _tensorcast_links_uninstrumented(${name} uninstrumented)
-  if(NOT uninstrumented AND labels MATCHES "^(unit|contract)$")
+  # Fuzz tests have one thread.
+  if(NOT uninstrumented AND labels MATCHES "^(unit|contract)$" AND NOT name MATCHES "_fuzz_test$")
     list(APPEND labels tsan)
     set_tests_properties(${name} PROPERTIES LABELS "${labels}")
   endif()
@@ -112,6 +113,9 @@ function(_tensorcast_group_test name labels)
     add_dependencies(tests_${label} ${name})
   endforeach()
 endfunction()
+
+set(TENSORCAST_TIMEOUT_FACTOR 1 CACHE STRING "What each test's TIMEOUT is multiplied by: sanitized code is slower")
+set(TENSORCAST_TEST_OPTIONS "" CACHE STRING "Compiler options for the tests' own sources, after all others")
 
 # tensorcast_test(NAME host_pool_test SRCS host_pool_test.cc DEPS tensorcast::core_memory [LABELS unit] [TIMEOUT s])
 #
@@ -126,9 +130,11 @@ function(tensorcast_test)
   endif()
   add_executable(${arg_NAME} ${arg_SRCS})
   _tensorcast_target_options(${arg_NAME})
+  target_compile_options(${arg_NAME} PRIVATE ${TENSORCAST_TEST_OPTIONS})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS})
-  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  math(EXPR timeout "${arg_TIMEOUT} * ${TENSORCAST_TIMEOUT_FACTOR}")
+  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${timeout})
   cmake_language(EVAL CODE "cmake_language(DEFER CALL _tensorcast_group_test [[${arg_NAME}]] [[${arg_LABELS}]])")
 endfunction()
 

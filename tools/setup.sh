@@ -3,9 +3,9 @@
 #
 #   tools/setup.sh [--deps-dir DIR] [--sanitizer address|thread] [--analysis]
 #
-# --sanitizer also builds an instrumented Abseil (build/deps-asan, build/deps-tsan) for the preset of that sanitizer:
+# --sanitizer also installs clang and builds an instrumented Abseil (build/deps-asan, build/deps-tsan) for that preset:
 # under ASan Abseil's containers have another layout, and under TSan an uninstrumented absl::Mutex looks like none.
-# --analysis also installs clang, clang-tidy and shellcheck, for `make tsa tidy lint fuzz`.
+# --analysis also installs clang, clang-tidy and shellcheck, for `make tidy lint`.
 #
 # Supported: Debian 12 and 13 (and derivatives that use their package names). Needs root or sudo only
 # when a package is missing. Safe to run again: with nothing missing it takes under a second.
@@ -42,9 +42,9 @@ packages=(
   libucx-dev libsqlite3-dev libxxhash-dev libssl-dev
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev libcurl4
-  iproute2 python3 python3-venv python3-yaml
+  iproute2 faketime python3 python3-venv python3-yaml
 )
-analysis_packages=(clang clang-tidy clang-tools libclang-rt-dev shellcheck)
+analysis_packages=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
 
 say() { echo "setup: $*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -114,11 +114,12 @@ install_opentelemetry() {
   rm -rf "$work"
 }
 
-# build_abseil DIR [FLAGS]: into DIR/abseil, compiled with FLAGS.
+# build_abseil DIR [CMAKE_ARGUMENT...]: into DIR/abseil.
 build_abseil() {
-  local prefix=$1/abseil work=$1/abseil-build flags=${2:-}
+  local prefix=$1/abseil work=$1/abseil-build
+  shift
   [[ -f $prefix/.complete ]] && return
-  say "building Abseil${flags:+ with $flags} from Debian 13's source package (about a minute)"
+  say "building Abseil${*:+ with $*} from Debian 13's source package (about a minute)"
   rm -rf "$work" "$prefix"
   mkdir -p "$work"
   local apt_options
@@ -134,7 +135,7 @@ build_abseil() {
   # shellcheck disable=SC2015 # the last command dies whichever of those before it failed
   cmake -S "$work/src" -B "$work/out" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DABSL_PROPAGATE_CXX_STD=ON -DBUILD_TESTING=OFF \
-    -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" "${launcher[@]}" \
+    -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" "${launcher[@]}" "$@" \
     >"$work/log" 2>&1 &&
     cmake --build "$work/out" >>"$work/log" 2>&1 &&
     cmake --install "$work/out" >>"$work/log" 2>&1 || { tail -20 "$work/log" >&2; die "Abseil did not build"; }
@@ -155,12 +156,13 @@ make_venv() {
   touch "$venv/.complete"
 }
 
-[[ -n $analysis ]] && packages+=("${analysis_packages[@]}")
+[[ -n $analysis || -n $sanitizer ]] && packages+=("${analysis_packages[@]}")
 install_packages
 install_opentelemetry
 if (($(distribution_absl) < absl_minimum)); then build_abseil "$deps_dir"; fi
 make_venv
 if [[ -n $sanitizer ]]; then
-  build_abseil "$sanitized_dir" "-g1 -fsanitize=$sanitizer"
+  build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
+    -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g1 -fsanitize=$sanitizer"
   ln -sfn "$deps_dir/venv" "$sanitized_dir/venv"
 fi
