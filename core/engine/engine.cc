@@ -206,6 +206,19 @@ int EngineImpl::active_ingests() const {
   return static_cast<int>(jobs_.size());
 }
 
+std::vector<TransferReport> EngineImpl::RunningTransfers() const {
+  std::vector<JobPtr> jobs;
+  {
+    absl::MutexLock lock(&mutex_);
+    jobs.assign(jobs_.begin(), jobs_.end());
+  }
+  std::ranges::sort(jobs, {}, [](const JobPtr& job) { return job->queued(); });
+  std::vector<TransferReport> reports;
+  reports.reserve(jobs.size());
+  for (const JobPtr& job : jobs) reports.push_back(job->ReportSoFar());
+  return reports;
+}
+
 int EngineImpl::queued_ingests() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int>(queue_.size());

@@ -130,6 +130,8 @@ class StoreEngine {
   virtual int active_ingests() const = 0;
   // Those among them that wait for their turn.
   virtual int queued_ingests() const = 0;
+  // Their reports so far, in the order in which they were asked for.
+  virtual std::vector<TransferReport> RunningTransfers() const = 0;
 };
 
 }  // namespace tensorcast

@@ -47,6 +47,7 @@ class EngineImpl final : public StoreEngine {
   PoolStats device_pool_stats(int device) const override;
   int active_ingests() const override;
   int queued_ingests() const override;
+  std::vector<TransferReport> RunningTransfers() const override;
 
  private:
   using JobPtr = std::shared_ptr<IngestJob>;

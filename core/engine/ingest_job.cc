@@ -19,6 +19,29 @@ IngestJob::IngestJob(IngestSpec spec, const RequestContext& first)
       progress_(spec_.layout().image_bytes),
       deadline_(first.deadline) {}
 
+void IngestJob::Start() {
+  absl::MutexLock lock(&mutex_);
+  start_ = SteadyNow();
+}
+
+TransferReport IngestJob::ReportSoFar() const {
+  const TransferProgress progress = progress_.Get();
+  TransferReport report;
+  report.transfer_id = transfer_id_;
+  report.artifact_id = spec_.artifact_id();
+  report.replica_id = replica_id_;
+  report.destination = spec_.location;
+  report.trace = first_.trace;
+  report.bytes = progress.bytes_done;
+  report.bytes_total = progress.bytes_total;
+  report.queued = queued_;
+  report.stages = progress_.Stages();
+  report.end = SteadyNow();
+  absl::MutexLock lock(&mutex_);
+  report.start = start_;
+  return report;
+}
+
 RequestContext IngestJob::Context() const {
   RequestContext context = first_;
   context.cancellation = cancellation_;

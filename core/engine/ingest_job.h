@@ -50,6 +50,11 @@ class IngestJob {
   const Cancellation& cancellation() const { return cancellation_; }
   ProgressTracker& progress() { return progress_; }
 
+  // Its turn has come.
+  void Start();
+  // What it has done until now. The chunks it verified and fetched again are told at its end.
+  TransferReport ReportSoFar() const;
+
   // The context of the work as it is now: the latest deadline of those who joined, the job's own
   // cancellation, the trace of the caller that started it.
   RequestContext Context() const;
@@ -91,6 +96,7 @@ class IngestJob {
 
   mutable absl::Mutex mutex_;
   absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
+  absl::Time start_ ABSL_GUARDED_BY(mutex_);
   int interests_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
   bool forgotten_ ABSL_GUARDED_BY(mutex_) = false;

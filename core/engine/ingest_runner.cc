@@ -39,24 +39,21 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(
   const RequestContext context = job.Context();
   const otel::Scope scope(context);  // what is logged below names the span of the request
   Result result;
-  TransferReport& report = result.report;
-  report.transfer_id = job.transfer_id();
-  report.artifact_id = job.spec().artifact_id();
-  report.replica_id = job.replica_id();
-  report.destination = job.spec().location;
-  report.trace = context.trace;
-  report.queued = job.queued();
-  report.start = SteadyNow();
-  result.lease = Make(job, on_wait, report);
+  job.Start();
+  AtTheEnd ended;
+  result.lease = Make(job, on_wait, ended);
   if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) {
     result.lease = abandoned;
   }
+  TransferReport& report = result.report = job.ReportSoFar();
+  report.refetched_chunks = ended.refetched_chunks;
+  report.verified_chunks = ended.verified_chunks;
+  report.changes = std::move(ended.changes);
   report.status = result.lease.status();
   if (result.lease.ok()) {
     report.artifact_id = (*result.lease)->manifest()->id();
     report.replica_id = (*result.lease)->replica_id();
   }
-  report.end = SteadyNow();
   if (job.spec().sources != nullptr) {
     job.spec().sources->Finished(report.status);
   }
@@ -65,13 +62,13 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestRunner::Make(IngestJob& job,
                                                                  const std::function<void(bool)>& on_wait,
-                                                                 TransferReport& report) {
+                                                                 AtTheEnd& ended) {
   const IngestSpec& spec = job.spec();
   auto make = [&]() -> absl::StatusOr<std::unique_ptr<ReplicaLease>> {
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination(job, on_wait));
     tools_.table->StartFilling(job.replica_id());
     std::vector<Digest> digests;
-    TC_RETURN_IF_ERROR(Fill(job, *destination, report, digests));
+    TC_RETURN_IF_ERROR(Fill(job, *destination, ended, digests));
     std::shared_ptr<const Manifest> manifest = spec.manifest;
     if (manifest == nullptr) {
       TC_ASSIGN_OR_RETURN(manifest,
@@ -87,7 +84,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestRunner::Make(IngestJob& job,
   return lease;
 }
 
-absl::Status IngestRunner::Fill(IngestJob& job, Destination& destination, TransferReport& report,
+absl::Status IngestRunner::Fill(IngestJob& job, Destination& destination, AtTheEnd& ended,
                                 std::vector<Digest>& digests) {
   const IngestSpec& spec = job.spec();
   LocalFirstSources sources(tools_.table, tools_.devices, spec.sources.get(),
@@ -103,11 +100,9 @@ absl::Status IngestRunner::Fill(IngestJob& job, Destination& destination, Transf
   plan.on_chunk = [this, &job](uint32_t chunk) { tools_.table->AddChunk(job.replica_id(), chunk); };
   IngestPipeline pipeline(std::move(plan));
   absl::Status filled = pipeline.Run();
-  report.bytes = pipeline.bytes_done();
-  report.stages = pipeline.stages();
-  report.changes = pipeline.changes();
-  report.refetched_chunks = pipeline.refetched_chunks();
-  report.verified_chunks = pipeline.verified_chunks();
+  ended = {.verified_chunks = pipeline.verified_chunks(),
+           .refetched_chunks = pipeline.refetched_chunks(),
+           .changes = pipeline.changes()};
   digests = pipeline.digests();
   return filled;
 }

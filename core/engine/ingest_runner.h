@@ -45,10 +45,16 @@ class IngestRunner {
   Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait);
 
  private:
+  // What only the pipeline knows, at its end.
+  struct AtTheEnd {
+    uint32_t verified_chunks = 0;
+    uint32_t refetched_chunks = 0;
+    std::vector<SourceChange> changes;
+  };
+
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make(IngestJob& job, const std::function<void(bool)>& on_wait,
-                                                     TransferReport& report);
-  absl::Status Fill(IngestJob& job, Destination& destination, TransferReport& report,
-                    std::vector<Digest>& digests);
+                                                     AtTheEnd& ended);
+  absl::Status Fill(IngestJob& job, Destination& destination, AtTheEnd& ended, std::vector<Digest>& digests);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Publish(IngestJob& job, Destination& destination,
                                                         std::shared_ptr<const Manifest> manifest);
   absl::StatusOr<std::unique_ptr<Destination>> MakeDestination(IngestJob& job,

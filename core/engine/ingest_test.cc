@@ -177,6 +177,44 @@ TEST_F(EngineIngest, TakesOnlyUnfinishedChunksFromTheNextSourceWhenOneDies) {
   EXPECT_EQ(first->open(), 0);
 }
 
+TEST_F(EngineIngest, TellsHowFarItIsWhileItRunsAndThatAnotherWaits) {
+  Setup setup;
+  setup.max_concurrent_ingests = 1;
+  Start(setup);
+  const TestArtifact artifact = MakeChunkedArtifact(7, 20);
+  SourceScript dying;
+  dying.name = "dying";
+  dying.max_concurrency = 1;
+  dying.failing_chunks = {5};
+  auto held = MakeControl(artifact.image, {.name = "held", .held = true});
+  auto running = Materialize(artifact, kCpu, ProviderOf({MakeControl(artifact.image, dying), held}));
+  held->WaitForHeldFetches(1);
+  const TestArtifact next = MakeChunkedArtifact(8, 1);
+  auto waiting = Materialize(next, kCpu, GoodProvider(next));
+
+  const std::vector<TransferReport> reports = engine_->RunningTransfers();
+  ASSERT_THAT(reports, SizeIs(2));
+  const TransferReport& report = reports[0];
+  EXPECT_EQ(report.artifact_id, artifact.manifest->id());
+  EXPECT_EQ(report.destination, kCpu);
+  EXPECT_EQ(report.bytes_total, artifact.image.size());
+  EXPECT_GE(report.bytes, artifact.image.size() / 20 * 5) << "what the first source gave before it died";
+  EXPECT_LT(report.bytes, report.bytes_total);
+  EXPECT_LE(report.queued, report.start);
+  EXPECT_LE(report.start, report.end);
+  EXPECT_GE(FindStage(report, Stage::kFetch, "dying")->chunks, 5u);
+  EXPECT_EQ(FindStage(report, Stage::kFetch, "held"), nullptr) << "nothing went through it yet";
+  EXPECT_EQ(reports[1].artifact_id, next.manifest->id());
+  EXPECT_LT(reports[1].start, reports[1].queued) << "its turn has not come";
+  EXPECT_THAT(reports[1].stages, IsEmpty());
+
+  held->Release();
+  EXPECT_TRUE(running->Wait(ContextFor()).ok());
+  EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
+  WaitUntilIdle();
+  EXPECT_THAT(engine_->RunningTransfers(), IsEmpty());
+}
+
 class EngineIngestCorrupt : public EngineFixture, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {

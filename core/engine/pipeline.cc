@@ -8,7 +8,6 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "core/engine/padding.h"
-#include "core/engine/stage_clock.h"
 #include "core/status/status.h"
 #include "otel/api/steady_time.h"
 
@@ -72,9 +71,10 @@ ProgressTracker::ProgressTracker(uint64_t bytes_total) {
   progress_.bytes_total = bytes_total;
 }
 
-void ProgressTracker::SetSource(SourceInfo source) {
+void ProgressTracker::SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock) {
   absl::MutexLock lock(&mutex_);
   progress_.source = std::move(source);
+  clocks_.push_back(std::move(clock));
 }
 
 void ProgressTracker::AddDone(uint64_t bytes) {
@@ -87,13 +87,25 @@ TransferProgress ProgressTracker::Get() const {
   return progress_;
 }
 
+std::vector<StageReport> ProgressTracker::Stages() const {
+  std::vector<StageReport> stages;
+  absl::MutexLock lock(&mutex_);
+  for (const std::shared_ptr<const StageClock>& clock : clocks_) {
+    const std::vector<StageReport> reports = clock->Reports();
+    stages.insert(stages.end(), reports.begin(), reports.end());
+  }
+  return stages;
+}
+
 struct IngestPipeline::SourceRun {
   explicit SourceRun(ChunkSource& source)
-      : source(source), max_fetches(std::max(1, source.max_concurrency())), clock(source.info()) {}
+      : source(source),
+        max_fetches(std::max(1, source.max_concurrency())),
+        clock(std::make_shared<StageClock>(source.info())) {}
 
   ChunkSource& source;
   const int max_fetches;
-  StageClock clock;
+  const std::shared_ptr<StageClock> clock;  // read by others while it runs
   // Guarded by the pipeline's mutex.
   int fetches = 0;
   bool stopping = false;
@@ -138,11 +150,9 @@ int IngestPipeline::SlotCount(const ChunkSource& source) const {
 
 std::optional<SourceFailure> IngestPipeline::RunSource(ChunkSource& source) {
   SourceRun run(source);
-  plan_.progress->SetSource(source.info());
+  plan_.progress->SetSource(source.info(), run.clock);
   RunOnThreads(SlotCount(source) - 1, [this, &run] { SlotLoop(run); });
-  std::vector<StageReport> reports = run.clock.Reports();
   absl::MutexLock lock(&mutex_);
-  stages_.insert(stages_.end(), reports.begin(), reports.end());
   if (run.failure.has_value()) {
     LOG(WARNING) << "ingest of " << plan_.subject << ": source " << run.failure->source.lane << " "
                  << run.failure->source.name << " is given up"
@@ -226,9 +236,9 @@ absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, cons
   const absl::Time start = SteadyNow();
   absl::StatusOr<std::optional<Digest>> digest = run.source.Fetch(plan_.context(), request);
   if (digest.ok()) {
-    run.clock.Passed(Stage::kFetch, start, request.range.bytes);
+    run.clock->Passed(Stage::kFetch, start, request.range.bytes);
   } else {
-    run.clock.Failed(Stage::kFetch, start, digest.status());
+    run.clock->Failed(Stage::kFetch, start, digest.status());
   }
   return digest;
 }
@@ -244,12 +254,12 @@ bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::op
         absl::StrCat("chunk ", request.chunk, " of ", plan_.subject, " from ", run.source.info().lane, " ",
                      run.source.info().name, " has digest ", digest->ToHex(), ", its manifest says ",
                      (*plan_.expected)[request.chunk].ToHex()));
-    run.clock.Failed(Stage::kVerify, start, mismatch);
+    run.clock->Failed(Stage::kVerify, start, mismatch);
     GiveUpSource(run, request.chunk, std::move(mismatch), /*corrupt=*/true);
     return false;
   }
   digests_[request.chunk] = *digest;
-  run.clock.Passed(Stage::kVerify, start, bytes_read);
+  run.clock->Passed(Stage::kVerify, start, bytes_read);
   return true;
 }
 
@@ -260,9 +270,9 @@ absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, 
   const absl::Time start = SteadyNow();
   absl::Status placed = plan_.destination->Place(request.range, buffer);
   if (placed.ok()) {
-    run.clock.Passed(Stage::kPlace, start, request.range.bytes);
+    run.clock->Passed(Stage::kPlace, start, request.range.bytes);
   } else {
-    run.clock.Failed(Stage::kPlace, start, placed);
+    run.clock->Failed(Stage::kPlace, start, placed);
   }
   return placed;
 }
@@ -272,7 +282,6 @@ void IngestPipeline::Commit(uint32_t chunk, uint64_t bytes) {
   plan_.progress->AddDone(bytes);
   absl::MutexLock lock(&mutex_);
   ledger_.Done(chunk);
-  bytes_done_ += bytes;
   verified_ += plan_.expected != nullptr ? 1 : 0;
 }
 
@@ -302,19 +311,9 @@ void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
   fatal_.Update(why);
 }
 
-std::vector<StageReport> IngestPipeline::stages() const {
-  absl::MutexLock lock(&mutex_);
-  return stages_;
-}
-
 std::vector<SourceChange> IngestPipeline::changes() const {
   absl::MutexLock lock(&mutex_);
   return changes_;
-}
-
-uint64_t IngestPipeline::bytes_done() const {
-  absl::MutexLock lock(&mutex_);
-  return bytes_done_;
 }
 
 uint32_t IngestPipeline::refetched_chunks() const {

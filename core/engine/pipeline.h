@@ -21,6 +21,7 @@
 #include "core/artifact/layout.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/destination.h"
+#include "core/engine/stage_clock.h"
 #include "core/engine/transfer.h"
 #include "core/source/chunk_source.h"
 #include "otel/api/request_context.h"
@@ -31,13 +32,17 @@ namespace tensorcast {
 class ProgressTracker {
  public:
   explicit ProgressTracker(uint64_t bytes_total);
-  void SetSource(SourceInfo source);
+  // The source in use from here on, and the clock that its stages run by.
+  void SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock);
   void AddDone(uint64_t bytes);
   TransferProgress Get() const;
+  // Of every source so far.
+  std::vector<StageReport> Stages() const;
 
  private:
   mutable absl::Mutex mutex_;
   TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const StageClock>> clocks_ ABSL_GUARDED_BY(mutex_);
 };
 
 // All pointers must outlive the pipeline.
@@ -62,9 +67,7 @@ class IngestPipeline {
 
   // After Run.
   const std::vector<Digest>& digests() const { return digests_; }  // complete when Run returned OK
-  std::vector<StageReport> stages() const;
   std::vector<SourceChange> changes() const;
-  uint64_t bytes_done() const;
   uint32_t refetched_chunks() const;
   uint32_t verified_chunks() const;
 
@@ -92,9 +95,7 @@ class IngestPipeline {
   mutable absl::Mutex mutex_;
   ChunkLedger ledger_ ABSL_GUARDED_BY(mutex_);
   absl::Status fatal_ ABSL_GUARDED_BY(mutex_);
-  std::vector<StageReport> stages_ ABSL_GUARDED_BY(mutex_);
   std::vector<SourceChange> changes_ ABSL_GUARDED_BY(mutex_);
-  uint64_t bytes_done_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t refetched_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t verified_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -52,9 +52,10 @@ struct TransferReport {
   Location destination;
   otel::TraceContext trace;  // of the request that started it
   uint64_t bytes = 0;        // in chunks that are in their place
+  uint64_t bytes_total = 0;  // of the image
   absl::Time queued;
-  absl::Time start;
-  absl::Time end;
+  absl::Time start;  // the epoch while it waits for its turn
+  absl::Time end;    // of one that runs: when it was looked at
   absl::Status status;
   std::vector<StageReport> stages;
   std::vector<SourceChange> changes;  // in their order; told on this node only

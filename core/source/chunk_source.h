@@ -24,8 +24,9 @@ std::string_view SourceTypeName(SourceType type);
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
-  std::string lane;  // "local", "ucx", "ucx-rma", "loopback", "disk", "memory"
-  std::string name;  // whom it reads: a node name, a path
+  std::string lane;               // "local", "ucx", "ucx-rma", "loopback", "disk", "memory"
+  std::string name;               // whom it reads: a node name, a path
+  std::string transport_id = {};  // of the grant it is read under; empty where none is needed
 };
 
 struct ChunkRequest {

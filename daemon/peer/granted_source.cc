@@ -58,7 +58,10 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
   opening->pull_opened = true;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));
-  SourceInfo info{.type = SourceType::kRemote, .lane = lane, .name = grant.source().name()};
+  SourceInfo info{.type = SourceType::kRemote,
+                  .lane = lane,
+                  .name = grant.source().name(),
+                  .transport_id = grant.transport_id()};
   return MakePullSource(std::move(info), std::move(pull), revoked, access.peer_timeout);
 }
 

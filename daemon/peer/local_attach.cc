@@ -104,7 +104,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
   }
   SourceInfo info{.type = SourceType::kLocal,
                   .lane = std::string(kLocalLane),
-                  .name = std::string(grant.source().name())};
+                  .name = std::string(grant.source().name()),
+                  .transport_id = grant.transport_id()};
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
     return OverHost(std::move(claim), *host, access.pools, std::move(info), response.handle_socket(),
                     image_bytes);

@@ -18,8 +18,8 @@
 #include "core/memory/host_pool.h"
 #include "daemon/peer/peer_access.h"
 #include "daemon/service/publications.h"
+#include "daemon/service/report_log.h"
 #include "daemon/service/serve_registry.h"
-#include "daemon/service/transfer_log.h"
 #include "daemon/session/sessions.h"
 #include "proto/types.pb.h"
 

@@ -1,5 +1,7 @@
 #include "daemon/service/serve_registry.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -20,6 +22,38 @@ bool Matches(const std::string& claimed, const std::string& asked) {
 
 }  // namespace
 
+ServeRegistry::Served::Served(LocationKind location, std::shared_ptr<ServedReplica> image,
+                              std::unique_ptr<transport::Serving> serving, ServeRecord record,
+                              ServeReport asked, ServeLog* ended)
+    : location_(location),
+      image_(std::move(image)),
+      serving_(std::move(serving)),
+      record_(std::move(record)),
+      asked_(std::move(asked)),
+      ended_(ended) {}
+
+ServeRegistry::Served::~Served() {
+  const transport::ServeStats stats = serving_->stats();
+  record_.End(stats, stats.bytes >= image_->image_bytes() ? "ok" : "cancelled");
+  ServeReport report = Report();
+  serving_.reset();
+  image_->Release();
+  report.closed = SteadyNow();
+  ended_->Add(report);
+}
+
+ServeReport ServeRegistry::Served::Report() const {
+  const transport::ServeStats stats = serving_->stats();
+  ServeReport report = asked_;
+  report.bytes = stats.bytes;
+  report.requests = stats.requests;
+  report.first_request = stats.first_request;
+  report.last_completion = stats.last_completion;
+  report.in_place = image_->in_place();
+  report.reading = image_->reading();
+  return report;
+}
+
 absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
   TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims,
                       rpc::VerifyGrant(options_.grant_key(), opening.grant_token, options_.now()));
@@ -33,8 +67,8 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
-    const PullOpening& opening, const otel::TraceContext& trace) const {
+absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
+                                                                            const otel::TraceContext& trace) {
   transport::Transport* transport = nullptr;
   for (transport::Transport* lane : options_.lanes) {
     transport = lane->name() == opening.lane ? lane : transport;
@@ -57,9 +91,15 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(
     image->Release();
     return serving.status();
   }
-  return std::make_unique<Served>(
-      location, std::move(image), *std::move(serving),
-      ServeRecord(trace, opening.lane, opening.transport_id, opening.artifact_id));
+  ServeReport asked{.transport_id = opening.transport_id,
+                    .artifact_id = opening.artifact_id,
+                    .replica_id = opening.replica_id,
+                    .receiver_node_id = opening.receiver_node_id,
+                    .lane = opening.lane,
+                    .opened = SteadyNow()};
+  return std::make_unique<Served>(location, std::move(image), *std::move(serving),
+                                  ServeRecord(trace, opening.lane, opening.transport_id, opening.artifact_id),
+                                  std::move(asked), &ended_);
 }
 
 absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening, const otel::TraceContext& trace) {
@@ -150,6 +190,25 @@ void ServeRegistry::CloseAll() {
   std::map<std::string, Entry, std::less<>> ended;
   absl::MutexLock lock(&mutex_);
   ended.swap(entries_);
+}
+
+std::vector<ServeReport> ServeRegistry::Reports() const {
+  std::vector<ServeReport> reports;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : entries_) reports.push_back(entry.served->Report());
+  }
+  std::ranges::sort(reports, std::greater<>(), &ServeReport::opened);
+  const std::vector<ServeReport> ended = ended_.Newest();
+  reports.insert(reports.end(), ended.begin(), ended.end());
+  return reports;
+}
+
+BytesByLane ServeRegistry::bytes() const {
+  BytesByLane bytes = ended_.bytes();
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, entry] : entries_) AddBytes(entry.served->Report(), &bytes);
+  return bytes;
 }
 
 int ServeRegistry::active() const {

@@ -19,6 +19,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
+#include "daemon/service/report_log.h"
+#include "daemon/service/serve_report.h"
 #include "daemon/service/served_replica.h"
 #include "daemon/service/staging_buffers.h"
 #include "daemon/service/telemetry.h"
@@ -70,6 +72,10 @@ class ServeRegistry {
   void CloseAll();
 
   int active() const;
+  // Those that are open, then the last ones that ended, newest first.
+  std::vector<ServeReport> Reports() const;
+  // Served since the start.
+  BytesByLane bytes() const;
   // The leases that the pulls hold, by where their replicas are.
   std::map<LocationKind, int> CountLeases() const;
 
@@ -77,20 +83,14 @@ class ServeRegistry {
   // A serving and its replica, whose lease ends right after the serving did.
   class Served {
    public:
+    // `asked`: what the opening said; the rest is found here. `ended`: where the report goes.
     Served(LocationKind location, std::shared_ptr<ServedReplica> image,
-           std::unique_ptr<transport::Serving> serving, ServeRecord record)
-        : location_(location),
-          image_(std::move(image)),
-          serving_(std::move(serving)),
-          record_(std::move(record)) {}
-    ~Served() {
-      const transport::ServeStats stats = serving_->stats();
-      record_.End(stats, stats.bytes >= image_->image_bytes() ? "ok" : "cancelled");
-      serving_.reset();
-      image_->Release();
-    }
+           std::unique_ptr<transport::Serving> serving, ServeRecord record, ServeReport asked,
+           ServeLog* ended);
+    ~Served();
     const std::string& descriptor() const { return serving_->descriptor(); }
     uint64_t bytes() const { return serving_->stats().bytes; }
+    ServeReport Report() const;
     LocationKind location() const { return location_; }
 
    private:
@@ -98,6 +98,8 @@ class ServeRegistry {
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     ServeRecord record_;
+    const ServeReport asked_;
+    ServeLog* const ended_;
   };
   struct Entry {
     std::string lane;
@@ -106,12 +108,12 @@ class ServeRegistry {
     uint64_t bytes_seen = 0;  // at the last sweep
   };
 
-  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening,
-                                                const otel::TraceContext& trace) const;
+  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const otel::TraceContext& trace);
   // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
   Entry Take(std::string_view transport_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
+  ServeLog ended_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, absl::Time, std::less<>> closed_

@@ -1,6 +1,7 @@
 #include "daemon/service/served_replica.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "core/source/chunk_source.h"
@@ -59,6 +60,7 @@ class StagedImage : public ServedReplica {
   uint64_t image_bytes() const override { return layout_.image_bytes; }
   bool in_place() const override { return false; }
   void Release() override { source_.reset(); }
+  absl::Duration reading() const override { return absl::Nanoseconds(reading_ns_.load()); }
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
     if (offset >= layout_.image_bytes) {
@@ -71,7 +73,9 @@ class StagedImage : public ServedReplica {
     const ChunkRequest request{.chunk = static_cast<uint32_t>(offset / layout_.chunk_bytes),
                                .range = {.offset = offset, .bytes = length},
                                .destination = {&destination, 1}};
+    const absl::Time start = SteadyNow();
     TC_RETURN_IF_ERROR(source_->Fetch(RequestContext::Background(), request).status());
+    reading_ns_ += absl::ToInt64Nanoseconds(SteadyNow() - start);
     return transport::ServedPiece{.bytes = destination, .hold = std::move(buffer)};
   }
 
@@ -80,6 +84,7 @@ class StagedImage : public ServedReplica {
   const ImageLayout layout_;
   const std::shared_ptr<StagingBuffers> staging_;
   const absl::Duration staging_wait_;
+  std::atomic<int64_t> reading_ns_ = 0;
 };
 
 }  // namespace

@@ -18,6 +18,8 @@ class ServedReplica : public transport::ServedImage {
   // Gives the lease back, whoever still has a reference to the image. REQUIRES: nobody reads it any more,
   // which is so once its Serving is destroyed.
   virtual void Release() = 0;
+  // Time that went into staged reads, summed over those that overlapped.
+  virtual absl::Duration reading() const { return absl::ZeroDuration(); }
 };
 
 // A staged read waits for a buffer for `staging_wait` at most.

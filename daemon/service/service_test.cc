@@ -13,9 +13,9 @@
 #include "core/testing/test_artifact.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/publications.h"
+#include "daemon/service/report_log.h"
 #include "daemon/service/serve_registry.h"
 #include "daemon/service/telemetry.h"
-#include "daemon/service/transfer_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "otel/api/testing/recorded_telemetry.h"
@@ -74,6 +74,18 @@ TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
   ASSERT_EQ(newest.size(), 2);
   EXPECT_EQ(newest[0].transfer_id, "three");
   EXPECT_EQ(newest[1].transfer_id, "two");
+}
+
+TEST(TransferLog, AddsUpWhatCameFromOthersAlsoOfTransfersItForgot) {
+  TransferLog log(1);
+  for (int i = 0; i < 3; ++i) {
+    TransferReport report;
+    report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx", .transport_id = "t"}, .bytes = 5},
+                     {.stage = Stage::kVerify, .source = {.lane = "ucx", .transport_id = "t"}, .bytes = 5},
+                     {.stage = Stage::kFetch, .source = {.lane = "disk"}, .bytes = 7}};
+    log.Add(report);
+  }
+  EXPECT_EQ(log.bytes(), (BytesByLane{{"ucx", 15}}));
 }
 
 namespace attr = otel::attr;
@@ -323,6 +335,33 @@ TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {
   auto bytes = Pull(*descriptor);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
+  EXPECT_FALSE(registry_->Reports()[0].in_place);
+  EXPECT_GT(registry_->Reports()[0].reading, absl::ZeroDuration());
+}
+
+TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  ASSERT_EQ(registry_->Reports().size(), 1);
+  EXPECT_EQ(registry_->Reports()[0].requests, 0);
+  ASSERT_TRUE(Pull(*descriptor).ok());
+  const ServeReport open = registry_->Reports()[0];
+  EXPECT_EQ(open.transport_id, "transport");
+  EXPECT_EQ(open.receiver_node_id, "receiver");
+  EXPECT_EQ(open.lane, "loopback");
+  EXPECT_EQ(open.bytes, artifact_.image.size());
+  EXPECT_GT(open.requests, 0);
+  EXPECT_TRUE(open.in_place);
+  EXPECT_LE(open.opened, open.first_request);
+  EXPECT_LE(open.first_request, open.last_completion);
+  EXPECT_EQ(open.closed, absl::InfiniteFuture());
+  EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}}));
+
+  registry_->Close("transport");
+  ASSERT_EQ(registry_->Reports().size(), 1);
+  EXPECT_GE(registry_->Reports()[0].closed, open.last_completion);
+  EXPECT_EQ(registry_->Reports()[0].bytes, artifact_.image.size());
+  EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}})) << "counted once";
 }
 
 TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/steady_time.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -17,6 +19,45 @@ void AddPool(const NodeParts& parts, Location location, const PoolStats& stats, 
   pool->set_pinned_bytes(pinned_bytes);
   pool->set_high_water_bytes(stats.high_water_bytes);
   pool->set_failed_allocations(stats.failed_allocations);
+}
+
+void SetServing(const ServeReport& report, v1::ServeReport* out) {
+  out->set_transport_id(report.transport_id);
+  out->set_artifact_id(report.artifact_id);
+  out->set_replica_id(report.replica_id);
+  out->set_receiver_node_id(report.receiver_node_id);
+  out->set_lane(report.lane);
+  out->set_bytes(report.bytes);
+  out->set_requests(report.requests);
+  *out->mutable_opened() = rpc::ToProto(ToWallTime(report.opened));
+  if (report.requests > 0) {
+    *out->mutable_first_request() = rpc::ToProto(ToWallTime(report.first_request));
+    *out->mutable_last_completion() = rpc::ToProto(ToWallTime(report.last_completion));
+  }
+  if (report.closed != absl::InfiniteFuture())
+    *out->mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
+  out->set_in_place(report.in_place);
+  *out->mutable_reading() = rpc::ToProto(report.reading);
+}
+
+void FillTransfers(const NodeParts& parts, v1::GetStatusResponse* out) {
+  BytesByLane received = parts.transfers->bytes();
+  for (const TransferReport& report : parts.engine->RunningTransfers()) {
+    SetReport(report, parts.devices, out->add_running_transfers());
+    AddBytes(report, &received);
+  }
+  for (const TransferReport& report : parts.transfers->Newest()) {
+    SetReport(report, parts.devices, out->add_recent_transfers());
+  }
+  for (const ServeReport& report : parts.servings->Reports()) SetServing(report, out->add_servings());
+  const BytesByLane served = parts.servings->bytes();
+  std::map<std::string, v1::LaneTotal> lanes;
+  for (const auto& [lane, bytes] : received) lanes[lane].set_bytes_received(bytes);
+  for (const auto& [lane, bytes] : served) lanes[lane].set_bytes_served(bytes);
+  for (auto& [lane, total] : lanes) {
+    total.set_lane(lane);
+    *out->add_lanes() = std::move(total);
+  }
 }
 
 }  // namespace
@@ -61,9 +102,7 @@ void FillStatus(const NodeParts& parts, v1::GetStatusResponse* out) {
   out->set_handle_connections(parts.handles->connections());
   out->set_active_transfers(parts.engine->active_ingests());
   out->set_active_servings(parts.servings->active());
-  for (const TransferReport& report : parts.transfers->Newest()) {
-    SetReport(report, parts.devices, out->add_recent_transfers());
-  }
+  FillTransfers(parts, out);
 }
 
 }  // namespace tensorcast::daemon

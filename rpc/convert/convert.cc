@@ -65,13 +65,15 @@ v1::StageReport ToProto(const StageReport& stage) {
   *message.mutable_end() = rpc::ToProto(ToWallTime(stage.end));
   *message.mutable_busy() = rpc::ToProto(stage.busy);
   message.set_error(ErrorText(stage.status));
+  message.set_transport_id(stage.source.transport_id);
   return message;
 }
 
 absl::StatusOr<StageReport> FromProto(const v1::StageReport& message) {
   StageReport stage;
   TC_ASSIGN_OR_RETURN(stage.stage, ParseStage(message.stage()));
-  stage.source = {ParseSourceType(message.source_type()), message.lane(), message.source()};
+  stage.source = {ParseSourceType(message.source_type()), message.lane(), message.source(),
+                  message.transport_id()};
   stage.bytes = message.bytes();
   stage.chunks = message.chunks();
   stage.start = rpc::FromProto(message.start());
@@ -214,6 +216,7 @@ v1::TransferReport ToProto(const TransferReport& report) {
   message.set_replica_id(report.replica_id);
   *message.mutable_destination() = ToProto(report.destination);
   message.set_bytes(report.bytes);
+  message.set_bytes_total(report.bytes_total);
   *message.mutable_queued() = ToProto(ToWallTime(report.queued));
   *message.mutable_start() = ToProto(ToWallTime(report.start));
   *message.mutable_end() = ToProto(ToWallTime(report.end));
@@ -232,6 +235,7 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   result.replica_id = report.replica_id();
   TC_ASSIGN_OR_RETURN(result.destination, FromProto(report.destination()));
   result.bytes = report.bytes();
+  result.bytes_total = report.bytes_total();
   result.queued = FromProto(report.queued());
   result.start = FromProto(report.start());
   result.end = FromProto(report.end());

@@ -82,6 +82,7 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                         .destination = {LocationKind::kCpu, 0},
                         .trace = otel::TraceContext::NewRoot(),
                         .bytes = 7,
+                        .bytes_total = 8,
                         .queued = absl::FromUnixSeconds(1),
                         .start = absl::FromUnixSeconds(2),
                         .end = absl::FromUnixSeconds(3),
@@ -90,7 +91,7 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                         .verified_chunks = 5};
   for (Stage stage : {Stage::kFetch, Stage::kVerify, Stage::kPlace}) {
     report.stages.push_back({.stage = stage,
-                             .source = {SourceType::kDisk, "disk", "/a"},
+                             .source = {SourceType::kDisk, "disk", "/a", "grant"},
                              .bytes = 1,
                              .chunks = 2,
                              .start = absl::FromUnixSeconds(4),

@@ -176,14 +176,29 @@ TEST(Transfer, RequestsForOneReplicaShareOneTransfer) {
     gets.push_back(b.client().StartGet(Soon(), id, {}));
   }
   b.gate().AwaitHeld(1);
-  EXPECT_EQ(b.admin().GetStatus(Soon())->active_transfers(), 1);
+  const v1::GetStatusResponse receiver = *b.admin().GetStatus(Soon());
+  EXPECT_EQ(receiver.active_transfers(), 1);
+  ASSERT_EQ(receiver.running_transfers_size(), 1);
+  EXPECT_EQ(receiver.running_transfers(0).artifact_id(), id);
+  EXPECT_EQ(receiver.running_transfers(0).bytes_total(), artifact.image.size());
   b.gate().Release();
   for (const auto& get : gets) {
     auto replica = get->Wait(absl::Now() + absl::Seconds(30));
     ASSERT_TRUE(replica.ok()) << replica.status();
     EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
   }
-  EXPECT_EQ(b.admin().GetStatus(Soon())->recent_transfers_size(), 1);
+  const v1::GetStatusResponse after = *b.admin().GetStatus(Soon());
+  EXPECT_EQ(after.running_transfers_size(), 0);
+  ASSERT_EQ(after.recent_transfers_size(), 1);
+  ASSERT_EQ(after.lanes_size(), 1);
+  EXPECT_EQ(after.lanes(0).bytes_received(), artifact.image.size());
+
+  // The source tells of the same pull, under the same transport.
+  const auto served = [&] { return *a.admin().GetStatus(Soon()); };
+  EXPECT_EQ(served().lanes(0).bytes_served(), artifact.image.size());
+  ASSERT_EQ(served().servings_size(), 1);
+  EXPECT_EQ(served().servings(0).transport_id(), after.recent_transfers(0).stages(0).transport_id());
+  EXPECT_TRUE(Eventually([&] { return served().servings(0).has_closed(); }));
 }
 
 }  // namespace
