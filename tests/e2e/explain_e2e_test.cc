@@ -45,6 +45,20 @@ TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
   EXPECT_THAT(json["analysis"]["bound"]["part"].get<std::string>(),
               AnyOf("queue", "start", "fetch", "verify", "place", "gaps", "finish"));
   EXPECT_EQ(json["analysis"]["stages"][0]["lane"], "ucx");
+
+  // The source was asked, too, and both tell of the same bytes.
+  EXPECT_THAT(result.output, HasSubstr("source node-0 (ucx): served "));
+  ASSERT_EQ(json["analysis"]["sources"].size(), 1u);
+  EXPECT_EQ(json["analysis"]["sources"][0]["known"], true);
+  EXPECT_EQ(std::to_string(json["analysis"]["sources"][0]["bytes"].get<uint64_t>()),
+            json["transfer"]["bytes"]);
+}
+
+TEST_F(Explained, ASourceThatCannotBeAskedIsSaidToBeUnknown) {
+  (void)cluster_->daemon(0).Stop(absl::ZeroDuration());
+  const CommandResult result = OnNode(1, {"explain", "last"});
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("source node-0 (ucx): not known: "), HasSubstr("Bounded by ")));
 }
 
 TEST_F(Explained, ATransferIsFoundByTheBeginningOfItsIdOrOfItsReplicas) {
@@ -64,7 +78,7 @@ TEST_F(Explained, TopShowsEveryNodeAndTheLastTransfers) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const std::string& id = replica_->transfer()->transfer_id;
   EXPECT_THAT(result.output, AllOf(HasSubstr("node-0"), HasSubstr("node-1"), HasSubstr("gpu:1"),
-                                   HasSubstr("ucx"), HasSubstr(id.substr(0, 8))));
+                                   HasSubstr("ucx so far: "), HasSubstr(id.substr(0, 8))));
   EXPECT_THAT(result.output, testing::Not(HasSubstr("no details")));
 }
 

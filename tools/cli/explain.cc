@@ -1,7 +1,9 @@
 #include "tools/explain/explain.h"
 
 #include <cstdio>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/admin.h"
 #include "core/status/status.h"
 #include "rpc/convert/convert.h"
@@ -13,17 +15,46 @@
 namespace tensorcast::cli {
 namespace {
 
+constexpr absl::Duration kSourceTimeout = absl::Seconds(2);
+
+// What the daemon of this name says of its side; a `problem` where it cannot be asked.
+absl::Status Ask(const v1::GetClusterStatusResponse& cluster, explain::SourceWord* word) {
+  for (const v1::Node& node : cluster.nodes()) {
+    if (node.name() != word->source) continue;
+    TC_ASSIGN_OR_RETURN(const auto source, client::AdminClient::Connect(node.grpc_address(), kSourceTimeout));
+    TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                        source->GetStatus(InterruptibleContext(kSourceTimeout)));
+    explain::Hear(status, word);
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("the global store knows no node ", word->source, " now"));
+}
+
+// Never an error: what a source does not tell is said to be unknown.
+std::vector<explain::SourceWord> AskSources(client::AdminClient& own, const TransferReport& report) {
+  std::vector<explain::SourceWord> words = explain::SourcesOf(report);
+  absl::StatusOr<v1::GetClusterStatusResponse> cluster;
+  for (explain::SourceWord& word : words) {
+    if (word.lent) continue;
+    if (!cluster.ok()) cluster = own.GetClusterStatus(InterruptibleContext(kSourceTimeout));
+    const absl::Status asked = cluster.ok() ? Ask(*cluster, &word) : cluster.status();
+    if (!asked.ok()) word.problem = std::string(asked.message());
+  }
+  return words;
+}
+
 absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       admin->GetStatus(InterruptibleContext(absl::Seconds(10))));
-  TC_ASSIGN_OR_RETURN(const v1::TransferReport message, explain::FindTransfer(status, flags.transfer));
-  TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(message));
+  TC_ASSIGN_OR_RETURN(const explain::FoundTransfer found, explain::FindTransfer(status, flags.transfer));
+  TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(found.report));
+  const explain::Beyond beyond{.under_way = found.under_way, .sources = AskSources(*admin, report)};
   if (common.json) {
-    std::printf("{\"transfer\": %s, \"analysis\": %s}\n", ToJson(message).c_str(),
-                explain::AnalysisJson(report).c_str());
+    std::printf("{\"transfer\": %s, \"under_way\": %s, \"analysis\": %s}\n", ToJson(found.report).c_str(),
+                found.under_way ? "true" : "false", explain::AnalysisJson(report, beyond.sources).c_str());
   } else {
-    std::fputs(explain::ExplainTransfer(report).c_str(), stdout);
+    std::fputs(explain::ExplainTransfer(report, beyond).c_str(), stdout);
   }
   return absl::OkStatus();
 }

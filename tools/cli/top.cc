@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -53,6 +54,7 @@ class ClusterViewer {
     }
     AskAll(view.nodes);
     view.now = absl::Now();
+    view.before = std::exchange(seen_, explain::SeenIn(view));
     return view;
   }
 
@@ -86,6 +88,7 @@ class ClusterViewer {
 
   const std::unique_ptr<client::AdminClient> own_;
   std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by address; one asker a node
+  std::map<std::string, explain::Seen> seen_;                            // in the last frame
 };
 
 // The terminal's other screen, given back at the end. Without a terminal, frames follow each other.

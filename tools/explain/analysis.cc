@@ -43,15 +43,30 @@ const StageReport* Heaviest(const TransferReport& report, Stage stage) {
   return heaviest;
 }
 
-std::string_view FetchHint(const SourceInfo& source) {
+// The source spent so much of the time that it served on reading that this was the limit.
+constexpr double kMostlyReading = 0.7;
+
+std::string_view RemoteHint(const SourceWord* word) {
+  if (word == nullptr || !word->served.has_value()) {
+    return "The source or the network is the limit: a faster lane, or a source with less to do, would "
+           "help.";
+  }
+  if (ReadingShare(*word) >= kMostlyReading) {
+    return "The source is the limit: it was reading its GPU or disk for most of the time. One that has the "
+           "artifact in host memory would help.";
+  }
+  return "The source had the bytes ready: the network is the limit, or the cores that drive it on either "
+         "side. A faster lane would help.";
+}
+
+std::string_view FetchHint(const SourceInfo& source, const SourceWord* word) {
   if (source.type == SourceType::kRemote && source.lane == "local") {
     return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
            "cores.";
   }
   switch (source.type) {
     case SourceType::kRemote:
-      return "The source or the network is the limit: a faster lane, or a source with less to do, would "
-             "help.";
+      return RemoteHint(word);
     case SourceType::kDisk:
       return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
              "would help.";
@@ -62,8 +77,9 @@ std::string_view FetchHint(const SourceInfo& source) {
   return "";
 }
 
-std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination) {
-  if (stage == Stage::kFetch) return FetchHint(source);
+std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination,
+                      const SourceWord* word) {
+  if (stage == Stage::kFetch) return FetchHint(source, word);
   if (stage == Stage::kVerify)
     return "Computing digests is the limit: cores, and how many chunks are verified at once.";
   switch (destination.kind) {
@@ -77,7 +93,12 @@ std::string_view Hint(Stage stage, const SourceInfo& source, const Location& des
   return "";
 }
 
-Bound StageBound(const TransferReport& report) {
+const SourceWord* WordOf(const SourceInfo& source, const std::vector<SourceWord>& words) {
+  const auto found = std::ranges::find(words, source.transport_id, &SourceWord::transport_id);
+  return found == words.end() ? nullptr : &*found;
+}
+
+Bound StageBound(const TransferReport& report, const std::vector<SourceWord>& words) {
   std::vector<StageTotal> totals = TotalsOf(report);
   std::stable_sort(totals.begin(), totals.end(),
                    [](const StageTotal& a, const StageTotal& b) { return a.busy > b.busy; });
@@ -94,7 +115,8 @@ Bound StageBound(const TransferReport& report) {
     absl::StrAppend(&bound.why, absl::StrFormat(" %s is close behind with %.0f %%.",
                                                 StageName(totals[1].stage), totals[1].share * 100));
   }
-  absl::StrAppend(&bound.why, " ", Hint(first.stage, heaviest.source, report.destination));
+  absl::StrAppend(&bound.why, " ",
+                  Hint(first.stage, heaviest.source, report.destination, WordOf(heaviest.source, words)));
   return bound;
 }
 
@@ -148,11 +170,11 @@ double AtOnce(const StageReport& stage) {
   return wall > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, wall) : 0;
 }
 
-Bound FindBound(const TransferReport& report) {
+Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& words) {
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
   const absl::Duration most = std::max({parts.queue, parts.start, parts.moving, parts.gaps, parts.finish});
-  if (parts.moving == most && !report.stages.empty()) return StageBound(report);
+  if (parts.moving == most && !report.stages.empty()) return StageBound(report, words);
   if (parts.queue == most) {
     return {"queue", absl::StrCat(Took(parts.queue, parts),
                                   "went by before its turn came: other transfers were running "

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "core/engine/transfer.h"
+#include "tools/explain/source_word.h"
 
 namespace tensorcast::explain {
 
@@ -42,6 +43,7 @@ struct Bound {
   std::string part;
   std::string why;  // sentences for people
 };
-Bound FindBound(const TransferReport& report);
+// `words`: what its sources said, for a transfer that fetching bounds.
+Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& words = {});
 
 }  // namespace tensorcast::explain

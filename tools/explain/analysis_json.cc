@@ -6,9 +6,9 @@
 
 namespace tensorcast::explain {
 
-std::string AnalysisJson(const TransferReport& report) {
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources) {
   const TransferParts parts = PartsOf(report);
-  const Bound bound = FindBound(report);
+  const Bound bound = FindBound(report, sources);
   nlohmann::json json;
   json["bound"] = {{"part", bound.part}, {"why", bound.why}};
   json["seconds"] = {
@@ -25,6 +25,17 @@ std::string AnalysisJson(const TransferReport& report) {
          {"source", stage.source.name},
          {"busy_share", busy > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, busy) : 0.0},
          {"at_once", AtOnce(stage)}});
+  }
+  json["sources"] = nlohmann::json::array();
+  for (const SourceWord& word : sources) {
+    json["sources"].push_back({{"source", word.source},
+                               {"lane", word.lane},
+                               {"lent", word.lent},
+                               {"known", word.served.has_value()},
+                               {"bytes", word.served ? word.served->bytes() : 0},
+                               {"requests", word.served ? word.served->requests() : 0},
+                               {"reading_share", ReadingShare(word)},
+                               {"problem", word.problem}});
   }
   // Names and errors come from elsewhere: bytes that are no UTF-8 are replaced instead of thrown at us.
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);

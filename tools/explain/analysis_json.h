@@ -2,13 +2,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/engine/transfer.h"
+#include "tools/explain/source_word.h"
 
 namespace tensorcast::explain {
 
 // {"bound": {"part", "why"}, "seconds": {"total", "queue", "start", "moving", "gaps", "finish"},
-//  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}]}
-std::string AnalysisJson(const TransferReport& report);
+//  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}],
+//  "sources": [{"source", "lane", "lent", "known", "bytes", "requests", "reading_share", "problem"}]}
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources = {});
 
 }  // namespace tensorcast::explain

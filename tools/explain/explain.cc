@@ -25,18 +25,32 @@ std::string Short(const std::string& source) {
   return absl::StrCat("...", source.substr(source.size() - (kSourceWidth - 3)));
 }
 
-std::string Headline(const TransferReport& report) {
+// Of one that did not bring all: how much of it there is.
+std::string Moved(const TransferReport& report) {
+  const std::string bytes = FormatBytes(report.bytes);
+  if (report.bytes >= report.bytes_total) return bytes;
+  return absl::StrCat(bytes, " of ", FormatBytes(report.bytes_total));
+}
+
+std::string Result(const TransferReport& report, const Beyond& beyond) {
+  if (!beyond.under_way) return report.status.ok() ? "ok" : report.status.ToString();
+  return report.start < report.queued ? "under way: it waits for its turn" : "under way";
+}
+
+std::string Headline(const TransferReport& report, const Beyond& beyond) {
   std::string text =
       absl::StrCat("transfer ", report.transfer_id, "\n  artifact  ", report.artifact_id, "\n  replica   ",
                    report.replica_id, " at ", report.destination.ToString(), "\n");
   if (report.trace.trace_id != otel::TraceContext().trace_id)
     absl::StrAppend(&text, "  trace     ", report.trace.TraceIdHex(), "\n");
   const absl::Duration elapsed = PartsOf(report).total();
-  absl::StrAppend(&text, "  moved     ", FormatBytes(report.bytes), " in ", FormatSeconds(elapsed), " s, ",
-                  FormatRate(report.bytes, elapsed), " GB/s\n  chunks    ", report.verified_chunks,
-                  " verified against the manifest, ", report.refetched_chunks, " fetched again\n");
-  absl::StrAppend(&text, "  result    ", report.status.ok() ? "ok" : report.status.ToString(), "\n");
-  return text;
+  absl::StrAppend(&text, "  moved     ", Moved(report), " in ", FormatSeconds(elapsed), " s, ",
+                  FormatRate(report.bytes, elapsed), " GB/s\n");
+  if (!beyond.under_way) {
+    absl::StrAppend(&text, "  chunks    ", report.verified_chunks, " verified against the manifest, ",
+                    report.refetched_chunks, " fetched again\n");
+  }
+  return absl::StrCat(text, "  result    ", Result(report, beyond), "\n");
 }
 
 struct Bar {
@@ -120,11 +134,13 @@ std::string GivenUp(const TransferReport& report) {
 
 }  // namespace
 
-std::string ExplainTransfer(const TransferReport& report, int bar_width) {
-  std::string text = absl::StrCat(Headline(report), "\n", Chart(report, std::max(bar_width, 10)), "\n");
+std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, int bar_width) {
+  std::string text =
+      absl::StrCat(Headline(report, beyond), "\n", Chart(report, std::max(bar_width, 10)), "\n");
   if (!report.stages.empty()) absl::StrAppend(&text, Stages(report), "\n");
   absl::StrAppend(&text, GivenUp(report));
-  const Bound bound = FindBound(report);
+  if (!beyond.sources.empty()) absl::StrAppend(&text, SourcesText(beyond.sources), "\n");
+  const Bound bound = FindBound(report, beyond.sources);
   absl::StrAppend(&text, "Bounded by ", bound.part, ": ", bound.why, "\n");
   return text;
 }

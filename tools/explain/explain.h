@@ -3,12 +3,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/engine/transfer.h"
+#include "tools/explain/source_word.h"
 
 namespace tensorcast::explain {
 
+// What the report itself does not say.
+struct Beyond {
+  bool under_way = false;  // this is its report so far
+  std::vector<SourceWord> sources;
+};
+
 // `bar_width` is the chart's, in characters; at least 10.
-std::string ExplainTransfer(const TransferReport& report, int bar_width = 50);
+std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond = {}, int bar_width = 50);
 
 }  // namespace tensorcast::explain

@@ -7,11 +7,12 @@
 namespace tensorcast::explain {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(ExplainTransfer, ShowsEachStageOnOneTimeAxisAndWhatBoundsIt) {
-  EXPECT_EQ(ExplainTransfer(MakeReport(), 20), R"(transfer 11aa22bb-0000-4000-8000-000000000001
+  EXPECT_EQ(ExplainTransfer(MakeReport(), {}, 20), R"(transfer 11aa22bb-0000-4000-8000-000000000001
   artifact  tc1:abc
   replica   99ff0000-0000-4000-8000-000000000001 at gpu:0
   moved     61.04 MiB in 0.100 s, 0.64 GB/s
@@ -54,8 +55,19 @@ TEST(ExplainTransfer, OfOneThatFailedBeforeItMovedAByteHasNoStages) {
   EXPECT_THAT(text, Not(HasSubstr("GB/s each")));
 }
 
+TEST(ExplainTransfer, OneUnderWaySaysHowFarItIs) {
+  TransferReport report = MakeReport();
+  report.bytes = report.bytes_total / 2;
+  EXPECT_THAT(ExplainTransfer(report, {.under_way = true}),
+              AllOf(HasSubstr("30.52 MiB of 61.04 MiB in 0.100 s"), HasSubstr("result    under way\n"),
+                    Not(HasSubstr("verified against"))));
+  TransferReport waiting{.transfer_id = "t", .queued = At(0), .end = At(20)};
+  EXPECT_THAT(ExplainTransfer(waiting, {.under_way = true}),
+              AllOf(HasSubstr("waits for its turn"), HasSubstr("Bounded by queue")));
+}
+
 TEST(ExplainTransfer, AnEmptyReportIsText) {
-  EXPECT_THAT(ExplainTransfer(TransferReport{}, -5), HasSubstr("Bounded by nothing"));
+  EXPECT_THAT(ExplainTransfer(TransferReport{}, {}, -5), HasSubstr("Bounded by nothing"));
 }
 
 TEST(ExplainTransfer, LongSourcesAreCutAtTheirBeginning) {

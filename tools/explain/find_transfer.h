@@ -8,9 +8,14 @@
 
 namespace tensorcast::explain {
 
-// `wanted` is "last", or a transfer's or a replica's id or the beginning of one. Of several transfers for one
-// replica, the newest. NOT_FOUND, naming the recent ones, when there is none; INVALID_ARGUMENT when several
-// begin so.
-absl::StatusOr<v1::TransferReport> FindTransfer(const v1::GetStatusResponse& status, std::string_view wanted);
+struct FoundTransfer {
+  v1::TransferReport report;
+  bool under_way = false;
+};
+
+// `wanted` is "last" (the one that ended last, or began last where none has ended), or a transfer's or a
+// replica's id or the beginning of one. Of several transfers for one replica, the newest. NOT_FOUND, naming
+// those there are, when there is none; INVALID_ARGUMENT when several begin so.
+absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, std::string_view wanted);
 
 }  // namespace tensorcast::explain

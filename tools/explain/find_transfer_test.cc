@@ -19,16 +19,18 @@ v1::GetStatusResponse Ring() {
   return status;
 }
 
-TEST(FindTransfer, LastIsTheNewest) { EXPECT_EQ(FindTransfer(Ring(), "last")->transfer_id(), "cc33"); }
+TEST(FindTransfer, LastIsTheNewest) { EXPECT_EQ(FindTransfer(Ring(), "last")->report.transfer_id(), "cc33"); }
 
-TEST(FindTransfer, AUniqueBeginningIsEnough) { EXPECT_EQ(FindTransfer(Ring(), "a")->transfer_id(), "aa11"); }
+TEST(FindTransfer, AUniqueBeginningIsEnough) {
+  EXPECT_EQ(FindTransfer(Ring(), "a")->report.transfer_id(), "aa11");
+}
 
 TEST(FindTransfer, AWholeIdWinsOverLongerOnes) {
-  EXPECT_EQ(FindTransfer(Ring(), "cc33")->transfer_id(), "cc33");
+  EXPECT_EQ(FindTransfer(Ring(), "cc33")->report.transfer_id(), "cc33");
 }
 
 TEST(FindTransfer, AReplicasIdNamesItsNewestTransfer) {
-  EXPECT_EQ(FindTransfer(Ring(), "r1")->transfer_id(), "cc3344");
+  EXPECT_EQ(FindTransfer(Ring(), "r1")->report.transfer_id(), "cc3344");
 }
 
 TEST(FindTransfer, SeveralThatBeginSoAreListed) {
@@ -43,6 +45,16 @@ TEST(FindTransfer, AnUnknownOneListsTheRecentOnes) {
     EXPECT_EQ(found.status().code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(found.status().message(), HasSubstr("cc33, cc3344, aa11"));
   }
+}
+
+TEST(FindTransfer, OneUnderWayIsFoundByItsIdAndIsTheLastOnlyWhereNoneHasEnded) {
+  v1::GetStatusResponse status = Ring();
+  status.add_running_transfers()->set_transfer_id("dd44");
+  EXPECT_EQ(FindTransfer(status, "last")->report.transfer_id(), "cc33");
+  EXPECT_FALSE(FindTransfer(status, "last")->under_way);
+  EXPECT_TRUE(FindTransfer(status, "dd")->under_way);
+  status.clear_recent_transfers();
+  EXPECT_EQ(FindTransfer(status, "last")->report.transfer_id(), "dd44");
 }
 
 TEST(FindTransfer, AnEmptyRingSaysWhomToAsk) {

@@ -1,4 +1,4 @@
-// Throughput between nodes, out of the reports of transfers that have ended. Pure functions.
+// Throughput between nodes, out of the reports of transfers that have ended or are under way. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -10,12 +10,13 @@ namespace tensorcast::explain {
 
 inline absl::Time At(int ms) { return absl::FromUnixSeconds(1'700'000'000) + absl::Milliseconds(ms); }
 
-inline StageReport MakeStage(Stage stage, std::string lane, std::string source, int from_ms, int to_ms,
-                             int busy_ms, uint64_t bytes) {
+inline StageReport MakeStage(Stage stage, const std::string& lane, const std::string& source, int from_ms,
+                             int to_ms, int busy_ms, uint64_t bytes) {
   StageReport report{.stage = stage, .bytes = bytes, .chunks = 4};
   report.source = {.type = lane == "disk" ? SourceType::kDisk : SourceType::kRemote,
-                   .lane = std::move(lane),
-                   .name = std::move(source)};
+                   .lane = lane,
+                   .name = source,
+                   .transport_id = lane == "disk" ? "" : "transport-" + source};
   report.start = At(from_ms);
   report.end = At(to_ms);
   report.busy = absl::Milliseconds(busy_ms);
@@ -29,6 +30,7 @@ inline TransferReport MakeReport() {
                         .replica_id = "99ff0000-0000-4000-8000-000000000001",
                         .destination = {LocationKind::kGpu, 0},
                         .bytes = 64'000'000,
+                        .bytes_total = 64'000'000,
                         .queued = At(0),
                         .start = At(10),
                         .end = At(100),

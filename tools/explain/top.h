@@ -1,7 +1,8 @@
-// One frame of `tensorcast top`: nodes with their pools, what flowed between them, and the last transfers.
-// Pure functions; who asks the nodes is tools/cli/top.cc.
+// One frame of `tensorcast top`: nodes with their pools, transfers under way, what flowed between nodes, and
+// the last transfers. Pure functions; who asks the nodes is tools/cli/top.cc.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,17 +19,28 @@ struct NodeView {
   std::string problem;                          // why there is no status
 };
 
+// How far a transfer was when it was looked at before.
+struct Seen {
+  uint64_t bytes = 0;
+  absl::Time at;
+};
+
 struct TopView {
   absl::Time now;
   absl::Duration window = absl::Seconds(10);            // throughput is that of the time since now - window
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why not
   std::vector<NodeView> nodes;
+  std::map<std::string, Seen> before;  // by transfer id, from the frame before; empty in the first one
 };
+
+// For the next frame's `before`.
+std::map<std::string, Seen> SeenIn(const TopView& view);
 
 struct TopLimits {
   size_t transfers = 10;
   size_t flows = 10;
+  size_t running = 10;
 };
 
 // Lines end with "\n"; no terminal codes.

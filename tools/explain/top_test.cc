@@ -33,6 +33,9 @@ TopView MakeView() {
   receiver.status.emplace().set_active_transfers(2);
   *receiver.status->mutable_pools() = receiver.node.pools();
   *receiver.status->add_recent_transfers() = rpc::ToProto(MakeReport());
+  v1::LaneTotal* lane = receiver.status->add_lanes();
+  lane->set_lane("ucx");
+  lane->set_bytes_received(64'000'000);
   view.nodes = {{.node = MakeNode("node-0"), .problem = "connection refused"}, receiver};
   for (const NodeView& node : view.nodes) *view.cluster->add_nodes() = node.node;
   return view;
@@ -49,6 +52,10 @@ node-0 (node-0-0) 10.0.0.1:7001  lanes ucx
 node-1 (node-1-0) 10.0.0.1:7001  lanes ucx
   cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, at most 0 B
   running 2 transfers, 0 servings; 0 replicas, 0 leases, 0 connections
+  ucx so far: 61.04 MiB received, 0 B served
+
+under way
+  nothing
 
 received in the last 10s
 by      lane  from        bytes  transfers  GB/s  GB/s moving
@@ -58,6 +65,41 @@ last transfers (tensorcast explain TRANSFER --daemon NODE)
 transfer  node    to         bytes  seconds  GB/s  lane  from    bounded by  result
 11aa22bb  node-1  gpu:0  61.04 MiB    0.100  0.64  ucx   node-0  fetch       ok
 )");
+}
+
+// Half done within 100 ms.
+TransferReport MakeRunning() {
+  TransferReport report = MakeReport();
+  report.transfer_id = "22bb33cc-1";
+  report.bytes = report.bytes_total / 2;
+  for (StageReport& stage : report.stages) stage.bytes /= 2;
+  return report;
+}
+
+TEST(RenderTop, ShowsTransfersUnderWayWithTheirRateSinceTheFrameBefore) {
+  TopView view = MakeView();
+  view.now = At(100);
+  v1::GetStatusResponse& receiver = *view.nodes[1].status;
+  receiver.clear_recent_transfers();
+  *receiver.add_running_transfers() = rpc::ToProto(MakeRunning());
+  TransferReport waiting{.transfer_id = "33cc44dd-1", .queued = At(90), .end = At(100)};
+  waiting.bytes_total = 1 << 20;
+  *receiver.add_running_transfers() = rpc::ToProto(waiting);
+  // 32 MB within the 80 ms that something moved or could have.
+  EXPECT_THAT(RenderTop(view), HasSubstr(R"(
+under way
+transfer  node    to     done                                       seconds  GB/s  lane  from
+22bb33cc  node-1  gpu:0  [##########          ]  50 % of 61.04 MiB    0.100  0.40  ucx   node-0
+33cc44dd  node-1  cpu    [                    ]    0 % of 1.00 MiB    0.010     -        (waits for its turn)
+)"));
+  // And to the flows of the last seconds.
+  EXPECT_THAT(RenderTop(view), HasSubstr("node-1  ucx   node-0  30.52 MiB          1"));
+
+  // The frame after: all 32 MB came within the last 20 ms.
+  view.before = {{"22bb33cc-1", {.bytes = 0, .at = At(80)}}};
+  EXPECT_THAT(RenderTop(view), HasSubstr("0.100  1.60  ucx"));
+  EXPECT_EQ(SeenIn(view).at("22bb33cc-1").bytes, 32'000'000u);
+  EXPECT_EQ(SeenIn(view).at("22bb33cc-1").at, At(100));
 }
 
 TEST(RenderTop, WithoutTheGlobalStoreShowsWhatThereIs) {

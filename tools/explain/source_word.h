@@ -1,0 +1,37 @@
+// What the daemons that a transfer read from say of it. The receiver's report has only its own side: whether
+// a slow fetch was the source's or the network's doing, the source knows. Pure functions; who asks is
+// tools/cli/explain.cc.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/transfer.h"
+#include "proto/daemon.pb.h"
+
+namespace tensorcast::explain {
+
+struct SourceWord {
+  std::string source;  // the daemon's name
+  std::string lane;
+  std::string transport_id;
+  bool lent = false;  // its memory was attached to: it had nothing to do, and has nothing to tell
+  std::optional<v1::ServeReport> served;
+  std::string problem;  // why it says nothing
+};
+
+// One for each grant that the transfer fetched under, with nothing said yet.
+std::vector<SourceWord> SourcesOf(const TransferReport& report);
+
+// Takes what the daemon says of this transport, or notes that it has forgotten it.
+void Hear(const v1::GetStatusResponse& status, SourceWord* word);
+
+// How much of the time from its first request to its last byte the source spent on reading a GPU or a disk. 0
+// when it sent from host memory, or said nothing; more than 1 when reads overlapped.
+double ReadingShare(const SourceWord& word);
+
+// A line for each.
+std::string SourcesText(const std::vector<SourceWord>& words);
+
+}  // namespace tensorcast::explain

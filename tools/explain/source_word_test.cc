@@ -1,0 +1,82 @@
+#include "tools/explain/source_word.h"
+
+#include <gmock/gmock.h>
+
+#include "rpc/convert/convert.h"
+#include "tools/explain/analysis.h"
+#include "tools/explain/explain.h"
+#include "tools/explain/test_reports.h"
+
+namespace tensorcast::explain {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// Of the transport in MakeReport: 60 ms from first request to last byte.
+v1::ServeReport MakeServing(bool in_place, int reading_ms) {
+  v1::ServeReport served;
+  served.set_transport_id("transport-node-0");
+  served.set_lane("ucx");
+  served.set_bytes(64'000'000);
+  served.set_requests(4);
+  *served.mutable_first_request() = rpc::ToProto(At(20));
+  *served.mutable_last_completion() = rpc::ToProto(At(80));
+  served.set_in_place(in_place);
+  *served.mutable_reading() = rpc::ToProto(absl::Milliseconds(reading_ms));
+  return served;
+}
+
+std::vector<SourceWord> Heard(const v1::ServeReport& served) {
+  v1::GetStatusResponse status;
+  status.mutable_node()->set_name("node-0");
+  *status.add_servings() = served;
+  std::vector<SourceWord> words = SourcesOf(MakeReport());
+  Hear(status, &words.at(0));
+  return words;
+}
+
+TEST(SourceWord, ThereIsOneForEachGrantAndNoneForADisk) {
+  TransferReport report = MakeReport();
+  report.stages.push_back(MakeStage(Stage::kFetch, "disk", "/models", 93, 96, 3, 1));
+  report.stages.push_back(MakeStage(Stage::kFetch, "local", "node-2", 93, 96, 3, 1));
+  const std::vector<SourceWord> words = SourcesOf(report);
+  ASSERT_THAT(words, SizeIs(2));
+  EXPECT_EQ(words[0].source, "node-0");
+  EXPECT_FALSE(words[0].lent);
+  EXPECT_TRUE(words[1].lent);
+  EXPECT_THAT(SourcesText(words), HasSubstr("node-2 (local): lent its memory"));
+}
+
+TEST(SourceWord, TellsANetworkThatIsSlowFromASourceThatIs) {
+  const auto from_memory = Heard(MakeServing(/*in_place=*/true, 0));
+  EXPECT_THAT(SourcesText(from_memory), HasSubstr("61.04 MiB in 4 requests, 0.060 s"));
+  EXPECT_THAT(FindBound(MakeReport(), from_memory).why, HasSubstr("the network is the limit"));
+  const auto from_disk = Heard(MakeServing(/*in_place=*/false, 54));
+  EXPECT_THAT(SourcesText(from_disk), HasSubstr("0.054 s (90 %)"));
+  EXPECT_THAT(FindBound(MakeReport(), from_disk).why, HasSubstr("The source is the limit"));
+  const auto from_gpu = Heard(MakeServing(/*in_place=*/false, 6));
+  EXPECT_THAT(FindBound(MakeReport(), from_gpu).why, HasSubstr("the network is the limit"));
+  EXPECT_THAT(FindBound(MakeReport()).why, HasSubstr("The source or the network"));
+}
+
+TEST(SourceWord, SaysWhatIsNotKnownAndWhy) {
+  v1::ServeReport another = MakeServing(true, 0);
+  another.set_transport_id("another");
+  const auto words = Heard(another);
+  EXPECT_FALSE(words[0].served.has_value());
+  EXPECT_THAT(ExplainTransfer(MakeReport(), {.sources = words}),
+              HasSubstr("source node-0 (ucx): not known: daemon node-0 no longer remembers"));
+}
+
+TEST(SourceWord, OneThatWasNeverAskedForAByteSaysSo) {
+  v1::ServeReport served = MakeServing(false, 0);
+  served.set_requests(0);
+  served.clear_first_request();
+  served.clear_last_completion();
+  EXPECT_THAT(SourcesText(Heard(served)), HasSubstr("never asked for a byte"));
+  EXPECT_EQ(ReadingShare(Heard(served)[0]), 0);
+}
+
+}  // namespace
+}  // namespace tensorcast::explain
