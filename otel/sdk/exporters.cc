@@ -6,7 +6,6 @@
 #include "opentelemetry/exporters/ostream/log_record_exporter_factory.h"
 #include "opentelemetry/exporters/ostream/metric_exporter_factory.h"
 #include "opentelemetry/exporters/ostream/span_exporter_factory.h"
-#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_log_record_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_log_record_exporter_options.h"
@@ -21,6 +20,7 @@
 #include "opentelemetry/sdk/logs/recordable.h"
 #include "opentelemetry/sdk/metrics/instruments.h"
 #include "opentelemetry/sdk/trace/recordable.h"
+#include "otel/sdk/grpc_span_exporter.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
@@ -69,7 +69,7 @@ Options HttpOptions(const BridgeOptions& options, const std::string& path) {
 }
 
 Exporters MakeGrpc(const BridgeOptions& options) {
-  return {.spans = otlp::OtlpGrpcExporterFactory::Create(GrpcOptions<otlp::OtlpGrpcExporterOptions>(options)),
+  return {.spans = MakeGrpcSpanExporter(GrpcOptions<otlp::OtlpGrpcExporterOptions>(options)),
           .metrics = otlp::OtlpGrpcMetricExporterFactory::Create(
               GrpcOptions<otlp::OtlpGrpcMetricExporterOptions>(options)),
           .logs = otlp::OtlpGrpcLogRecordExporterFactory::Create(

@@ -10,6 +10,7 @@
 #include "opentelemetry/sdk/trace/tracer_provider.h"
 #include "opentelemetry/sdk/trace/tracer_provider_factory.h"
 #include "opentelemetry/trace/tracer.h"
+#include "otel/sdk/grpc_span_exporter.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/trace_bridge.h"
 
@@ -17,13 +18,14 @@ namespace tensorcast::otel::sdk {
 namespace {
 
 namespace api = opentelemetry::trace;
+namespace otlp = opentelemetry::exporter::otlp;
 
-// Both sides end in this processor; a queue and its thread would only add the same noise to both.
+// Both sides end in this processor, each with its exporter's recordables; a queue and its thread would only
+// add the same noise to both.
 class Discard final : public otel_trace::SpanProcessor {
  public:
-  explicit Discard(std::shared_ptr<Guard> guard)
-      : exporter_(opentelemetry::exporter::otlp::OtlpGrpcExporterFactory::Create()),
-        guard_(std::move(guard)) {}
+  Discard(std::unique_ptr<otel_trace::SpanExporter> exporter, std::shared_ptr<Guard> guard)
+      : exporter_(std::move(exporter)), guard_(std::move(guard)) {}
   std::unique_ptr<otel_trace::Recordable> MakeRecordable() noexcept override {
     return exporter_->MakeRecordable();
   }
@@ -52,9 +54,11 @@ class SpanPairImpl final : public SpanPair {
  public:
   explicit SpanPairImpl(bool sampled)
       : guard_(std::make_shared<Guard>(counters_, 1000, [](std::string_view) {})),
-        plain_(MakeProvider(std::make_unique<Discard>(nullptr), sampled)),
-        guarded_(MakeProvider(
-            std::make_unique<GuardedSpanProcessor>(std::make_unique<Discard>(guard_), guard_), sampled)),
+        plain_(MakeProvider(std::make_unique<Discard>(otlp::OtlpGrpcExporterFactory::Create(), nullptr),
+                            sampled)),
+        guarded_(MakeProvider(std::make_unique<GuardedSpanProcessor>(
+                                  std::make_unique<Discard>(MakeGrpcSpanExporter({}), guard_), guard_),
+                              sampled)),
         tracer_(plain_->GetTracer("benchmark")),
         sink_(MakeTraceSink(guarded_->GetTracer("benchmark"), {}, true)) {}
 

@@ -10,8 +10,8 @@ namespace tensorcast::otel::sdk {
 
 class SpanPair {
  public:
-  // Spans that are recorded become what the OTLP exporter makes of them and are then thrown away. With
-  // `sampled` false, the sampler's ratio is 0.
+  // Spans that are recorded become what the OTLP exporter (the SDK's, and ours) makes of them and are then
+  // thrown away. With `sampled` false, the sampler's ratio is 0.
   static std::unique_ptr<SpanPair> Create(bool sampled);
   virtual ~SpanPair() = default;
 

@@ -1,0 +1,67 @@
+#include "otel/sdk/grpc_sender.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <string_view>
+
+namespace tensorcast::otel::sdk {
+namespace {
+
+// gRPC wants "host:port" of "https://host:port/ignored".
+std::string TargetOf(std::string_view endpoint) {
+  if (const size_t scheme = endpoint.find("://"); scheme != endpoint.npos) endpoint.remove_prefix(scheme + 3);
+  return std::string(endpoint.substr(0, endpoint.find('/')));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const GrpcSenderOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetUserAgentPrefix(options.user_agent);
+  return grpc::CreateCustomChannel(TargetOf(options.endpoint),
+                                   options.tls ? grpc::SslCredentials({.pem_root_certs = options.ca_pem})
+                                               : grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+class Sender final : public GrpcSender {
+ public:
+  Sender(const GrpcSenderOptions& options, const std::string& method)
+      : options_(options), method_(method), stub_(MakeChannel(options)) {}
+
+  std::string Send(const std::string& message) override {
+    grpc::ClientContext context;
+    if (options_.timeout.count() > 0)
+      context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
+    for (const auto& [key, value] : options_.headers) context.AddMetadata(key, value);
+    if (options_.gzip) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+
+    const grpc::Slice slice(message);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::CompletionQueue queue;
+    const auto call = stub_.PrepareUnaryCall(&context, method_, request, &queue);
+    call->StartCall();
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    call->Finish(&response, &status, this);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    if (status.ok()) return {};
+    return status.error_message().empty() ? "an error without a message" : status.error_message();
+  }
+
+ private:
+  const GrpcSenderOptions options_;
+  const std::string method_;
+  grpc::GenericStub stub_;
+};
+
+}  // namespace
+
+std::unique_ptr<GrpcSender> GrpcSender::Create(const GrpcSenderOptions& options, const std::string& method) {
+  return std::make_unique<Sender>(options, method);
+}
+
+}  // namespace tensorcast::otel::sdk

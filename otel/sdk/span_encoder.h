@@ -1,0 +1,62 @@
+// A span that is written in OTLP's own bytes while it is recorded, into one buffer.
+//
+// The SDK's recordable for OTLP builds a tree of protobuf messages: some twenty allocations a span on the
+// thread that is observed, all of them freed on the exporter's. In a daemon under load that cost 18 us of CPU
+// for each span, a quarter of the control plane. This one allocates once or twice. Includes OpenTelemetry.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "opentelemetry/sdk/trace/recordable.h"
+
+namespace tensorcast::otel::sdk {
+
+namespace otel_api = opentelemetry;
+
+// Owned and written by one thread at a time, as the SDK's recordables are.
+class SpanEncoder final : public otel_api::sdk::trace::Recordable {
+ public:
+  SpanEncoder() { bytes_.reserve(kExpectedBytes); }
+
+  // The fields of an opentelemetry.proto.trace.v1.Span.
+  std::string_view bytes() const { return bytes_; }
+  // As the SDK gave them; null for a span that was never started.
+  const otel_api::sdk::resource::Resource* resource() const { return resource_; }
+  const otel_api::sdk::instrumentationscope::InstrumentationScope* scope() const { return scope_; }
+
+  void SetIdentity(const otel_api::trace::SpanContext& context,
+                   otel_api::trace::SpanId parent) noexcept override;
+  void SetAttribute(otel_api::nostd::string_view key,
+                    const otel_api::common::AttributeValue& value) noexcept override;
+  void AddEvent(otel_api::nostd::string_view name, otel_api::common::SystemTimestamp time,
+                const otel_api::common::KeyValueIterable& attributes) noexcept override;
+  void AddLink(const otel_api::trace::SpanContext& context,
+               const otel_api::common::KeyValueIterable& attributes) noexcept override;
+  void SetStatus(otel_api::trace::StatusCode code, otel_api::nostd::string_view why) noexcept override;
+  void SetName(otel_api::nostd::string_view name) noexcept override;
+  void SetTraceFlags(otel_api::trace::TraceFlags flags) noexcept override;
+  void SetSpanKind(otel_api::trace::SpanKind kind) noexcept override;
+  void SetResource(const otel_api::sdk::resource::Resource& resource) noexcept override;
+  void SetStartTime(otel_api::common::SystemTimestamp time) noexcept override;
+  void SetDuration(std::chrono::nanoseconds duration) noexcept override;
+  void SetInstrumentationScope(
+      const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) noexcept override;
+
+ private:
+  // What a span of an RPC takes; a longer one grows.
+  static constexpr size_t kExpectedBytes = 384;
+
+  std::string bytes_;
+  std::chrono::nanoseconds start_{0};
+  const otel_api::sdk::resource::Resource* resource_ = nullptr;
+  const otel_api::sdk::instrumentationscope::InstrumentationScope* scope_ = nullptr;
+};
+
+// The fields of an opentelemetry.proto.resource.v1.Resource.
+std::string EncodeResource(const otel_api::sdk::resource::Resource& resource);
+// And of an opentelemetry.proto.common.v1.InstrumentationScope: name and version.
+std::string EncodeScope(const otel_api::sdk::instrumentationscope::InstrumentationScope& scope);
+
+}  // namespace tensorcast::otel::sdk
