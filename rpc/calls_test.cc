@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -149,6 +151,73 @@ TEST(Unary, AHandlerThatDropsItsFinisherDoesNotLeaveTheCallerHanging) {
   server.Start();
   auto response = CallUnary(*server.stub, &Stub::ResolveKey, Within(absl::Seconds(60)), {});
   EXPECT_TRUE(absl::IsInternal(response.status())) << response.status();
+}
+
+// A door in front of a server on a busy host: whoever knocks waits a while, then all goes through.
+class SlowDoor {
+ public:
+  SlowDoor(const std::string& path, const std::string& server_path, absl::Duration wait)
+      : listener_(Listen(path)), thread_([=, this] { Serve(server_path, wait); }) {}
+  ~SlowDoor() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+ private:
+  static sockaddr_un AddressOf(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return address;
+  }
+  static int Listen(const std::string& path) {
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    const sockaddr_un address = AddressOf(path);
+    EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(fd, 8), 0);
+    return fd;
+  }
+  static void Copy(int from, int to) {
+    char bytes[4096];
+    for (ssize_t size; (size = read(from, bytes, sizeof(bytes))) > 0;) {
+      if (send(to, bytes, size, MSG_NOSIGNAL) != size) break;
+    }
+    shutdown(from, SHUT_RDWR);
+    shutdown(to, SHUT_RDWR);
+  }
+  void Serve(const std::string& server_path, absl::Duration wait) {
+    const int client = accept(listener_, nullptr, nullptr);
+    if (client < 0) return;
+    absl::SleepFor(wait);  // what is tested
+    const int server = socket(AF_UNIX, SOCK_STREAM, 0);
+    const sockaddr_un address = AddressOf(server_path);
+    EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    std::thread back([=] { Copy(server, client); });
+    Copy(client, server);
+    back.join();
+    close(client);
+    close(server);
+  }
+
+  const int listener_;
+  std::thread thread_;
+};
+
+TEST(Unary, AHandshakeMayTakeLongerThanAMoment) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/rpc_door.", getpid());
+  TestServer server;
+  server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
+  auto started = Server::Start({.listen = {"unix:" + folder + ".server"}, .services = {&server.service}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  SlowDoor door(folder + ".door", folder + ".server", absl::Milliseconds(400));
+  {
+    auto stub = v1::GlobalStore::NewStub(MakeChannel("unix:" + folder + ".door"));
+    const CallOptions once{.retry_for = absl::ZeroDuration()};
+    const auto response = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(60)), {}, once);
+    EXPECT_TRUE(response.ok()) << response.status();
+  }
+  unlink((folder + ".door").c_str());
 }
 
 TEST(Retry, UnavailableIsTriedAgainUnderTheSameRequestId) {

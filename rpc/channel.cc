@@ -13,6 +13,8 @@
 namespace tensorcast::rpc {
 namespace {
 
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
 grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
@@ -24,7 +26,10 @@ grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
   // A watch may be silent for hours: keep pinging without data.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // In spite of its name this is how long an attempt to connect may take, the handshake included. A peer on a
+  // busy host needs more than a moment for that, and whoever gives up too early has to begin again.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kConnectTimeout)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.max_reconnect_backoff)));
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
