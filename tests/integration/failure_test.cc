@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "core/handles/handle_client.h"
@@ -217,6 +218,41 @@ TEST(Failure, NothingOutsideTheImportRootsIsRead) {
   }
   EXPECT_EQ(a.client().Import(Soon(), cluster.folder() + "/models/none.safetensors", {}).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
+  namespace fs = std::filesystem;
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const std::string outside = cluster.folder() + "/outside.safetensors";
+  fs::rename(cluster.WriteModel("m", MakeChunkedArtifact(11, 2, kTestChunkBytes)), outside);
+  const std::string model = cluster.folder() + "/models/sharded";
+  fs::create_directories(model);
+  const auto import_with_shard = [&](const std::string& shard) {
+    std::ofstream(model + "/model.safetensors.index.json") << R"({"weight_map":{"w":")" << shard << "\"}}";
+    return a.client().Import(Soon(), model, {}).status().code();
+  };
+  EXPECT_EQ(import_with_shard("../../outside.safetensors"), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(import_with_shard(outside), absl::StatusCode::kInvalidArgument);
+  fs::create_symlink(outside, model + "/link.safetensors");
+  EXPECT_EQ(import_with_shard("link.safetensors"), absl::StatusCode::kInvalidArgument);
+  fs::create_directory_symlink(cluster.folder(), model + "/up");
+  EXPECT_EQ(import_with_shard("up/outside.safetensors"), absl::StatusCode::kInvalidArgument);
+
+  // A hub's cache may link from a snapshot into its blobs; where those lie outside of the roots, that is no
+  // way in.
+  const std::string snapshot = cluster.folder() + "/hub/snapshots/main";
+  fs::create_directories(snapshot);
+  fs::create_directories(cluster.folder() + "/hub/blobs");
+  fs::rename(outside, cluster.folder() + "/hub/blobs/0123");
+  fs::create_symlink("../../blobs/0123", snapshot + "/model.safetensors");
+  fs::create_directory_symlink(snapshot, cluster.folder() + "/models/snapshot");
+  EXPECT_EQ(a.client().Import(Soon(), cluster.folder() + "/models/snapshot", {}).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  TestNode& b =
+      cluster.AddNode("b", [&](daemon::DaemonOptions& options) { options.import_roots = {snapshot}; });
+  EXPECT_EQ(b.client().Import(Soon(), snapshot, {}).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(a.admin().ListReplicas(Soon(), "")->empty());
 }
 
 TEST(Failure, ADeletedArtifactGoesFromEveryNode) {

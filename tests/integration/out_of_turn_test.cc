@@ -1,0 +1,240 @@
+// Calls that are well-formed and come at the wrong time: stale revisions, ends before beginnings, the same
+// thing twice, the voice of a process that was replaced. Each gets the answer that lets its caller go on, and
+// changes nothing it should not.
+#include "daemon/peer/global_store_client.h"
+#include "daemon/peer/peer_client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/channel.h"
+#include "tests/integration/test_cluster.h"
+
+namespace tensorcast::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OutOfTurn : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    a_ = &cluster_.AddNode("a", OnItsOwnHost);
+    artifact_ = MakeChunkedArtifact(1, 3, kTestChunkBytes);
+    auto put = a_->client().Import(Soon(), cluster_.WriteModel("model", artifact_),
+                                   {.key = "k", .chunk_bytes = artifact_.layout.chunk_bytes});
+    ASSERT_TRUE(put.ok()) << put.status();
+    put_ = *put;
+    global_store_ = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()));
+    peer_ = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  }
+
+  // A node that is nothing but its calls.
+  absl::Status Register(const std::string& name, uint64_t incarnation) {
+    v1::RegisterNodeRequest request;
+    request.mutable_node()->set_node_id(name);
+    request.mutable_node()->set_name(name);
+    request.mutable_node()->set_incarnation(incarnation);
+    request.mutable_node()->set_host_id(name);
+    request.mutable_node()->set_protocol_version(1);
+    request.mutable_node()->add_lanes("loopback");
+    v1::RegisterNodeResponse response;
+    return global_store_->RegisterNode(Soon(), request, &response);
+  }
+  static void SetIdentity(const std::string& name, uint64_t incarnation, v1::NodeIdentity* out) {
+    out->set_node_id(name);
+    out->set_incarnation(incarnation);
+  }
+  absl::Status Beat(const std::string& name, uint64_t incarnation) {
+    v1::HeartbeatRequest request;
+    SetIdentity(name, incarnation, request.mutable_node());
+    v1::HeartbeatResponse response;
+    return global_store_->Heartbeat(Soon(), request, &response);
+  }
+  absl::StatusOr<v1::UpdateReplicasResponse> Update(const std::string& name, uint64_t incarnation,
+                                                    uint64_t sequence,
+                                                    const std::vector<std::string>& replicas) {
+    v1::UpdateReplicasRequest request;
+    SetIdentity(name, incarnation, request.mutable_node());
+    request.set_sequence(sequence);
+    for (const std::string& id : replicas) {
+      v1::Replica* replica = request.add_replicas();
+      replica->set_replica_id(id);
+      replica->set_artifact_id(put_.artifact_id);
+      replica->set_node_id(name);
+      replica->mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+      replica->set_state(v1::REPLICA_STATE_READY);
+    }
+    v1::UpdateReplicasResponse response;
+    const absl::Status status = global_store_->UpdateReplicas(Soon(), request, &response);
+    if (!status.ok()) return status;
+    return response;
+  }
+  absl::StatusOr<v1::TransportGrant> RequestTransport(const std::string& name, uint64_t incarnation) {
+    v1::RequestReplicaTransportRequest request;
+    SetIdentity(name, incarnation, request.mutable_node());
+    request.set_artifact_id(put_.artifact_id);
+    request.mutable_destination()->set_kind(v1::LOCATION_KIND_CPU);
+    v1::RequestReplicaTransportResponse response;
+    const absl::Status status = global_store_->RequestReplicaTransport(Soon(), request, &response);
+    if (!status.ok()) return status;
+    if (!response.has_grant()) return absl::NotFoundError(response.no_source_reason());
+    return response.grant();
+  }
+  absl::Status Complete(const std::string& name, uint64_t incarnation, const std::string& transport_id) {
+    v1::CompleteReplicaTransportRequest request;
+    SetIdentity(name, incarnation, request.mutable_node());
+    request.set_transport_id(transport_id);
+    request.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
+    return global_store_->CompleteReplicaTransport(Soon(), request);
+  }
+  absl::Status OpenPull(const v1::TransportGrant& grant, const std::string& token,
+                        const std::string& receiver) {
+    v1::OpenPullRequest request;
+    request.set_transport_id(grant.transport_id());
+    request.set_replica_id(grant.replica().replica_id());
+    request.set_artifact_id(put_.artifact_id);
+    request.set_receiver_node_id(receiver);
+    request.set_lane("loopback");
+    request.set_grant_token(token);
+    v1::OpenPullResponse response;
+    return peer_->OpenPull(Soon(), a_->server().addresses().front(), request, &response);
+  }
+  absl::Status ClosePull(const std::string& transport_id) {
+    v1::ClosePullRequest request;
+    request.set_transport_id(transport_id);
+    v1::ClosePullResponse response;
+    return peer_->ClosePull(Soon(), a_->server().addresses().front(), request, &response);
+  }
+  uint64_t Replicas() { return a_->admin().GetClusterStatus(Soon())->replicas(); }
+  uint64_t Grants() { return a_->admin().GetClusterStatus(Soon())->active_grants(); }
+
+  TestCluster cluster_;
+  TestNode* a_ = nullptr;
+  TestArtifact artifact_;
+  client::PutResult put_;
+  std::unique_ptr<daemon::GlobalStoreClient> global_store_;
+  std::unique_ptr<daemon::PeerClient> peer_;
+};
+
+TEST_F(OutOfTurn, AStaleRevisionMovesNoKey) {
+  ASSERT_TRUE(a_->client().BindKey(Soon(), "k", put_.artifact_id, 1).ok());
+  for (const uint64_t stale : {uint64_t{0}, uint64_t{1}, uint64_t{3}, UINT64_MAX}) {
+    EXPECT_EQ(a_->client().BindKey(Soon(), "k", put_.artifact_id, stale).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(a_->client().DeleteKey(Soon(), "k", stale).code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(
+        a_->client()
+            .Import(Soon(), cluster_.WriteModel("model", artifact_),
+                    {.key = "k", .expected_revision = stale, .chunk_bytes = artifact_.layout.chunk_bytes})
+            .status()
+            .code(),
+        absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(a_->client().ResolveKey(Soon(), "k")->revision, 2u);
+}
+
+TEST_F(OutOfTurn, ATransportThatEndsBeforeItBeganOrTwiceIsFine) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  EXPECT_EQ(Complete("b", 1, "never-requested"), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  EXPECT_EQ(Grants(), 1u);
+  EXPECT_EQ(Complete("b", 1, grant->transport_id()), absl::OkStatus());
+  EXPECT_EQ(Complete("b", 1, grant->transport_id()), absl::OkStatus());
+  EXPECT_EQ(Grants(), 0u);
+}
+
+TEST_F(OutOfTurn, ATransportIsEndedByItsReceiverOnly) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  ASSERT_EQ(Register("c", 1), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  EXPECT_EQ(Complete("c", 1, grant->transport_id()).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Grants(), 1u);
+}
+
+TEST_F(OutOfTurn, AReplacedIncarnationIsNotHeard) {
+  ASSERT_EQ(Register("b", 7), absl::OkStatus());
+  EXPECT_EQ(Register("b", 6).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Beat("b", 6).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Update("b", 6, 1, {"r"}).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(RequestTransport("b", 6).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Complete("b", 6, "t").code(), absl::StatusCode::kAborted);
+  // One that has not said hello is asked to.
+  EXPECT_EQ(Beat("b", 8).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Beat("nobody", 1).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Beat("b", 7), absl::OkStatus());
+  EXPECT_EQ(Replicas(), 1u);
+}
+
+TEST_F(OutOfTurn, AnUpdateThatComesTwiceLateOrTooEarlyIsAppliedAtMostOnce) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  ASSERT_TRUE(Update("b", 1, 1, {"r1"}).ok());
+  ASSERT_EQ(Replicas(), 2u);
+  EXPECT_TRUE(Update("b", 1, 1, {"r-again"}).ok());
+  EXPECT_EQ(Replicas(), 2u) << "an update with an old number was applied";
+  const auto gap = Update("b", 1, 5, {"r5"});
+  ASSERT_TRUE(gap.ok()) << gap.status();
+  EXPECT_TRUE(gap->inventory_wanted()) << "three updates were missed and nobody asks for them";
+}
+
+TEST_F(OutOfTurn, AReplicaThatNobodyKnowsIsNotEvictedServedOrAttachedTo) {
+  v1::RequestEvictionRequest eviction;
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  SetIdentity("b", 1, eviction.mutable_node());
+  eviction.set_replica_id("unknown");
+  v1::RequestEvictionResponse decision;
+  EXPECT_EQ(global_store_->RequestEviction(Soon(), eviction, &decision), absl::OkStatus());
+  EXPECT_FALSE(decision.granted());
+  EXPECT_EQ(a_->admin().EvictReplica(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(a_->admin().SetPinned(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
+  v1::AttachReplicaRequest attach;
+  attach.set_replica_id("unknown");
+  v1::AttachReplicaResponse attached;
+  EXPECT_EQ(peer_->AttachReplica(Soon(), a_->server().addresses().front(), attach, &attached).code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(OutOfTurn, APullThatIsClosedBeforeItIsOpenedOrTwiceIsFineAndIsNotOpenedAgain) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  EXPECT_EQ(ClosePull("never-opened"), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  ASSERT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus());
+  EXPECT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus()) << "a repetition is the same pull";
+  EXPECT_EQ(a_->admin().GetStatus(Soon())->active_servings(), 1);
+  EXPECT_EQ(ClosePull(grant->transport_id()), absl::OkStatus());
+  EXPECT_EQ(ClosePull(grant->transport_id()), absl::OkStatus());
+  EXPECT_EQ(OpenPull(*grant, grant->token(), "b").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(a_->admin().GetStatus(Soon())->active_servings(), 0);
+  EXPECT_EQ(a_->admin().GetStatus(Soon())->leases(), 0);
+}
+
+TEST_F(OutOfTurn, AGrantIsGoodForWhatItNamesOnly) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  EXPECT_EQ(OpenPull(*grant, grant->token(), "c").code(), absl::StatusCode::kPermissionDenied);
+  for (size_t at = 0; at < grant->token().size(); ++at) {
+    std::string forged = grant->token();
+    forged[at] = static_cast<char>(forged[at] ^ 1);
+    EXPECT_FALSE(OpenPull(*grant, forged, "b").ok()) << "with byte " << at << " changed";
+  }
+  v1::TransportGrant other = *grant;
+  other.set_transport_id("another");
+  EXPECT_EQ(OpenPull(other, grant->token(), "b").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(a_->admin().GetStatus(Soon())->active_servings(), 0);
+  EXPECT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus());
+}
+
+TEST_F(OutOfTurn, AGrantOfASourceThatWasRestartedIsRefusedByTheNewOne) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  a_->Stop();
+  cluster_.StartNode(*a_, OnItsOwnHost);
+  const absl::Status refused = OpenPull(*grant, grant->token(), "b");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("ask the global store for a new grant"));
+}
+
+}  // namespace
+}  // namespace tensorcast::testing
