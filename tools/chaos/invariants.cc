@@ -98,9 +98,10 @@ absl::Status Invariants::CheckAcknowledged(absl::Time deadline) {
       return absl::InternalError(absl::StrCat("acknowledged key ", key, " leads to ", found->artifact_id,
                                               " and not to ", truth.artifact_id));
     }
-    const bool listed = std::any_of(artifacts.begin(), artifacts.end(), [&](const v1::Artifact& artifact) {
-      return artifact.artifact_id() == truth.artifact_id;
-    });
+    const bool listed = std::any_of(artifacts.begin(), artifacts.end(),
+                                    [&expected = truth.artifact_id](const v1::Artifact& artifact) {
+                                      return artifact.artifact_id() == expected;
+                                    });
     if (!listed) return absl::InternalError(absl::StrCat("acknowledged artifact of ", key, " is not listed"));
   }
   return absl::OkStatus();
