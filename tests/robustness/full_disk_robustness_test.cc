@@ -1,5 +1,6 @@
 // A file system with too little room, a real one.
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -74,6 +76,74 @@ TEST_F(FullDisk, APutThatIsNotDurableDoesNotNeedTheDisk) {
   StartRobustCluster(options);
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+}
+
+TEST_F(FullDisk, AFileThatAGetCannotWriteIsAnErrorAndNoHalfFile) {
+  ASSERT_NO_FATAL_FAILURE(MountDisk("8m"));
+  if (IsSkipped()) return;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  StartRobustCluster(options);
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  const std::string out = disk_ + "/copy.safetensors";
+  const std::vector<std::string> get = {"get", "m",        "--out",
+                                        out,   "--daemon", cluster_->addresses(0).unix_socket};
+  const CommandResult refused = RunCommand(get);
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.output, testing::HasSubstr(out));
+  EXPECT_EQ(FilesOnDisk(), 0);
+  ASSERT_EQ(mount("tmpfs", disk_.c_str(), "tmpfs", MS_REMOUNT, "size=100m"), 0);
+  const CommandResult written = RunCommand(get);
+  EXPECT_EQ(written.exit_code, 0) << written.output;
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+}
+
+TEST_F(FullDisk, ATraceFileThatCannotBeWrittenFailsNoWork) {
+  ASSERT_NO_FATAL_FAILURE(MountDisk("16k"));
+  if (IsSkipped()) return;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  options.daemon_settings.push_back("observability.trace_file=" + disk_ + "/trace.json");
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  for (int round = 0; round < 50; ++round) {
+    TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
+    TC_ASSERT_OK(client(0).Get(Context(), "m", {}).status());
+  }
+  TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  EXPECT_EQ(cluster_->daemon(0).Stop(absl::Seconds(20)).value_or(-1), 0);
+}
+
+TEST_F(FullDisk, AMetadataStoreWithoutRoomAcknowledgesNothingAndGoesOnOnceThereIs) {
+  ASSERT_NO_FATAL_FAILURE(MountDisk("512k"));
+  if (IsSkipped()) return;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  options.global_store_settings.push_back("global_store.metadata_path=" + disk_ + "/metadata.db");
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  // Keys until there is no room for one more.
+  absl::Status bound;
+  int keys = 0;
+  for (; bound.ok() && keys < 10'000; ++keys) {
+    bound =
+        client(0).BindKey(Context(absl::Seconds(5)), absl::StrCat("key/", keys), put.artifact_id, 0).status();
+  }
+  EXPECT_FALSE(bound.ok()) << "the disk was never full";
+  const std::string refused = absl::StrCat("key/", keys - 1);
+  EXPECT_EQ(client(0).ResolveKey(Context(), refused).status().code(), absl::StatusCode::kNotFound);
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  ASSERT_EQ(mount("tmpfs", disk_.c_str(), "tmpfs", MS_REMOUNT, "size=20m"), 0);
+  TC_ASSERT_OK(client(0).BindKey(Context(), refused, put.artifact_id, 0).status());
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  for (int key = 0; key < keys; ++key) {
+    TC_ASSERT_OK(client(0).ResolveKey(Context(), absl::StrCat("key/", key)).status());
+  }
 }
 
 }  // namespace

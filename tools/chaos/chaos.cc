@@ -29,6 +29,7 @@ constexpr char kBaseKey[] = "base";
 constexpr char kRoundKey[] = "round";
 constexpr uint32_t kBaseReplicas = 2;  // in memory, and packed
 constexpr int kLogLines = 40;
+constexpr uint64_t kStagingBytes = uint64_t{64} << 20;  // what a daemon sets aside of its pool
 
 RequestContext Context() { return RequestContext::Background(kRecoveryTimeout); }
 absl::Time RecoveryDeadline() { return absl::Now() + kRecoveryTimeout; }
@@ -111,14 +112,14 @@ absl::Status Chaos::Start() {
   }
   ClusterOptions cluster{
       .binary = options_.binary, .directory = directory_->path(), .daemons = options_.daemons};
-  cluster.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s",
-                                   "global_store.grant_ttl=5s"};
-  cluster.daemon_settings = {absl::StrCat("daemon.host_pool=", 4 * options_.model_bytes),
+  cluster.global_store_settings = {"global_store.heartbeat_interval=100ms", "global_store.node_ttl=2s",
+                                   "global_store.grant_ttl=2s"};
+  cluster.daemon_settings = {absl::StrCat("daemon.host_pool=", 4 * options_.model_bytes + kStagingBytes),
                              absl::StrCat("daemon.fake_device_memory=", 2 * options_.model_bytes),
                              "daemon.device_runtime=fake",
                              "daemon.fake_devices=1",
                              "daemon.staging_buffers=2",
-                             "daemon.peer_timeout=1s"};
+                             "daemon.peer_timeout=400ms"};
   TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
   invariants_ = std::make_unique<Invariants>(*cluster_, *devices_);
 
@@ -126,7 +127,7 @@ absl::Status Chaos::Start() {
   const std::string model = directory_->path() + "/base.safetensors";
   TC_ASSIGN_OR_RETURN(
       const client::PutResult base,
-      client->Import(Context(), model, {.key = kBaseKey, .durable = true, .chunk_bytes = uint64_t{4} << 20}));
+      client->Import(Context(), model, {.key = kBaseKey, .durable = true, .chunk_bytes = uint64_t{1} << 20}));
   base_artifact_ = base.artifact_id;
   invariants_->Acknowledge(kBaseKey, base_artifact_, model);
   return MeasureOperations();

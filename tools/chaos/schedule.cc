@@ -4,7 +4,7 @@ namespace tensorcast::chaos {
 namespace {
 
 // Longer than the peer timeout of the cluster now and then, so that both its sides are met.
-constexpr int kLongestStopMs = 1500;
+constexpr int kLongestStopMs = 800;
 constexpr double kLatestMoment = 1.2;
 
 // Only the raw generator is the same everywhere; the standard distributions are not.

@@ -18,13 +18,15 @@
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "tools/chaos/invariants.h"
 
 namespace tensorcast::chaos {
 namespace {
 
-constexpr uint64_t kChunkBytes = uint64_t{4} << 20;
+constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 constexpr int kAttaches = 30;
+constexpr int kHeldLeases = 10;
 
 struct Job {
   std::string daemon, operation, artifact, location, lane, model;
@@ -48,26 +50,41 @@ absl::StatusOr<client::PutResult> Put(client::Client& client, const Job& job, bo
                          .bytes = {reinterpret_cast<const std::byte*>(begin), tensor.nbytes}});
     }
   }
-  return client.Put(job.context, tensors, {},
-                    {.key = job.artifact, .durable = durable, .chunk_bytes = kChunkBytes});
+  return client.Put(
+      job.context, tensors, {},
+      {.key = job.artifact, .durable = durable, .chunk_bytes = kChunkBytes, .location = job.location});
+}
+
+using Replicas = std::vector<std::unique_ptr<client::Replica>>;
+
+absl::StatusOr<Replicas> Attach(client::Client& client, const Job& job, int times) {
+  Replicas held;
+  for (int i = 0; i < times; ++i) {
+    TC_ASSIGN_OR_RETURN(held.emplace_back(),
+                        client.Get(job.context, job.artifact, {.location = job.location, .lane = job.lane}));
+  }
+  return held;
 }
 
 absl::StatusOr<std::string> Get(client::Client& client, const Job& job, DeviceRuntime& devices, int times) {
-  std::string artifact_id;
-  std::vector<std::unique_ptr<client::Replica>> held;
-  for (int i = 0; i < times; ++i) {
-    TC_ASSIGN_OR_RETURN(auto replica,
-                        client.Get(job.context, job.artifact, {.location = job.location, .lane = job.lane}));
-    artifact_id = replica->artifact_id();
-    held.push_back(std::move(replica));
-  }
+  TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, times));
   TC_RETURN_IF_ERROR(CompareReplica(*held.back(), job.model, devices));
-  return artifact_id;
+  return held.back()->artifact_id();
+}
+
+// Looks at what it attached to again and again, for as long as it was given.
+absl::StatusOr<std::string> Hold(client::Client& client, const Job& job, DeviceRuntime& devices) {
+  TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, kHeldLeases));
+  do {
+    TC_RETURN_IF_ERROR(CompareReplica(*held.back(), job.model, devices));
+  } while (TimeLeft(job.context.deadline) > absl::ZeroDuration());
+  return held.back()->artifact_id();
 }
 
 absl::StatusOr<std::string> Perform(client::Client& client, const Job& job, DeviceRuntime& devices) {
   if (job.operation == "get") return Get(client, job, devices, 1);
   if (job.operation == "attach") return Get(client, job, devices, kAttaches);
+  if (job.operation == "hold") return Hold(client, job, devices);
   absl::StatusOr<client::PutResult> put;
   if (job.operation == "import") {
     put = client.Import(job.context, job.model,

@@ -80,6 +80,7 @@ absl::Status LocalCluster::StartGlobalStore() {
               {"global_store.listen=" + listen, "global_store.metadata_path=" + directory + "/metadata.db"});
   AddSettings(process.argv, options_.global_store_settings);
   process.network_namespace = options_.global_store_network_namespace;
+  process.environment = options_.global_store_environment;
   process.log_path = directory + "/log";
   process.ready_pipe = true;
   TC_ASSIGN_OR_RETURN(global_store_, Process::Start(process));
@@ -102,6 +103,9 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
   }
   if (index < static_cast<int>(options_.network_namespaces.size())) {
     process.network_namespace = options_.network_namespaces[index];
+  }
+  if (index < static_cast<int>(options_.daemon_environments.size())) {
+    process.environment = options_.daemon_environments[index];
   }
   process.log_path = directory + "/log";
   process.ready_pipe = true;

@@ -24,6 +24,8 @@ struct ClusterOptions {
   std::vector<std::vector<std::string>> settings_of_daemon;
   std::string global_store_network_namespace;   // empty: the parent's
   std::vector<std::string> network_namespaces;  // of each daemon; may be empty
+  Environment global_store_environment;
+  std::vector<Environment> daemon_environments;  // of each daemon; may be shorter
   absl::Duration start_timeout = absl::Seconds(60);
 };
 

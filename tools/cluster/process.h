@@ -16,9 +16,11 @@
 
 namespace tensorcast {
 
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
 struct ProcessOptions {
-  std::vector<std::string> argv;                                 // argv[0] is the program's path
-  std::vector<std::pair<std::string, std::string>> environment;  // added to the parent's
+  std::vector<std::string> argv;  // argv[0] is the program's path
+  Environment environment;        // added to the parent's
   std::string log_path;           // stdout and stderr, appended; empty: inherited
   std::string network_namespace;  // of `ip netns` (needs root); empty: the parent's
   // Adds "--ready-fd N" to argv: the child writes one line there when it serves.

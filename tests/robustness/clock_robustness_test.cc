@@ -1,0 +1,119 @@
+// The clock of one machine of a cluster set by hours, forward and back: a real process under libfaketime,
+// which reads the offset from a file whenever the process asks for the time.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr char kFakeTime[] = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+class ClockSet : public RobustnessTest {
+ protected:
+  void SetUp() override {
+    if (access(kFakeTime, R_OK) != 0) {
+      GTEST_SKIP() << kFakeTime << " is not there: install the package faketime (tools/setup.sh does)";
+    }
+    RobustnessTest::SetUp();
+    offset_ = directory_->path() + "/offset";
+    SetClock("+0");
+    environment_ = {{"LD_PRELOAD", kFakeTime},
+                    {"FAKETIME_TIMESTAMP_FILE", offset_},
+                    {"FAKETIME_NO_CACHE", "1"},
+                    {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
+                    {"FAKETIME_DONT_RESET", "1"}};
+  }
+  // Whole at once: a process may read it at any moment.
+  void SetClock(const std::string& offset) {
+    std::ofstream(offset_ + ".new") << offset;
+    ASSERT_EQ(rename((offset_ + ".new").c_str(), offset_.c_str()), 0);
+  }
+
+  // Everything works between two nodes: a put, a get over the network, a deletion told by heartbeat.
+  void ExpectAllWorks(const std::string& key) {
+    const std::string model = MakeModel(key + ".safetensors", 20 << 20, 1, std::hash<std::string>()(key));
+    TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, key, model));
+    {
+      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), key, {.lane = "ucx"}));
+      TC_ASSERT_OK(Compare(*replica, model).status());
+    }
+    TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+    TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+    invariants().Forget(key);
+    TC_ASSERT_OK(client(0).DeleteKey(Context(), key, std::nullopt));
+    TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+    TC_ASSERT_OK(admin->DeleteArtifact(Context(), put.artifact_id, false));
+    for (int node : {0, 1}) {
+      TC_ASSERT_OK_AND_ASSIGN(const auto there, Admin(node));
+      TC_ASSERT_OK(invariants().Await(node, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {
+        TC_ASSIGN_OR_RETURN(const auto replicas, there->ListReplicas(Context(), put.artifact_id));
+        if (replicas.empty()) return absl::OkStatus();
+        return absl::InternalError("a deleted artifact's replica is left");
+      }));
+    }
+  }
+
+  std::string offset_;
+  Environment environment_;
+};
+
+TEST_F(ClockSet, OnASourcesHostItsGrantsStayGoodAndItStaysRegistered) {
+  ClusterOptions options = FastOptions();
+  options.daemon_environments = {environment_};
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  for (const char* offset : {"+6h", "-6h", "+0"}) {
+    SCOPED_TRACE(offset);
+    SetClock(offset);
+    ExpectAllWorks(std::string("key") + offset);
+  }
+  EXPECT_EQ(FileTail(cluster_->daemon_directory(0) + "/log", 1000).find("registering again"),
+            std::string::npos);
+}
+
+TEST_F(ClockSet, OnAReceiversHostNothingEndsEarly) {
+  ClusterOptions options = FastOptions();
+  options.daemon_environments = {{}, environment_};
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  for (const char* offset : {"+6h", "-6h", "+0"}) {
+    SCOPED_TRACE(offset);
+    SetClock(offset);
+    ExpectAllWorks(std::string("key") + offset);
+  }
+}
+
+TEST_F(ClockSet, OnTheGlobalStoresHostNobodyExpiresAndGrantsStayGood) {
+  ClusterOptions options = FastOptions();
+  options.global_store_environment = environment_;
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  for (const char* offset : {"+6h", "-6h", "+0"}) {
+    SCOPED_TRACE(offset);
+    SetClock(offset);
+    ExpectAllWorks(std::string("key") + offset);
+  }
+  EXPECT_EQ(FileTail(directory_->path() + "/global-store/log", 1000).find("was not heard"),
+            std::string::npos);
+}
+
+TEST_F(ClockSet, AfterARestartTheStoredTimesOfTheFutureDoNoHarm) {
+  ClusterOptions options = FastOptions();
+  options.global_store_environment = environment_;
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  SetClock("+6h");
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+  SetClock("-6h");
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  ExpectAllWorks("another");
+}
+
+}  // namespace
+}  // namespace tensorcast

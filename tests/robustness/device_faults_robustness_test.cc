@@ -1,0 +1,102 @@
+// Devices that run out of memory or whose copies fail, under real daemons: the fake ones, switched from here.
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/device/fake_device.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DeviceFaults : public RobustnessTest {
+ protected:
+  void SetUp() override {
+    RobustnessTest::SetUp();
+    ClusterOptions options = FastOptions();
+    for (int node : {0, 1}) {
+      const std::string path = absl::StrCat(directory_->path(), "/device-faults-", node);
+      TC_ASSERT_OK_AND_ASSIGN(faults_[node], OpenFakeDeviceFaults(path));
+      options.settings_of_daemon.push_back({"daemon.fake_device_faults=" + path});
+    }
+    ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+    model_ = MakeModel("model.safetensors", 24 << 20);
+    TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_));
+    artifact_ = put.artifact_id;
+    TC_ASSERT_OK(AwaitReplicas(1, artifact_, 1));
+    // What node 1 keeps once it has pulled, it has now.
+    TC_ASSERT_OK(client(1).Get(Context(), "m", OnGpu()).status());
+    TC_ASSERT_OK(DropReplicas(1, artifact_));
+    TC_ASSERT_OK(AwaitReplicas(0, artifact_, 1));
+    TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+  }
+
+  static client::GetOptions OnGpu() { return {.location = "gpu:0", .lane = "ucx"}; }
+
+  // A get that failed left nothing, and the next one works.
+  void ExpectNothingIsLeftAndItWorks() {
+    TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", OnGpu()));
+    TC_ASSERT_OK(Compare(*replica, model_).status());
+    TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  }
+
+  std::shared_ptr<FakeDeviceFaults> faults_[2];
+  std::string model_;
+  std::string artifact_;
+};
+
+TEST_F(DeviceFaults, AGpuThatIsOutOfMemoryFailsTheGetAndSaysSo) {
+  faults_[1]->fail_allocations = 1;
+  const auto got = client(1).Get(Context(), "m", OnGpu());
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted) << got.status();
+  EXPECT_THAT(std::string(got.status().message()), HasSubstr("gpu:0"));
+  EXPECT_EQ(faults_[1]->fail_allocations.load(), 0) << "the fault was not met";
+  ExpectNothingIsLeftAndItWorks();
+}
+
+TEST_F(DeviceFaults, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
+  faults_[1]->fail_copies = 1;
+  const auto got = client(1).Get(Context(), "m", OnGpu());
+  EXPECT_FALSE(got.ok());
+  EXPECT_EQ(faults_[1]->fail_copies.load(), 0) << "the fault was not met";
+  ExpectNothingIsLeftAndItWorks();
+}
+
+TEST_F(DeviceFaults, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
+  faults_[1]->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
+  auto pending = client(1).StartGet(Context(), "m", OnGpu());
+  TC_ASSERT_OK(invariants().Await(1, Soon(), [&](const auto&) {
+    return faults_[1]->delayed_copies > 0 ? absl::OkStatus() : absl::InternalError("no copy has begun");
+  }));
+  faults_[1]->fail_copies = 1;
+  faults_[1]->copy_delay_ns = 0;
+  EXPECT_FALSE(pending->Wait(absl::Now() + kStepTimeout).ok());
+  pending.reset();
+  ExpectNothingIsLeftAndItWorks();
+}
+
+TEST_F(DeviceFaults, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
+  TC_ASSERT_OK(client(0).Get(Context(), "m", {.location = "gpu:0"}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), artifact_));
+  for (const v1::Replica& replica : replicas) {
+    if (replica.location().kind() != v1::LOCATION_KIND_CPU) continue;
+    TC_ASSERT_OK(admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
+  }
+  TC_ASSERT_OK(AwaitReplicas(1, artifact_, 1));  // on the GPU
+  TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+  constexpr int kAllCopies = 1 << 20;
+  faults_[0]->fail_copies = kAllCopies;
+  const auto got = client(1).Get(Context(), "m", {.lane = "ucx"});
+  EXPECT_FALSE(got.ok());
+  EXPECT_LT(faults_[0]->fail_copies.load(), kAllCopies) << "the fault was not met";
+  faults_[0]->fail_copies = 0;
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK(Compare(*again, model_).status());
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,173 @@
+// Those who knock at a real daemon's and a real global store's doors without speaking their languages: random
+// bytes, bytes of another protocol, a beginning and then silence. Nobody else notices.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "core/posix/unique_fd.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kVisitors = 200;
+constexpr char kListening[] = "0A";
+
+// The TCP ports that a process listens on by IPv4: UCX's, since gRPC's sockets are of IPv6.
+std::vector<int> ListeningPorts(pid_t pid) {
+  std::set<std::string> inodes;
+  for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/fd"))) {
+    std::error_code closed_meanwhile;
+    const std::string target = fs::read_symlink(entry.path(), closed_meanwhile).string();
+    if (target.starts_with("socket:[")) inodes.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<int> ports;
+  std::ifstream table(absl::StrCat("/proc/", pid, "/net/tcp"));
+  std::string line;
+  std::getline(table, line);  // the heading
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string slot, local, remote, state, skipped, inode;
+    fields >> slot >> local >> remote >> state;
+    for (int i = 0; i < 5; ++i) fields >> skipped;
+    fields >> inode;
+    if (state != kListening || !inodes.contains(inode)) continue;
+    ports.push_back(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+UniqueFd ConnectTcp(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
+  return fd;
+}
+
+UniqueFd ConnectUnix(const std::string& path) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
+  return fd;
+}
+
+// What the i-th visitor says.
+std::string Words(std::mt19937_64& random, int visitor) {
+  switch (visitor % 4) {
+    case 0:
+      return "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    case 1:
+      return "";  // comes and goes
+    case 2:
+      return std::string(64 << 10, '\0');
+    default:
+      break;
+  }
+  std::string bytes(1 + random() % 5000, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+// The same without what UCX takes for its own and aborts on (transport/ucx/README.md): its magic, and a
+// header that announces less than then comes.
+std::string WordsForUcx(std::mt19937_64& random, int visitor) {
+  std::string bytes = Words(random, visitor);
+  for (size_t i = 0; i < std::min<size_t>(bytes.size(), sizeof(uint64_t)); ++i) bytes[i] |= '\x80';
+  return bytes;
+}
+
+int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
+
+class Strangers : public RobustnessTest {
+ protected:
+  void SetUp() override {
+    RobustnessTest::SetUp();
+    ClusterOptions options = FastOptions();
+    ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+    model_ = MakeModel("model.safetensors", 20 << 20);
+    TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_));
+    artifact_ = put.artifact_id;
+    TC_ASSERT_OK(AwaitReplicas(1, artifact_, 1));
+    ExpectServed();  // and warm
+    TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+  }
+
+  // Some of them stay to the end, and are silent.
+  void Visit(const std::function<UniqueFd()>& connect, decltype(Words)* say = Words) {
+    std::mt19937_64 random(20261121);
+    std::vector<UniqueFd> staying;
+    for (int visitor = 0; visitor < kVisitors; ++visitor) {
+      UniqueFd fd = connect();
+      ASSERT_TRUE(fd) << "visitor " << visitor << " was not let in: " << std::strerror(errno);
+      const std::string words = say(random, visitor);
+      // It may be shown the door in the middle of its words.
+      (void)!send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL);
+      if (visitor % 10 == 0) staying.push_back(std::move(fd));
+    }
+    ExpectServed();
+  }
+
+  // A get over the network and an attach, beside whatever else goes on.
+  void ExpectServed() {
+    for (int node : {0, 1}) ASSERT_TRUE(cluster_->daemon(node).running());
+    ASSERT_TRUE(cluster_->global_store().running());
+    {
+      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+      TC_ASSERT_OK(Compare(*replica, model_).status());
+    }
+    TC_ASSERT_OK(DropReplicas(1, artifact_));
+    TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  }
+
+  std::string model_;
+  std::string artifact_;
+};
+
+TEST_F(Strangers, AtTheHandleSocket) {
+  ASSERT_NO_FATAL_FAILURE(Visit([&] { return ConnectUnix(cluster_->addresses(0).handle_socket); }));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(Strangers, AtADaemonsPort) {
+  const int port = PortOf(cluster_->addresses(0).grpc);
+  ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(Strangers, AtTheUcxPorts) {
+  const std::vector<int> ports = ListeningPorts(cluster_->daemon(0).pid());
+  ASSERT_FALSE(ports.empty());
+  for (const int port : ports) {
+    ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }, WordsForUcx)) << "port " << port;
+  }
+  // UCX keeps the sockets of some visitors who left without a word, so there is no baseline to come back to.
+  ExpectServed();
+}
+
+TEST_F(Strangers, AtTheGlobalStoresPort) {
+  const int port = PortOf(cluster_->global_store_address());
+  ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,145 @@
+// Bytes that change behind everybody's back, on the wire and in a source's memory: they are fetched from
+// another source, the one that sent them is reported and offered no more, and nobody ever sees them.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "core/posix/unique_fd.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kModelBytes = 24 << 20;
+constexpr size_t kNeedleBytes = 256;
+
+// Flips a bit wherever the process's shared memory holds these bytes; how many places there were. Needs root,
+// or the right to trace the process.
+absl::StatusOr<int> DamageMemory(pid_t pid, const std::string& bytes) {
+  const UniqueFd memory(open(absl::StrCat("/proc/", pid, "/mem").c_str(), O_RDWR | O_CLOEXEC));
+  if (!memory) return ErrnoStatus(errno, "opening the memory of", absl::StrCat("process ", pid));
+  std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
+  int places = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:") == std::string::npos || line.find(" rw-s ") == std::string::npos) continue;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    char dash;
+    std::istringstream(line) >> std::hex >> begin >> dash >> end;
+    std::string mapped(end - begin, '\0');
+    if (pread(memory.get(), mapped.data(), mapped.size(), static_cast<off_t>(begin)) !=
+        static_cast<ssize_t>(mapped.size())) {
+      continue;
+    }
+    for (size_t at = mapped.find(bytes); at != std::string::npos; at = mapped.find(bytes, at + 1)) {
+      const char flipped = static_cast<char>(bytes[0] ^ 1);
+      if (pwrite(memory.get(), &flipped, 1, static_cast<off_t>(begin + at)) != 1) {
+        return ErrnoStatus(errno, "writing the memory of", absl::StrCat("process ", pid));
+      }
+      ++places;
+    }
+  }
+  return places;
+}
+
+// Three nodes, each on a host of its own. Node 0 has the model in memory and is asked first, node 1 has it on
+// disk, node 2 wants it.
+class WrongBytes : public RobustnessTest {
+ protected:
+  static constexpr int kBad = 0;
+  static constexpr int kGood = 1;
+  static constexpr int kReceiver = 2;
+
+  void SetUp() override {
+    RobustnessTest::SetUp();
+    rules_ = directory_->path() + "/rules";
+    ClusterOptions options = FastOptions();
+    options.daemons = 3;
+    for (int node = 0; node < options.daemons; ++node) {
+      options.settings_of_daemon.push_back({absl::StrCat("daemon.host_id=host-", node)});
+    }
+    options.daemon_environments = {{{"LD_PRELOAD", TENSORCAST_FAULTY_FILES}, {"FAULTY_FILES", rules_}}};
+    ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+    model_ = MakeModel("model.safetensors", kModelBytes);
+    TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(kGood, "m", model_, /*durable=*/true));
+    artifact_ = put.artifact_id;
+    TC_ASSERT_OK(AwaitReplicas(kBad, artifact_, 2));
+    TC_ASSERT_OK(client(kBad).Get(Context(), "m", {}).status());
+    TC_ASSERT_OK(DropReplicas(kGood, artifact_));
+    TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 2));
+  }
+
+  std::vector<std::string> SourcesOf(const client::Replica& replica) {
+    std::vector<std::string> sources;
+    for (const StageReport& stage : replica.transfer()->stages) {
+      if (stage.stage == Stage::kFetch) sources.push_back(stage.source.name);
+    }
+    return sources;
+  }
+
+  // The receiver gets the right bytes although the bad source was asked, and does not ask it again.
+  void ExpectTheOtherSourceIsUsed() {
+    {
+      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(kReceiver).Get(Context(), "m", {.lane = "ucx"}));
+      TC_ASSERT_OK(Compare(*replica, model_).status());
+      EXPECT_GE(replica->transfer()->refetched_chunks, 1);
+      EXPECT_THAT(SourcesOf(*replica), testing::ElementsAre(HasSubstr("node-0"), HasSubstr("node-1")));
+    }
+    TC_ASSERT_OK(DropReplicas(kReceiver, artifact_));
+    TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 2));
+    TC_ASSERT_OK_AND_ASSIGN(const auto again, client(kReceiver).Get(Context(), "m", {.lane = "ucx"}));
+    TC_ASSERT_OK(Compare(*again, model_).status());
+    EXPECT_EQ(again->transfer()->refetched_chunks, 0);
+    EXPECT_THAT(SourcesOf(*again), testing::ElementsAre(HasSubstr("node-1")));
+  }
+
+  std::string rules_;
+  std::string model_;
+  std::string artifact_;
+};
+
+TEST_F(WrongBytes, OfASourcesMemory) {
+  std::ifstream file(model_, std::ios::binary);
+  file.seekg(kModelBytes / 2);
+  std::string needle(kNeedleBytes, '\0');
+  file.read(needle.data(), kNeedleBytes);
+  const auto places = DamageMemory(cluster_->daemon(kBad).pid(), needle);
+  if (absl::IsPermissionDenied(places.status())) GTEST_SKIP() << places.status() << ": this test needs root";
+  TC_ASSERT_OK(places.status());
+  ASSERT_GE(*places, 1);
+  ExpectTheOtherSourceIsUsed();
+}
+
+TEST_F(WrongBytes, OnTheWire) {
+  // Past TCP's checksum, as bad memory in a switch or a card would do it. Only the data plane sends this much
+  // at once.
+  std::ofstream(rules_) << "send flip 100000 socket:\n";
+  ExpectTheOtherSourceIsUsed();
+}
+
+TEST_F(WrongBytes, OfTheOnlySourceAreAnErrorThatNamesIt) {
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(kGood));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), artifact_));
+  for (const v1::Replica& replica : replicas) {
+    TC_ASSERT_OK(admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true));
+  }
+  TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 1));
+  std::filesystem::rename(model_, model_ + ".moved");  // no origin to fall back to
+  std::ofstream(rules_) << "send flip 100000 socket:\n";
+  const auto got = client(kReceiver).Get(Context(), "m", {.lane = "ucx"});
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
+  EXPECT_THAT(std::string(got.status().message()), HasSubstr("node-0"));
+  TC_ASSERT_OK_AND_ASSIGN(const auto receiver, Admin(kReceiver));
+  TC_ASSERT_OK_AND_ASSIGN(const auto held, receiver->ListReplicas(Context(), ""));
+  EXPECT_TRUE(held.empty()) << "a replica was made of wrong bytes";
+}
+
+}  // namespace
+}  // namespace tensorcast
