@@ -10,6 +10,7 @@
 namespace tensorcast::otel_smoke {
 namespace {
 
+using otel::testing::ReceivedEvent;
 using otel::testing::ReceivedLink;
 using otel::testing::ReceivedLog;
 using otel::testing::ReceivedMetric;
@@ -30,10 +31,16 @@ std::vector<const ReceivedSpan*> SpansOf(const Received& received, const std::st
   return spans;
 }
 
+// Null when it did not arrive.
+const ReceivedSpan* Find(const Received& received, const std::string& trace_id, const std::string& span_id) {
+  const auto found = std::find_if(
+      received.spans.begin(), received.spans.end(),
+      [&](const ReceivedSpan& span) { return span.trace_id == trace_id && span.span_id == span_id; });
+  return found == received.spans.end() ? nullptr : &*found;
+}
+
 bool Exists(const Received& received, const std::string& trace_id, const std::string& span_id) {
-  return std::any_of(received.spans.begin(), received.spans.end(), [&](const ReceivedSpan& span) {
-    return span.trace_id == trace_id && span.span_id == span_id;
-  });
+  return Find(received, trace_id, span_id) != nullptr;
 }
 
 bool HasLinkThatArrived(const Received& received, const ReceivedSpan& span) {
@@ -51,27 +58,35 @@ std::string ProcessName(const StringMap& resource) {
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
+std::string LinkedSpan(const Received& received, const ReceivedLink& link) {
+  const ReceivedSpan* span = Find(received, link.trace_id, link.span_id);
+  if (span == nullptr) return absl::StrCat("span ", link.span_id, ", which did not arrive");
+  return absl::StrCat(span->name, " of ", ProcessName(span->resource));
+}
+
+std::string Text(const StringMap& pairs) {
+  std::string text;
+  for (const auto& [key, value] : pairs) absl::StrAppend(&text, text.empty() ? "" : ",", key, "=", value);
+  return text;
+}
+
 void DescribeSpan(const Received& received, const std::vector<const ReceivedSpan*>& spans,
                   const ReceivedSpan& span, absl::Time origin, int depth, std::string& out) {
   absl::StrAppendFormat(&out, "  %-54s %-28s %9.2f %9.2f%s\n",
                         absl::StrCat(std::string(2 * depth, ' '), span.name), ProcessName(span.resource),
                         Milliseconds(span.start - origin), Milliseconds(span.end - span.start),
                         span.error ? "  ERROR " + span.status_message : "");
+  const std::string indent(2 * depth + 4, ' ');
   for (const ReceivedLink& link : span.links) {
-    absl::StrAppendFormat(&out, "  %s~> linked to span %s%s\n", std::string(2 * depth + 2, ' '), link.span_id,
-                          Exists(received, link.trace_id, link.span_id) ? "" : ", which did not arrive");
+    absl::StrAppend(&out, indent, "~> linked to ", LinkedSpan(received, link), "\n");
+  }
+  for (const ReceivedEvent& event : span.events) {
+    absl::StrAppend(&out, indent, "* ", event.name, " ", Text(event.attributes), "\n");
   }
   if (depth > 30) return;  // a cycle would be a fault of whoever sent this
   for (const ReceivedSpan* child : spans) {
     if (child->parent_span_id == span.span_id) DescribeSpan(received, spans, *child, origin, depth + 1, out);
   }
-}
-
-std::string LabelsOf(const ReceivedMetric& metric) {
-  std::string text;
-  for (const auto& [key, value] : metric.labels)
-    absl::StrAppend(&text, text.empty() ? "" : ",", key, "=", value);
-  return text;
 }
 
 }  // namespace
@@ -159,10 +174,11 @@ std::string DescribeMetrics(const Received& received, const std::vector<std::str
   for (const ReceivedMetric& metric : received.metrics) {
     if (!wanted.contains(metric.name) || (metric.value == 0 && metric.count == 0)) continue;
     const std::string series =
-        absl::StrCat(metric.name, " ", LabelsOf(metric), " ", ProcessName(metric.resource));
+        absl::StrCat(metric.name, " ", Text(metric.labels), " ", ProcessName(metric.resource));
     const std::string count = metric.count > 0 ? absl::StrCat(" in ", metric.count) : "";
-    lines[series] = absl::StrFormat("  %-46s %-52s %-28s %.6g %s%s\n", metric.name, LabelsOf(metric),
-                                    ProcessName(metric.resource), metric.value, metric.unit, count);
+    lines[series] = absl::StrFormat("  %-46s %-52s %-28s %.6g%s%s\n", metric.name, Text(metric.labels),
+                                    ProcessName(metric.resource), metric.value,
+                                    metric.unit == "1" ? "" : " " + metric.unit, count);
   }
   std::string out;
   for (const auto& [series, line] : lines) out += line;

@@ -100,13 +100,15 @@ TEST(CheckLogs, ALineIsJoinedToASpanThatArrived) {
   EXPECT_THAT(CheckLogs(received, {kExpected}), ElementsAre(HasSubstr("which did not arrive")));
 }
 
-TEST(Describe, ShowsTheTreeTheLinksAndOrphans) {
+TEST(Describe, ShowsTheTreeTheLinksTheEventsAndOrphans) {
   Received received = WholeTrace();
+  received.spans[1].events.push_back({"fallback", {{"tc.reason", "source_died"}}});
   received.spans.push_back(Span("Device/Copy", "3", "99", "daemon"));
   const std::string text = DescribeTrace(received, kExpected);
   EXPECT_THAT(text, HasSubstr("Client/Get"));
   EXPECT_THAT(text, HasSubstr("    P2P/Pull"));
-  EXPECT_THAT(text, HasSubstr("~> linked to span 1"));
+  EXPECT_THAT(text, HasSubstr("~> linked to Client/Get of client\n"));
+  EXPECT_THAT(text, HasSubstr("* fallback tc.reason=source_died\n"));
   EXPECT_THAT(text, HasSubstr("Device/Copy"));
 }
 
