@@ -1,0 +1,169 @@
+// Collectors that hang, refuse, die or were never there, seen by real processes: the work goes on as if
+// nothing were, the processes end in time, and what was lost is counted where a person looks.
+//
+// Exports may take an hour here: whatever waited for one would show as a test that does not end.
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "client/admin.h"
+#include "otel/sdk/testing/otlp_receiver.h"
+#include "tests/e2e/e2e_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using otel::testing::Behaviour;
+using otel::testing::OtlpReceiver;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr int kQueue = 16;
+constexpr absl::Duration kStopWithin = absl::Seconds(15);  // of the hour that an export may take
+
+class CollectorTest : public E2eTest {
+ protected:
+  void StartObserved(const std::string& endpoint, const std::vector<std::string>& more = {}) {
+    endpoint_ = endpoint;
+    ClusterOptions options = DefaultOptions();
+    for (auto* settings : {&options.global_store_settings, &options.daemon_settings}) {
+      settings->insert(
+          settings->end(),
+          {"observability.otel.enabled=true", "observability.otel.endpoint=" + endpoint,
+           "observability.otel.timeout=1h", absl::StrCat("observability.otel.queue_size=", kQueue),
+           "observability.otel.batch_size=8", "observability.otel.batch_interval=50ms",
+           "observability.otel.metric_interval=100ms", "observability.otel.shutdown_timeout=500ms"});
+      settings->insert(settings->end(), more.begin(), more.end());
+    }
+    StartCluster(options);
+  }
+
+  void PutAndGet(const std::string& key) {
+    const std::string model = MakeModel(key, 8 << 20);
+    TC_ASSERT_OK(client(0).Import(Context(), model, {.key = key}).status());
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), key, {.lane = "ucx"}));
+    TC_ASSERT_OK(Compare(*replica, model).status());
+  }
+
+  // More spans than daemon 0's queue holds. Each is queued, or dropped, before its call returns.
+  void OverflowTheQueue() {
+    TC_ASSERT_OK_AND_ASSIGN(const auto admin,
+                            client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+    for (int i = 0; i < 3 * kQueue; ++i) TC_ASSERT_OK(admin->GetStatus(Context()).status());
+  }
+
+  std::string LogOfDaemon0() const {
+    std::ifstream log(cluster_->daemon_directory(0) + "/log");
+    return {std::istreambuf_iterator<char>(log), {}};
+  }
+
+  void ExpectACleanStop() {
+    clients_.clear();
+    const absl::Status stopped = cluster_->Stop(kStopWithin);
+    EXPECT_TRUE(stopped.ok()) << stopped;
+  }
+
+  // Whether a process has told of spans lost for that reason.
+  static bool HasLost(const OtlpReceiver& receiver, const std::string& reason) {
+    for (const auto& metric : receiver.metrics()) {
+      if (metric.name == "tc_telemetry_dropped_total" && metric.labels.at("signal") == "traces" &&
+          metric.labels.at("reason") == reason && metric.value > 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::string endpoint_;
+};
+
+TEST_F(CollectorTest, OneThatHangsDelaysNeitherWorkNorTheEndAndItsLossesAreLogged) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kHang);
+  StartObserved(receiver->endpoint());
+  // Each of the three processes has an export that hangs before there is any work.
+  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return receiver->calls() >= 3; }));
+  PutAndGet("m");
+  OverflowTheQueue();
+  EXPECT_THAT(LogOfDaemon0(), AllOf(HasSubstr("telemetry: "), HasSubstr("is the collector up?")));
+
+  const CommandResult status = RunCommand(
+      {"status", "--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", endpoint_, "--set",
+       "observability.otel.timeout=1h", "--set", "observability.otel.shutdown_timeout=300ms"});
+  EXPECT_EQ(status.exit_code, 0) << status.output;
+  EXPECT_THAT(status.output, HasSubstr("node-0"));
+
+  ExpectACleanStop();
+  EXPECT_THAT(LogOfDaemon0(), ContainsRegex("the collector did not take the rest within 500ms; leaving it "
+                                            "\\([1-9][0-9]* items dropped\\)"));
+}
+
+TEST_F(CollectorTest, OneThatWakesUpIsToldWhatWasLost) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kHang);
+  StartObserved(receiver->endpoint());
+  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return receiver->calls() >= 3; }));
+  OverflowTheQueue();
+  receiver->SetBehaviour(Behaviour::kAccept);
+  EXPECT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return HasLost(*receiver, "queue_full"); }));
+  ExpectACleanStop();
+}
+
+TEST_F(CollectorTest, OneThatRefusesCostsTheBatchesAndNothingElse) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kRefuse);
+  // Nothing but spans, until the metrics at the end.
+  StartObserved(receiver->endpoint(),
+                {"observability.otel.logs=false", "observability.otel.metric_interval=1h"});
+  PutAndGet("m");
+  // Of four exports by three processes, one at least is the second of its process: the first has been
+  // refused.
+  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] {
+    OverflowTheQueue();
+    return receiver->calls() >= 4;
+  }));
+  receiver->SetBehaviour(Behaviour::kAccept);
+  ExpectACleanStop();
+  EXPECT_TRUE(HasLost(*receiver, "export_failed"));
+}
+
+TEST_F(CollectorTest, OneThatDiesInTheMiddleIsUsedAgainWhenItIsBack) {
+  auto receiver = *OtlpReceiver::Start();
+  StartObserved(receiver->endpoint());
+  PutAndGet("before");
+  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return !receiver->spans().empty(); }));
+  receiver.reset();
+  PutAndGet("meanwhile");
+  receiver = *OtlpReceiver::Start(endpoint_.substr(std::string("http://").size()));
+  // The processes connect again in their own time; what is made meanwhile may be lost.
+  EXPECT_TRUE(receiver->WaitFor(kStepTimeout, [&] {
+    OverflowTheQueue();
+    return !receiver->spans().empty();
+  }));
+  PutAndGet("after");
+  ExpectACleanStop();
+}
+
+TEST_F(CollectorTest, OneThatTakesConnectionsAndSaysNothingAtAllIsNoHindrance) {
+  // The kernel accepts; nobody ever reads.
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 16), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  StartObserved(absl::StrCat("http://127.0.0.1:", ntohs(address.sin_port)));
+  PutAndGet("m");
+  OverflowTheQueue();
+  EXPECT_THAT(LogOfDaemon0(), HasSubstr("items dropped so far"));
+  ExpectACleanStop();
+  close(listener);
+}
+
+}  // namespace
+}  // namespace tensorcast
