@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
@@ -62,7 +63,7 @@ absl::StatusOr<CallWindow> Callers::Run(absl::Duration length) {
 
 absl::Status Callers::CallOnce(std::vector<double>* latencies) {
   RequestContext context = context_;
-  context.deadline = std::min(context.deadline, absl::Now() + kCallTimeout);
+  context.deadline = std::min(context.deadline, SteadyNow() + kCallTimeout);
   v1::ResolveKeyRequest request;
   request.set_key(key_);
   const absl::Time start = absl::Now();

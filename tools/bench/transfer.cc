@@ -8,7 +8,8 @@ namespace tensorcast::bench {
 absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& cluster, const std::string& key,
                                const std::string& lane) {
   const absl::Time start = absl::Now();
-  TC_ASSIGN_OR_RETURN(auto replica, cluster.client(1).Get(context, key, {.lane = lane}));
+  TC_ASSIGN_OR_RETURN(auto replica,
+                      cluster.client(1).Get(context, key, {.lane = lane, .wait_for_space = true}));
   Moved moved;
   moved.wall = absl::Now() - start;
   if (!replica->transfer()) return absl::InternalError("the replica was there before it was asked for");
