@@ -117,6 +117,7 @@ TEST(Failure, ShutdownLetsTheTransfersThatRunEnd) {
 }
 
 TEST(Failure, AForgedGrantOpensNothing) {
+  constexpr char kTokenVersion = 2;  // so that it is the signature that is missed
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(5, 2, kTestChunkBytes));
@@ -126,7 +127,7 @@ TEST(Failure, AForgedGrantOpensNothing) {
   pull.set_transport_id("t");
   pull.set_replica_id(put.replica_id);
   pull.set_lane("loopback");
-  pull.set_grant_token(std::string(100, '\1'));
+  pull.set_grant_token(std::string(100, kTokenVersion));
   v1::OpenPullResponse opened;
   EXPECT_EQ(peer->OpenPull(Soon(), a.server().addresses().front(), pull, &opened).code(),
             absl::StatusCode::kPermissionDenied);
@@ -134,7 +135,7 @@ TEST(Failure, AForgedGrantOpensNothing) {
   v1::AttachReplicaRequest attach;
   attach.set_transport_id("t");
   attach.set_replica_id(put.replica_id);
-  attach.set_grant_token(std::string(100, '\1'));
+  attach.set_grant_token(std::string(100, kTokenVersion));
   v1::AttachReplicaResponse attached;
   EXPECT_EQ(peer->AttachReplica(Soon(), a.server().addresses().front(), attach, &attached).code(),
             absl::StatusCode::kPermissionDenied);
