@@ -75,7 +75,7 @@ void IngestJob::Leave() {
   cancellation_.Cancel();
 }
 
-void IngestJob::Abandon(absl::Status why, bool forget) {
+void IngestJob::Abandon(const absl::Status& why, bool forget) {
   {
     absl::MutexLock lock(&mutex_);
     abandoned_.Update(why);

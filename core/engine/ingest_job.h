@@ -65,7 +65,7 @@ class IngestJob {
   void Leave();
   // Cancels it whoever is interested; `why` becomes its result. `forget`: what it made in spite of that has
   // to go.
-  void Abandon(absl::Status why, bool forget);
+  void Abandon(const absl::Status& why, bool forget);
   // OK unless abandoned.
   absl::Status abandoned() const;
   bool forgotten() const;

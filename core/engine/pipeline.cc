@@ -308,7 +308,7 @@ void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
   absl::MutexLock lock(&mutex_);
   ledger_.PutBack(chunk);
   run.stopping = true;
-  fatal_.Update(why);
+  fatal_.Update(std::move(why));
 }
 
 std::vector<SourceChange> IngestPipeline::changes() const {

@@ -49,16 +49,16 @@ absl::StatusOr<std::vector<Extent>> ExtentsOfImage(int pool_fd, const HostHandle
 
 // Address space at a granule's boundary, which huge pages need, that nothing can be read from yet.
 absl::StatusOr<std::byte*> Reserve(uint64_t bytes) {
-  void* raw =
+  void* reserved =
       mmap(nullptr, bytes + kGranuleBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return ErrnoStatus(errno, "reserving address space for", "a replica");
-  const uint64_t address = reinterpret_cast<uint64_t>(raw);
-  const uint64_t aligned = RoundUpToGranule(address);
-  if (aligned > address) munmap(raw, aligned - address);
-  if (aligned < address + kGranuleBytes) {
-    munmap(reinterpret_cast<void*>(aligned + bytes), address + kGranuleBytes - aligned);
-  }
-  return reinterpret_cast<std::byte*>(aligned);
+  if (reserved == MAP_FAILED) return ErrnoStatus(errno, "reserving address space for", "a replica");
+  const auto address = reinterpret_cast<uint64_t>(reserved);
+  const uint64_t before = RoundUpToGranule(address) - address;
+  const uint64_t behind = kGranuleBytes - before;
+  std::byte* const aligned = static_cast<std::byte*>(reserved) + before;
+  if (before > 0) munmap(reserved, before);
+  if (behind > 0) munmap(aligned + bytes, behind);
+  return aligned;
 }
 
 }  // namespace

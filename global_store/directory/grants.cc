@@ -134,7 +134,7 @@ const Grant* Directory::FindGrant(std::string_view transport_id) const {
 
 absl::Status Directory::CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id,
                                           GrantEnd end, bool source_corrupt, absl::Time now) {
-  const absl::Status identity = CheckIdentity(receiver);
+  absl::Status identity = CheckIdentity(receiver);
   if (absl::IsAborted(identity)) return identity;
   auto grant = grants_.find(transport_id);
   if (grant == grants_.end()) return absl::OkStatus();
