@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "core/posix/unique_fd.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "tools/cluster/local_cluster.h"
 #include "tools/cluster/process.h"
 
@@ -80,11 +81,11 @@ absl::Status AwaitListening(const RequestContext& context, const Process& server
 
 // Waits for a program's end and returns what it wrote.
 absl::StatusOr<std::string> OutputOf(const RequestContext& context, Process& process, std::string_view name) {
-  const absl::Time deadline = std::min(context.deadline, absl::Now() + kProgramTimeout);
+  const absl::Time deadline = SteadyNow() + kProgramTimeout;
   absl::StatusOr<int> code = absl::DeadlineExceededError("not waited for yet");
   while (absl::IsDeadlineExceeded(code.status())) {
     TC_RETURN_IF_ERROR(context.Check("bench"));
-    if (absl::Now() > deadline) return Annotate(code.status(), name);
+    if (SteadyNow() > deadline) return Annotate(code.status(), name);
     code = process.Wait(absl::Now() + kPoll);
   }
   TC_RETURN_IF_ERROR(code.status());
