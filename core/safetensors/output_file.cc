@@ -131,7 +131,7 @@ absl::Status OutputFile::SyncFolder() {
   if (fd < 0) {
     return ErrnoStatus(errno, "open", folder);
   }
-  const absl::Status synced = fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", folder);
+  absl::Status synced = fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", folder);
   close(fd);
   return synced;
 }
