@@ -19,6 +19,7 @@ namespace tensorcast::daemon {
 namespace {
 
 constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
+constexpr int kPackAgain = 3;
 
 // What both kinds of new artifact have in common.
 struct NewArtifact {
@@ -85,11 +86,8 @@ absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, cons
   return response;
 }
 
-absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
-                        MadeHere* made) {
-  if (lease.location().kind == LocationKind::kDisk) {
-    return absl::OkStatus();
-  }
+absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
+                      MadeHere* made) {
   const Location disk{LocationKind::kDisk};
   MaterializeRequest pack{.manifest = lease.manifest(),
                           .location = disk,
@@ -103,6 +101,20 @@ absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, c
   }
   made->Add(*pending, **packed);
   return absl::OkStatus();
+}
+
+absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
+                        MadeHere* made) {
+  if (lease.location().kind == LocationKind::kDisk) {
+    return absl::OkStatus();
+  }
+  // The packed file that was found ready may be dropped before it is leased, by an import of the same
+  // artifact that was given up: then it is packed anew.
+  absl::Status packed = PackOnce(parts, context, lease, made);
+  for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
+    packed = PackOnce(parts, context, lease, made);
+  }
+  return packed;
 }
 
 absl::Status CheckNew(const NodeParts& parts, const v1::KeyBinding& binding, bool has_binding, bool durable) {
