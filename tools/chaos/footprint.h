@@ -22,7 +22,8 @@ struct Footprint {
 
 absl::StatusOr<Footprint> MeasureFootprint(pid_t pid);
 
-// INTERNAL, naming what grew, when `now` holds more than `before` and the given slack of anything.
+// INTERNAL, naming what grew, when `now` holds more than `before` and the given slack of anything; of threads
+// a little more, for those of gRPC.
 absl::Status CompareFootprints(const Footprint& before, const Footprint& now, int slack);
 
 }  // namespace tensorcast::chaos
