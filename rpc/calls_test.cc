@@ -80,9 +80,9 @@ TEST(Unary, ErrorsComeBackWithCodeAndMessage) {
 }
 
 TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
-  TestServer server;
   absl::Notification started;
   absl::Notification server_saw_it;
+  TestServer server;  // its handlers end before what they wait for
   server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
                                 v1::BindKeyResponse&) {
     auto registration = context.cancellation.OnCancel([&] { server_saw_it.Notify(); });
@@ -102,8 +102,8 @@ TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
 }
 
 TEST(Unary, TheDeadlineEndsTheCallAndTellsTheServer) {
-  TestServer server;
   absl::Notification server_saw_it;
+  TestServer server;
   server.service.resolve_key = [&](const RequestContext& context, v1::ResolveKeyResponse&,
                                    const Finisher& finisher) {
     while (context.Check("resolving").ok()) absl::SleepFor(absl::Milliseconds(1));
