@@ -100,8 +100,8 @@ absl::StatusOr<uint64_t> ChunkReader::ReadStraight(const FilePiece& piece) {
 
 uint64_t ChunkReader::WindowEnd(std::span<const FilePiece> pieces) const {
   const FilePiece& first = pieces.front();
-  const uint64_t limit =
-      AlignDown(first.file_offset) + read_bytes_;  // the next window starts there, not before it
+  // On a block, so that the next window starts there and reads no byte again.
+  const uint64_t limit = AlignDown(first.file_offset) + read_bytes_;
   uint64_t end = first.file_offset;
   for (const FilePiece& piece : pieces) {
     if (piece.zeros()) continue;

@@ -1,9 +1,7 @@
 #include "tools/bench/collector.h"
 
 #include <signal.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +10,7 @@
 #include "core/status/status.h"
 #include "otel/sdk/testing/otlp_receiver.h"
 #include "tools/bench/bench.h"
+#include "tools/bench/child_server.h"
 
 namespace tensorcast::bench {
 namespace {
@@ -37,16 +36,7 @@ double SumOfSpans(const std::vector<ReceivedMetric>& metrics, std::string_view n
 absl::Status ServeCollector(int ready_fd) {
   TC_ASSIGN_OR_RETURN(const auto receiver, otel::testing::OtlpReceiver::Start());
   receiver->SetBehaviour(otel::testing::Behaviour::kCountOnly);
-  const std::string line = receiver->endpoint() + "\n";
-  if (write(ready_fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    return ErrnoStatus(errno, "write to", "--ready-fd");
-  }
-  sigset_t end;
-  sigemptyset(&end);
-  sigaddset(&end, SIGTERM);
-  sigaddset(&end, SIGINT);
-  int number = 0;
-  sigwait(&end, &number);
+  TC_RETURN_IF_ERROR(AnnounceAndAwaitSignal(ready_fd, receiver->endpoint()));
   const std::vector<ReceivedMetric> metrics = receiver->metrics();
   const nlohmann::json tally = {{"exported", SumOfSpans(metrics, "tc_telemetry_exported_total")},
                                 {"dropped", SumOfSpans(metrics, "tc_telemetry_dropped_total")}};
