@@ -19,12 +19,13 @@
 namespace tensorcast::bench {
 
 struct BenchOptions {
-  std::string binary;              // the tensorcast executable, which the servers are started from
-  uint64_t bytes = 0;              // 0: each benchmark's own size
-  int runs = 0;                    // 0: each benchmark's own count
-  std::vector<std::string> lanes;  // p2p, telemetry: of "local", "ucx", "ucx-rma"; empty: local and ucx
-  std::vector<std::string> sets;   // settings for every daemon, as for --set
-  bool smoke = false;              // tiny and short: proves that it runs, measures nothing
+  std::string binary;  // the tensorcast executable, which the servers are started from
+  uint64_t bytes = 0;  // 0: each benchmark's own size
+  int runs = 0;        // 0: each benchmark's own count
+  // p2p, telemetry: of "local", "ucx", "ucx-rma"; telemetry: "ResolveKey", too. Empty: all but ucx-rma.
+  std::vector<std::string> lanes;
+  std::vector<std::string> sets;  // settings for every daemon, as for --set
+  bool smoke = false;             // tiny and short: proves that it runs, measures nothing
   RequestContext context;
 };
 

@@ -188,7 +188,9 @@ void AddBench(CLI::App& app, AllFlags& all) {
     command->add_flag("--smoke", all.bench.smoke, "Tiny and short: proves that it runs, measures nothing");
     if (name != std::string_view("p2p") && name != std::string_view("telemetry")) continue;
     command
-        ->add_option("--lane", all.bench.lanes, "local, ucx or ucx-rma; repeatable; local and ucx by default")
+        ->add_option(
+            "--lane", all.bench.lanes,
+            "local, ucx, ucx-rma or, for telemetry, ResolveKey; repeatable; all but ucx-rma by default")
         ->check(CLI::IsMember({"local", "ucx", "ucx-rma"}))
         ->take_all();
   }
