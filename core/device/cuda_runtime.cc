@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/device/allocation_table.h"
+#include "core/device/cuda_pointer.h"
 #include "core/device/cuda_status.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/device_runtime.h"
@@ -49,7 +50,7 @@ class CudaRuntime final : public DeviceRuntime {
   ~CudaRuntime() override {
     for (const DeviceAllocation& left : allocations_.RemoveAll()) {
       const CudaDeviceGuard guard(left.base.device);
-      void* const pointer = reinterpret_cast<void*>(left.base.address);
+      void* const pointer = CudaPointer(left.base);
       if (left.origin == MemoryOrigin::kAllocated) {
         CudaStatus(cudaFree(pointer), "freeing", "device memory").IgnoreError();
       } else {
@@ -80,7 +81,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kAllocated).status());
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
-    return CudaStatus(cudaFree(reinterpret_cast<void*>(pointer.address)), "freeing memory on",
+    return CudaStatus(cudaFree(CudaPointer(pointer)), "freeing memory on",
                       absl::StrCat("device ", pointer.device));
   }
 
@@ -108,7 +109,7 @@ class CudaRuntime final : public DeviceRuntime {
     const CudaDeviceGuard guard(allocation.device);
     TC_RETURN_IF_ERROR(guard.status());
     cudaIpcMemHandle_t handle;
-    TC_RETURN_IF_ERROR(CudaStatus(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(allocation.address)),
+    TC_RETURN_IF_ERROR(CudaStatus(cudaIpcGetMemHandle(&handle, CudaPointer(allocation)),
                                   "exporting memory of", absl::StrCat("device ", allocation.device)));
     const std::string bytes(handle.reserved, sizeof(handle.reserved));
     return IpcHandle{.device_uuid = devices_[allocation.device].uuid,
@@ -145,7 +146,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kImported).status());
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
-    return CudaStatus(cudaIpcCloseMemHandle(reinterpret_cast<void*>(pointer.address)), "closing memory of",
+    return CudaStatus(cudaIpcCloseMemHandle(CudaPointer(pointer)), "closing memory of",
                       absl::StrCat("device ", pointer.device));
   }
 

@@ -2,13 +2,12 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "core/device/cuda_pointer.h"
 #include "core/device/cuda_status.h"
 #include "core/status/status.h"
 
 namespace tensorcast {
 namespace {
-
-void* Pointer(DevicePtr pointer) { return reinterpret_cast<void*>(pointer.address); }
 
 class CudaStream final : public Stream {
  public:
@@ -23,18 +22,18 @@ class CudaStream final : public Stream {
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(allocations_.Find(destination, bytes).status());
-    return Enqueue(Pointer(destination), source, bytes, cudaMemcpyHostToDevice);
+    return Enqueue(CudaPointer(destination), source, bytes, cudaMemcpyHostToDevice);
   }
 
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(allocations_.Find(source, bytes).status());
-    return Enqueue(destination, Pointer(source), bytes, cudaMemcpyDeviceToHost);
+    return Enqueue(destination, CudaPointer(source), bytes, cudaMemcpyDeviceToHost);
   }
 
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(allocations_.Find(destination, bytes).status());
     TC_RETURN_IF_ERROR(allocations_.Find(source, bytes).status());
-    return Enqueue(Pointer(destination), Pointer(source), bytes, cudaMemcpyDeviceToDevice);
+    return Enqueue(CudaPointer(destination), CudaPointer(source), bytes, cudaMemcpyDeviceToDevice);
   }
 
   absl::Status Synchronize() override {

@@ -140,7 +140,7 @@ class Folder {
 
   // Gives a finished file its name and lists it.
   absl::StatusOr<std::shared_ptr<PackedFile>> Adopt(PartialFile& partial,
-                                                    std::shared_ptr<const Manifest> manifest) {
+                                                    const std::shared_ptr<const Manifest>& manifest) {
     const std::string path = PathOf(manifest->id());
     std::shared_ptr<PackedFile> file;
     std::shared_ptr<PackedFile> replaced;
@@ -209,7 +209,7 @@ class PackedWriterImpl final : public PackedWriter {
                        manifest->layout().image_bytes, " bytes, the file holds ", image_bytes_));
     }
     TC_RETURN_IF_ERROR(Note(partial_->Finish(manifest->bytes())));
-    absl::StatusOr<std::shared_ptr<PackedFile>> file = folder_->Adopt(*partial_, std::move(manifest));
+    absl::StatusOr<std::shared_ptr<PackedFile>> file = folder_->Adopt(*partial_, manifest);
     committed_ = Note(file.status()).ok();
     return file;
   }

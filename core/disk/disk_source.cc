@@ -107,7 +107,8 @@ std::string NameOf(const std::vector<FileIdentity>& files) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std::vector<FileIdentity> files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io,
+                                                                const std::vector<FileIdentity>& files,
                                                                 std::vector<FileExtent> extents,
                                                                 uint64_t image_bytes,
                                                                 const DiskSourceOptions& options) {
@@ -137,11 +138,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, st
                                       std::move(keep_alive), options);
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<FileIdentity> files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(const std::vector<FileIdentity>& files,
                                                             std::vector<FileExtent> extents,
                                                             uint64_t image_bytes,
                                                             const DiskSourceOptions& options) {
-  return OpenFileSourceWith(FileIo::System(), std::move(files), std::move(extents), image_bytes, options);
+  return OpenFileSourceWith(FileIo::System(), files, std::move(extents), image_bytes, options);
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, int fd, uint64_t image_offset,

@@ -33,7 +33,7 @@ struct DiskSourceOptions {
 };
 
 // Opens every file and checks it against its identity: NOT_FOUND, or FAILED_PRECONDITION when it changed.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<FileIdentity> files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(const std::vector<FileIdentity>& files,
                                                             std::vector<FileExtent> extents,
                                                             uint64_t image_bytes,
                                                             const DiskSourceOptions& options = {});

@@ -38,9 +38,9 @@ class Disk : public ::testing::Test {
     DropFromPageCache(folder_.File(name));
     return IdentityOf(folder_.File(name));
   }
-  std::unique_ptr<ChunkSource> Open(std::vector<FileIdentity> files, std::vector<FileExtent> extents,
+  std::unique_ptr<ChunkSource> Open(const std::vector<FileIdentity>& files, std::vector<FileExtent> extents,
                                     uint64_t image_bytes, const DiskSourceOptions& options = kSmallReads) {
-    auto source = OpenFileSourceWith(&io_, std::move(files), std::move(extents), image_bytes, options);
+    auto source = OpenFileSourceWith(&io_, files, std::move(extents), image_bytes, options);
     EXPECT_TRUE(source.ok()) << source.status();
     return *std::move(source);
   }

@@ -12,7 +12,8 @@
 namespace tensorcast {
 
 // `io` must outlive the source.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std::vector<FileIdentity> files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io,
+                                                                const std::vector<FileIdentity>& files,
                                                                 std::vector<FileExtent> extents,
                                                                 uint64_t image_bytes,
                                                                 const DiskSourceOptions& options);

@@ -119,7 +119,7 @@ absl::Status PartialFile::Reserve() {
 }
 
 absl::Status PartialFile::Failed(int error_number, std::string_view operation) const {
-  const absl::Status status = ErrnoStatus(error_number, operation, path_);
+  absl::Status status = ErrnoStatus(error_number, operation, path_);
   if (!absl::IsResourceExhausted(status) && error_number != EFBIG) return status;
   struct statvfs disk;
   const bool known = fstatvfs(fd_.get(), &disk) == 0;

@@ -16,7 +16,7 @@ constexpr uint64_t kStepBytes = uint64_t{1} << 20;
 // Immutable once made, hence any number of fetches at a time.
 class MappedSource final : public ChunkSource {
  public:
-  MappedSource(SourceInfo info, std::vector<ConstHostSpan> image, std::shared_ptr<void> keep_alive,
+  MappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image, std::shared_ptr<void> keep_alive,
                int max_concurrency)
       : keep_alive_(std::move(keep_alive)),
         info_(std::move(info)),
@@ -79,10 +79,9 @@ class MappedSource final : public ChunkSource {
 
 }  // namespace
 
-std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, std::vector<ConstHostSpan> image,
+std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image,
                                               std::shared_ptr<void> keep_alive, int max_concurrency) {
-  return std::make_unique<MappedSource>(std::move(info), std::move(image), std::move(keep_alive),
-                                        max_concurrency);
+  return std::make_unique<MappedSource>(std::move(info), image, std::move(keep_alive), max_concurrency);
 }
 
 }  // namespace tensorcast

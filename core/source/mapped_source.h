@@ -10,7 +10,7 @@
 namespace tensorcast {
 
 // The spans make up the image, in order. `keep_alive` is held as long as the source (a lease, a mapping).
-std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, std::vector<ConstHostSpan> image,
+std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image,
                                               std::shared_ptr<void> keep_alive, int max_concurrency);
 
 }  // namespace tensorcast

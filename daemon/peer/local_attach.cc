@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverHost(std::unique_ptr<ClaimedRep
     TC_ASSIGN_OR_RETURN(image, attached->pool->Spans(handles.extents, image_bytes));
   }
   attached->claim = std::move(claim);
-  return MakeMappedSource(std::move(info), std::move(image), std::move(attached), CopySlots());
+  return MakeMappedSource(std::move(info), image, std::move(attached), CopySlots());
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedReplica> claim,

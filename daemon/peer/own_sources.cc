@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const v1::Origin& 
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is no longer what was imported: its files or tensors changed"));
   }
-  return OpenFileSource(std::move(model.files), std::move(model.extents), manifest.layout().image_bytes);
+  return OpenFileSource(model.files, std::move(model.extents), manifest.layout().image_bytes);
 }
 
 }  // namespace tensorcast::daemon

@@ -239,9 +239,8 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
     described->set_bytes(file.bytes);
     described->set_mtime_ns(file.mtime_ns);
   }
-  TC_ASSIGN_OR_RETURN(
-      std::unique_ptr<ChunkSource> source,
-      OpenFileSource(std::move(model.files), std::move(model.extents), model.layout.image_bytes));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
+                      OpenFileSource(model.files, std::move(model.extents), model.layout.image_bytes));
   artifact.ingest = {.layout = std::move(model.layout),
                      .metadata = std::move(model.metadata),
                      .location = location,

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
     image.emplace_back(static_cast<const std::byte*>(mapping->address), image_bytes);
   }
   SourceInfo info{.type = SourceType::kLocal, .lane = "memory", .name = "a client's memory"};
-  return MakeMappedSource(std::move(info), std::move(image), std::move(mapping), CopySlots());
+  return MakeMappedSource(std::move(info), image, std::move(mapping), CopySlots());
 }
 
 }  // namespace

@@ -125,9 +125,10 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
     return UCS_OK;
   }
   CHECK_EQ(destination->size(), bytes);
-  Operation* operation = StartOperation([owner = owner_, header = *header, bytes](absl::Status status) {
-    owner->OnRendezvousReceived(header, bytes, status);
-  });
+  Operation* operation =
+      StartOperation([owner = owner_, header = *header, bytes](const absl::Status& status) {
+        owner->OnRendezvousReceived(header, bytes, status);
+      });
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   UseMemory(*worker_, destination->data(), param);
@@ -200,7 +201,7 @@ void UcxEndpoint::Close(std::function<void()> closed) {
   }
   closing_ = true;
   worker_->RemoveEndpoint(ep_);
-  Operation* operation = StartOperation([](absl::Status) {});
+  Operation* operation = StartOperation([](const absl::Status&) {});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;

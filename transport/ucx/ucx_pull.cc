@@ -133,7 +133,7 @@ void UcxPullCore::OnFailed(const absl::Status& status) {
       /*lost=*/true);
 }
 
-void UcxPullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destination, absl::Time deadline,
                         FetchDone done) {
   if (!broken_.ok()) {
     done(broken_);
@@ -362,10 +362,9 @@ class UcxPull : public Pull {
 
   void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
              FetchDone done) override {
-    core_->worker().Post([core = core_, offset, destination = std::move(destination), deadline,
-                          done = std::move(done)]() mutable {
-      core->Fetch(offset, std::move(destination), deadline, std::move(done));
-    });
+    core_->worker().Post(
+        [core = core_, offset, destination = std::move(destination), deadline,
+         done = std::move(done)]() mutable { core->Fetch(offset, destination, deadline, std::move(done)); });
   }
 
   void Cancel() override {

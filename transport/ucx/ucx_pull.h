@@ -48,7 +48,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   // Gives up connecting.
   void Abort(const absl::Status& status);
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline, FetchDone done);
+  void Fetch(uint64_t offset, const std::vector<HostSpan>& destination, absl::Time deadline, FetchDone done);
   void Cancel();
   // Cancel, and `ended` once every fetch has completed.
   void End(std::function<void()> ended);
