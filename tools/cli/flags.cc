@@ -186,12 +186,12 @@ void AddBench(CLI::App& app, AllFlags& all) {
         ->check(CLI::PositiveNumber);
     command->add_option("--bytes", all.bench.bytes, "Of the artifact, such as 1GiB");
     command->add_flag("--smoke", all.bench.smoke, "Tiny and short: proves that it runs, measures nothing");
-    if (name != std::string_view("p2p") && name != std::string_view("telemetry")) continue;
-    command
-        ->add_option(
-            "--lane", all.bench.lanes,
-            "local, ucx, ucx-rma or, for telemetry, ResolveKey; repeatable; all but ucx-rma by default")
-        ->check(CLI::IsMember({"local", "ucx", "ucx-rma"}))
+    const bool telemetry = name == std::string_view("telemetry");
+    if (!telemetry && name != std::string_view("p2p")) continue;
+    std::vector<std::string> lanes = {"local", "ucx", "ucx-rma"};
+    if (telemetry) lanes.push_back("ResolveKey");
+    command->add_option("--lane", all.bench.lanes, "Repeatable; all but ucx-rma by default")
+        ->check(CLI::IsMember(lanes))
         ->take_all();
   }
   // Of no use to people: the reference server of `control` and the collector of `telemetry`.
