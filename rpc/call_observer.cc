@@ -45,23 +45,11 @@ MethodName ParseMethod(std::string_view path) {
   return name;
 }
 
-struct CallObserver::Call {
-  CallSide side;
-  MethodName name;
-  absl::Time start;
-  otel::Span span;
-};
-
-CallObserver::CallObserver() = default;
-
 CallObserver::~CallObserver() { End(kCancelledCode, "the call ended without a status"); }
 
 void CallObserver::Start(CallSide side, const char* method, std::string_view attempt,
                          RequestContext* context) {
-  call_ = std::make_unique<Call>();
-  call_->side = side;
-  call_->name = ParseMethod(method);
-  call_->start = SteadyNow();
+  call_.emplace(Call{.side = side, .name = ParseMethod(method), .start = SteadyNow(), .span = {}});
   metrics::kRpcInFlight.Add(1, {SideName(side), call_->name.label});
   if (!DeservesSpan(call_->name)) return;
   const otel::SpanKind kind = side == CallSide::kServer ? otel::SpanKind::kServer : otel::SpanKind::kClient;
@@ -76,19 +64,19 @@ void CallObserver::Start(CallSide side, const char* method, std::string_view att
 }
 
 void CallObserver::Finish(int code, const std::string& message) {
-  const std::unique_ptr<Call> call = std::move(call_);
   const absl::Status status(static_cast<absl::StatusCode>(code), message);
-  call->span.SetAttribute(attr::kRpcGrpcStatusCode, code);
-  call->span.SetError(status);
-  call->span.End();
+  call_->span.SetAttribute(attr::kRpcGrpcStatusCode, code);
+  call_->span.SetError(status);
+  call_->span.End();
 
-  const std::string_view side = SideName(call->side);
+  const std::string_view side = SideName(call_->side);
   const std::string code_name = absl::StatusCodeToString(status.code());
-  metrics::kRpcInFlight.Add(-1, {side, call->name.label});
-  metrics::kRpcRequests.Add(1, {side, call->name.label, code_name});
-  if (!status.ok()) metrics::kRpcErrors.Add(1, {side, call->name.label, code_name});
-  metrics::kRpcDurationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - call->start),
-                                      {side, call->name.label});
+  metrics::kRpcInFlight.Add(-1, {side, call_->name.label});
+  metrics::kRpcRequests.Add(1, {side, call_->name.label, code_name});
+  if (!status.ok()) metrics::kRpcErrors.Add(1, {side, call_->name.label, code_name});
+  metrics::kRpcDurationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - call_->start),
+                                      {side, call_->name.label});
+  call_.reset();
 }
 
 }  // namespace tensorcast::rpc

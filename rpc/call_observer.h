@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/time/time.h"
 #include "otel/api/metrics.h"
 #include "otel/api/request_context.h"
+#include "otel/api/span.h"
 #include "otel/api/trace_sink.h"
 
 namespace tensorcast::rpc {
@@ -27,7 +29,7 @@ MethodName ParseMethod(std::string_view path);
 
 class CallObserver {
  public:
-  CallObserver();
+  CallObserver() = default;
   // A call that never got a status was cancelled.
   ~CallObserver();
 
@@ -39,17 +41,22 @@ class CallObserver {
   }
   // `code`: a gRPC status code. Later ends count for nothing.
   void End(int code, const std::string& message) {
-    if (call_ != nullptr) [[unlikely]]
+    if (call_.has_value()) [[unlikely]]
       Finish(code, message);
   }
-  bool observing() const { return call_ != nullptr; }
+  bool observing() const { return call_.has_value(); }
 
  private:
-  struct Call;
+  struct Call {
+    CallSide side;
+    MethodName name;
+    absl::Time start;
+    otel::Span span;
+  };
   void Start(CallSide side, const char* method, std::string_view attempt, RequestContext* context);
   void Finish(int code, const std::string& message);
 
-  std::unique_ptr<Call> call_;
+  std::optional<Call> call_;
 };
 
 }  // namespace tensorcast::rpc

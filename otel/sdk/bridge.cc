@@ -18,18 +18,15 @@
 #include "opentelemetry/sdk/metrics/metric_reader.h"
 #include "opentelemetry/sdk/metrics/view/view_registry.h"
 #include "opentelemetry/sdk/resource/resource.h"
-#include "opentelemetry/sdk/trace/batch_span_processor_factory.h"
-#include "opentelemetry/sdk/trace/batch_span_processor_options.h"
 #include "opentelemetry/sdk/trace/samplers/always_off_factory.h"
 #include "opentelemetry/sdk/trace/samplers/always_on_factory.h"
 #include "opentelemetry/sdk/trace/samplers/parent_factory.h"
 #include "opentelemetry/sdk/trace/samplers/trace_id_ratio_factory.h"
-#include "opentelemetry/sdk/trace/tracer_provider.h"
-#include "opentelemetry/sdk/trace/tracer_provider_factory.h"
 #include "otel/api/keep_forever.h"
 #include "otel/sdk/exporters.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/metric_bridge.h"
+#include "otel/sdk/span_batcher.h"
 #include "otel/sdk/trace_bridge.h"
 #include "otel/sdk/values.h"
 
@@ -137,7 +134,7 @@ class BridgeImpl final : public Bridge {
   bool Flush(std::chrono::milliseconds timeout) override {
     bool done = true;
     // An empty queue needs no flush, and the SDK may then take a whole batch interval to notice.
-    if (Waiting(Signal::kTraces)) done &= tracer_provider_->ForceFlush(timeout);
+    if (Waiting(Signal::kTraces)) done &= span_processor_->ForceFlush(timeout);
     if (Waiting(Signal::kLogs)) done &= logger_provider_->ForceFlush(timeout);
     return done && ExportMetrics();
   }
@@ -147,7 +144,7 @@ class BridgeImpl final : public Bridge {
   }
 
   void Shutdown() override {
-    if (tracer_provider_ != nullptr) tracer_provider_->Shutdown();
+    if (span_processor_ != nullptr) span_processor_->Shutdown();
     if (logger_provider_ != nullptr) logger_provider_->Shutdown();
     // Last: it still tells what became of the others' items.
     ExportMetrics();
@@ -180,19 +177,13 @@ class BridgeImpl final : public Bridge {
 
   void StartTraces(const BridgeOptions& options, std::unique_ptr<otel_trace::SpanExporter> exporter,
                    const opentelemetry::sdk::resource::Resource& resource) {
-    otel_trace::BatchSpanProcessorOptions batch;
-    batch.max_queue_size = options.queue_size;
-    batch.max_export_batch_size = options.batch_size;
-    batch.schedule_delay_millis = options.batch_interval;
-    const auto& shared = guard(Signal::kTraces);
-    auto processor = std::make_unique<GuardedSpanProcessor>(
-        otel_trace::BatchSpanProcessorFactory::Create(
-            std::make_unique<GuardedSpanExporter>(std::move(exporter), shared), batch),
-        shared);
-    tracer_provider_ = otel_trace::TracerProviderFactory::Create(std::move(processor), resource,
-                                                                 MakeSampler(options), MakeIdGenerator());
-    traces_ = KeepForever(MakeTraceSink(tracer_provider_->GetTracer(kScopeName), options.limits,
-                                        options.sampler != SamplerKind::kAlwaysOn));
+    span_processor_ = std::make_shared<SpanBatcher>(std::move(exporter), guard(Signal::kTraces),
+                                                    options.batch_size, options.batch_interval);
+    traces_ = KeepForever(MakeTraceSink({.processor = span_processor_,
+                                         .sampler = MakeSampler(options),
+                                         .children_follow = options.sampler == SamplerKind::kParentRatio,
+                                         .resource = resource,
+                                         .limits = options.limits}));
   }
 
   void StartMetrics(const BridgeOptions& options, std::unique_ptr<otel_metrics::PushMetricExporter> exporter,
@@ -231,7 +222,7 @@ class BridgeImpl final : public Bridge {
 
   const Counters& counters_;
   std::shared_ptr<Guard> guards_[kSignals];
-  std::shared_ptr<otel_trace::TracerProvider> tracer_provider_;
+  std::shared_ptr<otel_trace::SpanProcessor> span_processor_;
   std::mutex metric_mutex_;  // of the three below, once they are made
   std::shared_ptr<otel_metrics::MeterProvider> meter_provider_;
   std::shared_ptr<otel_metrics::MetricReader> metric_reader_;

@@ -48,6 +48,12 @@ class Guard {
     return false;
   }
 
+  // For items that were admitted when nothing is exported any more.
+  void DropAtShutdown(size_t count) {
+    counters_.dropped_shutdown += count;
+    counters_.pending.fetch_sub(static_cast<int64_t>(count), std::memory_order_relaxed);
+  }
+
   void GiveUpAt(std::chrono::steady_clock::time_point when) { give_up_at_.store(when.time_since_epoch()); }
 
   // Runs one export of `count` items, unless it is too late for it.
@@ -77,49 +83,6 @@ class Guard {
   const int64_t queue_size_;
   const Complain complain_;
   std::atomic<std::chrono::steady_clock::duration> give_up_at_{std::chrono::steady_clock::duration::max()};
-};
-
-class GuardedSpanExporter final : public otel_trace::SpanExporter {
- public:
-  GuardedSpanExporter(std::unique_ptr<otel_trace::SpanExporter> inner, std::shared_ptr<Guard> guard)
-      : inner_(std::move(inner)), guard_(std::move(guard)) {}
-
-  std::unique_ptr<otel_trace::Recordable> MakeRecordable() noexcept override {
-    return inner_->MakeRecordable();
-  }
-  otel_common::ExportResult Export(
-      const opentelemetry::nostd::span<std::unique_ptr<otel_trace::Recordable>>& spans) noexcept override {
-    return guard_->Run(spans.size(), [&] { return inner_->Export(spans); });
-  }
-  bool ForceFlush(Timeout timeout) noexcept override { return inner_->ForceFlush(timeout); }
-  bool Shutdown(Timeout timeout) noexcept override { return inner_->Shutdown(timeout); }
-
- private:
-  const std::unique_ptr<otel_trace::SpanExporter> inner_;
-  const std::shared_ptr<Guard> guard_;
-};
-
-class GuardedSpanProcessor final : public otel_trace::SpanProcessor {
- public:
-  GuardedSpanProcessor(std::unique_ptr<otel_trace::SpanProcessor> inner, std::shared_ptr<Guard> guard)
-      : inner_(std::move(inner)), guard_(std::move(guard)) {}
-
-  std::unique_ptr<otel_trace::Recordable> MakeRecordable() noexcept override {
-    return inner_->MakeRecordable();
-  }
-  void OnStart(otel_trace::Recordable& span,
-               const opentelemetry::trace::SpanContext& parent) noexcept override {
-    inner_->OnStart(span, parent);
-  }
-  void OnEnd(std::unique_ptr<otel_trace::Recordable>&& span) noexcept override {
-    if (guard_->Admit()) inner_->OnEnd(std::move(span));
-  }
-  bool ForceFlush(Timeout timeout) noexcept override { return inner_->ForceFlush(timeout); }
-  bool Shutdown(Timeout timeout) noexcept override { return inner_->Shutdown(timeout); }
-
- private:
-  const std::unique_ptr<otel_trace::SpanProcessor> inner_;
-  const std::shared_ptr<Guard> guard_;
 };
 
 class GuardedLogExporter final : public otel_logs::LogRecordExporter {

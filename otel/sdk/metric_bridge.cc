@@ -15,6 +15,7 @@
 #include "opentelemetry/sdk/metrics/view/meter_selector_factory.h"
 #include "opentelemetry/sdk/metrics/view/view_factory.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/sdk/counter_cells.h"
 #include "otel/sdk/values.h"
 
 namespace tensorcast::otel::sdk {
@@ -56,7 +57,7 @@ class Observer final : public GaugeObserver {
   api::ObserverResultT<double>& result_;
 };
 
-// The SDK passes back a pointer: the id itself.
+// Callbacks of the SDK, which passes back a pointer: in the first, the id itself.
 void Collect(api::ObserverResult result, void* id) {
   using Doubles = shared_ptr<api::ObserverResultT<double>>;
   const auto metric = static_cast<MetricId>(reinterpret_cast<uintptr_t>(id));
@@ -65,9 +66,24 @@ void Collect(api::ObserverResult result, void* id) {
   CollectGauge(metric, observer);
 }
 
+// What callers add to.
+struct Counted {
+  explicit Counted(const MetricInfo& of) : info(of) {}
+  const MetricInfo& info;
+  CounterCells cells;
+};
+
+void CollectCounted(api::ObserverResult result, void* counted) {
+  using Integers = shared_ptr<api::ObserverResultT<int64_t>>;
+  if (!opentelemetry::nostd::holds_alternative<Integers>(result)) return;
+  const auto& to = opentelemetry::nostd::get<Integers>(result);
+  const auto& from = *static_cast<const Counted*>(counted);
+  from.cells.ForEach(
+      [&](int64_t total, LabelValues labels) { to->Observe(total, LabelView(from.info, labels)); });
+}
+
 struct Instrument {
-  unique_ptr<api::Counter<uint64_t>> counter;
-  unique_ptr<api::UpDownCounter<int64_t>> up_down_counter;
+  std::unique_ptr<Counted> counted;  // observed by `observable`
   unique_ptr<api::Histogram<double>> histogram;
   shared_ptr<api::ObservableInstrument> observable;
 };
@@ -80,12 +96,7 @@ class Sink final : public MetricSink {
 
   void Add(MetricId metric, int64_t value, LabelValues labels) override {
     const Instrument& instrument = instruments_[static_cast<size_t>(metric)];
-    const LabelView view(InfoOf(metric), labels);
-    if (instrument.counter != nullptr) {
-      instrument.counter->Add(static_cast<uint64_t>(value), view);
-    } else if (instrument.up_down_counter != nullptr) {
-      instrument.up_down_counter->Add(value, view);
-    }
+    if (instrument.counted != nullptr) instrument.counted->cells.Add(value, labels);
   }
 
   void Record(MetricId metric, double value, LabelValues labels) override {
@@ -103,10 +114,12 @@ class Sink final : public MetricSink {
     Instrument made;
     switch (info.kind) {
       case MetricKind::kCounter:
-        made.counter = meter_->CreateUInt64Counter(name, text, unit);
+        made.counted = std::make_unique<Counted>(info);
+        made.observable = meter_->CreateInt64ObservableCounter(name, text, unit);
         break;
       case MetricKind::kUpDownCounter:
-        made.up_down_counter = meter_->CreateInt64UpDownCounter(name, text, unit);
+        made.counted = std::make_unique<Counted>(info);
+        made.observable = meter_->CreateInt64ObservableUpDownCounter(name, text, unit);
         break;
       case MetricKind::kHistogram:
         made.histogram = meter_->CreateDoubleHistogram(name, text, unit);
@@ -118,7 +131,11 @@ class Sink final : public MetricSink {
         made.observable = meter_->CreateDoubleObservableCounter(name, text, unit);
         break;
     }
-    if (made.observable != nullptr) made.observable->AddCallback(&Collect, reinterpret_cast<void*>(index));
+    if (made.counted != nullptr) {
+      made.observable->AddCallback(&CollectCounted, made.counted.get());
+    } else if (made.observable != nullptr) {
+      made.observable->AddCallback(&Collect, reinterpret_cast<void*>(index));
+    }
     return made;
   }
 

@@ -10,8 +10,6 @@
 
 namespace tensorcast::otel::sdk {
 
-inline constexpr const char* kScopeName = "tensorcast";
-
 // The buckets of the catalogue's histograms. Before the first instrument is made.
 void AddViews(opentelemetry::sdk::metrics::MeterProvider& provider);
 

@@ -1,12 +1,12 @@
 // Protobuf's wire format, as far as OTLP's spans need it: fields appended to bytes, in any order, as the
 // format allows. Lengths of what is nested are known before it is written, so nothing is written twice.
-// Stateless. Specification: https://protobuf.dev/programming-guides/encoding/.
+// `String` is a std::string with any allocator. Stateless. Specification:
+// https://protobuf.dev/programming-guides/encoding/.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <string_view>
 
 namespace tensorcast::otel::sdk::wire {
@@ -19,7 +19,8 @@ constexpr size_t VarintSize(uint64_t value) {
   return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
 }
 
-inline void AppendVarint(std::string& out, uint64_t value) {
+template <class String>
+void AppendVarint(String& out, uint64_t value) {
   char bytes[10];
   size_t size = 0;
   for (; value >= 0x80; value >>= 7) bytes[size++] = static_cast<char>(value | 0x80);
@@ -34,30 +35,34 @@ constexpr char Tag(uint32_t field, Type type) { return static_cast<char>(field <
 constexpr size_t FieldSize(size_t bytes) { return 1 + VarintSize(bytes) + bytes; }
 
 // The head of a nested message that is `bytes` long.
-inline void AppendHead(std::string& out, uint32_t field, size_t bytes) {
+template <class String>
+void AppendHead(String& out, uint32_t field, size_t bytes) {
   out += Tag(field, kBytes);
   AppendVarint(out, bytes);
 }
 
-inline void AppendBytes(std::string& out, uint32_t field, std::string_view bytes) {
+template <class String>
+void AppendBytes(String& out, uint32_t field, std::string_view bytes) {
   AppendHead(out, field, bytes.size());
   out.append(bytes);
 }
 
-inline void AppendUint(std::string& out, uint32_t field, uint64_t value) {
+template <class String>
+void AppendUint(String& out, uint32_t field, uint64_t value) {
   out += Tag(field, kVarint);
   AppendVarint(out, value);
 }
 
-inline void AppendFixed32(std::string& out, uint32_t field, uint32_t value) {
+template <class String>
+void AppendFixed32(String& out, uint32_t field, uint32_t value) {
   AppendVarint(out, field << 3 | kFixed32);
   char bytes[4];
   std::memcpy(bytes, &value, 4);
   out.append(bytes, 4);
 }
 
-template <class T>
-void AppendFixed64(std::string& out, uint32_t field, T value) {
+template <class String, class T>
+void AppendFixed64(String& out, uint32_t field, T value) {
   static_assert(sizeof(T) == 8);
   out += Tag(field, kFixed64);
   char bytes[8];

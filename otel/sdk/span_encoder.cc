@@ -76,7 +76,8 @@ struct AnyValue {
         return 1 + wire::VarintSize(number);
     }
   }
-  void AppendTo(std::string& out) const {
+  template <class String>
+  void AppendTo(String& out) const {
     if (field == any_value_field::kString) {
       wire::AppendBytes(out, field, text);
     } else if (field == any_value_field::kDouble) {
@@ -112,7 +113,8 @@ size_t KeyValueSize(std::string_view key, const AnyValue& value) {
   return wire::FieldSize(key.size()) + wire::FieldSize(value.Size());
 }
 
-void AppendKeyValue(std::string& out, uint32_t field, std::string_view key, const AnyValue& value) {
+template <class String>
+void AppendKeyValue(String& out, uint32_t field, std::string_view key, const AnyValue& value) {
   if (!value.known()) return;
   wire::AppendHead(out, field, KeyValueSize(key, value));
   wire::AppendBytes(out, key_value_field::kKey, key);
@@ -120,7 +122,8 @@ void AppendKeyValue(std::string& out, uint32_t field, std::string_view key, cons
   value.AppendTo(out);
 }
 
-void AppendAttributes(std::string& out, uint32_t field,
+template <class String>
+void AppendAttributes(String& out, uint32_t field,
                       const opentelemetry::common::KeyValueIterable& attributes) {
   attributes.ForEachKeyValue([&](nostd::string_view key, const AttributeValue& value) noexcept {
     AppendKeyValue(out, field, View(key), nostd::visit(ToAnyValue(), value));
@@ -128,13 +131,14 @@ void AppendAttributes(std::string& out, uint32_t field,
   });
 }
 
-template <class Id>
-void AppendId(std::string& out, uint32_t field, const Id& id) {
+template <class String, class Id>
+void AppendId(String& out, uint32_t field, const Id& id) {
   const auto bytes = id.Id();
   wire::AppendBytes(out, field, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-void AppendTraceState(std::string& out, uint32_t field, const opentelemetry::trace::SpanContext& context) {
+template <class String>
+void AppendTraceState(String& out, uint32_t field, const opentelemetry::trace::SpanContext& context) {
   const auto& state = context.trace_state();
   if (state != nullptr && !state->Empty()) wire::AppendBytes(out, field, state->ToHeader());
 }

@@ -31,7 +31,8 @@ class Discard final : public otel_trace::SpanProcessor {
   }
   void OnStart(otel_trace::Recordable&, const api::SpanContext&) noexcept override {}
   void OnEnd(std::unique_ptr<otel_trace::Recordable>&&) noexcept override {
-    if (guard_ != nullptr) guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
+    if (guard_ != nullptr && guard_->Admit())
+      guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
   }
   bool ForceFlush(Timeout) noexcept override { return true; }
   bool Shutdown(Timeout) noexcept override { return true; }
@@ -41,26 +42,22 @@ class Discard final : public otel_trace::SpanProcessor {
   const std::shared_ptr<Guard> guard_;
 };
 
-std::unique_ptr<otel_trace::TracerProvider> MakeProvider(std::unique_ptr<otel_trace::SpanProcessor> processor,
-                                                         bool sampled) {
-  return otel_trace::TracerProviderFactory::Create(
-      std::move(processor), opentelemetry::sdk::resource::Resource::Create({}),
-      otel_trace::ParentBasedSamplerFactory::Create(std::shared_ptr<otel_trace::Sampler>(
-          otel_trace::TraceIdRatioBasedSamplerFactory::Create(sampled ? 1 : 0))),
-      MakeIdGenerator());
+std::unique_ptr<otel_trace::Sampler> MakeSampler(bool sampled) {
+  return otel_trace::ParentBasedSamplerFactory::Create(std::shared_ptr<otel_trace::Sampler>(
+      otel_trace::TraceIdRatioBasedSamplerFactory::Create(sampled ? 1 : 0)));
 }
 
 class SpanPairImpl final : public SpanPair {
  public:
   explicit SpanPairImpl(bool sampled)
       : guard_(std::make_shared<Guard>(counters_, 1000, [](std::string_view) {})),
-        plain_(MakeProvider(std::make_unique<Discard>(otlp::OtlpGrpcExporterFactory::Create(), nullptr),
-                            sampled)),
-        guarded_(MakeProvider(std::make_unique<GuardedSpanProcessor>(
-                                  std::make_unique<Discard>(MakeGrpcSpanExporter({}), guard_), guard_),
-                              sampled)),
+        plain_(otel_trace::TracerProviderFactory::Create(
+            std::make_unique<Discard>(otlp::OtlpGrpcExporterFactory::Create(), nullptr),
+            opentelemetry::sdk::resource::Resource::Create({}), MakeSampler(sampled))),
         tracer_(plain_->GetTracer("benchmark")),
-        sink_(MakeTraceSink(guarded_->GetTracer("benchmark"), {}, true)) {}
+        sink_(MakeTraceSink({.processor = std::make_shared<Discard>(MakeGrpcSpanExporter({}), guard_),
+                             .sampler = MakeSampler(sampled),
+                             .resource = opentelemetry::sdk::resource::Resource::Create({})})) {}
 
   void RootBySdk() override {
     auto span =
@@ -85,7 +82,6 @@ class SpanPairImpl final : public SpanPair {
   SignalCounters counters_;
   const std::shared_ptr<Guard> guard_;
   const std::unique_ptr<otel_trace::TracerProvider> plain_;
-  const std::unique_ptr<otel_trace::TracerProvider> guarded_;
   const opentelemetry::nostd::shared_ptr<api::Tracer> tracer_;
   const std::unique_ptr<TraceSink> sink_;
 };

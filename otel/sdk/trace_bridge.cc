@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "opentelemetry/common/timestamp.h"
+#include "opentelemetry/sdk/instrumentationscope/instrumentation_scope.h"
 #include "opentelemetry/sdk/trace/random_id_generator.h"
-#include "opentelemetry/trace/span.h"
+#include "opentelemetry/sdk/trace/recordable.h"
 #include "opentelemetry/trace/span_context.h"
 #include "opentelemetry/trace/span_context_kv_iterable.h"
 #include "opentelemetry/trace/span_metadata.h"
-#include "opentelemetry/trace/span_startoptions.h"
 #include "opentelemetry/trace/trace_state.h"
 #include "otel/sdk/values.h"
 
@@ -19,40 +19,22 @@ namespace tensorcast::otel::sdk {
 namespace {
 
 namespace api = opentelemetry::trace;
-using opentelemetry::nostd::shared_ptr;
-
-// Set around the start of a root on this thread.
-thread_local const TraceContext* wanted_trace = nullptr;
+namespace sdk_trace = opentelemetry::sdk::trace;
 
 api::TraceId ToTraceId(const TraceContext& context) {
   return api::TraceId(opentelemetry::nostd::span<const uint8_t, 16>(context.trace_id.data(), 16));
 }
 
-class IdGenerator final : public opentelemetry::sdk::trace::IdGenerator {
- public:
-  IdGenerator() : opentelemetry::sdk::trace::IdGenerator(true) {}
-  api::SpanId GenerateSpanId() noexcept override { return random_.GenerateSpanId(); }
-  api::TraceId GenerateTraceId() noexcept override {
-    return wanted_trace == nullptr ? random_.GenerateTraceId() : ToTraceId(*wanted_trace);
-  }
-
- private:
-  opentelemetry::sdk::trace::RandomIdGenerator random_;
-};
-
-api::SpanContext ToSpanContext(const TraceContext& context, bool is_remote) {
-  const api::SpanId span_id(opentelemetry::nostd::span<const uint8_t, 8>(context.span_id.data(), 8));
-  if (context.trace_state.empty()) [[likely]] {
-    return api::SpanContext(ToTraceId(context), span_id, api::TraceFlags(context.flags), is_remote);
-  }
-  return api::SpanContext(ToTraceId(context), span_id, api::TraceFlags(context.flags), is_remote,
-                          api::TraceState::FromHeader(context.trace_state));
+api::SpanId ToSpanId(const TraceContext& context) {
+  return api::SpanId(opentelemetry::nostd::span<const uint8_t, 8>(context.span_id.data(), 8));
 }
 
-void FillContext(const api::SpanContext& from, TraceContext& to) {
-  from.trace_id().CopyBytesTo(to.trace_id);
-  from.span_id().CopyBytesTo(to.span_id);
-  to.flags = from.trace_flags().flags();
+api::SpanContext ToSpanContext(const TraceContext& context, bool is_remote) {
+  if (context.trace_state.empty()) [[likely]] {
+    return api::SpanContext(ToTraceId(context), ToSpanId(context), api::TraceFlags(context.flags), is_remote);
+  }
+  return api::SpanContext(ToTraceId(context), ToSpanId(context), api::TraceFlags(context.flags), is_remote,
+                          api::TraceState::FromHeader(context.trace_state));
 }
 
 api::SpanKind ToSpanKind(SpanKind kind) {
@@ -73,34 +55,24 @@ api::SpanKind ToSpanKind(SpanKind kind) {
 
 bool HasRemoteParent(SpanKind kind) { return kind == SpanKind::kServer || kind == SpanKind::kConsumer; }
 
-class LinkView final : public api::SpanContextKeyValueIterable {
- public:
-  LinkView(std::span<const SpanLink> links, size_t max_bytes) : links_(links), max_bytes_(max_bytes) {}
-  bool ForEachKeyValue(opentelemetry::nostd::function_ref<
-                       bool(api::SpanContext, const opentelemetry::common::KeyValueIterable&)>
-                           callback) const noexcept override {
-    return std::all_of(links_.begin(), links_.end(), [&](const SpanLink& link) {
-      const AttributeView attributes({link.attributes.begin(), link.attributes.size()}, max_bytes_);
-      return callback(ToSpanContext(link.context, true), attributes);
-    });
-  }
-  size_t size() const noexcept override { return links_.size(); }
-
- private:
-  std::span<const SpanLink> links_;
-  size_t max_bytes_;
-};
-
 template <class T>
 std::span<const T> AtMost(std::span<const T> items, size_t limit) {
   return items.first(std::min(items.size(), limit));
 }
 
+void Write(const SpanLink& link, const SpanLimits& limits, sdk_trace::Recordable& to) {
+  const AttributeView attributes({link.attributes.begin(), link.attributes.size()},
+                                 limits.max_attribute_bytes);
+  to.AddLink(ToSpanContext(link.context, true), attributes);
+}
+
 // The SDK of this version has no span limits of its own, so they are kept here.
 class Record final : public SpanRecord {
  public:
-  Record(shared_ptr<api::Span> span, const SpanLimits& limits, const SpanStart& start)
+  Record(std::unique_ptr<sdk_trace::Recordable> span, sdk_trace::SpanProcessor& processor,
+         const SpanLimits& limits, const SpanStart& start)
       : span_(std::move(span)),
+        processor_(processor),
         limits_(limits),
         start_(start.time),
         attributes_(std::min(start.attributes.size(), limits.max_attributes)),
@@ -121,13 +93,10 @@ class Record final : public SpanRecord {
     span_->AddEvent(ToNostd(name), opentelemetry::common::SystemTimestamp(at), view);
   }
 
-  // The SDK's stable interface takes links only with a span's start; a later one is kept as an event.
   void AddLink(const SpanLink& link) override {
     if (links_ == limits_.max_links) return;
     ++links_;
-    const std::string context = link.context.ToTraceparent();
-    const Attribute attributes[] = {{"tc.link", std::string_view(context)}};
-    AddEvent("link", attributes, {});
+    Write(link, limits_, *span_);
   }
 
   void SetError(std::string_view type, std::string_view message) override {
@@ -139,24 +108,22 @@ class Record final : public SpanRecord {
                      ToNostd(ValidUtf8(CutUtf8(message, limits_.max_attribute_bytes), storage)));
   }
 
-  // The SDK takes durations from the steady clock: an explicit end counts from an explicit start.
+  // A duration is of the steady clock; but an explicit end counts from an explicit start.
   void End(SpanTime time) override {
-    api::EndSpanOptions options;
+    std::chrono::nanoseconds duration = std::chrono::steady_clock::now() - began_;
     if (start_ != SpanTime()) {
-      const SpanTime end = time == SpanTime() ? std::chrono::system_clock::now() : time;
-      options.end_steady_time = opentelemetry::common::SteadyTimestamp(
-          kSteadyStart + std::max(end - start_, std::chrono::system_clock::duration(1)));
+      duration = (time == SpanTime() ? std::chrono::system_clock::now() : time) - start_;
     }
-    span_->End(options);
+    span_->SetDuration(std::max(duration, std::chrono::nanoseconds(1)));
+    processor_.OnEnd(std::move(span_));
   }
 
-  // Any but zero, which the SDK reads as "now".
-  static constexpr std::chrono::steady_clock::time_point kSteadyStart{std::chrono::seconds(1)};
-
  private:
-  const shared_ptr<api::Span> span_;
+  std::unique_ptr<sdk_trace::Recordable> span_;
+  sdk_trace::SpanProcessor& processor_;
   const SpanLimits& limits_;
-  const SpanTime start_;
+  const SpanTime start_;  // the epoch: that of `began_`
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   size_t attributes_;
   size_t events_ = 0;
   size_t links_;
@@ -164,51 +131,74 @@ class Record final : public SpanRecord {
 
 class Sink final : public TraceSink {
  public:
-  Sink(shared_ptr<api::Tracer> tracer, const SpanLimits& limits, bool follow_parent)
-      : tracer_(std::move(tracer)), limits_(limits), follow_parent_(follow_parent) {}
+  explicit Sink(SpanPipeline pipeline)
+      : pipeline_(std::move(pipeline)),
+        scope_(opentelemetry::sdk::instrumentationscope::InstrumentationScope::Create(kScopeName)) {}
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override {
     const TraceContext& parent = *start.parent;
     const bool has_trace = parent.IsValid();
     const bool is_child = has_trace && !parent.IsUnstarted();
-    if (is_child && follow_parent_ && !parent.IsSampled()) {
+    if (is_child && pipeline_.children_follow && !parent.IsSampled()) {
       context = parent;
       return nullptr;
     }
-    api::StartSpanOptions options;
-    options.kind = ToSpanKind(start.kind);
-    if (is_child) options.parent = ToSpanContext(parent, HasRemoteParent(start.kind));
-    if (start.time != SpanTime()) {
-      options.start_system_time = opentelemetry::common::SystemTimestamp(start.time);
-      options.start_steady_time = opentelemetry::common::SteadyTimestamp(Record::kSteadyStart);
-    }
-    wanted_trace = has_trace && !is_child ? &parent : nullptr;
-    const AttributeView attributes(AtMost(start.attributes, limits_.max_attributes),
-                                   limits_.max_attribute_bytes);
-    const LinkView links(AtMost(start.links, limits_.max_links), limits_.max_attribute_bytes);
-    auto span = tracer_->StartSpan(ToNostd(start.name), attributes, links, options);
-    wanted_trace = nullptr;
-    FillContext(span->GetContext(), context);
+    const api::TraceId trace_id = has_trace ? ToTraceId(parent) : ids_.GenerateTraceId();
+    const api::SpanId span_id = ids_.GenerateSpanId();
+    const bool recorded = (is_child && pipeline_.children_follow) || IsSampled(start, is_child, trace_id);
+
+    trace_id.CopyBytesTo(context.trace_id);
+    span_id.CopyBytesTo(context.span_id);
+    context.flags = recorded ? api::TraceFlags::kIsSampled : 0;
     if (is_child) context.trace_state = parent.trace_state;
-    if (!span->IsRecording()) return nullptr;
-    return std::make_unique<Record>(std::move(span), limits_, start);
+    if (!recorded) return nullptr;
+    return StartRecorded(start, is_child ? ToSpanId(parent) : api::SpanId(), ToSpanContext(context, false));
   }
 
  private:
-  const shared_ptr<api::Tracer> tracer_;
-  const SpanLimits limits_;
-  const bool follow_parent_;
+  // The samplers that there are look at nothing but the parent and the trace's id.
+  bool IsSampled(const SpanStart& start, bool is_child, const api::TraceId& trace_id) const {
+    return pipeline_.sampler
+        ->ShouldSample(is_child ? ToSpanContext(*start.parent, HasRemoteParent(start.kind))
+                                : api::SpanContext::GetInvalid(),
+                       trace_id, ToNostd(start.name), ToSpanKind(start.kind),
+                       opentelemetry::common::NoopKeyValueIterable(), api::NullSpanContext())
+        .IsSampled();
+  }
+
+  // Without the processor's OnStart: those that there are do nothing in it.
+  std::unique_ptr<SpanRecord> StartRecorded(const SpanStart& start, const api::SpanId& parent,
+                                            const api::SpanContext& context) const {
+    const SpanLimits& limits = pipeline_.limits;
+    std::unique_ptr<sdk_trace::Recordable> span = pipeline_.processor->MakeRecordable();
+    span->SetIdentity(context, parent);
+    span->SetTraceFlags(context.trace_flags());
+    span->SetName(ToNostd(start.name));
+    span->SetSpanKind(ToSpanKind(start.kind));
+    span->SetResource(pipeline_.resource);
+    span->SetInstrumentationScope(*scope_);
+    span->SetStartTime(opentelemetry::common::SystemTimestamp(
+        start.time == SpanTime() ? std::chrono::system_clock::now() : start.time));
+    AttributeView(AtMost(start.attributes, limits.max_attributes), limits.max_attribute_bytes)
+        .ForEachKeyValue([&](auto key, const auto& value) noexcept {
+          span->SetAttribute(key, value);
+          return true;
+        });
+    for (const SpanLink& link : AtMost(start.links, limits.max_links)) {
+      Write(link, limits, *span);
+    }
+    return std::make_unique<Record>(std::move(span), *pipeline_.processor, limits, start);
+  }
+
+  const SpanPipeline pipeline_;
+  const std::unique_ptr<opentelemetry::sdk::instrumentationscope::InstrumentationScope> scope_;
+  sdk_trace::RandomIdGenerator ids_;
 };
 
 }  // namespace
 
-std::unique_ptr<opentelemetry::sdk::trace::IdGenerator> MakeIdGenerator() {
-  return std::make_unique<IdGenerator>();
-}
-
-std::unique_ptr<TraceSink> MakeTraceSink(shared_ptr<api::Tracer> tracer, const SpanLimits& limits,
-                                         bool follow_parent) {
-  return std::make_unique<Sink>(std::move(tracer), limits, follow_parent);
+std::unique_ptr<TraceSink> MakeTraceSink(SpanPipeline pipeline) {
+  return std::make_unique<Sink>(std::move(pipeline));
 }
 
 }  // namespace tensorcast::otel::sdk

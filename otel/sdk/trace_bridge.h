@@ -1,23 +1,29 @@
-// Our spans as the SDK's. Includes OpenTelemetry.
+// Our spans on the SDK's span pipeline. Includes OpenTelemetry.
 #pragma once
 
 #include <memory>
 
-#include "opentelemetry/nostd/shared_ptr.h"
-#include "opentelemetry/sdk/trace/id_generator.h"
-#include "opentelemetry/trace/tracer.h"
+#include "opentelemetry/sdk/resource/resource.h"
+#include "opentelemetry/sdk/trace/processor.h"
+#include "opentelemetry/sdk/trace/sampler.h"
 #include "otel/api/trace_sink.h"
 #include "otel/sdk/bridge.h"
 
 namespace tensorcast::otel::sdk {
 
-// Random ids; but the root that is started under an unstarted context gets that context's trace id.
-std::unique_ptr<opentelemetry::sdk::trace::IdGenerator> MakeIdGenerator();
+// What the spans of one process have in common.
+struct SpanPipeline {
+  std::shared_ptr<opentelemetry::sdk::trace::SpanProcessor> processor;
+  std::shared_ptr<opentelemetry::sdk::trace::Sampler> sampler;  // asked for roots
+  // Children are recorded where their parent is, and the sampler is not asked.
+  bool children_follow = true;
+  opentelemetry::sdk::resource::Resource resource;
+  SpanLimits limits;
+};
 
-// The tracer's provider uses MakeIdGenerator(). `follow_parent`: children of a parent that was not sampled
-// are not either, and the SDK need not be asked.
-std::unique_ptr<TraceSink> MakeTraceSink(
-    opentelemetry::nostd::shared_ptr<opentelemetry::trace::Tracer> tracer, const SpanLimits& limits,
-    bool follow_parent);
+// Drives the SDK's sampler, recordables and processor itself. The SDK's own tracer and span would do the same
+// behind a lock for each call, a record for each of any number of processors and the thread's current span,
+// none of which is of use here, and doubled what a span of an RPC costs.
+std::unique_ptr<TraceSink> MakeTraceSink(SpanPipeline pipeline);
 
 }  // namespace tensorcast::otel::sdk

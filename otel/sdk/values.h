@@ -13,6 +13,9 @@
 
 namespace tensorcast::otel::sdk {
 
+// The instrumentation scope of all that we record.
+inline constexpr const char* kScopeName = "tensorcast";
+
 inline opentelemetry::nostd::string_view ToNostd(std::string_view text) { return {text.data(), text.size()}; }
 
 // Calls `take` with the value; strings cut to `max_bytes` and made valid UTF-8, which OTLP demands.

@@ -1,0 +1,85 @@
+#include "otel/sdk/span_batcher.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace tensorcast::otel::sdk {
+
+SpanBatcher::SpanBatcher(std::unique_ptr<otel_trace::SpanExporter> exporter, std::shared_ptr<Guard> guard,
+                         size_t batch_size, std::chrono::milliseconds interval)
+    : exporter_(std::move(exporter)),
+      guard_(std::move(guard)),
+      batch_size_(std::max<size_t>(1, batch_size)),
+      interval_(interval),
+      worker_([this] { Work(); }) {}
+
+SpanBatcher::~SpanBatcher() { Shutdown({}); }
+
+std::unique_ptr<otel_trace::Recordable> SpanBatcher::MakeRecordable() noexcept {
+  return exporter_->MakeRecordable();
+}
+
+void SpanBatcher::OnEnd(std::unique_ptr<otel_trace::Recordable>&& span) noexcept {
+  if (!guard_->Admit()) return;
+  bool full = false;
+  bool late = false;
+  {
+    const std::lock_guard lock(mutex_);
+    late = ending_;
+    if (!late) queue_.push_back(std::move(span));
+    full = queue_.size() == batch_size_;
+  }
+  if (late) guard_->DropAtShutdown(1);
+  if (full) work_.notify_one();
+}
+
+bool SpanBatcher::ForceFlush(Timeout timeout) noexcept {
+  std::unique_lock lock(mutex_);
+  const uint64_t target = taken_ + queue_.size();
+  flush_up_to_ = std::max(flush_up_to_, target);
+  work_.notify_one();
+  const auto flushed = [&] { return done_ >= target; };
+  if (timeout.count() > 0) return progress_.wait_for(lock, timeout, flushed);
+  progress_.wait(lock, flushed);
+  return true;
+}
+
+bool SpanBatcher::Shutdown(Timeout timeout) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_one();
+  const std::lock_guard lock(joining_);
+  if (!worker_.joinable()) return true;
+  worker_.join();
+  return exporter_->Shutdown(timeout);
+}
+
+void SpanBatcher::Work() {
+  Spans batch;
+  while (Take(batch)) {
+    guard_->Run(batch.size(), [&] { return exporter_->Export({batch.data(), batch.size()}); });
+    const size_t count = batch.size();
+    batch.clear();
+    const std::lock_guard lock(mutex_);
+    done_ += count;
+    progress_.notify_all();
+  }
+}
+
+bool SpanBatcher::Take(Spans& batch) {
+  std::unique_lock lock(mutex_);
+  const auto wanted = [this] { return queue_.size() >= batch_size_ || flush_up_to_ > taken_ || ending_; };
+  do {
+    work_.wait_for(lock, interval_, wanted);
+  } while (queue_.empty() && !ending_);
+  const auto end = queue_.begin() + static_cast<ptrdiff_t>(std::min(batch_size_, queue_.size()));
+  batch.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  taken_ += batch.size();
+  return !batch.empty();
+}
+
+}  // namespace tensorcast::otel::sdk
