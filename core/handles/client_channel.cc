@@ -59,9 +59,10 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, -1, deadline));
   const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
   if (ack == nullptr || ack->version < kHandleProtocolMin || ack->version > kHandleProtocolMax) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " answered HELLO with ", FrameName(answer.frame),
-                                                      ack ? absl::StrCat(" ", ack->version) : "",
-                                                      "; it is not a daemon of a neighbouring version"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " answered HELLO with ", FrameName(answer.frame), ack ? absl::StrCat(" ", ack->version) : "",
+        ", this build speaks versions ", kHandleProtocolMin, " to ", kHandleProtocolMax,
+        "; it is not a daemon of a neighbouring version"));
   }
   return channel;
 }

@@ -263,6 +263,9 @@ TEST_F(HostileHandlePeer, AServerThatTalksNonsenseIsAnErrorForTheClient) {
                 status.code() == absl::StatusCode::kUnavailable ||
                 status.code() == absl::StatusCode::kFailedPrecondition)
         << status;
+    if (absl::IsFailedPrecondition(status)) {
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("speaks versions"));
+    }
   }
 }
 

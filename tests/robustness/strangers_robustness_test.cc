@@ -1,5 +1,6 @@
 // Those who knock at a real daemon's and a real global store's doors without speaking their languages: random
-// bytes, bytes of another protocol, a beginning and then silence. Nobody else notices.
+// bytes, bytes of another protocol or of another version of ours, a beginning and then silence. Nobody else
+// notices.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,13 +18,17 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "core/handles/codec.h"
 #include "core/posix/unique_fd.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "transport/ucx/raw_peer.h"
 
 namespace tensorcast {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr int kVisitors = 200;
 constexpr char kListening[] = "0A";
@@ -68,6 +74,22 @@ UniqueFd ConnectUnix(const std::string& path) {
   std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
   return fd;
+}
+
+// The next frame from the handle socket.
+absl::StatusOr<Frame> ReceiveFrame(int socket) {
+  const timeval patience{.tv_sec = absl::ToInt64Seconds(kStepTimeout)};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  std::array<std::byte, kFramePrefixBytes> prefix;
+  if (recv(socket, prefix.data(), prefix.size(), MSG_WAITALL) != static_cast<ssize_t>(prefix.size())) {
+    return absl::UnavailableError("no answer");
+  }
+  TC_ASSIGN_OR_RETURN(const size_t bytes, DecodeFramePrefix(prefix, kMaxServerFrameBytes));
+  std::vector<std::byte> body(bytes);
+  if (recv(socket, body.data(), bytes, MSG_WAITALL) != static_cast<ssize_t>(bytes)) {
+    return absl::UnavailableError("half an answer");
+  }
+  return DecodeFrame(body);
 }
 
 // What the i-th visitor says.
@@ -167,6 +189,53 @@ TEST_F(Strangers, AtTheGlobalStoresPort) {
   const int port = PortOf(cluster_->global_store_address());
   ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(Strangers, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
+  for (const uint16_t version : {kHandleProtocolMax + 1, 0xffff}) {
+    const UniqueFd fd = ConnectUnix(cluster_->addresses(0).handle_socket);
+    ASSERT_TRUE(fd);
+    const std::string hello = *EncodeFrame(HelloFrame{version, version});
+    ASSERT_EQ(send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+    TC_ASSERT_OK_AND_ASSIGN(const Frame answer, ReceiveFrame(fd.get()));
+    const auto* error = std::get_if<ErrorFrame>(&answer);
+    ASSERT_NE(error, nullptr) << FrameName(answer);
+    EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(
+        std::string(error->status.message()),
+        AllOf(HasSubstr(absl::StrCat("versions ", version, " to ", version)),
+              HasSubstr(absl::StrCat("the daemon ", kHandleProtocolMin, " to ", kHandleProtocolMax))));
+    char byte;
+    EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 0) << "the daemon kept the connection";
+  }
+  ExpectServed();
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(Strangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
+  using namespace transport;
+  int told = 0;
+  for (const int port : ListeningPorts(cluster_->daemon(0).pid())) {
+    RawPeer peer;
+    peer.Connect(absl::StrCat("127.0.0.1:", port));
+    for (const uint8_t version : {wire::kMaxVersion + 1, 0xff}) {
+      peer.Send(wire::Hello{.min_version = version, .max_version = version, .max_piece_bytes = 1000});
+      const absl::StatusOr<wire::Control> answer = peer.Next();
+      if (absl::IsFailedPrecondition(answer.status())) break;  // a port that UCX has for itself
+      TC_ASSERT_OK(answer.status());
+      const auto* error = std::get_if<wire::Error>(&*answer);
+      ASSERT_NE(error, nullptr) << "a message of kind " << answer->index();
+      EXPECT_EQ(error->request_id, wire::kWholePull);
+      EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(
+          std::string(error->status.message()),
+          AllOf(HasSubstr(absl::StrCat("versions ", version, " to ", version)),
+                HasSubstr(absl::StrCat("this source ", wire::kMinVersion, " to ", wire::kMaxVersion))));
+      ++told;
+    }
+    ExpectServed();
+  }
+  EXPECT_EQ(told, 2);
 }
 
 }  // namespace

@@ -9,152 +9,17 @@
 
 #include <gmock/gmock.h>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "transport/testing/test_image.h"
 #include "transport/ucx/address.h"
-#include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/raw_peer.h"
 #include "transport/ucx/ucx_transport.h"
-#include "transport/ucx/ucx_worker.h"
 #include "transport/ucx/wire.h"
 
 namespace tensorcast::transport {
 namespace {
 
 constexpr uint64_t kImageBytes = 100000;
-
-// One end of a connection that says whatever a test wants and keeps what it hears.
-class RawPeer : public EndpointOwner {
- public:
-  RawPeer() { worker_ = *UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = false}); }
-  ~RawPeer() override {
-    absl::Notification closed;
-    worker_->Run([&] {
-      if (listener_ != nullptr) {
-        ucp_listener_destroy(listener_);
-      }
-      if (endpoint_ == nullptr) {
-        closed.Notify();
-      } else {
-        endpoint_->Close([&] { closed.Notify(); });
-      }
-    });
-    closed.WaitForNotification();
-    endpoint_.reset();
-  }
-
-  void Connect(const std::string& address) {
-    const SocketAddress socket = *Resolve(*ParseHostPort(address));
-    worker_->Run([&] { Own(*UcxEndpoint::Connect(worker_.get(), socket)); });
-  }
-  // The address at which one peer may connect.
-  std::string Listen() {
-    std::string address;
-    worker_->Run([&] {
-      const SocketAddress socket = *Resolve({"127.0.0.1", 0});
-      ucp_listener_params_t params{};
-      params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-      params.sockaddr.addr = socket.get();
-      params.sockaddr.addrlen = socket.length;
-      params.conn_handler.cb = [](ucp_conn_request_h request, void* arg) {
-        auto* self = static_cast<RawPeer*>(arg);
-        self->Own(*UcxEndpoint::Accept(self->worker_.get(), request));
-      };
-      params.conn_handler.arg = this;
-      ASSERT_EQ(ucp_listener_create(worker_->worker(), &params, &listener_), UCS_OK);
-      ucp_listener_attr_t attributes{};
-      attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-      ASSERT_EQ(ucp_listener_query(listener_, &attributes), UCS_OK);
-      address = FormatHostPort({"127.0.0.1", PortOf(attributes.sockaddr)});
-    });
-    return address;
-  }
-
-  void Send(const wire::Control& message) {
-    worker_->Run([&] { endpoint_->SendControl(message); });
-  }
-  void SendBytes(unsigned id, std::string bytes) {
-    sent_.push_back(std::make_unique<std::string>(std::move(bytes)));
-    worker_->Run([&] {
-      ucp_request_param_t param{};
-      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-      const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint_->ep(), id, sent_.back()->data(),
-                                                       sent_.back()->size(), nullptr, 0, &param);
-      if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
-      }
-    });
-  }
-  void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
-    worker_->Run([&] { endpoint_->SendData(header, {bytes, nullptr}, [](absl::Status) {}); });
-  }
-
-  // The next message, or FAILED_PRECONDITION when the connection was closed instead.
-  absl::StatusOr<wire::Control> Next() {
-    absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithTimeout(absl::Condition(this, &RawPeer::HeardOrLost), absl::Seconds(30))) {
-      return absl::DeadlineExceededError("heard nothing");
-    }
-    if (heard_.empty()) {
-      return absl::FailedPreconditionError("closed");
-    }
-    wire::Control message = heard_.front();
-    heard_.pop_front();
-    return message;
-  }
-  bool ClosedByPeer() { return Next().status().code() == absl::StatusCode::kFailedPrecondition; }
-  template <typename Message>
-  Message NextAs() {
-    absl::StatusOr<wire::Control> message = Next();
-    EXPECT_TRUE(message.ok()) << message.status();
-    EXPECT_TRUE(std::holds_alternative<Message>(*message)) << message->index();
-    return std::get<Message>(*message);
-  }
-
-  void OnControl(const wire::Control& message) override {
-    absl::MutexLock lock(&mutex_);
-    heard_.push_back(message);
-  }
-  absl::Status OnPiece(const wire::DataHeader&, ConstHostSpan piece) override {
-    absl::MutexLock lock(&mutex_);
-    data_bytes_ += piece.size();
-    return absl::OkStatus();
-  }
-  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader&, uint64_t bytes) override {
-    absl::MutexLock lock(&mutex_);
-    data_bytes_ += bytes;
-    return HostSpan();
-  }
-  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
-  void OnFailed(const absl::Status&) override {
-    absl::MutexLock lock(&mutex_);
-    lost_ = true;
-  }
-  bool WaitForData(uint64_t bytes) {
-    absl::MutexLock lock(&mutex_);
-    auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return data_bytes_ >= bytes; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(30));
-  }
-
- private:
-  void Own(std::shared_ptr<UcxEndpoint> endpoint) {
-    endpoint_ = std::move(endpoint);
-    endpoint_->set_owner(this);
-  }
-  bool HeardOrLost() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lost_ || !heard_.empty(); }
-
-  std::unique_ptr<UcxWorker> worker_;
-  ucp_listener_h listener_ = nullptr;
-  std::shared_ptr<UcxEndpoint> endpoint_;
-  std::vector<std::unique_ptr<std::string>> sent_;
-  absl::Mutex mutex_;
-  std::deque<wire::Control> heard_ ABSL_GUARDED_BY(mutex_);
-  uint64_t data_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 class ProtocolTest : public testing::Test {
  protected:
@@ -208,7 +73,10 @@ TEST_F(ProtocolTest, AReceiverOfAnotherVersionIsToldSo) {
   hello.min_version = 7;
   hello.max_version = 9;
   peer.Send(hello);
-  EXPECT_EQ(peer.NextAs<wire::Error>().status.code(), absl::StatusCode::kFailedPrecondition);
+  const absl::Status status = peer.NextAs<wire::Error>().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("versions 7 to 9"));
+  ExpectServed();
 }
 
 TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
@@ -308,6 +176,15 @@ TEST_F(LyingSourceTest, AWelcomeToAnotherImageIsRefused) {
   wire::Welcome welcome = kWelcome;
   welcome.image_bytes += 1;
   EXPECT_FALSE(Connect(welcome).ok());
+}
+
+TEST_F(LyingSourceTest, AWelcomeInAnotherVersionIsRefusedByTheNumbers) {
+  wire::Welcome welcome = kWelcome;
+  welcome.version = 9;
+  const absl::Status status = Connect(welcome);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("version 9"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("1 to 1"));
 }
 
 TEST_F(LyingSourceTest, PiecesOutsideOfTheirRequestAreNotReceived) {

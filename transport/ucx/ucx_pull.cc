@@ -73,8 +73,13 @@ void UcxPullCore::OnControl(const wire::Control& message) {
 }
 
 void UcxPullCore::On(const wire::Welcome& welcome) {
-  if (state_ != State::kConnecting || welcome.version < wire::kMinVersion ||
-      welcome.version > wire::kMaxVersion || welcome.image_bytes != descriptor_.image_bytes) {
+  if (welcome.version < wire::kMinVersion || welcome.version > wire::kMaxVersion) {
+    endpoint_->Fail(absl::FailedPreconditionError(absl::StrCat(
+        "the source answered in version ", welcome.version, " of the pull protocol, this receiver speaks ",
+        wire::kMinVersion, " to ", wire::kMaxVersion, "; upgrade the older one")));
+    return;
+  }
+  if (state_ != State::kConnecting || welcome.image_bytes != descriptor_.image_bytes) {
     ProtocolError("a WELCOME that was not expected");
     return;
   }

@@ -1,0 +1,164 @@
+#include "transport/ucx/raw_peer.h"
+
+#include <ucp/api/ucp.h>
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "transport/ucx/address.h"
+#include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_worker.h"
+
+namespace tensorcast::transport {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+}  // namespace
+
+class RawPeer::Connection : public EndpointOwner {
+ public:
+  Connection() : worker_(*UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = false})) {}
+  ~Connection() override {
+    absl::Notification closed;
+    worker_->Run([&] {
+      if (listener_ != nullptr) {
+        ucp_listener_destroy(listener_);
+      }
+      if (endpoint_ == nullptr) {
+        closed.Notify();
+      } else {
+        endpoint_->Close([&] { closed.Notify(); });
+      }
+    });
+    closed.WaitForNotification();
+    endpoint_.reset();
+  }
+
+  void Connect(const SocketAddress& address) {
+    worker_->Run([&] { Own(*UcxEndpoint::Connect(worker_.get(), address)); });
+  }
+
+  std::string Listen() {
+    std::string address;
+    worker_->Run([&] {
+      const SocketAddress socket = *Resolve({"127.0.0.1", 0});
+      ucp_listener_params_t params{};
+      params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+      params.sockaddr.addr = socket.get();
+      params.sockaddr.addrlen = socket.length;
+      params.conn_handler.cb = [](ucp_conn_request_h request, void* arg) {
+        auto* self = static_cast<Connection*>(arg);
+        self->Own(*UcxEndpoint::Accept(self->worker_.get(), request));
+      };
+      params.conn_handler.arg = this;
+      ASSERT_EQ(ucp_listener_create(worker_->worker(), &params, &listener_), UCS_OK);
+      ucp_listener_attr_t attributes{};
+      attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+      ASSERT_EQ(ucp_listener_query(listener_, &attributes), UCS_OK);
+      address = FormatHostPort({"127.0.0.1", PortOf(attributes.sockaddr)});
+    });
+    return address;
+  }
+
+  void Send(const wire::Control& message) {
+    worker_->Run([&] { endpoint_->SendControl(message); });
+  }
+  void SendBytes(unsigned id, std::string bytes) {
+    worker_->Run([&] {
+      sent_.push_back(std::make_unique<std::string>(std::move(bytes)));
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+      const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint_->ep(), id, sent_.back()->data(),
+                                                       sent_.back()->size(), nullptr, 0, &param);
+      if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+      }
+    });
+  }
+  void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
+    worker_->Run([&] { endpoint_->SendData(header, {bytes, nullptr}, [](absl::Status) {}); });
+  }
+
+  absl::StatusOr<wire::Control> Next() {
+    absl::MutexLock lock(&mutex_);
+    if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Connection::HeardOrLost), kPatience)) {
+      return absl::DeadlineExceededError("heard nothing");
+    }
+    if (heard_.empty()) {
+      return absl::FailedPreconditionError("closed");
+    }
+    wire::Control message = std::move(heard_.front());
+    heard_.pop_front();
+    return message;
+  }
+  bool WaitForData(uint64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return data_bytes_ >= bytes; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
+  }
+
+  void OnControl(const wire::Control& message) override {
+    absl::MutexLock lock(&mutex_);
+    heard_.push_back(message);
+  }
+  absl::Status OnPiece(const wire::DataHeader&, ConstHostSpan piece) override {
+    absl::MutexLock lock(&mutex_);
+    data_bytes_ += piece.size();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader&, uint64_t bytes) override {
+    absl::MutexLock lock(&mutex_);
+    data_bytes_ += bytes;
+    return HostSpan();
+  }
+  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
+  void OnFailed(const absl::Status&) override {
+    absl::MutexLock lock(&mutex_);
+    lost_ = true;
+  }
+
+ private:
+  void Own(std::shared_ptr<UcxEndpoint> endpoint) {
+    endpoint_ = std::move(endpoint);
+    endpoint_->set_owner(this);
+  }
+  bool HeardOrLost() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lost_ || !heard_.empty(); }
+
+  // What follows, up to the mutex, is the progress thread's.
+  std::unique_ptr<UcxWorker> worker_;
+  ucp_listener_h listener_ = nullptr;
+  std::shared_ptr<UcxEndpoint> endpoint_;
+  std::vector<std::unique_ptr<std::string>> sent_;  // UCX reads them until they are on their way
+  absl::Mutex mutex_;
+  std::deque<wire::Control> heard_ ABSL_GUARDED_BY(mutex_);
+  uint64_t data_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+RawPeer::RawPeer() : connection_(std::make_unique<Connection>()) {}
+
+RawPeer::~RawPeer() = default;
+
+void RawPeer::Connect(const std::string& address) { connection_->Connect(*Resolve(*ParseHostPort(address))); }
+
+std::string RawPeer::Listen() { return connection_->Listen(); }
+
+void RawPeer::Send(const wire::Control& message) { connection_->Send(message); }
+
+void RawPeer::SendBytes(unsigned id, std::string bytes) { connection_->SendBytes(id, std::move(bytes)); }
+
+void RawPeer::SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
+  connection_->SendPiece(header, bytes);
+}
+
+absl::StatusOr<wire::Control> RawPeer::Next() { return connection_->Next(); }
+
+bool RawPeer::WaitForData(uint64_t bytes) { return connection_->WaitForData(bytes); }
+
+}  // namespace tensorcast::transport
