@@ -1,20 +1,26 @@
 // Calls that are well-formed and come at the wrong time: stale revisions, ends before beginnings, the same
 // thing twice, the voice of a process that was replaced. Each gets the answer that lets its caller go on, and
 // changes nothing it should not.
+#include <algorithm>
+
 #include "daemon/peer/global_store_client.h"
 #include "daemon/peer/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/channel.h"
+#include "rpc/grant_token/grant_token.h"
 #include "tests/integration/test_cluster.h"
 
 namespace tensorcast::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class OutOfTurn : public ::testing::Test {
  protected:
+  explicit OutOfTurn(absl::Duration grant_ttl = absl::Seconds(10)) : cluster_(grant_ttl) {}
+
   void SetUp() override {
     a_ = &cluster_.AddNode("a", OnItsOwnHost);
     artifact_ = MakeChunkedArtifact(1, 3, kTestChunkBytes);
@@ -97,6 +103,15 @@ class OutOfTurn : public ::testing::Test {
     v1::OpenPullResponse response;
     return peer_->OpenPull(Soon(), a_->server().addresses().front(), request, &response);
   }
+  // The same by the local lane.
+  absl::Status Attach(const v1::TransportGrant& grant, const std::string& token) {
+    v1::AttachReplicaRequest request;
+    request.set_transport_id(grant.transport_id());
+    request.set_replica_id(grant.replica().replica_id());
+    request.set_grant_token(token);
+    v1::AttachReplicaResponse response;
+    return peer_->AttachReplica(Soon(), a_->server().addresses().front(), request, &response);
+  }
   absl::Status ClosePull(const std::string& transport_id) {
     v1::ClosePullRequest request;
     request.set_transport_id(transport_id);
@@ -104,6 +119,18 @@ class OutOfTurn : public ::testing::Test {
     return peer_->ClosePull(Soon(), a_->server().addresses().front(), request, &response);
   }
   uint64_t Replicas() { return a_->admin().GetClusterStatus(Soon())->replicas(); }
+  // Whoever was refused before holds nothing at the source, and others are served.
+  void ExpectNothingHeldAndServed() {
+    const auto status = a_->admin().GetStatus(Soon());
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(status->active_servings(), 0);
+    EXPECT_EQ(status->tickets(), 0);
+    EXPECT_EQ(status->leases(), 0);
+    TestNode& receiver = cluster_.AddNode("receiver", OnItsOwnHost);
+    const auto replica = receiver.client().Get(Soon(), "k", {});
+    ASSERT_TRUE(replica.ok()) << replica.status();
+    EXPECT_TRUE(std::ranges::equal((*replica)->image(), artifact_.image));
+  }
   uint64_t Grants() { return a_->admin().GetClusterStatus(Soon())->active_grants(); }
 
   TestCluster cluster_;
@@ -221,8 +248,51 @@ TEST_F(OutOfTurn, AGrantIsGoodForWhatItNamesOnly) {
   v1::TransportGrant other = *grant;
   other.set_transport_id("another");
   EXPECT_EQ(OpenPull(other, grant->token(), "b").code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(a_->admin().GetStatus(Soon())->active_servings(), 0);
+  ExpectNothingHeldAndServed();
   EXPECT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus());
+}
+
+TEST_F(OutOfTurn, AForgedGrantIsRefusedOverEachLaneAndNothingIsHeldForIt) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  const std::string forged =
+      rpc::SignGrant("a key of one's own", {.transport_id = grant->transport_id(),
+                                            .replica_id = grant->replica().replica_id(),
+                                            .artifact_id = put_.artifact_id,
+                                            .receiver_node_id = "b",
+                                            .lane = grant->lane(),
+                                            .expires = absl::Hours(1)});
+  for (const absl::Status& refused : {OpenPull(*grant, forged, "b"), Attach(*grant, forged)}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("not signed for this source"));
+  }
+  ExpectNothingHeldAndServed();
+}
+
+class LateGrant : public OutOfTurn {
+ protected:
+  LateGrant() : OutOfTurn(absl::Seconds(1)) {}
+};
+
+TEST_F(LateGrant, IsRefusedOverEachLaneAndNothingIsHeldForIt) {
+  ASSERT_EQ(Register("b", 1), absl::OkStatus());
+  const auto grant = RequestTransport("b", 1);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  // Asked for by another node it is not opened while it is good either.
+  absl::Status refused;
+  EXPECT_TRUE(Eventually([&] {
+    refused = OpenPull(*grant, grant->token(), "c");
+    return refused.code() != absl::StatusCode::kPermissionDenied;
+  }));
+  for (const absl::Status& late :
+       {refused, OpenPull(*grant, grant->token(), "b"), Attach(*grant, grant->token())}) {
+    EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+    EXPECT_THAT(std::string(late.message()),
+                AllOf(HasSubstr("the grant expired"), HasSubstr("ask for a new one")));
+  }
+  EXPECT_TRUE(Eventually([&] { return Grants() == 0; }));
+  ExpectNothingHeldAndServed();
 }
 
 TEST_F(OutOfTurn, AGrantOfASourceThatWasRestartedIsRefusedByTheNewOne) {

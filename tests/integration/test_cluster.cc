@@ -44,7 +44,7 @@ void TestNode::Stop(absl::Duration grace) {
   server_.reset();
 }
 
-TestCluster::TestCluster() : folder_(FreshFolder()) {
+TestCluster::TestCluster(absl::Duration grant_ttl) : grant_ttl_(grant_ttl), folder_(FreshFolder()) {
   std::filesystem::create_directories(folder_ + "/models");
   StartGlobalStore("127.0.0.1:0");
 }
@@ -64,7 +64,7 @@ void TestCluster::StartGlobalStore(const std::string& listen) {
                                               .metadata_path = folder_ + "/global_store.db",
                                               .heartbeat_interval = absl::Milliseconds(100),
                                               .node_ttl = absl::Seconds(10),
-                                              .grant_ttl = absl::Seconds(10)});
+                                              .grant_ttl = grant_ttl_});
   CHECK_OK(started.status());
   global_store_ = *std::move(started);
   global_store_address_ = global_store_->address();

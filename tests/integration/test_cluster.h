@@ -53,7 +53,7 @@ class TestNode {
 class TestCluster {
  public:
   // SQLite's file lies in the cluster's folder: restarts keep artifacts and keys.
-  TestCluster();
+  explicit TestCluster(absl::Duration grant_ttl = absl::Seconds(10));
   ~TestCluster();
 
   using Change = std::function<void(daemon::DaemonOptions&)>;
@@ -74,6 +74,7 @@ class TestCluster {
  private:
   void StartGlobalStore(const std::string& listen);
 
+  const absl::Duration grant_ttl_;
   const std::string folder_;
   std::string global_store_address_;
   std::unique_ptr<global_store::GlobalStoreServer> global_store_;
