@@ -11,6 +11,7 @@
 #include "core/engine/pending.h"
 #include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -204,6 +205,12 @@ PoolStats EngineImpl::device_pool_stats(int device) const { return device_pool_.
 int EngineImpl::active_ingests() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int>(jobs_.size());
+}
+
+bool EngineImpl::AwaitNoIngests(absl::Time deadline) const {
+  auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return jobs_.empty(); };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
 }
 
 std::vector<TransferReport> EngineImpl::RunningTransfers() const {

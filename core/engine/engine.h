@@ -128,6 +128,8 @@ class StoreEngine {
   virtual PoolStats device_pool_stats(int device) const = 0;
   // Running, waiting and queued ingests.
   virtual int active_ingests() const = 0;
+  // Waits until there is none; false when the deadline came first.
+  virtual bool AwaitNoIngests(absl::Time deadline) const = 0;
   // Those among them that wait for their turn.
   virtual int queued_ingests() const = 0;
   // Their reports so far, in the order in which they were asked for.

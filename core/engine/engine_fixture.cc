@@ -207,9 +207,7 @@ std::vector<std::byte> EngineFixture::Read(const ReplicaLease& lease) {
 
 void EngineFixture::WaitUntilIdle() {
   // The report is the last that is heard of an ingest, and the engine has forgotten it by then.
-  while (engine_->active_ingests() > 0) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  engine_->AwaitNoIngests(absl::InfiniteFuture());
 }
 
 std::shared_ptr<ScriptedProvider> GoodProvider(const TestArtifact& artifact) {

@@ -46,6 +46,7 @@ class EngineImpl final : public StoreEngine {
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const override;
   PoolStats device_pool_stats(int device) const override;
   int active_ingests() const override;
+  bool AwaitNoIngests(absl::Time deadline) const override;
   int queued_ingests() const override;
   std::vector<TransferReport> RunningTransfers() const override;
 

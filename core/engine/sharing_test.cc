@@ -112,13 +112,14 @@ TEST_F(EngineSharing, TheLastInterestThatGoesCancelsTheIngestInMidFetch) {
   control_->WaitForHeldFetches(2);
   one.reset();
   EXPECT_EQ(engine_->active_ingests(), 1);
+  EXPECT_FALSE(engine_->AwaitNoIngests(absl::InfinitePast()));
   two.reset();
   listener_->WaitForReports(1);
   EXPECT_EQ(listener_->reports()[0].status.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(provider_->failures(), IsEmpty()) << "the source is not to blame";
   EXPECT_THAT(provider_->finished(), SizeIs(1));
   EXPECT_EQ(control_->open(), 0);
-  WaitUntilIdle();
+  EXPECT_TRUE(engine_->AwaitNoIngests(absl::InfiniteFuture()));
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
   EXPECT_EQ(pool_->stats().used_bytes, 2 * kGranuleBytes);
 }

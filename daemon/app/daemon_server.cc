@@ -4,7 +4,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -14,7 +13,6 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/app/housekeeper.h"
 #include "daemon/app/node_agent.h"
@@ -346,8 +344,10 @@ void DaemonServerImpl::DoChores() {
 }
 
 void DaemonServerImpl::AwaitTransfers(absl::Time deadline) const {
-  while ((engine_->active_ingests() > 0 || servings_->active() > 0) && SteadyNow() < deadline) {
-    absl::SleepFor(std::min(absl::Milliseconds(20), TimeLeft(deadline)));
+  // A pull may still be opened by a token that was given before, while the last ingest ends, and the other
+  // way round.
+  while (engine_->AwaitNoIngests(deadline) && servings_->AwaitNone(deadline)) {
+    if (engine_->active_ingests() == 0) return;
   }
 }
 

@@ -216,6 +216,12 @@ int ServeRegistry::active() const {
   return static_cast<int>(entries_.size());
 }
 
+bool ServeRegistry::AwaitNone(absl::Time deadline) const {
+  auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return entries_.empty(); };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
+}
+
 std::map<LocationKind, int> ServeRegistry::CountLeases() const {
   std::map<LocationKind, int> leases;
   absl::MutexLock lock(&mutex_);

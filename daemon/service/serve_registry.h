@@ -72,6 +72,8 @@ class ServeRegistry {
   void CloseAll();
 
   int active() const;
+  // Waits until there is none; false when the deadline came first.
+  bool AwaitNone(absl::Time deadline) const;
   // Those that are open, then the last ones that ended, newest first.
   std::vector<ServeReport> Reports() const;
   // Served since the start.

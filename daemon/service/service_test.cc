@@ -389,6 +389,16 @@ TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
   EXPECT_FALSE(Pull(*descriptor).ok());
 }
 
+TEST_F(ServeRegistryTest, WhoAwaitsItsEndWaitsForTheLastPullOrToTheDeadline) {
+  EXPECT_TRUE(registry_->AwaitNone(absl::InfinitePast()));
+  ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
+  EXPECT_FALSE(registry_->AwaitNone(absl::InfinitePast()));
+  EXPECT_FALSE(registry_->AwaitNone(SteadyNow() + absl::Milliseconds(5)));
+  std::thread closer([&] { registry_->Close("transport"); });
+  EXPECT_TRUE(registry_->AwaitNone(absl::InfiniteFuture()));
+  closer.join();
+}
+
 TEST_F(ServeRegistryTest, AnExpiredPullEndsWhenNothingMovesAndARenewedOneLives) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok());
