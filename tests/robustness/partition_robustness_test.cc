@@ -101,7 +101,9 @@ class Partition : public RobustnessTest {
   static absl::Duration CutFor() {
     const char* text = std::getenv("TENSORCAST_CUT_FOR");
     absl::Duration duration = absl::ZeroDuration();
-    if (text != nullptr) EXPECT_TRUE(absl::ParseDuration(text, &duration)) << text;
+    if (text != nullptr) {
+      EXPECT_TRUE(absl::ParseDuration(text, &duration)) << text;
+    }
     return duration;
   }
 
@@ -157,7 +159,9 @@ TEST_F(Partition, ATransferThatIsCutInTheMiddleEndsAndLeavesNothing) {
   } else {
     TC_ASSERT_OK(Compare(**replica, model).status());
   }
-  if (!cut) ASSERT_TRUE(network_.Cut(0));
+  if (!cut) {
+    ASSERT_TRUE(network_.Cut(0));
+  }
   TC_ASSERT_OK(invariants().Await(1, Soon(), [](const v1::GetStatusResponse& status) -> absl::Status {
     if (status.active_transfers() == 0) return absl::OkStatus();
     return absl::InternalError("the transfer still runs");

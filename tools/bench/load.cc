@@ -63,14 +63,13 @@ class LoadBench {
   absl::StatusOr<Loaded> Import() {
     const absl::Time start = absl::Now();
     TC_ASSIGN_OR_RETURN(const client::PutResult put, cluster_->client(0).Import(options_.context, file_, {}));
-    Loaded loaded{.wall = absl::Now() - start};
+    const absl::Duration wall = absl::Now() - start;
     if (!put.transfer || put.transfer->bytes < bytes_ / 2)
       return absl::InternalError("the import read nothing");
-    loaded.report = *put.transfer;
     TC_RETURN_IF_ERROR(cluster_->admin(0).EvictReplica(options_.context, put.replica_id, /*force=*/true));
     TC_RETURN_IF_ERROR(
         cluster_->admin(0).DeleteArtifact(options_.context, put.artifact_id, /*only_if_unkeyed=*/false));
-    return loaded;
+    return Loaded{.report = *put.transfer, .wall = wall};
   }
 
   absl::Status DropCache() {
