@@ -73,10 +73,10 @@ tidy: build
 tidy-quick: FILES := $(CURDIR)/(core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
-# Includes, formatting, shell scripts.
+# Includes, clocks, formatting, shell scripts.
 lint:
 	@tools/setup.sh --analysis
-	@for check in check_includes check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
+	@for check in check_includes check_clock check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
 
 # All that checks the code, the tests last.
 check-all:

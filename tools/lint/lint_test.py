@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import unittest
 
+import check_clock
 import check_format
 import check_includes
 import check_shell
@@ -97,6 +98,39 @@ class CheckIncludes(unittest.TestCase):
 
     def test_files_that_are_not_there(self):
         self.check("core/engine/x.cc", '#include "core/engine/gone.h"', "there is no such file")
+
+
+class CheckClock(unittest.TestCase):
+    def check(self, name: str, line: str, found: bool) -> None:
+        with Tree({name: f"// first line\n{line}\n"}) as root:
+            problems = check_clock.problems(root)
+        self.assertEqual([problem.split(": ")[0] for problem in problems], [f"{name}:2"] if found else [])
+
+    def test_deadlines_and_ages_by_the_wall_clock(self):
+        self.check("core/engine/x.cc", "deadline = absl::Now() + timeout;", True)
+        self.check("daemon/app/x.h", "std::function<absl::Time()> now = absl::Now;", True)
+        self.check("rpc/x.cc", "mutex_.AwaitWithDeadline(absl::Condition(&done), deadline);", True)
+        self.check("global_store/app/x.cc", "changed_.WaitWithDeadline(&mutex_, deadline);", True)
+        self.check("client/x.cc", "done.WaitForNotificationWithDeadline(deadline);", True)
+
+    def test_the_steady_clock_and_words_about_the_other(self):
+        self.check("core/engine/x.cc", "done.WaitForNotificationWithTimeout(TimeLeft(deadline));", False)
+        self.check("core/engine/x.cc", "now = SteadyNow();  // absl::Now() would do harm", False)
+
+    def test_wall_time_where_it_is_permitted_but_no_wait_by_it(self):
+        permitted = next(iter(check_clock.WALL_TIME))
+        self.check(permitted, "const absl::Time made = absl::Now();", False)
+        self.check(permitted, "mutex_.AwaitWithDeadline(absl::Condition(&done), deadline);", True)
+
+    def test_tests_and_tools_may(self):
+        for name in ("core/engine/x_test.cc", "core/engine/engine_fixture.cc", "core/handles/test_util.cc",
+                     "otel/sdk/testing/x.cc", "transport/ucx/x_benchmark.cc", "tools/cli/x.cc", "tests/e2e/x.cc"):
+            self.check(name, "deadline = absl::Now() + timeout;", False)
+
+    def test_a_permission_that_nobody_needs_is_reported(self):
+        with Tree({name: "absl::Now();\n" for name in list(check_clock.WALL_TIME)[1:]}) as root:
+            stale = check_clock.stale_permissions(root)
+        self.assertEqual([problem.split(": ")[0] for problem in stale], list(check_clock.WALL_TIME)[:1])
 
 
 @unittest.skipUnless(shutil.which("clang-format"), "no clang-format")
