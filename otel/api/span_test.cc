@@ -11,26 +11,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "otel/api/propagation.h"
+#include "otel/api/testing/recorded_telemetry.h"
 #include "otel/api/trace_macros.h"
 
 namespace tensorcast::otel {
 namespace {
 
 using ::testing::ElementsAre;
-
-std::string Text(const AttributeValue& value) {
-  switch (value.type()) {
-    case AttributeValue::Type::kBool:
-      return value.as_bool() ? "true" : "false";
-    case AttributeValue::Type::kInt:
-      return absl::StrCat(value.as_int());
-    case AttributeValue::Type::kDouble:
-      return absl::StrCat(value.as_double());
-    case AttributeValue::Type::kString:
-      return std::string(value.as_string());
-  }
-  return "";
-}
 
 // Writes down what it is told, one line a call.
 class NotingSink final : public TraceSink {
@@ -46,11 +33,12 @@ class NotingRecord final : public SpanRecord {
  public:
   NotingRecord(NotingSink& sink, std::string_view name) : sink_(sink), name_(name) {}
   void SetAttribute(std::string_view key, const AttributeValue& value) override {
-    sink_.lines.push_back(absl::StrCat(name_, ": ", key, "=", Text(value)));
+    sink_.lines.push_back(absl::StrCat(name_, ": ", key, "=", testing::TextOf(value)));
   }
   void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime) override {
     std::string line = absl::StrCat(name_, ": event ", name);
-    for (const Attribute& a : attributes) absl::StrAppend(&line, " ", a.key.name(), "=", Text(a.value));
+    for (const Attribute& a : attributes)
+      absl::StrAppend(&line, " ", a.key.name(), "=", testing::TextOf(a.value));
     sink_.lines.push_back(line);
   }
   void AddLink(const SpanLink& link) override {
@@ -72,7 +60,8 @@ std::unique_ptr<SpanRecord> NotingSink::Start(const SpanStart& start, TraceConte
   context.trace_state.clear();
   if (!record) return nullptr;
   std::string line = absl::StrCat(start.name, ": start");
-  for (const Attribute& a : start.attributes) absl::StrAppend(&line, " ", a.key.name(), "=", Text(a.value));
+  for (const Attribute& a : start.attributes)
+    absl::StrAppend(&line, " ", a.key.name(), "=", testing::TextOf(a.value));
   lines.push_back(line);
   return std::make_unique<NotingRecord>(*this, start.name);
 }

@@ -15,21 +15,7 @@ namespace {
 
 constexpr absl::Duration kHang = absl::Seconds(60);
 
-std::string TextOf(const AttributeValue& value) {
-  switch (value.type()) {
-    case AttributeValue::Type::kBool:
-      return value.as_bool() ? "true" : "false";
-    case AttributeValue::Type::kInt:
-      return absl::StrCat(value.as_int());
-    case AttributeValue::Type::kDouble:
-      return absl::StrCat(value.as_double());
-    case AttributeValue::Type::kString:
-      return std::string(value.as_string());
-  }
-  return "";
-}
-
-StringMap TextOf(std::span<const Attribute> attributes) {
+StringMap TextsOf(std::span<const Attribute> attributes) {
   StringMap text;
   for (const Attribute& attribute : attributes) {
     text[std::string(attribute.key.name())] = TextOf(attribute.value);
@@ -65,7 +51,7 @@ class Record final : public SpanRecord {
     span_.attributes[std::string(key)] = TextOf(value);
   }
   void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) override {
-    span_.events.push_back({std::string(name), TextOf(attributes), time});
+    span_.events.push_back({std::string(name), TextsOf(attributes), time});
   }
   void AddLink(const SpanLink& link) override { span_.links.push_back(link.context); }
   void SetError(std::string_view type, std::string_view) override { span_.error = std::string(type); }
@@ -88,7 +74,7 @@ class Traces final : public TraceSink {
                       .kind = start.kind,
                       .context = context,
                       .parent = is_child ? *start.parent : TraceContext(),
-                      .attributes = TextOf(start.attributes)};
+                      .attributes = TextsOf(start.attributes)};
     for (const SpanLink& link : start.links) span.links.push_back(link.context);
     return std::make_unique<Record>(std::move(span));
   }
@@ -118,6 +104,20 @@ Point PointOf(MetricId metric, const std::vector<std::string>& labels)
 }
 
 }  // namespace
+
+std::string TextOf(const AttributeValue& value) {
+  switch (value.type()) {
+    case AttributeValue::Type::kBool:
+      return value.as_bool() ? "true" : "false";
+    case AttributeValue::Type::kInt:
+      return absl::StrCat(value.as_int());
+    case AttributeValue::Type::kDouble:
+      return absl::StrCat(value.as_double());
+    case AttributeValue::Type::kString:
+      return std::string(value.as_string());
+  }
+  return "";
+}
 
 std::string RecordedSpan::attribute(const AttributeKey& key) const {
   const auto found = attributes.find(std::string(key.name()));

@@ -22,6 +22,8 @@ namespace tensorcast::otel::testing {
 
 using StringMap = std::map<std::string, std::string>;  // values as text, whatever their type
 
+std::string TextOf(const AttributeValue& value);
+
 struct RecordedEvent {
   std::string name;
   StringMap attributes;
