@@ -37,7 +37,10 @@ TEST_F(Telemetry, OtelSmokeFindsCoherentTracesMetricsAndLogs) {
   const CommandResult smoke = RunCommand({"otel-smoke"});
   EXPECT_EQ(smoke.exit_code, 0) << smoke.output;
   EXPECT_THAT(smoke.output, HasSubstr("coherent"));
-  EXPECT_THAT(smoke.output, HasSubstr("~> linked to "));
+  EXPECT_THAT(smoke.output, HasSubstr("~> linked to P2P/Connect"));
+  EXPECT_THAT(smoke.output,
+              AllOf(HasSubstr("tc_disk_read_bytes_total"), HasSubstr("tc_disk_written_bytes_total"),
+                    HasSubstr("kind=client,location=cpu")));
 }
 
 TEST_F(Telemetry, AWrongSettingIsAnErrorAtStartThatNamesItsKey) {

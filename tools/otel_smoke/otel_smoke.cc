@@ -36,6 +36,12 @@ const std::vector<std::string>& RequiredMetrics() {
       "tc_p2p_throughput_bytes_per_second",
       "tc_p2p_stage_seconds",
       "tc_p2p_stage_busy_seconds",
+      "tc_leases_active",
+      "tc_disk_read_bytes_total",
+      "tc_disk_written_bytes_total",
+      "tc_disk_operation_seconds",
+      "tc_disk_used_bytes",
+      "tc_disk_free_bytes",
       "tc_artifact_load_seconds",
       "tc_artifact_load_bytes_total",
       "tc_artifact_loads_total",
@@ -59,6 +65,15 @@ const std::vector<std::string>& RequiredMetrics() {
   return *names;
 }
 
+std::vector<std::string> MetricProblems(const Received& received) {
+  std::vector<std::string> problems = CheckMetrics(received, RequiredMetrics());
+  for (std::string& problem :
+       CheckLabelValues(received, "tc_leases_active", "kind", {"client", "pull", "ticket", "ingest"})) {
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
 class Smoke {
  public:
   Smoke(const RequestContext& context, const Options& options) : context_(context), options_(options) {}
@@ -72,9 +87,10 @@ class Smoke {
     // Gauges are those of living processes.
     if (receiver_ != nullptr) {
       Say("waiting for the metrics");
-      (void)receiver_->WaitFor(kArrival, [&] { return CheckMetrics(Arrived(), RequiredMetrics()).empty(); });
+      (void)receiver_->WaitFor(kArrival, [&] { return MetricProblems(Arrived()).empty(); });
     }
     Say("stopping the processes, which flush what they have");
+    held_.reset();
     clients_[0].reset();
     clients_[1].reset();
     TC_RETURN_IF_ERROR(cluster_->Stop());
@@ -162,7 +178,7 @@ class Smoke {
     const RequestContext context =
         Expect({.what = "P2P get to a GPU",
                 .spans = {"Client/Get", "StoreDaemon/MaterializeReplica",
-                          "GlobalStore/RequestReplicaTransport", "StoreDaemon/OpenPull",
+                          "GlobalStore/RequestReplicaTransport", "P2P/Connect", "StoreDaemon/OpenPull",
                           "StoreEngine/P2PIngest", "P2P/Pull", "P2P/Verify", "Device/Copy", "P2P/Serve"},
                 .linked = {"P2P/Serve"},
                 .processes = 4});
@@ -178,7 +194,8 @@ class Smoke {
          .spans = {"Client/Get", "StoreDaemon/MaterializeReplica", "StoreEngine/DiskIngest", "Disk/Read"},
          .linked = {},
          .processes = 2});
-    return clients_[0]->Get(context, kKey, {.location = "cpu", .lane = "disk"}).status();
+    TC_ASSIGN_OR_RETURN(held_, clients_[0]->Get(context, kKey, {.location = "cpu", .lane = "disk"}));
+    return absl::OkStatus();
   }
 
   Received Arrived() const {
@@ -191,7 +208,7 @@ class Smoke {
       problems.insert(problems.end(), more.begin(), more.end());
     };
     for (const ExpectedTrace& trace : traces_) add(CheckTrace(received, trace));
-    add(CheckMetrics(received, RequiredMetrics()));
+    add(MetricProblems(received));
     add(CheckLogs(received, traces_));
     return problems;
   }
@@ -256,6 +273,7 @@ class Smoke {
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<client::Client> clients_[2];
   client::PutResult put_;
+  std::unique_ptr<client::Replica> held_;  // a client's lease, for the gauges to show
   std::vector<ExpectedTrace> traces_;
 };
 
