@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/service/status_report.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::daemon {
@@ -24,15 +25,8 @@ void ReportPools(const NodeParts& parts, PoolValue value, otel::Gauge<2>::Observ
   }
 }
 
-uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
-
 void ReportPinned(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
-  std::map<Location, uint64_t> pinned;
-  for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
-    if (replica.pinned || replica.leases > 0) {
-      pinned[replica.location] += WholeGranules(replica.image_bytes);
-    }
-  }
+  std::map<Location, uint64_t> pinned = PinnedBytes(parts);
   observer.Observe(static_cast<double>(pinned[{LocationKind::kCpu}]), {"cpu", ""});
   for (const DeviceInfo& device : parts.devices->devices()) {
     const std::string ordinal = absl::StrCat(device.ordinal);

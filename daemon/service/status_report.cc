@@ -21,6 +21,8 @@ void AddPool(const NodeParts& parts, Location location, const PoolStats& stats, 
   pool->set_failed_allocations(stats.failed_allocations);
 }
 
+uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
+
 void SetServing(const ServeReport& report, v1::ServeReport* out) {
   out->set_transport_id(report.transport_id);
   out->set_artifact_id(report.artifact_id);
@@ -71,13 +73,18 @@ absl::StatusOr<ReplicaInfo> NodeParts::FindReplica(std::string_view replica_id) 
   return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
 }
 
-void FillPools(const NodeParts& parts, google::protobuf::RepeatedPtrField<v1::Pool>* out) {
+std::map<Location, uint64_t> PinnedBytes(const NodeParts& parts) {
   std::map<Location, uint64_t> pinned;
   for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
-    if (replica.pinned) {
-      pinned[replica.location] += replica.image_bytes;
+    if (replica.pinned || replica.leases > 0) {
+      pinned[replica.location] += WholeGranules(replica.image_bytes);
     }
   }
+  return pinned;
+}
+
+void FillPools(const NodeParts& parts, google::protobuf::RepeatedPtrField<v1::Pool>* out) {
+  std::map<Location, uint64_t> pinned = PinnedBytes(parts);
   AddPool(parts, {LocationKind::kCpu}, parts.pool->stats(), pinned[{LocationKind::kCpu}], out);
   for (const DeviceInfo& device : parts.devices->devices()) {
     const Location location{LocationKind::kGpu, device.ordinal};

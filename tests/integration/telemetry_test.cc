@@ -351,14 +351,24 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
   const auto sessions = [](const char* kind) { return ReadGauge(metrics::kSessionsActive.id(), {kind}); };
   const auto pinned = [] { return ReadGauge(metrics::kPoolPinnedBytes.id(), {"cpu", ""}); };
   EXPECT_TRUE(Eventually([&] { return leases("ingest") == 0; }));
+  const auto told = [&] { return a.admin().GetStatus(Soon())->pools(0).pinned_bytes(); };
   EXPECT_EQ(pinned(), 0);
+  EXPECT_EQ(told(), 0);
 
   auto replica = a.client().Get(Soon(), put->artifact_id, {});
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_EQ(leases("client"), 1);
   EXPECT_EQ(sessions("client"), 1);
   EXPECT_EQ(pinned(), 4 << 20) << "whole granules";
+  EXPECT_EQ(told(), 4 << 20);
+  ASSERT_EQ(a.admin().SetPinned(Soon(), put->replica_id, true), absl::OkStatus());
+  EXPECT_EQ(pinned(), 4 << 20) << "leased and pinned, and once there";
   replica->reset();
+  EXPECT_TRUE(Eventually([&] { return leases("client") == 0; }));
+  EXPECT_EQ(pinned(), 4 << 20);
+  EXPECT_EQ(told(), 4 << 20);
+  ASSERT_EQ(a.admin().SetPinned(Soon(), put->replica_id, false), absl::OkStatus());
+  EXPECT_EQ(told(), 0);
   EXPECT_TRUE(Eventually([&] { return leases("client") == 0 && sessions("client") == 0 && pinned() == 0; }));
 
   auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
