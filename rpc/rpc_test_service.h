@@ -17,6 +17,8 @@
 
 namespace tensorcast::rpc {
 
+inline RequestContext Within(absl::Duration timeout) { return RequestContext::Background(timeout); }
+
 // Handlers are set before the first call.
 class TestGlobalStore final : public v1::GlobalStore::CallbackService {
  public:
