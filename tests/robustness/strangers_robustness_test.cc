@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +21,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/handles/codec.h"
 #include "core/posix/unique_fd.h"
+#include "daemon/peer/global_store_client.h"
+#include "proto/daemon.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "transport/ucx/descriptor.h"
 #include "transport/ucx/raw_peer.h"
 
 namespace tensorcast {
@@ -116,6 +122,55 @@ std::string WordsForUcx(std::mt19937_64& random, int visitor) {
   for (size_t i = 0; i < std::min<size_t>(bytes.size(), sizeof(uint64_t)); ++i) bytes[i] |= '\x80';
   return bytes;
 }
+
+// A daemon as far as other daemons see it: says that it has an artifact, and opens one pull of it, whose
+// other end is whatever `peer` says.
+class FakeSource final : public v1::StoreDaemon::Service {
+ public:
+  FakeSource(transport::RawPeer& peer, uint64_t image_bytes)
+      : descriptor_(*transport::EncodeDescriptor({.address = peer.Listen(), .image_bytes = image_bytes})) {}
+
+  absl::Status Start(const std::string& global_store, const std::string& artifact_id) {
+    TC_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {this}}));
+    const auto store = daemon::MakeGlobalStoreClient(rpc::MakeChannel(global_store));
+    const RequestContext context = RequestContext::Background(kStepTimeout);
+    v1::RegisterNodeRequest node;
+    node.mutable_node()->set_node_id(kName);
+    node.mutable_node()->set_name(kName);
+    node.mutable_node()->set_incarnation(1);
+    node.mutable_node()->set_host_id(kName);
+    node.mutable_node()->set_protocol_version(1);
+    node.mutable_node()->set_grpc_address(server_->addresses()[0]);
+    node.mutable_node()->add_lanes("ucx");
+    v1::RegisterNodeResponse registered;
+    TC_RETURN_IF_ERROR(store->RegisterNode(context, node, &registered));
+    v1::UpdateReplicasRequest update;
+    update.mutable_node()->set_node_id(kName);
+    update.mutable_node()->set_incarnation(1);
+    update.set_sequence(1);
+    v1::Replica* replica = update.add_replicas();
+    replica->set_replica_id("replica of a fake source");
+    replica->set_artifact_id(artifact_id);
+    replica->set_node_id(kName);
+    replica->mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+    replica->set_state(v1::REPLICA_STATE_READY);
+    v1::UpdateReplicasResponse updated;
+    return store->UpdateReplicas(context, update, &updated);
+  }
+
+  grpc::Status OpenPull(grpc::ServerContext*, const v1::OpenPullRequest*,
+                        v1::OpenPullResponse* response) override {
+    if (opened_.exchange(true)) return grpc::Status(grpc::StatusCode::NOT_FOUND, "opened already");
+    response->set_pull_descriptor(descriptor_);
+    return grpc::Status::OK;
+  }
+
+ private:
+  static constexpr char kName[] = "fake-source";
+  const std::string descriptor_;
+  std::atomic<bool> opened_ = false;
+  std::unique_ptr<rpc::Server> server_;
+};
 
 int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
 
@@ -236,6 +291,30 @@ TEST_F(Strangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
     ExpectServed();
   }
   EXPECT_EQ(told, 2);
+}
+
+TEST_F(Strangers, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWithBoth) {
+  using namespace transport;
+  TC_ASSERT_OK_AND_ASSIGN(auto replica, client(0).Get(Context(), "m", {}));
+  const uint64_t image_bytes = replica->image().size();
+  replica.reset();
+  RawPeer peer;
+  FakeSource source(peer, image_bytes);
+  TC_ASSERT_OK(source.Start(cluster_->global_store_address(), artifact_));
+  TC_ASSERT_OK(DropReplicas(0, artifact_));
+  TC_ASSERT_OK(AwaitReplicas(1, artifact_, 1));
+  const auto get = client(1).StartGet(Context(), "m", {.lane = "ucx"});
+  const auto hello = peer.NextAs<wire::Hello>();
+  EXPECT_EQ(hello.max_version, wire::kMaxVersion);
+  peer.Send(wire::Welcome{
+      .version = 9, .max_requests = 1, .max_request_bytes = 1 << 20, .image_bytes = image_bytes});
+  const absl::Status refused = get->Wait(absl::Now() + kStepTimeout).status();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("version 9 of the pull protocol"),
+                    HasSubstr(absl::StrCat("speaks ", wire::kMinVersion, " to ", wire::kMaxVersion))));
+  TC_ASSERT_OK(Import(0, "m", model_).status());
+  ExpectServed();  // though the other source is still there
 }
 
 }  // namespace
