@@ -49,7 +49,7 @@ class LabelView final : public opentelemetry::common::KeyValueIterable {
 
 class Observer final : public GaugeObserver {
  public:
-  Observer(MetricId id, api::ObserverResultT<double>& result) : info_(InfoOf(id)), result_(result) {}
+  Observer(const MetricInfo& info, api::ObserverResultT<double>& result) : info_(info), result_(result) {}
   void Report(double value, LabelValues labels) override { result_.Observe(value, LabelView(info_, labels)); }
 
  private:
@@ -57,13 +57,13 @@ class Observer final : public GaugeObserver {
   api::ObserverResultT<double>& result_;
 };
 
-// Callbacks of the SDK, which passes back a pointer: in the first, the id itself.
-void Collect(api::ObserverResult result, void* id) {
+// Callbacks of the SDK, which passes back a pointer: in the first, to an entry of the catalogue.
+void Collect(api::ObserverResult result, void* metric) {
   using Doubles = shared_ptr<api::ObserverResultT<double>>;
-  const auto metric = static_cast<MetricId>(reinterpret_cast<uintptr_t>(id));
+  const auto& info = *static_cast<const MetricInfo*>(metric);
   if (!opentelemetry::nostd::holds_alternative<Doubles>(result)) return;
-  Observer observer(metric, *opentelemetry::nostd::get<Doubles>(result));
-  CollectGauge(metric, observer);
+  Observer observer(info, *opentelemetry::nostd::get<Doubles>(result));
+  CollectGauge(static_cast<MetricId>(&info - MetricsCatalogue().data()), observer);
 }
 
 // What callers add to.
@@ -134,7 +134,7 @@ class Sink final : public MetricSink {
     if (made.counted != nullptr) {
       made.observable->AddCallback(&CollectCounted, made.counted.get());
     } else if (made.observable != nullptr) {
-      made.observable->AddCallback(&Collect, reinterpret_cast<void*>(index));
+      made.observable->AddCallback(&Collect, const_cast<MetricInfo*>(&info));
     }
     return made;
   }

@@ -82,7 +82,7 @@ class RawPeer::Connection : public EndpointOwner {
     });
   }
   void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
-    worker_->Run([&] { endpoint_->SendData(header, {bytes, nullptr}, [](absl::Status) {}); });
+    worker_->Run([&] { endpoint_->SendData(header, {bytes, nullptr}, [](const absl::Status&) {}); });
   }
 
   absl::StatusOr<wire::Control> Next() {
