@@ -133,7 +133,7 @@ class BridgeImpl final : public Bridge {
 
   bool Flush(std::chrono::milliseconds timeout) override {
     bool done = true;
-    // An empty queue needs no flush, and the SDK may then take a whole batch interval to notice.
+    // An empty queue needs no flush, and the SDK's, of logs, may then take a whole batch interval to notice.
     if (Waiting(Signal::kTraces)) done &= span_processor_->ForceFlush(timeout);
     if (Waiting(Signal::kLogs)) done &= logger_provider_->ForceFlush(timeout);
     return done && ExportMetrics();
@@ -180,8 +180,8 @@ class BridgeImpl final : public Bridge {
     span_processor_ = std::make_shared<SpanBatcher>(std::move(exporter), guard(Signal::kTraces),
                                                     options.batch_size, options.batch_interval);
     traces_ = KeepForever(MakeTraceSink({.processor = span_processor_,
+                                         .sampler_kind = options.sampler,
                                          .sampler = MakeSampler(options),
-                                         .children_follow = options.sampler == SamplerKind::kParentRatio,
                                          .resource = resource,
                                          .limits = options.limits}));
   }

@@ -88,7 +88,7 @@ class Bridge {
 
   // From `when` on exports are not tried any more; what is left is counted as dropped.
   virtual void GiveUpAt(std::chrono::steady_clock::time_point when) = 0;
-  // Exports the rest and ends the SDK's threads. May take as long as an export that is stuck. Idempotent.
+  // Exports the rest and ends the threads. May take as long as an export that is stuck. Idempotent.
   virtual void Shutdown() = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,6 +24,7 @@ namespace {
 
 namespace memory = opentelemetry::exporter::memory;
 using opentelemetry::sdk::trace::SpanData;
+using ::testing::ElementsAre;
 
 std::string Hex(opentelemetry::nostd::span<const uint8_t> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -37,22 +39,37 @@ std::string Hex(opentelemetry::nostd::span<const uint8_t> bytes) {
 class BridgeTest : public ::testing::Test {
  protected:
   // Counters live as long as the process, as bridge.h asks.
-  BridgeTest() : counters_(*new Counters) {
+  BridgeTest() : counters_(*new Counters) { Restart(SamplerKind::kParentRatio); }
+  ~BridgeTest() override { bridge_->Shutdown(); }
+
+  void Restart(SamplerKind sampler) {
+    if (bridge_ != nullptr) bridge_->Shutdown();
     Exporters exporters;
     exporters.spans = memory::InMemorySpanExporterFactory::Create(spans_);
     exporters.metrics = memory::InMemoryMetricExporterFactory::Create(points_);
     BridgeOptions options;
     options.counters = &counters_;
+    options.sampler = sampler;
     options.complain = [](std::string_view) {};
     options.batch_interval = std::chrono::milliseconds(10);
     options.metric_interval = std::chrono::hours(1);
     bridge_ = MakeBridge(options, std::move(exporters));
   }
-  ~BridgeTest() override { bridge_->Shutdown(); }
 
   std::vector<std::unique_ptr<SpanData>> Spans() {
     bridge_->Shutdown();
     return spans_->GetSpans();
+  }
+
+  static int64_t SumOf(const opentelemetry::sdk::metrics::PointType& point) {
+    return opentelemetry::nostd::get<int64_t>(
+        opentelemetry::nostd::get<opentelemetry::sdk::metrics::SumPointData>(point).value_);
+  }
+  // As last exported, one for each combination of labels.
+  std::vector<int64_t> Sums(const std::string& metric) {
+    std::vector<int64_t> sums;
+    for (const auto& [labels, point] : points_->Get("tensorcast", metric)) sums.push_back(SumOf(point));
+    return sums;
   }
 
   Counters& counters_;
@@ -116,7 +133,6 @@ TEST_F(BridgeTest, ALinkMayComeAfterTheStart) {
 
 TEST_F(BridgeTest, EveryMetricOfTheCatalogueBecomesASeries) {
   std::vector<GaugeRegistration> registrations;
-  size_t recorded = 0;
   for (size_t i = 0; i < MetricsCatalogue().size(); ++i) {
     const MetricInfo& info = MetricsCatalogue()[i];
     const auto id = static_cast<MetricId>(i);
@@ -129,7 +145,6 @@ TEST_F(BridgeTest, EveryMetricOfTheCatalogueBecomesASeries) {
     } else {
       bridge_->metrics()->Add(id, 3, labels);
     }
-    ++recorded;
   }
   bridge_->Shutdown();
   for (const MetricInfo& info : MetricsCatalogue()) {
@@ -140,9 +155,67 @@ TEST_F(BridgeTest, EveryMetricOfTheCatalogueBecomesASeries) {
       const auto& point =
           opentelemetry::nostd::get<opentelemetry::sdk::metrics::HistogramPointData>(series.begin()->second);
       EXPECT_EQ(point.boundaries_.size(), BucketBounds(info.buckets).size()) << info.name;
+      EXPECT_EQ(opentelemetry::nostd::get<double>(point.sum_), 1.5) << info.name;
+    } else if (info.kind == MetricKind::kCounter || info.kind == MetricKind::kUpDownCounter) {
+      EXPECT_EQ(SumOf(series.begin()->second), 3) << info.name;
     }
   }
-  EXPECT_EQ(recorded, MetricsCatalogue().size());
+}
+
+TEST_F(BridgeTest, TotalsGoOnFromOneCollectionToTheNext) {
+  const std::string requests = "tc_rpc_requests_total", in_flight = "tc_rpc_in_flight";
+  MetricSink& sink = *bridge_->metrics();
+  const auto add = [&](int64_t calls, int64_t under_way) {
+    sink.Add(metrics::kRpcRequests.id(), calls, Labels<3>{"server", "A/B", "OK"});
+    sink.Add(metrics::kRpcInFlight.id(), under_way, Labels<2>{"server", ""});
+    points_->Clear();  // it would keep the first
+    EXPECT_TRUE(bridge_->Flush(std::chrono::seconds(20)));
+  };
+  add(3, 2);
+  EXPECT_THAT(Sums(requests), ElementsAre(3));
+  EXPECT_THAT(Sums(in_flight), ElementsAre(2));
+  add(2, -1);
+  EXPECT_THAT(Sums(requests), ElementsAre(5));
+  EXPECT_THAT(Sums(in_flight), ElementsAre(1));
+  add(0, -1);
+  EXPECT_THAT(Sums(requests), ElementsAre(5));
+  EXPECT_THAT(Sums(in_flight), ElementsAre(0));
+  EXPECT_EQ(points_->Get("tensorcast", in_flight).begin()->first.size(), 1u);  // without the empty label
+}
+
+// Past what the SDK keeps apart a total would grow with every collection.
+TEST_F(BridgeTest, MoreSeriesThanThereMayBeAreStillCountedOnce) {
+  constexpr int kSeries = 2100;
+  for (int i = 0; i < kSeries; ++i) {
+    const std::string label = std::to_string(i);
+    bridge_->metrics()->Add(metrics::kTransfersCreated.id(), 1, Labels<1>{label});
+  }
+  for (int collection = 0; collection < 3; ++collection) {
+    points_->Clear();
+    EXPECT_TRUE(bridge_->Flush(std::chrono::seconds(20)));
+  }
+  const std::vector<int64_t> sums = Sums("tc_transfers_created_total");
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), int64_t{0}), kSeries);
+}
+
+// `always_on` records whatever the parent says, `always_off` nothing.
+TEST_F(BridgeTest, ASamplerThatIsNotParentBasedDecidesForChildrenToo) {
+  const auto sampled =
+      TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "v=1");
+  const auto unsampled =
+      TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "v=1");
+  TraceContext context;
+  Restart(SamplerKind::kAlwaysOn);
+  EXPECT_NE(bridge_->traces()->Start({.name = "A/B", .parent = &*unsampled}, context), nullptr);
+  EXPECT_TRUE(context.IsSampled());
+  EXPECT_EQ(context.TraceIdHex(), unsampled->TraceIdHex());
+  EXPECT_EQ(context.trace_state, "v=1");
+  Restart(SamplerKind::kAlwaysOff);
+  EXPECT_EQ(bridge_->traces()->Start({.name = "A/B", .parent = &*sampled}, context), nullptr);
+  EXPECT_FALSE(context.IsSampled());
+  EXPECT_EQ(context.TraceIdHex(), sampled->TraceIdHex());
+  EXPECT_EQ(bridge_->traces()->Start({.name = "A/B", .parent = &*unsampled}, context), nullptr);
+  EXPECT_EQ(context.SpanIdHex(), unsampled->SpanIdHex());  // passed on
 }
 
 }  // namespace

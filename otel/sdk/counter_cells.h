@@ -17,11 +17,12 @@
 
 namespace tensorcast::otel::sdk {
 
-// Thread-safe; adding to a cell that exists takes no lock.
+// Thread-safe; adding to a cell of its own takes no lock.
 class CounterCells {
  public:
-  // As the SDK has it. What has no cell of its own counts in one whose labels are all "other".
-  static constexpr size_t kMaxCells = 2000;
+  // What has no cell of its own counts in one more, whose labels are all "other", and takes a lock. Together
+  // they are as many as the SDK keeps apart: of more it would add the totals up anew at each collection.
+  static constexpr size_t kMaxCells = 1998;
 
   CounterCells();
   ~CounterCells();

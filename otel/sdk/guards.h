@@ -1,5 +1,5 @@
-// Bounds and counts around the SDK's batch processors and exporters: an item that finds the queue full is
-// dropped here, where it is counted, before the SDK would drop it silently. Includes OpenTelemetry.
+// Bounds and counts around queues and exporters: an item that finds its queue full is dropped here, where it
+// is counted; the SDK would drop it silently. Includes OpenTelemetry.
 #pragma once
 
 #include <atomic>

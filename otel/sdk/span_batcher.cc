@@ -39,10 +39,9 @@ bool SpanBatcher::ForceFlush(Timeout timeout) noexcept {
   const uint64_t target = taken_ + queue_.size();
   flush_up_to_ = std::max(flush_up_to_, target);
   work_.notify_one();
-  const auto flushed = [&] { return done_ >= target; };
-  if (timeout.count() > 0) return progress_.wait_for(lock, timeout, flushed);
-  progress_.wait(lock, flushed);
-  return true;
+  // Longer ones, such as the interface's default, do not fit into a time to come.
+  constexpr Timeout kLong = std::chrono::hours(24);
+  return progress_.wait_for(lock, std::min(timeout, kLong), [&] { return done_ >= target; });
 }
 
 bool SpanBatcher::Shutdown(Timeout timeout) noexcept {

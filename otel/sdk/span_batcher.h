@@ -30,7 +30,8 @@ class SpanBatcher final : public otel_trace::SpanProcessor {
   void OnStart(otel_trace::Recordable&, const opentelemetry::trace::SpanContext&) noexcept override {}
   void OnEnd(std::unique_ptr<otel_trace::Recordable>&& span) noexcept override;
 
-  // Waits until what had ended before is exported or lost; false when `timeout` came first. Zero: no timeout.
+  // Waits until what had ended before is exported or lost; false when `timeout` came first. An export has
+  // ended when the exporter returns, so that is not asked to flush.
   bool ForceFlush(Timeout timeout) noexcept override;
   // Exports the rest, however long that takes, and ends the thread. Idempotent.
   bool Shutdown(Timeout timeout) noexcept override;

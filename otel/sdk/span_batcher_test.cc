@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <thread>
 
 #include "opentelemetry/sdk/trace/span_data.h"
@@ -55,7 +54,7 @@ class SpanBatcherTest : public ::testing::Test {
   void Start(std::chrono::milliseconds interval) {
     batcher_ = std::make_unique<SpanBatcher>(
         std::make_unique<HeldExporter>(state_),
-        std::make_shared<Guard>(counters_, kQueue, [](std::string_view) {}), kBatch, interval);
+        std::make_shared<Guard>(counters_, queue_, [](std::string_view) {}), kBatch, interval);
   }
   void End(size_t spans) {
     for (size_t i = 0; i < spans; ++i) batcher_->OnEnd(batcher_->MakeRecordable());
@@ -75,6 +74,7 @@ class SpanBatcherTest : public ::testing::Test {
   }
 
   const std::shared_ptr<HeldExporter::State> state_ = std::make_shared<HeldExporter::State>();
+  size_t queue_ = kQueue;
   SignalCounters counters_;
   std::unique_ptr<SpanBatcher> batcher_;
 };
@@ -119,7 +119,7 @@ TEST_F(SpanBatcherTest, AFlushGivesUpWhenItsTimeIsOver) {
   End(1);
   EXPECT_FALSE(batcher_->ForceFlush(std::chrono::milliseconds(1)));
   Hold(false);
-  EXPECT_TRUE(batcher_->ForceFlush(kPatience));
+  EXPECT_TRUE(batcher_->ForceFlush(Timeout::max()));
 }
 
 TEST_F(SpanBatcherTest, ShutdownExportsTheRestAndWhatComesLaterIsCountedAsLost) {
@@ -135,19 +135,37 @@ TEST_F(SpanBatcherTest, ShutdownExportsTheRestAndWhatComesLaterIsCountedAsLost) 
   EXPECT_TRUE(batcher_->Shutdown({}));
 }
 
-TEST_F(SpanBatcherTest, ManyThreadsLoseNothing) {
-  constexpr size_t kThreads = 8, kRounds = 2000;
+// With no interval, so that a wake-up that got lost would show.
+TEST_F(SpanBatcherTest, ManyThreadsGetEveryFullBatchExported) {
+  constexpr size_t kThreads = 8, kRounds = 200;
+  static_assert(kThreads * kRounds % kBatch == 0);
+  queue_ = kThreads * kRounds;
+  Start(kNever);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] { End(kRounds); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(AwaitBatches(kThreads * kRounds / kBatch));
+  EXPECT_THAT(Batches(), Each(kBatch));
+}
+
+TEST_F(SpanBatcherTest, WhatEndsAndFlushesDuringAShutdownIsAccountedFor) {
+  constexpr size_t kThreads = 4, kRounds = 500;
   Start(std::chrono::milliseconds(1));
-  std::atomic<uint64_t> ended = 0;
   std::vector<std::thread> threads;
   for (size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
-      for (size_t i = 0; i < kRounds; ++i, ++ended) End(1);
+      for (size_t i = 0; i < kRounds; ++i) {
+        End(1);
+        if (i % 100 == 0) batcher_->ForceFlush(kPatience);
+      }
     });
   }
+  threads.emplace_back([&] { batcher_->Shutdown({}); });
+  batcher_->Shutdown({});
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(batcher_->ForceFlush(kPatience));
-  EXPECT_EQ(counters_.exported + counters_.dropped(), ended);
+  EXPECT_EQ(counters_.exported + counters_.dropped(), kThreads * kRounds);
   EXPECT_EQ(counters_.pending, 0);
 }
 

@@ -152,9 +152,13 @@ TEST_F(TelemetryTest, SpanLimitsHold) {
   config.max_span_attributes = 2;
   config.max_span_events = 1;
   config.max_attribute_bytes = 4;
+  config.max_span_links = 2;
   Start(config);
   {
-    otel::Span span("A/B", TraceContext(), {{attr::kLane, "longer"}});
+    const SpanLink links[] = {{TraceContext::NewRoot()}};
+    otel::Span span("A/B", TraceContext(), {{attr::kLane, "longer"}}, {.links = links});
+    span.AddLink(TraceContext::NewRoot());
+    span.AddLink(TraceContext::NewRoot());
     span.SetAttribute(attr::kStage, "fetch");
     span.SetAttribute(attr::kChunks, 1);
     span.AddEvent("one");
@@ -163,6 +167,7 @@ TEST_F(TelemetryTest, SpanLimitsHold) {
   const ReceivedSpan span = Span("A/B");
   EXPECT_THAT(span.attributes, ElementsAre(Pair("tc.lane", "long"), Pair("tc.stage", "fetc")));
   EXPECT_EQ(span.events.size(), 1u);
+  EXPECT_EQ(span.links.size(), 2u);
 }
 
 TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
@@ -294,11 +299,12 @@ TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
   telemetry_->Shutdown();
   EXPECT_TRUE(telemetry_->Flush(absl::Seconds(1)));
   EXPECT_EQ(receiver_->spans().size(), 1u);
+  EXPECT_EQ(telemetry_->counters().of(sdk::Signal::kTraces).dropped_shutdown, 1u);
 }
 
 TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
   TelemetryConfig config = Config();
-  config.batch_interval = "1s";  // also how late the SDK may notice the flush
+  config.batch_interval = "1h";
   config.metric_interval = "1h";
   Start(config);
   otel::Span("A/B").End();

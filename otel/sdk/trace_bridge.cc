@@ -139,20 +139,22 @@ class Sink final : public TraceSink {
     const TraceContext& parent = *start.parent;
     const bool has_trace = parent.IsValid();
     const bool is_child = has_trace && !parent.IsUnstarted();
-    if (is_child && pipeline_.children_follow && !parent.IsSampled()) {
+    const bool follows = is_child && pipeline_.sampler_kind == SamplerKind::kParentRatio;
+    if (is_child && pipeline_.sampler_kind != SamplerKind::kAlwaysOn && !parent.IsSampled()) {
       context = parent;
       return nullptr;
     }
+    const api::SpanId parent_id = is_child ? ToSpanId(parent) : api::SpanId();
     const api::TraceId trace_id = has_trace ? ToTraceId(parent) : ids_.GenerateTraceId();
     const api::SpanId span_id = ids_.GenerateSpanId();
-    const bool recorded = (is_child && pipeline_.children_follow) || IsSampled(start, is_child, trace_id);
+    const bool recorded = follows || IsSampled(start, is_child, trace_id);
 
     trace_id.CopyBytesTo(context.trace_id);
     span_id.CopyBytesTo(context.span_id);
     context.flags = recorded ? api::TraceFlags::kIsSampled : 0;
     if (is_child) context.trace_state = parent.trace_state;
     if (!recorded) return nullptr;
-    return StartRecorded(start, is_child ? ToSpanId(parent) : api::SpanId(), ToSpanContext(context, false));
+    return StartRecorded(start, parent_id, ToSpanContext(context, false));
   }
 
  private:

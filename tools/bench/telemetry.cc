@@ -25,7 +25,7 @@ namespace {
 constexpr char kKey[] = "telemetry";
 constexpr char kOff[] = "telemetry off";
 constexpr char kControl[] = "ResolveKey";  // what is measured as a lane is, of the control plane
-constexpr int kPairsARound = 5;
+constexpr int kPairsARound = 6;            // even: each side comes first as often
 constexpr absl::Duration kFlushTimeout = absl::Seconds(10);
 
 // Figures of one measurement, by metric.

@@ -139,22 +139,6 @@ std::vector<std::string> CheckMetrics(const Received& received, const std::vecto
   return problems;
 }
 
-std::vector<std::string> CheckLabelValues(const Received& received, const std::string& metric,
-                                          const std::string& label, const std::vector<std::string>& values) {
-  std::set<std::string> arrived;
-  for (const ReceivedMetric& series : received.metrics) {
-    const auto value = series.labels.find(label);
-    if (series.name == metric && value != series.labels.end()) arrived.insert(value->second);
-  }
-  std::vector<std::string> problems;
-  for (const std::string& value : values) {
-    if (!arrived.contains(value)) {
-      problems.push_back(absl::StrCat("metric ", metric, ": no series with ", label, "=", value, " arrived"));
-    }
-  }
-  return problems;
-}
-
 std::vector<std::string> CheckLogs(const Received& received, const std::vector<ExpectedTrace>& traces) {
   std::vector<std::string> problems;
   for (const ReceivedLog& log : received.logs) {

@@ -28,9 +28,6 @@ struct ExpectedTrace {
 std::vector<std::string> CheckTrace(const Received& received, const ExpectedTrace& expected);
 // `names`: each has at least one series that is not zero.
 std::vector<std::string> CheckMetrics(const Received& received, const std::vector<std::string>& names);
-// `values` of a label: each in a series of the metric, be it zero.
-std::vector<std::string> CheckLabelValues(const Received& received, const std::string& metric,
-                                          const std::string& label, const std::vector<std::string>& values);
 // Every line that names a span names one that arrived; each of the traces has a line.
 std::vector<std::string> CheckLogs(const Received& received, const std::vector<ExpectedTrace>& traces);
 

@@ -91,15 +91,6 @@ TEST(CheckMetrics, AMetricThatIsMissingOrAlwaysZeroIsAProblem) {
               ElementsAre(HasSubstr("metric b"), HasSubstr("metric c")));
 }
 
-TEST(CheckLabelValues, ASeriesThatIsZeroCountsAndOneOfAnotherMetricDoesNot) {
-  Received received;
-  received.metrics = {{.name = "leases", .labels = {{"kind", "client"}}},
-                      {.name = "sessions", .labels = {{"kind", "pull"}}},
-                      {.name = "leases", .labels = {{"location", "pull"}}}};
-  EXPECT_THAT(CheckLabelValues(received, "leases", "kind", {"client", "pull"}),
-              ElementsAre(HasSubstr("leases: no series with kind=pull")));
-}
-
 TEST(CheckLogs, ALineIsJoinedToASpanThatArrived) {
   Received received = WholeTrace();
   EXPECT_THAT(CheckLogs(received, {kExpected}), ElementsAre(HasSubstr("no log line")));

@@ -53,6 +53,10 @@ class RawPeer::Connection : public EndpointOwner {
       params.sockaddr.addrlen = socket.length;
       params.conn_handler.cb = [](ucp_conn_request_h request, void* arg) {
         auto* self = static_cast<Connection*>(arg);
+        if (self->endpoint_ != nullptr) {
+          (void)ucp_listener_reject(self->listener_, request);
+          return;
+        }
         self->Own(*UcxEndpoint::Accept(self->worker_.get(), request));
       };
       params.conn_handler.arg = this;

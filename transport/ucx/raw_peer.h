@@ -1,5 +1,5 @@
 // One end of a connection of the pull protocol that says whatever a test wants and keeps what it hears.
-// Thread-safe, but for Connect and Listen, of which one is called once. Every wait has an end.
+// Thread-safe, but for Connect and Listen, of which one is called once. Every call has an end.
 #pragma once
 
 #include <memory>
