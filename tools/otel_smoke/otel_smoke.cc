@@ -1,5 +1,6 @@
 #include "tools/otel_smoke/otel_smoke.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -65,6 +66,24 @@ const std::vector<std::string>& RequiredMetrics() {
   return *names;
 }
 
+// The lease of the get that is held while the metrics are waited for.
+bool IsHeldLease(const otel::testing::ReceivedMetric& series) {
+  const auto has = [&](const char* label, const char* value) {
+    const auto found = series.labels.find(label);
+    return found != series.labels.end() && found->second == value;
+  };
+  return series.name == "tc_leases_active" && series.value > 0 && has("kind", "client") &&
+         has("location", "cpu");
+}
+
+std::vector<std::string> MetricProblems(const Received& received) {
+  std::vector<std::string> problems = CheckMetrics(received, RequiredMetrics());
+  if (std::ranges::none_of(received.metrics, IsHeldLease)) {
+    problems.push_back("metric tc_leases_active: the lease of a client that holds a replica did not arrive");
+  }
+  return problems;
+}
+
 class Smoke {
  public:
   Smoke(const RequestContext& context, const Options& options) : context_(context), options_(options) {}
@@ -78,9 +97,9 @@ class Smoke {
     if (receiver_ != nullptr) {
       Say("waiting for the metrics");
       (void)receiver_->WaitFor(kArrival, [&] {
-        return CheckMetrics({.metrics = receiver_->metrics()}, RequiredMetrics()).empty();
+        metrics_ = receiver_->metrics();
+        return MetricProblems({.metrics = metrics_}).empty();
       });
-      metrics_ = receiver_->metrics();
     }
     Say("stopping the processes, which flush what they have");
     held_.reset();
@@ -201,7 +220,7 @@ class Smoke {
       problems.insert(problems.end(), more.begin(), more.end());
     };
     for (const ExpectedTrace& trace : traces_) add(CheckTrace(received, trace));
-    add(CheckMetrics(received, RequiredMetrics()));
+    add(MetricProblems(received));
     add(CheckLogs(received, traces_));
     return problems;
   }
