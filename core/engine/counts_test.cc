@@ -51,7 +51,7 @@ TEST_F(EngineCounts, EvictionsByTheirReason) {
 
   MustGet(artifact_, kCpu);
   MustGet(artifact_, kGpu);
-  ASSERT_TRUE(engine_->Forget(artifact_.manifest->id()).ok());
+  ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
   EXPECT_EQ(Evictions("cpu", "deleted"), 1);
   EXPECT_EQ(Evictions("gpu", "deleted"), 1);
   EXPECT_EQ(Evictions("cpu", "space"), 1) << "each is counted once";

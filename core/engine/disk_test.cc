@@ -59,7 +59,7 @@ TEST_F(EngineLocal, ADeviceOrADiskReplicaServesTheOtherPlaces) {
       if (source == destination) {
         continue;
       }
-      ASSERT_TRUE(engine_->Forget(artifact_.manifest->id()).ok());
+      ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
       MustGet(artifact_, source);
       auto lease = Get(artifact_, destination);
       ASSERT_TRUE(lease.ok()) << source.ToString() << " to " << destination.ToString() << ": "

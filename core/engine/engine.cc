@@ -166,16 +166,17 @@ absl::Status EngineImpl::SetPinned(std::string_view replica_id, bool pinned) {
   return table_.SetPinned(replica_id, pinned);
 }
 
-absl::Status EngineImpl::Forget(std::string_view artifact_id) {
+absl::Status EngineImpl::Forget(std::string_view artifact_id, absl::Time as_of) {
   AbandonJobs(artifact_id,
               absl::CancelledError(absl::StrCat(artifact_id, " was deleted while it was being ingested")));
-  return DropArtifact(artifact_id);
+  return DropArtifact(artifact_id, as_of);
 }
 
-absl::Status EngineImpl::DropArtifact(std::string_view artifact_id) {
+absl::Status EngineImpl::DropArtifact(std::string_view artifact_id, absl::Time as_of) {
   for (const ReplicaInfo& replica : table_.FindArtifact(artifact_id)) {
     // NOT_FOUND and the like: it went by itself meanwhile.
-    if (replica.state == ReplicaState::kReady && table_.Drain(replica.id, {.even_pinned = true}).ok()) {
+    if (replica.state == ReplicaState::kReady && replica.ready_since <= as_of &&
+        table_.Drain(replica.id, {.even_pinned = true}).ok()) {
       otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
     }
   }

@@ -117,8 +117,9 @@ class StoreEngine {
   virtual absl::Status Evict(std::string_view replica_id, bool force) = 0;
   virtual absl::Status SetPinned(std::string_view replica_id, bool pinned) = 0;
   // Every replica of an artifact, pinned or not, and its packed file: the artifact was deleted. Ingests of it
-  // under way are cancelled; leased replicas go when their last lease ends.
-  virtual absl::Status Forget(std::string_view artifact_id) = 0;
+  // under way are cancelled; leased replicas go when their last lease ends. Replicas that became ready after
+  // `as_of` (steady) stay: the same content was stored again since that was said.
+  virtual absl::Status Forget(std::string_view artifact_id, absl::Time as_of) = 0;
 
   virtual std::vector<ReplicaInfo> ListReplicas() const = 0;
   // The manifest of any replica held here, or NOT_FOUND.

@@ -76,7 +76,8 @@ void EngineImpl::RunJob(const JobPtr& job) {
   IngestRunner::Result result = runner_.Run(*job, [this](bool waiting) { CountWaiting(waiting); });
   if (job->forgotten()) {
     // It may have become ready just after Forget had looked for what there is.
-    if (absl::Status dropped = DropArtifact(job->spec().artifact_id()); !dropped.ok()) {
+    if (absl::Status dropped = DropArtifact(job->spec().artifact_id(), absl::InfiniteFuture());
+        !dropped.ok()) {
       LOG(ERROR) << "what is left of " << job->spec().artifact_id() << ": " << dropped;
     }
   }

@@ -5,6 +5,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::testing {
 namespace {
@@ -281,6 +282,18 @@ TEST_F(EngineEviction, OfAnUnfinishedReplicaIsRefused) {
   EXPECT_TRUE(engine_->ListReplicas()[0].pinned);
 }
 
+TEST_F(EngineEviction, ForgettingSparesWhatBecameReadySince) {
+  StartWithGranules(3);
+  MustGet(artifacts_[0], kCpu);
+  MustGet(artifacts_[0], kDisk);
+  const absl::Time said = SteadyNow();
+  const std::string again = MustGet(artifacts_[0], kGpu)->replica_id();
+  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), said).ok());
+  ASSERT_EQ(engine_->ListReplicas().size(), 1u);
+  EXPECT_EQ(engine_->ListReplicas()[0].id, again);
+  EXPECT_TRUE(engine_->LeaseReplica(again).ok());
+}
+
 TEST_F(EngineEviction, ForgettingDropsPinnedReplicasAndSparesOtherArtifacts) {
   StartWithGranules(3);
   const std::string id = MustGet(artifacts_[0], kCpu)->replica_id();
@@ -288,11 +301,12 @@ TEST_F(EngineEviction, ForgettingDropsPinnedReplicasAndSparesOtherArtifacts) {
   MustGet(artifacts_[0], kDisk);
   MustGet(artifacts_[1], kCpu);
   ASSERT_TRUE(engine_->SetPinned(id, true).ok());
-  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id()).ok());
+  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), absl::InfiniteFuture()).ok());
   EXPECT_THAT(Present(), ElementsAre(1));
   EXPECT_THAT(store_->List(), IsEmpty());
   EXPECT_FALSE(engine_->FindManifest(artifacts_[0].manifest->id()).ok());
-  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id()).ok()) << "nothing left is nothing wrong";
+  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), absl::InfiniteFuture()).ok())
+      << "nothing left is nothing wrong";
 }
 
 TEST_F(EngineEviction, TheEngineDoesNotStartWithoutItsStagingBuffers) {

@@ -30,7 +30,7 @@ TEST_F(EngineIngest, BringsAnArtifactToEveryLocation) {
   const TestArtifact artifact = MakeTestArtifact(1, {10000, 300, 5000});
   for (const Location location : {kCpu, kGpu, kDisk}) {
     Restart();
-    ASSERT_TRUE(engine_->Forget(artifact.manifest->id()).ok());
+    ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture()).ok());
     auto provider = GoodProvider(artifact);
     auto lease = Get(artifact, location, provider);
     ASSERT_TRUE(lease.ok()) << location.ToString() << ": " << lease.status();
@@ -227,7 +227,7 @@ TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {
     lying.deliver_digests = GetParam();
     auto provider = ProviderOf({MakeControl(artifact.image, lying), MakeControl(artifact.image)});
     // To the device from elsewhere too, not from the replica in host memory.
-    ASSERT_TRUE(engine_->Forget(artifact.manifest->id()).ok());
+    ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture()).ok());
     auto lease = Get(artifact, location, provider);
     ASSERT_TRUE(lease.ok()) << lease.status();
     EXPECT_TRUE(Read(**lease) == artifact.image);

@@ -44,7 +44,8 @@ struct ReplicaInfo {
   uint32_t chunks_present = 0;
   uint32_t leases = 0;
   bool pinned = false;
-  absl::Time last_used;
+  absl::Time last_used;    // steady
+  absl::Time ready_since;  // steady; InfiniteFuture: not ready yet
 };
 
 // Where a ready replica's bytes are; exactly one of the three is meant, by info.location.kind.

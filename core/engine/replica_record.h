@@ -23,6 +23,7 @@ struct ReplicaTable::Record {
   bool pinned = false;
   bool reserved = false;  // the eviction guard is being asked about it
   absl::Time last_used;
+  absl::Time ready_since = absl::InfiniteFuture();
   uint64_t use_order = 0;
   Cancellation ingest;
   ReplicaStorage storage;

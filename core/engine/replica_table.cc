@@ -47,6 +47,7 @@ ReplicaInfo ReplicaTable::Info(const Record& record) const {
   info.leases = record.leases;
   info.pinned = record.pinned;
   info.last_used = record.last_used;
+  info.ready_since = record.ready_since;
   return info;
 }
 
@@ -126,6 +127,7 @@ std::unique_ptr<ReplicaLease> ReplicaTable::MakeReady(std::string_view id,
       record->manifest = std::move(manifest);
       record->storage = std::move(storage);
       Touch(*record);
+      record->ready_since = SteadyNow();
       Move(*record, ReplicaState::kReady);
       return LeaseLocked(record);
     }
@@ -146,6 +148,7 @@ void ReplicaTable::AddPackedFile(std::shared_ptr<PackedFile> file) {
   record->artifact_id = record->manifest->id();
   record->location = {LocationKind::kDisk, 0};
   record->state = ReplicaState::kReady;
+  record->ready_since = SteadyNow();
   record->image_bytes = record->manifest->layout().image_bytes;
   record->chunks.assign(record->manifest->layout().chunk_count(), true);
   record->chunks_present = static_cast<uint32_t>(record->chunks.size());

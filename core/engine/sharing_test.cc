@@ -234,7 +234,7 @@ TEST_F(EngineSharing, AForgottenArtifactsIngestIsCancelledWithTheReason) {
   StartHeld();
   auto pending = Materialize(artifact_, kCpu, provider_);
   control_->WaitForHeldFetches(1);
-  EXPECT_TRUE(engine_->Forget(artifact_.manifest->id()).ok());
+  EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
   const absl::Status status = pending->Wait(ContextFor()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(status.message(), HasSubstr("deleted"));

@@ -55,7 +55,7 @@ class EngineStress : public EngineFixture {
     const Location location = RandomLocation(random);
     switch (random() % 10) {
       case 0:
-        (void)engine_->Forget(artifact.manifest->id());
+        (void)engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture());
         return;
       case 1: {
         for (const ReplicaInfo& replica : engine_->ListReplicas()) {
@@ -112,7 +112,7 @@ TEST_F(EngineStress, LeavesNothingBehind) {
   }
   WaitUntilIdle();
   for (const TestArtifact& artifact : artifacts_) {
-    EXPECT_TRUE(engine_->Forget(artifact.manifest->id()).ok());
+    EXPECT_TRUE(engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture()).ok());
   }
   EXPECT_THAT(engine_->ListReplicas(), ::testing::IsEmpty());
   EXPECT_EQ(pool_->stats().used_bytes, setup.staging_buffers * kGranuleBytes);

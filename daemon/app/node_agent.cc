@@ -5,6 +5,7 @@
 
 #include "absl/log/log.h"
 #include "daemon/service/status_report.h"
+#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
@@ -15,6 +16,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> NodeAgent::FindManifest(std::str
 }
 
 void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
+  heartbeat_began_ = SteadyNow();
   parts_.publications.BeginHeartbeat();
   FillPools(parts_, heartbeat->mutable_pools());
   for (const std::string& transport_id : parts_.access.running->Ids()) {
@@ -30,7 +32,8 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   parts_.servings->Renew();
   for (const std::string& artifact_id : response.forgotten_artifacts()) {
     if (parts_.publications.Protects(artifact_id)) continue;
-    const absl::Status forgotten = parts_.engine->Forget(artifact_id);
+    // What became ready since is about to be published, or its deletion comes again with the next heartbeat.
+    const absl::Status forgotten = parts_.engine->Forget(artifact_id, heartbeat_began_);
     LOG_IF(WARNING, !forgotten.ok()) << "Artifact " << artifact_id
                                      << " was deleted, but stays here: " << forgotten;
   }

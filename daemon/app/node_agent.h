@@ -2,6 +2,7 @@
 // used by the link's thread.
 #pragma once
 
+#include "absl/time/time.h"
 #include "daemon/peer/eviction_guard.h"
 #include "daemon/peer/global_store_link.h"
 #include "daemon/service/node_parts.h"
@@ -20,6 +21,7 @@ class NodeAgent : public LinkedNode {
 
  private:
   const NodeParts& parts_;
+  absl::Time heartbeat_began_ = absl::InfinitePast();  // steady
 };
 
 }  // namespace tensorcast::daemon
