@@ -73,6 +73,7 @@ using AttributeList = std::initializer_list<Attribute>;
 // The allow-list. Ids are for spans, never for metrics.
 namespace attr {
 inline constexpr AttributeKey kArtifactId = AttributeKey::Listed("tc.artifact.id");
+inline constexpr AttributeKey kKey = AttributeKey::Listed("tc.key");
 inline constexpr AttributeKey kReplicaId = AttributeKey::Listed("tc.replica.id");
 inline constexpr AttributeKey kDeviceId = AttributeKey::Listed("tc.device.id");
 inline constexpr AttributeKey kSessionId = AttributeKey::Listed("tc.session.id");

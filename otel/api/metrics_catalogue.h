@@ -40,6 +40,8 @@
   X(Counter, 3, RpcErrors, "tc_rpc_errors_total", "1", kNone, ("side", "method", "code"), "Calls that ended with anything but OK") \
   X(Histogram, 2, RpcDurationSeconds, "tc_rpc_duration_seconds", "s", kSeconds, ("side", "method"), "Time of a call; of a stream, to its end") \
   X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "1", kNone, ("side", "method"), "Calls under way") \
+  X(Gauge, 0, RpcConnections, "tc_rpc_connections", "1", kNone, (), "Connections to this server's ports and sockets") \
+  X(Counter, 1, RpcConnectionsRefused, "tc_rpc_connections_refused_total", "1", kNone, ("reason"), "Connections that a server turned away (reason: limit, descriptors)") \
   /* Ingests of the engine. `location`: gpu, cpu, disk. */ \
   X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "1", kNone, (), "Ingests that wait for a slot to run in") \
   X(Gauge, 0, TransfersActive, "tc_transfers_active", "1", kNone, (), "Ingests under way") \
@@ -68,6 +70,7 @@
   X(Histogram, 1, DiskOperationSeconds, "tc_disk_operation_seconds", "s", kSeconds, ("operation"), "Time of a disk operation (operation: pack, of a whole artifact; read, of a chunk; scan, at start; remove, of a file)") \
   X(Counter, 1, DiskErrors, "tc_disk_errors_total", "1", kNone, ("operation"), "Disk operations that failed; for a scan: files that are not offered") \
   X(Gauge, 0, DiskUsedBytes, "tc_disk_used_bytes", "By", kNone, (), "Bytes of packed artifact files") \
+  X(Gauge, 0, DiskDamagedFiles, "tc_disk_damaged_files", "1", kNone, (), "Packed artifact files that are not what they should be, and are not offered") \
   X(Gauge, 0, DiskFreeBytes, "tc_disk_free_bytes", "By", kNone, (), "Bytes free on the file system of packed artifacts") \
   /* Resources. */ \
   X(ObservedCounter, 1, ProcessCpuSeconds, "tc_process_cpu_seconds_total", "s", kNone, ("mode"), "CPU time of this process (mode: user, system)") \
