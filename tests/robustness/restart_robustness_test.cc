@@ -1,9 +1,15 @@
-// The global store restarted, with its database and without; artifacts deleted and put again.
+// The global store restarted, with its database and without; daemons restarted where they listened before;
+// artifacts deleted and put again.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
+#include <cstring>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
+#include "core/posix/unique_fd.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -12,6 +18,18 @@ namespace {
 using ::testing::HasSubstr;
 
 class Restart : public RobustnessTest {};
+
+// One that nobody uses at this moment.
+int FreePort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return 0;
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return ntohs(address.sin_port);
+}
 
 TEST_F(Restart, WithItsDatabaseGoneArtifactsAndReplicasComeBackAndKeysDoNot) {
   StartRobustCluster(FastOptions());
@@ -55,6 +73,27 @@ TEST_F(Restart, WithItsDatabaseAKilledGlobalStoreKnowsEverythingAgain) {
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(Restart, ADaemonThatServedAPullComesBackAtOnceOnTheAddressThatItsConfigurationNames) {
+  ClusterOptions options = FastOptions();
+  options.settings_of_daemon = {{absl::StrCat("daemon.ucx_listen=127.0.0.1:", FreePort())}};
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model, /*durable=*/true));
+  for (const int stopped_by : {SIGTERM, SIGKILL}) {
+    SCOPED_TRACE(strsignal(stopped_by));
+    TC_ASSERT_OK_AND_ASSIGN(auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+    replica.reset();
+    TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
+    TC_ASSERT_OK(cluster_->daemon(0).Signal(stopped_by));
+    TC_ASSERT_OK(cluster_->daemon(0).Wait(Soon()).status());
+    TC_ASSERT_OK(cluster_->RestartDaemon(0));
+    Reconnect(0);
+    TC_ASSERT_OK(AwaitReplicas(1, put.artifact_id, 1));
+  }
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
 // The global store tells the node to drop the artifact until it is published again; a durable put takes

@@ -27,6 +27,51 @@ const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx", .create = NewUc
                                                   .digests_on_the_way = false,
                                                   .source_survives_lost_receivers = false});
 
+// The end of a served pull that the source closes stays in the kernel for a minute, with the source's port.
+// Whoever listens there next has the same right to it: a daemon that is restarted keeps its address.
+class UcxListener : public testing::TestWithParam<UcxLane> {
+ protected:
+  static std::unique_ptr<UcxTransport> NewTransport(const std::string& listen) {
+    auto transport = UcxTransport::Create({.lane = GetParam(), .listen = listen, .tls = "tcp"});
+    CHECK_OK(transport.status());
+    return *std::move(transport);
+  }
+};
+
+TEST_P(UcxListener, AnAddressThatServedAPullCanBeListenedOnAgainAtOnce) {
+  constexpr uint64_t kImageBytes = uint64_t{1} << 20;
+  TestMemory source_memory(kImageBytes), receiver_memory(kImageBytes);
+  const std::vector<HostSpan> image = {source_memory.span(0, kImageBytes)};
+  WritePattern(image);
+  auto receiver = NewTransport("127.0.0.1:0");
+  ASSERT_EQ(receiver->RegisterMemory(receiver_memory.data(), kImageBytes), absl::OkStatus());
+  std::string listen = "127.0.0.1:0";
+  for (int life = 0; life < 3; ++life) {
+    auto source = NewTransport(listen);
+    listen = source->address();
+    ASSERT_EQ(source->RegisterMemory(source_memory.data(), kImageBytes), absl::OkStatus());
+    auto serving = source->Serve(std::make_shared<InPlaceImage>(image));
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    auto pull = receiver->Connect(RequestContext::Background(absl::Seconds(30)), (*serving)->descriptor());
+    ASSERT_TRUE(pull.ok()) << pull.status();
+    EXPECT_EQ(PullAll(**pull, {receiver_memory.span(0, kImageBytes)}), absl::OkStatus());
+    pull->reset();
+    serving->reset();
+    source.reset();  // closes its end of the connection first
+  }
+}
+
+TEST_P(UcxListener, TwoDoNotShareAnAddress) {
+  const auto first = NewTransport("127.0.0.1:0");
+  const auto second = UcxTransport::Create({.lane = GetParam(), .listen = first->address(), .tls = "tcp"});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxListener, testing::Values(UcxLane::kMessages, UcxLane::kRma),
+                         [](const auto& info) {
+                           return info.param == UcxLane::kRma ? "OneSided" : "Messages";
+                         });
+
 std::string LaneName(const testing::TestParamInfo<LaneUnderTest>& info) {
   return info.param.lane == "ucx" ? "Messages" : "OneSided";
 }

@@ -43,6 +43,10 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
   if (!options.net_devices.empty()) {
     TC_RETURN_IF_ERROR(Modify(config, "NET_DEVICES", options.net_devices));
   }
+  // Connections that a source closed keep its port in TIME_WAIT for a minute. Without this a daemon that
+  // served a pull could not be started again on its address until then. Two listeners at once are refused all
+  // the same. The name is that of every connection manager's option (TCP's, RDMA's), in all versions.
+  TC_RETURN_IF_ERROR(Modify(config, "CM_REUSEADDR", "y"));
   if (options.tcp_segment_bytes > 0) {
     const std::string bytes = absl::StrCat(options.tcp_segment_bytes);
     TC_RETURN_IF_ERROR(Modify(config, TransportOption("TX_SEG_SIZE"), bytes));
