@@ -27,6 +27,24 @@ bool SameFiles(const v1::Origin& origin, const std::vector<FileIdentity>& files)
                     });
 }
 
+// The model that the files are now, which is the imported one as far as files tell.
+absl::StatusOr<SafetensorsModel> OpenOrigin(const v1::Origin& origin, uint64_t chunk_bytes) {
+  if (origin.files().empty()) {
+    return absl::FailedPreconditionError("the origin names no file");
+  }
+  // Several files are a sharded model, which is known by the index in their folder.
+  std::string path = origin.files(0).path();
+  if (origin.files_size() > 1) {
+    path = std::filesystem::path(path).parent_path().string();
+  }
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenSafetensors(path, chunk_bytes));
+  if (!SameFiles(origin, model.files)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is no longer what was imported: its files changed"));
+  }
+  return model;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<ReplicaLease> lease,
@@ -52,20 +70,16 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<R
   return absl::InternalError("a replica is neither on a GPU, nor in memory, nor on disk");
 }
 
+absl::Status CheckOriginFiles(const v1::Origin& origin) {
+  return OpenOrigin(origin, kDefaultChunkBytes).status();
+}
+
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const v1::Origin& origin,
                                                               const Manifest& manifest) {
-  if (origin.files().empty()) {
-    return absl::FailedPreconditionError("the origin names no file");
-  }
-  // Several files are a sharded model, which is known by the index in their folder.
-  std::string path = origin.files(0).path();
-  if (origin.files_size() > 1) {
-    path = std::filesystem::path(path).parent_path().string();
-  }
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenSafetensors(path, manifest.layout().chunk_bytes));
-  if (!SameFiles(origin, model.files) || model.layout != manifest.layout()) {
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(origin, manifest.layout().chunk_bytes));
+  if (model.layout != manifest.layout()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is no longer what was imported: its files or tensors changed"));
+        absl::StrCat(origin.files(0).path(), " is no longer what was imported: its tensors changed"));
   }
   return OpenFileSource(model.files, std::move(model.extents), manifest.layout().image_bytes);
 }

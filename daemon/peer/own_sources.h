@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
 #include "core/engine/engine.h"
@@ -15,8 +16,13 @@ namespace tensorcast::daemon {
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<ReplicaLease> lease,
                                                                DeviceRuntime* devices);
 
-// The files of an origin on this node, when they still are what was imported: FAILED_PRECONDITION when they
-// changed or no longer give the same layout.
+// OK while the files of an origin on this node can be read and are what was imported: of the same sizes and
+// mtimes. NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT or FAILED_PRECONDITION when they are not; any other
+// error tells nothing of them.
+absl::Status CheckOriginFiles(const v1::Origin& origin);
+
+// The files of an origin on this node, when they still are what was imported: errors as CheckOriginFiles, and
+// FAILED_PRECONDITION when they no longer give the same layout.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const v1::Origin& origin,
                                                               const Manifest& manifest);
 

@@ -40,6 +40,7 @@ struct NodeParts {
   std::vector<std::string> import_roots;  // real paths; nothing outside them is imported
   std::atomic<bool> stopping = false;
   mutable Publications publications;
+  mutable std::atomic<int> origin_checks = 0;  // under way
 
   // This node as it is registered. Its address is known only once the server listens, hence the lock.
   v1::Node Node() const {

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "core/status/status.h"
 #include "daemon/peer/peer_access.h"
+#include "daemon/service/check_origin.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/status_report.h"
@@ -142,7 +143,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::AttachReplica(grpc::CallbackServer
 grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerContext* call,
                                                            const v1::EvictReplicaRequest* request,
                                                            v1::EvictReplicaResponse*) {
-  return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
+  return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext&) {
     return parts_.engine->Evict(request->replica_id(), request->force());
   });
 }
@@ -244,6 +245,14 @@ grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerCont
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
     response->set_bytes_served(parts_.servings->Close(request->transport_id()));
     return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::CheckOrigin(grpc::CallbackServerContext* call,
+                                                          const v1::CheckOriginRequest* request,
+                                                          v1::CheckOriginResponse* response) {
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
+    return daemon::CheckOrigin(parts_, *request, response);
   });
 }
 

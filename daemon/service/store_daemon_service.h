@@ -10,9 +10,9 @@ namespace tensorcast::daemon {
 
 class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
  public:
-  // Calls that wait for transfers or watch have threads of their own, so that what those transfers need of
-  // this daemon (OpenPull, AttachReplica) never queues behind them. All must outlive the server that this is
-  // registered with.
+  // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that what
+  // those need of this daemon (OpenPull, AttachReplica, CheckOrigin) never queues behind them. All must
+  // outlive the server that this is registered with.
   StoreDaemonService(const NodeParts* parts, rpc::Executor* quick, rpc::Executor* waiting)
       : parts_(*parts), quick_(*quick), waiting_(*waiting) {}
 
@@ -47,6 +47,9 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
                                      v1::OpenPullResponse* response) override;
   grpc::ServerUnaryReactor* ClosePull(grpc::CallbackServerContext* call, const v1::ClosePullRequest* request,
                                       v1::ClosePullResponse* response) override;
+  grpc::ServerUnaryReactor* CheckOrigin(grpc::CallbackServerContext* call,
+                                        const v1::CheckOriginRequest* request,
+                                        v1::CheckOriginResponse* response) override;
 
  private:
   const NodeParts& parts_;

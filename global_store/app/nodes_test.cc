@@ -111,10 +111,25 @@ TEST_F(GlobalStoreServerTest, SilentNodesExpireByThemselves) {
   while (!Call(&Stub::GetClusterStatus, {})->nodes().empty()) std::this_thread::yield();
 }
 
-// A daemon of which only MaterializeReplica is there.
+// A daemon of which only MaterializeReplica and CheckOrigin are there.
 class FakeDaemon final : public v1::StoreDaemon::CallbackService {
  public:
   explicit FakeDaemon(rpc::Executor* executor) : executor_(*executor) {}
+
+  std::atomic<int> checks = 0;
+  std::atomic<bool> intact = true;
+
+  grpc::ServerUnaryReactor* CheckOrigin(grpc::CallbackServerContext* call,
+                                        const v1::CheckOriginRequest* request,
+                                        v1::CheckOriginResponse* response) override {
+    return rpc::HandleUnary(call, executor_, [this, request, response](const RequestContext&) {
+      ++checks;
+      EXPECT_EQ(request->origin().files(0).path(), "/models/m");
+      response->set_intact(intact);
+      if (!intact) response->set_reason("it changed");
+      return absl::OkStatus();
+    });
+  }
   grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* MaterializeReplica(
       grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) override {
     return rpc::HandleWriteStream<v1::MaterializeReplicaResponse>(
@@ -134,6 +149,68 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
  private:
   rpc::Executor& executor_;
 };
+
+class OriginsOfNodes : public GlobalStoreServerTest {
+ protected:
+  void SetUp() override {
+    GlobalStoreServerTest::SetUp();
+    auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&daemon_service_}});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    daemon_address_ = daemon_->addresses()[0];
+    Register("a");
+    Import();
+  }
+  void Import() {
+    v1::PublishArtifactRequest first;
+    *first.mutable_node() = Identity("a");
+    *first.mutable_replica() = SomeReplica("r", manifest_->id());
+    v1::Origin::File& file = *first.mutable_origin()->add_files();
+    file.set_path("/models/m");
+    const auto published = PublishBytes(manifest_->bytes(), first);
+    ASSERT_TRUE(published.ok()) << published.status();
+  }
+  v1::RequestEvictionResponse AskToEvict() {
+    v1::RequestEvictionRequest request;
+    *request.mutable_node() = Identity("a");
+    request.set_replica_id("r");
+    auto response = Call(&Stub::RequestEviction, request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.value_or(v1::RequestEvictionResponse{});
+  }
+
+  const std::shared_ptr<const Manifest> manifest_ = SomeManifest("1");
+  rpc::Executor executor_;
+  FakeDaemon daemon_service_{&executor_};
+  std::unique_ptr<rpc::Server> daemon_;
+};
+
+TEST_F(OriginsOfNodes, AreLookedAtBeforeTheReplicaThatTheyStandInForMayGo) {
+  EXPECT_TRUE(AskToEvict().granted());
+  EXPECT_EQ(daemon_service_.checks, 1);
+  EXPECT_TRUE(AskToEvict().granted()) << "it is counted out already";
+}
+
+TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImportedAgain) {
+  daemon_service_.intact = false;
+  EXPECT_FALSE(AskToEvict().granted());
+  EXPECT_THAT(AskToEvict().reason(), HasSubstr("it changed"));
+  EXPECT_EQ(daemon_service_.checks, 1);
+  daemon_service_.intact = true;
+  Pass(absl::Seconds(5));
+  EXPECT_FALSE(AskToEvict().granted());
+  EXPECT_EQ(daemon_service_.checks, 1);
+  Import();
+  EXPECT_TRUE(AskToEvict().granted());
+  EXPECT_EQ(daemon_service_.checks, 2);
+}
+
+TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {
+  daemon_.reset();
+  const v1::RequestEvictionResponse refused = AskToEvict();
+  EXPECT_FALSE(refused.granted());
+  EXPECT_THAT(refused.reason(), HasSubstr("does not answer"));
+}
 
 TEST_F(GlobalStoreServerTest, ReplicatesToManyPlacesAndReportsEach) {
   rpc::Executor executor;

@@ -48,7 +48,15 @@ void Directory::ApplyArtifact(const ArtifactRecord& record) {
     return;
   }
   tombstones_.erase(record.artifact_id);
-  artifacts_[record.artifact_id].record = record;
+  ArtifactState& artifact = artifacts_[record.artifact_id];
+  // What was found of an origin that is another one now says nothing of that.
+  for (const Origin& origin : artifact.record.origins) {
+    const auto& origins = record.origins;
+    if (std::find(origins.begin(), origins.end(), origin) == origins.end()) {
+      artifact.origin_notes.erase(origin.node_id);
+    }
+  }
+  artifact.record = record;
 }
 
 void Directory::PurgeTombstones(absl::Time before) {

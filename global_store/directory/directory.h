@@ -46,6 +46,9 @@ struct DirectoryOptions {
   absl::Duration grant_ttl = absl::Seconds(30);
   // A source that serves this many grants is offered only when every other one does too.
   uint32_t soft_grants_per_source = 4;
+  // How long an origin that was found intact counts as a copy, and how long a node that was silent about one
+  // is not asked again.
+  absl::Duration origin_finding_age = absl::Seconds(2);
 };
 
 class Directory {
@@ -63,6 +66,8 @@ class Directory {
   absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
   // After Apply: the replica that came with it. Ignored when its node was replaced or expired meanwhile.
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaFacts& replica);
+  // After Apply: the origin that came with it was read just now, whatever was found of it before.
+  void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
   // FAILED_PRECONDITION, naming keys, while any is bound to it.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
   absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id) const;
@@ -103,9 +108,16 @@ class Directory {
                                                               const std::vector<ReplicaFacts>& replicas,
                                                               absl::Time now);
   // Granted unless it is the last copy. A replica granted for eviction is no longer offered.
-  absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id);
+  absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id,
+                                                   absl::Time now);
   // The node kept a replica that it was allowed to evict: it counts again.
   absl::Status WithdrawEviction(const NodeIdentity& node, std::string_view replica_id);
+
+  // ---- Origins (origins.cc) ----
+  // What its node found, or that it found nothing out. One that is gone stays so until it is published again.
+  // Ignored when another origin of that node is on record by now.
+  void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
+                  std::string_view reason, absl::Time now);
 
   // ---- Grants (grants.cc) ----
   absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, absl::Time now);
@@ -152,10 +164,17 @@ class Directory {
     absl::btree_map<std::string, HeldReplica> replicas;
     absl::btree_map<std::string, absl::Time> revoked;  // transport id -> when to stop repeating it
     uint32_t serving = 0;                              // active grants with this node as the source
+    absl::Time silent_since = absl::InfinitePast();    // the last time that it was asked of an origin in vain
+  };
+  struct OriginNote {
+    OriginFinding finding = OriginFinding::kIntact;  // never kSilent: that is about the node
+    std::string reason;                              // why it is gone
+    absl::Time noted;
   };
   struct ArtifactState {
     ArtifactRecord record;
     std::set<std::string> keys;
+    std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
   };
   struct Fence {
     uint64_t incarnation = 0;
@@ -175,8 +194,15 @@ class Directory {
   // Calls `visit` for each replica of the artifact until it returns false.
   void ForEachReplica(std::string_view artifact_id,
                       const std::function<bool(const NodeState&, const HeldReplica&)>& visit) const;
-  // Another source of the replica's artifact that outlives it; see inventory.cc for what counts.
-  bool HasOtherCopy(const HeldReplica& replica) const;
+  // Another replica of the artifact that outlives this one; see inventory.cc for what counts.
+  bool HasOtherReplica(const HeldReplica& replica) const;
+  // What can be said of its origins now as copies of it.
+  struct OriginsAsCopies {
+    bool intact = false;  // one was found so just now
+    std::vector<OriginToCheck> unchecked;
+    std::string others;  // the rest, for people: ", its origin on node a is gone: ..."
+  };
+  OriginsAsCopies JudgeOrigins(std::string_view artifact_id, absl::Time now) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   std::vector<std::string> ForgottenOn(const NodeState& node) const;
   std::vector<std::string> EvictableOn(const NodeState& node) const;

@@ -78,6 +78,12 @@ struct ModelReplica {
   bool IsSource() const { return ready && !evicting && !corrupt; }
 };
 
+struct ModelOrigin {
+  uint64_t bytes = 0;  // what tells it from the one before
+  bool gone = false;
+  absl::Time intact_at = absl::InfinitePast();
+};
+
 struct ModelNode {
   uint64_t incarnation = 0;
   absl::Time heard;
@@ -108,7 +114,7 @@ class Model : public ::testing::TestWithParam<int> {
   }
 
   void Step() {
-    switch (Below(14)) {
+    switch (Below(16)) {
       case 0:
         return RegisterOne();
       case 1:
@@ -131,6 +137,9 @@ class Model : public ::testing::TestWithParam<int> {
         return ChangeArtifact();
       case 12:
         return ChangeKey();
+      case 13:
+      case 14:
+        return CheckOne();
       default:
         return TickOrDrain();
     }
@@ -255,7 +264,23 @@ class Model : public ::testing::TestWithParam<int> {
       const bool stays = other.disk || !nodes_[other.node].draining;
       if (other_id != id && other.artifact == replica.artifact && other.IsSource() && stays) return true;
     }
+    for (const auto& [place, origin] : origins_) {
+      const bool fresh = !origin.gone && now_ - origin.intact_at <= options_.origin_finding_age;
+      if (place.first == replica.artifact && nodes_.contains(place.second) && fresh) return true;
+    }
     return false;
+  }
+
+  // Looks at some origin that is on record, as its node might find it.
+  void CheckOne() {
+    if (origins_.empty()) return;
+    auto it = std::next(origins_.begin(), Below(static_cast<int>(origins_.size())));
+    const auto& [artifact, node] = it->first;
+    const bool gone = Below(3) == 0;
+    directory_.NoteOrigin(artifact, {.node_id = node, .files = {{"/m", it->second.bytes, 1}}},
+                          gone ? OriginFinding::kGone : OriginFinding::kIntact, "", now_);
+    if (gone) it->second.gone = true;
+    if (!gone) it->second.intact_at = now_;
   }
 
   void EvictOne() {
@@ -267,7 +292,7 @@ class Model : public ::testing::TestWithParam<int> {
       replicas_[id].evicting = false;
       return;
     }
-    const auto decision = directory_.RequestEviction(Current(node), id);
+    const auto decision = directory_.RequestEviction(Current(node), id, now_);
     ASSERT_TRUE(decision.ok());
     EXPECT_EQ(decision->granted, MayEvict(id)) << decision->reason;
     if (decision->granted) replicas_[id].evicting = true;
@@ -333,12 +358,18 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string artifact = SomeArtifactId();
     if (Below(3) > 0) {
       const std::string node = SomeNodeId();
-      const auto plan =
-          directory_.PreparePublish({.node = Current(node), .artifact = {.artifact_id = artifact}}, now_);
+      std::optional<Origin> origin;
+      if (Below(2) == 0) origin = {.node_id = node, .files = {{"/m", static_cast<uint64_t>(Below(2)), 1}}};
+      const auto plan = directory_.PreparePublish(
+          {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, now_);
       ASSERT_EQ(plan.ok(), nodes_.contains(node));
       if (!plan.ok()) return;
       EXPECT_EQ(plan->existed, published_.contains(artifact));
       directory_.Apply(plan->facts, now_);
+      if (origin.has_value()) {
+        directory_.RenewOrigin(artifact, node);
+        origins_[{artifact, node}] = {.bytes = origin->files[0].bytes};
+      }
       published_.insert(artifact);
       deleted_.erase(artifact);
       return;
@@ -350,6 +381,7 @@ class Model : public ::testing::TestWithParam<int> {
     if (!facts.ok()) return;
     directory_.Apply(*facts, now_);
     published_.erase(artifact);
+    std::erase_if(origins_, [&](const auto& entry) { return entry.first.first == artifact; });
     deleted_.insert(artifact);
   }
 
@@ -417,7 +449,8 @@ class Model : public ::testing::TestWithParam<int> {
   int last_replica_ = 0;
   std::set<std::string> published_;
   std::set<std::string> deleted_;
-  std::map<std::string, std::pair<std::string, uint64_t>> keys_;  // artifact, revision
+  std::map<std::pair<std::string, std::string>, ModelOrigin> origins_;  // by artifact and node
+  std::map<std::string, std::pair<std::string, uint64_t>> keys_;        // artifact, revision
   std::map<std::string, uint64_t> revisions_;
   std::map<std::string, std::string> grants_;  // transport id -> receiver
   std::map<std::string, std::string> replica_of_grant_;

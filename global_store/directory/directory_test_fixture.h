@@ -112,7 +112,7 @@ class DirectoryTest : public ::testing::Test {
     return offer.granted->grant.replica_id;
   }
   EvictionDecision Evict(const std::string& node_id, const std::string& replica_id) {
-    auto decision = directory_.RequestEviction(Id(node_id), replica_id);
+    auto decision = directory_.RequestEviction(Id(node_id), replica_id, now_);
     EXPECT_TRUE(decision.ok()) << decision.status();
     return decision.value_or(EvictionDecision{});
   }

@@ -110,14 +110,6 @@ GrantedTransport Directory::Granted(const Grant& grant, absl::Time now) const {
                           .ttl = options_.grant_ttl};
 }
 
-std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const {
-  std::vector<Origin> live;
-  for (const Origin& origin : artifact.record.origins) {
-    if (nodes_.contains(origin.node_id)) live.push_back(origin);
-  }
-  return live;
-}
-
 std::optional<TransportOffer> Directory::RepeatOffer(std::string_view transport_id, absl::Time now) const {
   auto grant = grants_.find(transport_id);
   if (grant == grants_.end()) return std::nullopt;

@@ -127,16 +127,14 @@ void Directory::ForEachReplica(std::string_view artifact_id,
 
 // A packed file outlives its daemon, so it counts wherever it is; memory on a node that drains is about to
 // go.
-bool Directory::HasOtherCopy(const HeldReplica& replica) const {
+bool Directory::HasOtherReplica(const HeldReplica& replica) const {
   bool found = false;
   ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
     found = other.facts.replica_id != replica.facts.replica_id && other.IsSource() &&
             (other.facts.location.kind == LocationKind::kDisk || !node.draining);
     return !found;
   });
-  if (found) return true;
-  auto artifact = artifacts_.find(replica.facts.artifact_id);
-  return artifact != artifacts_.end() && !LiveOrigins(artifact->second).empty();
+  return found;
 }
 
 bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
@@ -149,27 +147,32 @@ bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
 }
 
 absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& identity,
-                                                            std::string_view replica_id) {
+                                                            std::string_view replica_id, absl::Time now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   auto held = node->replicas.find(replica_id);
   if (held == node->replicas.end()) {
     node->inventory_wanted = true;
     return EvictionDecision{.granted = false,
                             .reason = absl::StrCat("the global store does not know replica ", replica_id,
-                                                   " yet: send the inventory, then ask again")};
+                                                   " yet: send the inventory, then ask again"),
+                            .unchecked_origins = {}};
   }
   HeldReplica& replica = held->second;
   // An artifact that was never published (or whose record is lost) still matters; only a deleted one does
   // not.
   const bool matters = replica.IsSource() && !tombstones_.contains(replica.facts.artifact_id);
-  if (matters && !HasOtherCopy(replica)) {
-    return EvictionDecision{
-        .granted = false,
-        .reason = absl::StrCat("replica ", replica_id, " is the last copy of ", replica.facts.artifact_id,
-                               ": pack it to disk, replicate it or delete the artifact")};
+  if (matters && !HasOtherReplica(replica)) {
+    OriginsAsCopies origins = JudgeOrigins(replica.facts.artifact_id, now);
+    if (!origins.intact) {
+      return EvictionDecision{
+          .granted = false,
+          .reason = absl::StrCat("replica ", replica_id, " is the last copy of ", replica.facts.artifact_id,
+                                 origins.others, ": pack it to disk, replicate it or delete the artifact"),
+          .unchecked_origins = std::move(origins.unchecked)};
+    }
   }
   replica.evicting = true;
-  return EvictionDecision{.granted = true, .reason = ""};
+  return EvictionDecision{.granted = true, .reason = "", .unchecked_origins = {}};
 }
 
 absl::Status Directory::WithdrawEviction(const NodeIdentity& identity, std::string_view replica_id) {

@@ -203,20 +203,6 @@ TEST_F(Eviction, APackedFileCountsEvenOnTheSameNode) {
   EXPECT_FALSE(Evict("a", "packed").granted);
 }
 
-TEST_F(Eviction, AnOriginCountsWhileItsNodeLives) {
-  directory_.Apply(
-      {.artifacts = {{.artifact_id = "x", .origins = {{.node_id = "b", .files = {{"/m", 1, 1}}}}}},
-       .keys = {}},
-      now_);
-  Update("a", {SomeReplica("r1", "x")});
-  ASSERT_TRUE(Evict("a", "r1").granted);
-  ASSERT_TRUE(directory_.WithdrawEviction(Id("a"), "r1").ok());
-  now_ += options_.node_ttl + absl::Seconds(1);
-  Beat("a");
-  directory_.Tick(now_);
-  EXPECT_FALSE(Evict("a", "r1").granted);
-}
-
 TEST_F(Eviction, OfWhatIsDeletedOrUnfinishedIsGranted) {
   Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "y", LocationKind::kCpu, ReplicaState::kFilling)});
   EXPECT_TRUE(Evict("a", "r2").granted);

@@ -54,7 +54,7 @@ TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
   EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(old, {}, {}, 0, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.UpdateReplicas(old, 1, {}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.ReconcileInventory(old, 1, {}, now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.RequestEviction(old, "r").status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.RequestEviction(old, "r", now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.RequestTransport({.receiver = old}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.CompleteTransport(old, "t", GrantEnd::kFailed, false, now_)));
   EXPECT_TRUE(absl::IsAborted(

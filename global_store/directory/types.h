@@ -95,9 +95,26 @@ struct HeartbeatReply {
   absl::Duration grant_key_age;
 };
 
+// An origin and where its node is asked about it.
+struct OriginToCheck {
+  std::string artifact_id;
+  Origin origin;
+  std::string grpc_address;
+};
+
+// What came of looking at an origin's files.
+enum class OriginFinding : uint8_t {
+  kIntact,  // each can be read and has the size and mtime that it was imported with
+  kGone,    // one at least cannot or has not: nothing can be made of it any more
+  kSilent,  // its node did not answer
+};
+
 struct EvictionDecision {
   bool granted = false;
   std::string reason;
+  // When refused: it would be granted if one of these turned out to be intact. Look at them, note what was
+  // found (Directory::NoteOrigin), and ask again.
+  std::vector<OriginToCheck> unchecked_origins;
 };
 
 struct PublishRequest {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -107,6 +108,9 @@ class Handlers {
     if (response.ParseFromString(*answer)) return absl::OkStatus();
     return absl::DataLossError("the metadata store has a damaged answer for this request id: use a new one");
   }
+
+  // Asks the nodes of these origins about them, and notes what they found.
+  void CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
 
   // Stands for a request id together with what it asks: one id may go with several calls of one job. Empty
   // when the call has none.

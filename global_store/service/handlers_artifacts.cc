@@ -63,11 +63,12 @@ absl::Status Handlers::PublishArtifact(const RequestContext& context, const Publ
         planned.set_key_revision(plan.key_revision);
         Change change{.facts = std::move(plan.facts)};
         if (!plan.existed) change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
-        if (request.replica.has_value()) {
-          change.also_apply = [&request](Directory& applied) {
-            applied.AddPublishedReplica(request.node, *request.replica);
-          };
-        }
+        change.also_apply = [&request](Directory& applied) {
+          if (request.replica.has_value()) applied.AddPublishedReplica(request.node, *request.replica);
+          if (request.origin.has_value()) {
+            applied.RenewOrigin(request.artifact.artifact_id, request.node.node_id);
+          }
+        };
         return change;
       });
 }

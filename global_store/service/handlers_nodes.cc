@@ -3,6 +3,7 @@
 #include "core/status/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
+#include "global_store/service/origin_report.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
@@ -92,7 +93,8 @@ absl::Status Handlers::ReconcileInventory(const Inventory& inventory,
   return absl::OkStatus();
 }
 
-absl::Status Handlers::RequestEviction(const RequestContext&, const v1::RequestEvictionRequest& request,
+absl::Status Handlers::RequestEviction(const RequestContext& context,
+                                       const v1::RequestEvictionRequest& request,
                                        v1::RequestEvictionResponse& response) {
   const NodeIdentity node = FromProto(request.node());
   if (request.withdraw()) {
@@ -100,13 +102,29 @@ absl::Status Handlers::RequestEviction(const RequestContext&, const v1::RequestE
       return directory.WithdrawEviction(node, request.replica_id());
     });
   }
-  TC_ASSIGN_OR_RETURN(EvictionDecision decision,
-                      coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
-                        return directory.RequestEviction(node, request.replica_id());
-                      }));
+  const auto decide = [&](Directory& directory, absl::Time now) {
+    return directory.RequestEviction(node, request.replica_id(), now);
+  };
+  TC_ASSIGN_OR_RETURN(EvictionDecision decision, coordinator_.WithDirectory(decide));
+  if (!decision.unchecked_origins.empty()) {
+    CheckOrigins(context, decision.unchecked_origins);
+    TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
+  }
   response.set_granted(decision.granted);
   response.set_reason(decision.reason);
   return absl::OkStatus();
+}
+
+// One that is intact is enough.
+void Handlers::CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins) {
+  for (const OriginToCheck& checked : origins) {
+    const OriginReport report = AskForOrigin(context, checked);
+    const bool intact = coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+      directory.NoteOrigin(checked.artifact_id, checked.origin, report.finding, report.reason, now);
+      return report.finding == OriginFinding::kIntact;
+    });
+    if (intact) return;
+  }
 }
 
 absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeRequest& request,

@@ -1,0 +1,117 @@
+// The files that artifacts were imported from: when they stand in for a replica, and when they do not.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "client/admin.h"
+#include "tests/e2e/e2e_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kModelBytes = 40 << 20;
+
+class Origins : public E2eTest {
+ protected:
+  // A daemon alone, whose pool has room for three such models.
+  void StartAlone() {
+    ClusterOptions options = DefaultOptions();
+    options.daemons = 1;
+    options.global_store = false;
+    StartCluster(options);
+    TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  }
+
+  // Puts one model after the other until the daemon has no room for one more; each one's file goes at once.
+  absl::Status FillThePool() {
+    for (int i = 0; i < 10; ++i) {
+      const std::string model = MakeModel(absl::StrCat("filler-", i), kModelBytes, 1, 100 + i);
+      const absl::Status put =
+          client(0).Import(Context(), model, {.key = absl::StrCat("filler/", i)}).status();
+      std::filesystem::remove(model);
+      if (!put.ok()) return put;
+    }
+    return absl::OkStatus();
+  }
+
+  void ExpectTheKeyStillGives(const std::string& model) {
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "k", {}));
+    TC_ASSERT_OK(Compare(*replica, model).status());
+  }
+
+  std::unique_ptr<client::AdminClient> admin_;
+};
+
+TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsRemoved) {
+  StartAlone();
+  const std::string kept = MakeModel("kept.safetensors", kModelBytes);
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());
+  std::filesystem::remove(model);
+  const absl::Status full = FillThePool();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_THAT(std::string(full.message()), HasSubstr("must stay as the last copy"));
+  ExpectTheKeyStillGives(kept);
+}
+
+TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsOverwritten) {
+  StartAlone();
+  const std::string kept = MakeModel("kept.safetensors", kModelBytes);
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());
+  MakeModel("model.safetensors", kModelBytes, 1, 2);
+  EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
+  ExpectTheKeyStillGives(kept);
+}
+
+TEST_F(Origins, ALastCopyWhoseFileIsGoneIsEvictedByHandOnlyWithForce) {
+  StartAlone();
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
+  std::filesystem::rename(model, model + ".moved");
+  const CommandResult refused =
+      RunCommand({"rm", "--replica", put.replica_id, "--daemon", cluster_->addresses(0).unix_socket});
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("last copy"), HasSubstr("model.safetensors")));
+  ExpectTheKeyStillGives(model + ".moved");
+  EXPECT_EQ(RunCommand({"rm", "--replica", put.replica_id, "--force", "--daemon",
+                        cluster_->addresses(0).unix_socket})
+                .exit_code,
+            0);
+}
+
+TEST_F(Origins, AReplicaWhoseFileIsIntactMakesRoomAndComesBackFromIt) {
+  StartAlone();
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
+  EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
+  TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin_->ListReplicas(Context(), put.artifact_id));
+  EXPECT_TRUE(replicas.empty());
+  TC_ASSERT_OK_AND_ASSIGN(const auto filler, client(0).ResolveKey(Context(), "filler/0"));
+  TC_ASSERT_OK_AND_ASSIGN(const auto fillers, admin_->ListReplicas(Context(), filler.artifact_id));
+  ASSERT_EQ(fillers.size(), 1);
+  TC_ASSERT_OK(admin_->EvictReplica(Context(), fillers[0].replica_id(), /*force=*/true));
+  ExpectTheKeyStillGives(model);
+}
+
+TEST_F(Origins, AFileOnANodeThatDoesNotAnswerIsNoCopy) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto copy, client(1).Get(Context(), "k", {.attach = false}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK(admin->EvictReplica(Context(), put.replica_id, /*force=*/true));
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));
+  TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
+  const absl::Status refused = admin_->EvictReplica(Context(), copy->replica_id(), /*force=*/false);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGCONT));
+}
+
+}  // namespace
+}  // namespace tensorcast
