@@ -123,8 +123,9 @@ class AdminClientImpl final : public AdminClient {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::string& daemon,
-                                                                  absl::Duration connect_timeout) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(daemon, connect_timeout));
+                                                                  absl::Duration connect_timeout,
+                                                                  const Cancellation& cancellation) {
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(daemon, connect_timeout, cancellation));
   return std::make_unique<AdminClientImpl>(std::move(link));
 }
 

@@ -19,9 +19,11 @@ namespace tensorcast::client {
 
 class AdminClient {
  public:
-  // `daemon` is unix:/path or host:port. Fails with UNAVAILABLE when nobody answers within the timeout.
+  // `daemon` is unix:/path or host:port. Fails with UNAVAILABLE when nobody answers within the timeout, with
+  // CANCELLED when it is given up before.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
-      const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5));
+      const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5),
+      const Cancellation& cancellation = {});
   virtual ~AdminClient() = default;
 
   // All pages.

@@ -81,7 +81,8 @@ class ClientImpl final : public Client {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(options.daemon, options.connect_timeout));
+  TC_ASSIGN_OR_RETURN(auto link,
+                      DaemonLink::Connect(options.daemon, options.connect_timeout, options.cancellation));
   return std::make_unique<ClientImpl>(std::make_shared<Core>(std::move(link), options.devices));
 }
 

@@ -102,6 +102,7 @@ struct KeyInfo {
 struct ClientOptions {
   std::string daemon;  // unix:/path or host:port
   absl::Duration connect_timeout = absl::Seconds(5);
+  Cancellation cancellation;         // of Connect alone; calls have their contexts
   DeviceRuntime* devices = nullptr;  // to open GPU replicas; may be null; must outlive the client
 };
 

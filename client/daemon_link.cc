@@ -26,12 +26,15 @@ DaemonLink::DaemonLink(const std::string& address) : address_(address) {
 }
 
 absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::string& address,
-                                                                absl::Duration timeout) {
+                                                                absl::Duration timeout,
+                                                                const Cancellation& cancellation) {
   if (address.empty()) {
     return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
   }
   auto link = std::unique_ptr<DaemonLink>(new DaemonLink(address));
-  auto status = link->GetStatus(RequestContext::Background(timeout), timeout);
+  RequestContext context = RequestContext::Background(timeout);
+  context.cancellation = cancellation;
+  auto status = link->GetStatus(context, timeout);
   if (!status.ok()) {
     const bool silent = absl::IsDeadlineExceeded(status.status()) || absl::IsUnavailable(status.status());
     if (!silent) return Annotate(status.status(), absl::StrCat("the daemon at ", address));

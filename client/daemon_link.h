@@ -17,9 +17,10 @@ namespace tensorcast::client {
 
 class DaemonLink {
  public:
-  // UNAVAILABLE when the daemon does not answer within the timeout.
+  // UNAVAILABLE when the daemon does not answer within the timeout, CANCELLED when it is given up before.
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const std::string& address,
-                                                             absl::Duration timeout);
+                                                             absl::Duration timeout,
+                                                             const Cancellation& cancellation);
 
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
   v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too

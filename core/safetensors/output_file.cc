@@ -1,32 +1,103 @@
 #include "core/safetensors/output_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/status/status.h"
 
 namespace tensorcast {
 namespace {
 
 // How much is written before the kernel is asked to begin writing it out, so that the final sync finds little
-// left.
+// left; and how much of that sync is waited for at once.
 constexpr uint64_t kWriteBehindBytes = uint64_t{64} << 20;
+// Of one system call: between two the file can be given up.
+constexpr uint64_t kWriteBytes = uint64_t{16} << 20;
+constexpr uint64_t kReserveBytes = uint64_t{1} << 30;
+
+constexpr std::string_view kTemporary = ".tmp-";
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+std::string PathOf(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
+
+bool IsLinked(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 && info.st_nlink > 0;
+}
+
+bool IsAlive(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM; }
+
+// `name` is a temporary file of `base` whose writer no longer runs here. (One in another pid namespace, or on
+// another host, still has its lock.)
+bool IsAbandoned(std::string_view name, std::string_view base) {
+  if (!absl::ConsumePrefix(&name, base) || !absl::ConsumePrefix(&name, kTemporary)) return false;
+  const std::pair<std::string_view, std::string_view> numbers = absl::StrSplit(name, absl::MaxSplits('-', 1));
+  pid_t pid = 0;
+  int attempt = 0;
+  return absl::SimpleAtoi(numbers.first, &pid) && absl::SimpleAtoi(numbers.second, &attempt) && pid > 0 &&
+         !IsAlive(pid);
+}
+
+void RemoveUnlessLocked(int folder, const char* name) {
+  const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  struct stat info {};
+  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    unlinkat(folder, name, 0);
+  }
+  close(fd);
+}
+
+// What writers to this path left that were killed. Not finding it, or not being allowed to remove it, hinders
+// nobody.
+void RemoveAbandoned(const std::string& path) {
+  DIR* folder = opendir(FolderOf(path).c_str());
+  if (folder == nullptr) return;
+  const std::string base = path.substr(path.rfind('/') + 1);
+  while (const dirent* entry = readdir(folder)) {
+    if (IsAbandoned(entry->d_name, base)) RemoveUnlessLocked(dirfd(folder), entry->d_name);
+  }
+  closedir(folder);
+}
+
+absl::Status SyncFolder(const std::string& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return ErrnoStatus(errno, "open", folder);
+  }
+  absl::Status synced = fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", folder);
+  close(fd);
+  return synced;
+}
 
 }  // namespace
 
 OutputFile::~OutputFile() {
-  if (fd_ >= 0) {
-    close(fd_);
-    unlink(temporary_.c_str());
-  }
+  if (fd_ < 0) return;
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+  close(fd_);
 }
+
+absl::Status OutputFile::Check() const { return context_.Check(absl::StrCat("writing ", path_)); }
 
 absl::Status OutputFile::Create(uint64_t bytes) {
   // Renaming over a device or a FIFO would remove it from the system.
@@ -35,19 +106,43 @@ absl::Status OutputFile::Create(uint64_t bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(path_, " exists and is not a regular file: choose another name"));
   }
-  for (int attempt = 0; fd_ < 0; ++attempt) {
-    temporary_ = absl::StrCat(path_, ".tmp-", getpid(), "-", attempt);
-    fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0 && errno != EEXIST) {
-      return ErrnoStatus(errno, "create", temporary_);
-    }
-  }
+  RemoveAbandoned(path_);
+  TC_RETURN_IF_ERROR(Open());
   return Reserve(bytes);
 }
 
+absl::Status OutputFile::Open() {
+  const std::string folder = FolderOf(path_);
+  fd_ = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  // It is given its name through /proc.
+  if (fd_ >= 0 && access(PathOf(fd_).c_str(), F_OK) != 0) close(std::exchange(fd_, -1));
+  if (fd_ < 0) return OpenNamed();
+  (void)flock(fd_, LOCK_EX | LOCK_NB);  // for the instant before it is renamed, where it has to be
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::OpenNamed() {
+  for (int attempt = 0; fd_ < 0; ++attempt) {
+    const std::string name = absl::StrCat(path_, kTemporary, getpid(), "-", attempt);
+    fd_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0 && errno == EEXIST) continue;
+    if (fd_ < 0) return ErrnoStatus(errno, "create", path_);
+    // Another writer took it for an abandoned one before it was locked: the next name.
+    if (flock(fd_, LOCK_EX | LOCK_NB) == 0 && !IsLinked(fd_)) {
+      close(std::exchange(fd_, -1));
+      continue;
+    }
+    temporary_ = name;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status OutputFile::Reserve(uint64_t bytes) {
-  if (bytes > 0 && fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0 &&
-      (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+  for (uint64_t at = 0; at < bytes; at += kReserveBytes) {
+    TC_RETURN_IF_ERROR(Check());
+    const uint64_t count = std::min(kReserveBytes, bytes - at);
+    if (fallocate(fd_, 0, static_cast<off_t>(at), static_cast<off_t>(count)) == 0) continue;
+    if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) break;  // it can't tell
     return ErrnoStatus(errno, absl::StrCat("reserve ", bytes, " bytes for"), path_);
   }
   return absl::OkStatus();
@@ -73,7 +168,8 @@ absl::Status OutputFile::Append(ConstHostSpan piece) {
 
 absl::Status OutputFile::Flush() {
   for (size_t first = 0; first < pieces_.size();) {
-    const ssize_t count = writev(fd_, pieces_.data() + first, static_cast<int>(pieces_.size() - first));
+    TC_RETURN_IF_ERROR(Check());
+    const ssize_t count = WriteSome(first);
     if (count < 0 && errno == EINTR) {
       continue;
     }
@@ -85,6 +181,17 @@ absl::Status OutputFile::Flush() {
   }
   pieces_.clear();
   return absl::OkStatus();
+}
+
+// Whole pieces from `first` on as far as kWriteBytes go, or the beginning of one that is larger.
+ssize_t OutputFile::WriteSome(size_t first) {
+  size_t end = first;
+  for (uint64_t bytes = 0; end < pieces_.size(); ++end) {
+    bytes += pieces_[end].iov_len;
+    if (bytes > kWriteBytes) break;
+  }
+  if (end == first) return write(fd_, pieces_[first].iov_base, kWriteBytes);
+  return writev(fd_, pieces_.data() + first, static_cast<int>(end - first));
 }
 
 // Drops the first `count` bytes of the pieces from `first` on; returns the first piece that has any left.
@@ -110,30 +217,45 @@ void OutputFile::BeginWriteBack(uint64_t count) {
   pushed_bytes_ = written_bytes_;
 }
 
-absl::Status OutputFile::Publish() {
-  TC_RETURN_IF_ERROR(Flush());
+// Waits for the bytes piece by piece, since nothing ends a sync of the whole before its time.
+absl::Status OutputFile::Sync() {
+  for (uint64_t at = 0; at < written_bytes_; at += kWriteBehindBytes) {
+    TC_RETURN_IF_ERROR(Check());
+    (void)sync_file_range(fd_, static_cast<off_t>(at), static_cast<off_t>(kWriteBehindBytes),
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  }
   if (fsync(fd_) != 0) {
     return ErrnoStatus(errno, "sync", path_);
   }
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+  return Check();
+}
+
+// A nameless file can't take the name of another: it gets a temporary one, to be renamed.
+absl::Status OutputFile::Name() {
+  const std::string self = PathOf(fd_);
+  if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0)
+    return absl::OkStatus();
+  for (int attempt = 0; errno == EEXIST; ++attempt) {
+    const std::string name = absl::StrCat(path_, kTemporary, getpid(), "-", attempt);
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) continue;
+    temporary_ = name;
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, "create", path_);
+}
+
+absl::Status OutputFile::Publish() {
+  TC_RETURN_IF_ERROR(Flush());
+  TC_RETURN_IF_ERROR(Sync());
+  if (temporary_.empty()) TC_RETURN_IF_ERROR(Name());
+  if (!temporary_.empty() && rename(temporary_.c_str(), path_.c_str()) != 0) {
     return ErrnoStatus(errno, "rename to", path_);
   }
+  temporary_.clear();
   if (close(std::exchange(fd_, -1)) != 0) {
     return ErrnoStatus(errno, "close", path_);
   }
-  return SyncFolder();
-}
-
-absl::Status OutputFile::SyncFolder() {
-  const size_t slash = path_.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
-    return ErrnoStatus(errno, "open", folder);
-  }
-  absl::Status synced = fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", folder);
-  close(fd);
-  return synced;
+  return SyncFolder(FolderOf(path_));
 }
 
 }  // namespace tensorcast

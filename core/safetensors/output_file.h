@@ -10,13 +10,19 @@
 
 #include "absl/status/status.h"
 #include "core/memory/host_pool.h"
+#include "otel/api/request_context.h"
 
 namespace tensorcast {
 
-// A new file beside the one that it is to become; removed again unless it is published.
+// A new file in the folder of the one that it is to become. Until it is published it has no name, so that
+// whatever ends the process leaves nothing behind. Where the file system has no nameless files (O_TMPFILE) it
+// is `<path>.tmp-<pid>-<n>`, locked (flock) while it is written: removed again unless it is published, and
+// what a killed writer left is removed by the next one to the same path.
 class OutputFile {
  public:
-  explicit OutputFile(std::string path) : path_(std::move(path)) {}
+  // Create, Append and Publish fail with CANCELLED or DEADLINE_EXCEEDED as soon as the context says so.
+  explicit OutputFile(std::string path, RequestContext context = {})
+      : path_(std::move(path)), context_(std::move(context)) {}
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -33,14 +39,20 @@ class OutputFile {
   absl::Status Publish();
 
  private:
+  absl::Status Open();
+  absl::Status OpenNamed();
+  absl::Status Check() const;
   absl::Status Reserve(uint64_t bytes);
   absl::Status Flush();
+  ssize_t WriteSome(size_t first);
   size_t Advance(size_t first, uint64_t count);
   void BeginWriteBack(uint64_t count);
-  absl::Status SyncFolder();
+  absl::Status Sync();
+  absl::Status Name();
 
   const std::string path_;
-  std::string temporary_;
+  const RequestContext context_;
+  std::string temporary_;  // its name; empty while it has none
   int fd_ = -1;
   std::vector<iovec> pieces_;
   uint64_t written_bytes_ = 0;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/artifact/layout.h"
 #include "core/disk/disk_source.h"
+#include "otel/api/request_context.h"
 
 namespace tensorcast {
 
@@ -60,9 +61,11 @@ std::vector<Tensor> SafetensorsOrder(const ImageLayout& layout);
 absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& tensors,
                                                     const std::map<std::string, std::string>& metadata);
 
-// Writes a whole image as one file, in SafetensorsOrder: to a temporary name, synced and renamed.
-// RESOURCE_EXHAUSTED when the disk is full.
+// Writes a whole image as one file, in SafetensorsOrder, which appears synced and whole or not at all.
+// RESOURCE_EXHAUSTED when the disk is full; CANCELLED or DEADLINE_EXCEEDED, also in the middle, when the
+// context says so.
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
-                              const std::map<std::string, std::string>& metadata, ConstHostSpan image);
+                              const std::map<std::string, std::string>& metadata, ConstHostSpan image,
+                              const RequestContext& context = {});
 
 }  // namespace tensorcast

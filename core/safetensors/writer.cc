@@ -107,7 +107,8 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
 }
 
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
-                              const std::map<std::string, std::string>& metadata, ConstHostSpan image) {
+                              const std::map<std::string, std::string>& metadata, ConstHostSpan image,
+                              const RequestContext& context) {
   TC_RETURN_IF_ERROR(ValidateLayout(layout));
   if (image.size() < layout.image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -119,7 +120,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   for (const Tensor& tensor : tensors) {
     file_bytes += tensor.nbytes;
   }
-  OutputFile file(path);
+  OutputFile file(path, context);
   TC_RETURN_IF_ERROR(file.Create(file_bytes));
   TC_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));
   for (const Tensor& tensor : tensors) {

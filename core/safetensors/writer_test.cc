@@ -12,7 +12,6 @@
 #include <numeric>
 #include <string>
 
-#include "core/safetensors/output_file.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -271,15 +270,6 @@ TEST_F(WriteSafetensorsTest, AFullDiskIsResourceExhausted) {
     GTEST_SKIP() << "no permission to mount a small file system";
   }
   EXPECT_EQ(result, 0);
-}
-
-TEST_F(WriteSafetensorsTest, AnUnpublishedFileIsRemoved) {
-  {
-    OutputFile file(Path("m"));
-    ASSERT_TRUE(file.Create(100).ok());
-    EXPECT_EQ(Files().size(), 1u);
-  }
-  EXPECT_THAT(Files(), ElementsAre());
 }
 
 }  // namespace

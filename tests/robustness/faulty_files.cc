@@ -212,6 +212,14 @@ ssize_t write(int fd, const void* from, size_t bytes) {
   return verdict.fails ? -1 : syscall(SYS_write, fd, from, verdict.bytes);
 }
 
+ssize_t writev(int fd, const iovec* parts, int count) {
+  const size_t bytes = TotalBytes(parts, count);
+  const Verdict verdict = Judge("write", fd, lseek(fd, 0, SEEK_CUR), bytes);
+  if (verdict.fails) return -1;
+  if (verdict.bytes == bytes || count == 0) return syscall(SYS_writev, fd, parts, count);
+  return syscall(SYS_write, fd, parts[0].iov_base, std::min(parts[0].iov_len, verdict.bytes));
+}
+
 int fsync(int fd) {
   if (Judge("sync", fd, 0, 0).fails) return -1;
   return static_cast<int>(syscall(SYS_fsync, fd));

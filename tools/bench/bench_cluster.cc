@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
 absl::StatusOr<std::string> BenchCluster::WriteModel(const std::string& name, uint64_t bytes) {
   const std::string path = absl::StrCat(directory(), "/", name, ".safetensors");
   Say(absl::StrCat("writing a model of about ", bytes / kMiB, " MiB"));
-  TC_RETURN_IF_ERROR(WriteLlamaModel(path, {.bytes = bytes}));
+  TC_RETURN_IF_ERROR(WriteLlamaModel(path, {.bytes = bytes, .context = context_}));
   TC_RETURN_IF_ERROR(context_.Check("bench"));
   return path;
 }

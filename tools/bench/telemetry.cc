@@ -47,7 +47,7 @@ class TelemetryBench {
     TC_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Create("tensorcast-bench"));
     model_ = directory_->path() + "/model.safetensors";
     Say(absl::StrCat("writing a model of about ", bytes_ / kMiB, " MiB"));
-    TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = bytes_}));
+    TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = bytes_, .context = options_.context}));
     for (int round = 0; round < rounds_; ++round) TC_RETURN_IF_ERROR(RunRound(round));
     Rows rows = MakeRows();
     TC_ASSIGN_OR_RETURN(const Rows memory, MeasureDeadCollector(options_));

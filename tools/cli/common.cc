@@ -10,6 +10,7 @@
 #include "client/client.h"
 #include "core/status/status.h"
 #include "proto/config.pb.h"
+#include "tools/cluster/local_cluster.h"
 #include "tools/config/config.h"
 
 namespace tensorcast::cli {
@@ -36,12 +37,13 @@ absl::StatusOr<std::string> DaemonAddress(const CommonFlags& flags) {
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
                                                               DeviceRuntime* devices) {
   TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
-  return client::Client::Connect({.daemon = address, .devices = devices});
+  return client::Client::Connect(
+      {.daemon = address, .cancellation = OnTerminationSignal(), .devices = devices});
 }
 
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
-  return client::AdminClient::Connect(address);
+  return client::AdminClient::Connect(address, absl::Seconds(5), OnTerminationSignal());
 }
 
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
@@ -50,12 +52,6 @@ absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
   if (!flags.otlp_endpoint.empty()) sets.push_back("observability.otel.endpoint=" + flags.otlp_endpoint);
   if (!flags.trace_file.empty()) sets.push_back("observability.trace_file=" + flags.trace_file);
   return config::Load({.path = flags.config, .sets = sets});
-}
-
-void BlockSignals() {
-  const sigset_t signals = TerminationSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
 }
 
 Cancellation OnTerminationSignal() {
@@ -67,11 +63,19 @@ Cancellation OnTerminationSignal() {
       sigwait(&signals, &number);
       cancel.Cancel();
       sigwait(&signals, &number);
+      TemporaryDirectory::RemoveAll();
       _exit(kInterrupted);
     }).detach();
     return cancel;
   }();
   return cancellation;
+}
+
+void HandleSignals() {
+  const sigset_t signals = TerminationSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  (void)OnTerminationSignal();  // its thread takes them, also from commands that never ask
 }
 
 RequestContext InterruptibleContext(absl::Duration timeout) {
@@ -87,5 +91,9 @@ int Fail(const absl::Status& status) {
 }
 
 int ExitCode(const absl::Status& status) { return status.ok() ? 0 : Fail(status); }
+
+int EndlessExitCode(const absl::Status& status) {
+  return OnTerminationSignal().IsCancelled() ? kInterrupted : ExitCode(status);
+}
 
 }  // namespace tensorcast::cli

@@ -41,14 +41,16 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags&
                                                               DeviceRuntime* devices = nullptr);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 
-// Cancelled by the first SIGINT or SIGTERM; a second one ends the process at once. The signals were blocked
-// by BlockSignals() before any thread started.
-void BlockSignals();
+// Before any thread starts: from now on the first SIGINT or SIGTERM cancels OnTerminationSignal(), and a
+// second one ends the process at once, without its temporary folders.
+void HandleSignals();
 Cancellation OnTerminationSignal();
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
 
 // Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
 int Fail(const absl::Status& status);
 int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
+// Of a command that goes on until it is interrupted: 130 then, without an error.
+int EndlessExitCode(const absl::Status& status);
 
 }  // namespace tensorcast::cli

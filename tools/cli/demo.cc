@@ -101,7 +101,7 @@ class Demo {
       TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(flags_.size));
       model_ = directory_->path() + "/model.safetensors";
       Say(absl::StrCat("writing a Llama-shaped bf16 model of about ", FormatBytes(bytes), " to ", model_));
-      TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = bytes}));
+      TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = bytes, .context = context_}));
     }
     TC_RETURN_IF_ERROR(context_.Check("demo"));
     TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_));

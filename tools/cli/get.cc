@@ -48,11 +48,12 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
                              .on_progress = bar.callback()};
   const absl::Duration timeout =
       flags.timeout_seconds > 0 ? absl::Seconds(flags.timeout_seconds) : absl::InfiniteDuration();
-  TC_ASSIGN_OR_RETURN(const auto replica,
-                      client->Get(InterruptibleContext(timeout), flags.artifact, options));
+  const RequestContext context = InterruptibleContext(timeout);
+  TC_ASSIGN_OR_RETURN(const auto replica, client->Get(context, flags.artifact, options));
   if (!flags.out.empty()) {
     const Manifest& manifest = replica->manifest();
-    TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, manifest.layout(), manifest.metadata(), replica->image()));
+    TC_RETURN_IF_ERROR(
+        WriteSafetensors(flags.out, manifest.layout(), manifest.metadata(), replica->image(), context));
   }
   common.json ? PrintJson(*replica) : Print(*replica, flags);
   return absl::OkStatus();

@@ -56,13 +56,10 @@ absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
 
 absl::Status Watch(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  const absl::Status status =
-      client->WatchKeys(InterruptibleContext(), flags.key, [&](const client::KeyInfo& key) {
-        PrintKey(common, key);
-        return true;
-      });
-  // Ctrl-C is how a watch ends.
-  return OnTerminationSignal().IsCancelled() ? absl::OkStatus() : status;
+  return client->WatchKeys(InterruptibleContext(), flags.key, [&](const client::KeyInfo& key) {
+    PrintKey(common, key);
+    return true;
+  });
 }
 
 absl::Status Remove(const CommonFlags& common, const KeyFlags& flags) {
@@ -89,7 +86,9 @@ int RunKeyResolve(const CommonFlags& common, const KeyFlags& flags) {
 }
 
 int RunKeyList(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(List(common, flags)); }
-int RunKeyWatch(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(Watch(common, flags)); }
+int RunKeyWatch(const CommonFlags& common, const KeyFlags& flags) {
+  return EndlessExitCode(Watch(common, flags));
+}
 int RunKeyRemove(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(Remove(common, flags)); }
 
 }  // namespace tensorcast::cli

@@ -4,7 +4,7 @@
 #include "tools/cli/flags.h"
 
 int main(int argc, char** argv) {
-  tensorcast::cli::BlockSignals();
+  tensorcast::cli::HandleSignals();
   absl::InitializeLog();
   return tensorcast::cli::ParseAndRun(argc, argv);
 }

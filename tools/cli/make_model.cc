@@ -9,8 +9,9 @@ namespace tensorcast::cli {
 int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
   const absl::StatusOr<uint64_t> bytes = ParseSize(flags.size);
   if (!bytes.ok()) return Fail(bytes.status());
-  const absl::Status status =
-      WriteLlamaModel(flags.out, {.bytes = *bytes, .shards = flags.shards, .seed = flags.seed});
+  const absl::Status status = WriteLlamaModel(
+      flags.out,
+      {.bytes = *bytes, .shards = flags.shards, .seed = flags.seed, .context = InterruptibleContext()});
   if (status.ok() && !common.json) std::printf("wrote %s\n", flags.out.c_str());
   if (status.ok() && common.json) std::printf("{\"path\": \"%s\"}\n", flags.out.c_str());
   return ExitCode(status);

@@ -172,6 +172,6 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
 
 }  // namespace
 
-int RunTop(const CommonFlags& common, const TopFlags& flags) { return ExitCode(Top(common, flags)); }
+int RunTop(const CommonFlags& common, const TopFlags& flags) { return EndlessExitCode(Top(common, flags)); }
 
 }  // namespace tensorcast::cli

@@ -6,8 +6,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/status/status.h"
 
@@ -30,6 +33,18 @@ void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>&
   }
 }
 
+absl::Mutex temporary_mutex(absl::kConstInit);
+
+std::set<std::string>& TemporaryPaths() ABSL_EXCLUSIVE_LOCKS_REQUIRED(temporary_mutex) {
+  static auto* const paths = new std::set<std::string>;
+  return *paths;
+}
+
+void RemoveTree(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
 // The ready line is a flat JSON object of strings.
 absl::StatusOr<std::string> ReadyField(const std::string& line, const char* field) {
   const nlohmann::json ready = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -44,13 +59,21 @@ absl::StatusOr<std::string> ReadyField(const std::string& line, const char* fiel
 absl::StatusOr<std::unique_ptr<TemporaryDirectory>> TemporaryDirectory::Create(std::string_view prefix) {
   const char* base = getenv("TMPDIR");
   std::string path = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/", prefix, "-XXXXXX");
+  absl::MutexLock lock(&temporary_mutex);
   if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, "create folder", path);
+  TemporaryPaths().insert(path);
   return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path));
 }
 
 TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  absl::MutexLock lock(&temporary_mutex);
+  RemoveTree(path_);
+  TemporaryPaths().erase(path_);
+}
+
+void TemporaryDirectory::RemoveAll() {
+  absl::MutexLock lock(&temporary_mutex);
+  for (const std::string& path : TemporaryPaths()) RemoveTree(path);
 }
 
 LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options), daemons_(options.daemons) {}

@@ -81,6 +81,9 @@ class TemporaryDirectory {
   ~TemporaryDirectory();
   const std::string& path() const { return path_; }
 
+  // Removes all that this process has, for one that ends without destructors. From any thread.
+  static void RemoveAll();
+
  private:
   explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
   std::string path_;

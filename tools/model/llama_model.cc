@@ -88,14 +88,18 @@ class Bf16Noise {
   uint64_t state_;
 };
 
-absl::Status WriteShard(const std::string& path, const std::vector<Tensor>& tensors, Bf16Noise& noise) {
-  TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, {{"format", "pt"}}));
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (!file) return ErrnoStatus(errno, "create", path);
-  file.write(header.data(), header.size());
+// Half a model would look like one.
+void RemoveFile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+}
+
+absl::Status WriteTensors(std::ofstream& file, const std::string& path, const std::vector<Tensor>& tensors,
+                          const RequestContext& context, Bf16Noise& noise) {
   std::vector<uint16_t> block(uint64_t{1} << 19);
   for (const Tensor& tensor : tensors) {
     for (uint64_t left = tensor.nbytes; left > 0;) {
+      TC_RETURN_IF_ERROR(context.Check(absl::StrCat("writing ", path)));
       const uint64_t bytes = std::min<uint64_t>(left, block.size() * kBf16Bytes);
       noise.Fill(block);
       file.write(reinterpret_cast<const char*>(block.data()), bytes);
@@ -105,6 +109,17 @@ absl::Status WriteShard(const std::string& path, const std::vector<Tensor>& tens
   file.close();
   if (!file) return ErrnoStatus(errno, "write", path);
   return absl::OkStatus();
+}
+
+absl::Status WriteShard(const std::string& path, const std::vector<Tensor>& tensors,
+                        const RequestContext& context, Bf16Noise& noise) {
+  TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, {{"format", "pt"}}));
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  if (!file) return ErrnoStatus(errno, "create", path);
+  file.write(header.data(), header.size());
+  absl::Status written = WriteTensors(file, path, tensors, context, noise);
+  if (!written.ok()) RemoveFile(path);
+  return written;
 }
 
 absl::Status WriteIndex(const std::string& path, const std::map<std::string, std::string>& shard_of_tensor,
@@ -120,7 +135,7 @@ absl::Status WriteIndex(const std::string& path, const std::map<std::string, std
 }
 
 absl::Status WriteSharded(const std::string& folder, const std::vector<Tensor>& tensors, int shards,
-                          Bf16Noise& noise) {
+                          const RequestContext& context, Bf16Noise& noise) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), "create folder", folder);
@@ -135,7 +150,7 @@ absl::Status WriteSharded(const std::string& folder, const std::vector<Tensor>& 
   std::map<std::string, std::string> shard_of_tensor;
   for (int i = 0; i < shards; ++i) {
     const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, shards);
-    TC_RETURN_IF_ERROR(WriteShard(absl::StrCat(folder, "/", name), parts[i], noise));
+    TC_RETURN_IF_ERROR(WriteShard(absl::StrCat(folder, "/", name), parts[i], context, noise));
     for (const Tensor& tensor : parts[i]) shard_of_tensor[tensor.name] = name;
   }
   return WriteIndex(folder + "/model.safetensors.index.json", shard_of_tensor, total);
@@ -165,8 +180,8 @@ absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& o
                                                    " shards; ask for fewer"));
   }
   Bf16Noise noise(options.seed);
-  if (options.shards > 1) return WriteSharded(path, tensors, options.shards, noise);
-  return WriteShard(path, tensors, noise);
+  if (options.shards > 1) return WriteSharded(path, tensors, options.shards, options.context, noise);
+  return WriteShard(path, tensors, options.context, noise);
 }
 
 }  // namespace tensorcast

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/tensor/tensor.h"
+#include "otel/api/request_context.h"
 
 namespace tensorcast {
 
@@ -16,12 +17,14 @@ struct LlamaModelOptions {
   uint64_t bytes = uint64_t{1} << 30;  // about; at least a few MiB are written
   int shards = 1;                      // more than one: a folder with model.safetensors.index.json
   uint64_t seed = 1;                   // the same seed and size give the same bytes
+  RequestContext context;              // looked at every MiB
 };
 
 // The tensors of a model of about that many bytes, in file order.
 std::vector<Tensor> LlamaTensors(uint64_t bytes);
 
-// Writes to `path`: a file when shards == 1, else a folder, which is created.
+// Writes to `path`: a file when shards == 1, else a folder, which is created. A file that can't be written to
+// its end, or is no longer wanted, is removed again.
 absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& options);
 
 }  // namespace tensorcast

@@ -134,7 +134,7 @@ class Smoke {
   absl::Status StartCluster() {
     TC_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Create("tensorcast-otel-smoke"));
     model_ = directory_->path() + "/model.safetensors";
-    TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = options_.model_bytes}));
+    TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = options_.model_bytes, .context = context_}));
     const uint64_t pool = options_.model_bytes + options_.model_bytes / 4 + (uint64_t{64} << 20);
     TC_ASSIGN_OR_RETURN(devices_, CreateFakeRuntime({.device_count = 1, .device_bytes = pool}));
     ClusterOptions cluster{.binary = options_.binary, .directory = directory_->path()};

@@ -1,0 +1,214 @@
+// Ctrl-C, SIGTERM and SIGKILL while a command is in the middle of something: it ends at once with 130, and
+// neither files nor processes of it are left.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kInterrupted = 130;
+constexpr uint64_t kModelBytes = uint64_t{80} << 20;  // more than one system call writes
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Interrupt : public RobustnessTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(RobustnessTest::SetUp());
+    out_ = directory_->path() + "/out";
+    std::filesystem::create_directory(out_);
+  }
+
+  // A cluster of one node with a model under the key "m"; daemons see the faults too.
+  void StartNode() {
+    ClusterOptions options = DefaultOptions();
+    options.daemons = 1;
+    options.daemon_environments = {Faults()};
+    StartRobustCluster(options);
+    model_ = MakeModel("model.safetensors", kModelBytes);
+  }
+  void StartNodeWithModel() {
+    ASSERT_NO_FATAL_FAILURE(StartNode());
+    TC_ASSERT_OK(Import(0, "m", model_).status());
+  }
+
+  Environment Faults() const {
+    return {{"LD_PRELOAD", TENSORCAST_FAULTY_FILES}, {"FAULTY_FILES", rules()}, {"TMPDIR", out_}};
+  }
+  std::string rules() const { return directory_->path() + "/rules"; }
+
+  // What is written to the file that the command makes stops after the first bytes of it.
+  void HoldWrites() { std::ofstream(rules()) << "write hold 1 " << out_ << "/\n"; }
+  void HoldReadsOfTheModel() { std::ofstream(rules()) << "read hold 1 " << model_ << "\n"; }
+  void Release() { std::filesystem::remove(rules()); }
+
+  void StartCommand(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), DefaultOptions().binary);
+    TC_ASSERT_OK_AND_ASSIGN(command_, Process::Start({.argv = std::move(arguments),
+                                                      .environment = Faults(),
+                                                      .log_path = directory_->path() + "/command"}));
+  }
+  void StartOnNode(std::vector<std::string> arguments) {
+    arguments.push_back("--daemon");
+    arguments.push_back(cluster_->addresses(0).unix_socket);
+    StartCommand(std::move(arguments));
+  }
+  std::string Output() const { return ReadFile(directory_->path() + "/command"); }
+
+  template <class Condition>
+  void AwaitOfCommand(const char* what, Condition condition) {
+    const absl::Time deadline = Soon();
+    while (!condition()) {
+      ASSERT_TRUE(command_->running()) << "it ended before " << what << ": " << Output();
+      ASSERT_LT(absl::Now(), deadline) << what << ": " << Output();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  void AwaitHeld() {
+    AwaitOfCommand("it was held", [&] { return std::filesystem::exists(rules() + ".held"); });
+  }
+  void AwaitOutput(const std::string& text) {
+    AwaitOfCommand(text.c_str(), [&] { return Output().find(text) != std::string::npos; });
+  }
+  void AwaitFilesInOut() {
+    AwaitOfCommand("it had files", [&] { return !std::filesystem::is_empty(out_); });
+  }
+
+  int ExitCode() { return command_->Wait(Soon()).value_or(-1); }
+
+  std::vector<std::string> LeftInOut() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(out_))
+      names.push_back(entry.path());
+    return names;
+  }
+
+  std::string out_, model_;
+  std::unique_ptr<Process> command_;
+};
+
+class InterruptBySignal : public Interrupt, public ::testing::WithParamInterface<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Signals, InterruptBySignal, ::testing::Values(SIGINT, SIGTERM),
+                         [](const auto& info) { return info.param == SIGINT ? "CtrlC" : "Sigterm"; });
+
+TEST_P(InterruptBySignal, TheFirstOneEndsAGetThatIsInTheMiddleOfItsFile) {
+  StartNodeWithModel();
+  HoldWrites();
+  StartOnNode({"get", "m", "--out", out_ + "/m.safetensors"});
+  ASSERT_NO_FATAL_FAILURE(AwaitHeld());
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  Release();
+  EXPECT_EQ(ExitCode(), kInterrupted);
+  EXPECT_THAT(Output(), HasSubstr("CANCELLED"));
+  EXPECT_THAT(LeftInOut(), IsEmpty());
+}
+
+TEST_P(InterruptBySignal, TheSecondOneEndsItWhereItIsAndLeavesNothing) {
+  StartNodeWithModel();
+  HoldWrites();
+  StartOnNode({"get", "m", "--out", out_ + "/m.safetensors"});
+  ASSERT_NO_FATAL_FAILURE(AwaitHeld());
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  // Two of a kind that are pending at once are one.
+  ASSERT_NO_FATAL_FAILURE(AwaitOfCommand("it took the first", [&] {
+    return ReadFile(absl::StrCat("/proc/", command_->pid(), "/status")).find("ShdPnd:\t0000000000000000") !=
+           std::string::npos;
+  }));
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  EXPECT_EQ(ExitCode(), kInterrupted);
+  EXPECT_THAT(LeftInOut(), IsEmpty());
+}
+
+TEST_F(Interrupt, AGetThatIsKilledInItsFileLeavesNothingAndTheNextOneWritesItWhole) {
+  StartNodeWithModel();
+  HoldWrites();
+  const std::string out = out_ + "/m.safetensors";
+  StartOnNode({"get", "m", "--out", out});
+  ASSERT_NO_FATAL_FAILURE(AwaitHeld());
+  TC_ASSERT_OK(command_->Signal(SIGKILL));
+  EXPECT_EQ(ExitCode(), 128 + SIGKILL);
+  EXPECT_THAT(LeftInOut(), IsEmpty());
+  Release();
+  StartOnNode({"get", "m", "--out", out});
+  ASSERT_EQ(ExitCode(), 0) << Output();
+  EXPECT_THAT(LeftInOut(), ::testing::ElementsAre(out));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "m", {}));
+  TC_ASSERT_OK(Compare(*replica, out).status());
+}
+
+TEST_P(InterruptBySignal, EndsAModelThatIsBeingMadeAndRemovesIt) {
+  HoldWrites();
+  StartCommand({"make-model", out_ + "/m.safetensors", "--size", "80MiB"});
+  ASSERT_NO_FATAL_FAILURE(AwaitHeld());
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  Release();
+  EXPECT_EQ(ExitCode(), kInterrupted);
+  EXPECT_THAT(Output(), HasSubstr("CANCELLED"));
+  EXPECT_THAT(LeftInOut(), IsEmpty());
+}
+
+TEST_P(InterruptBySignal, EndsAPutWhoseFileTheDaemonIsStillReading) {
+  StartNode();
+  HoldReadsOfTheModel();
+  StartOnNode({"put", model_, "--key", "m"});
+  ASSERT_NO_FATAL_FAILURE(AwaitHeld());
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  EXPECT_EQ(ExitCode(), kInterrupted);
+  Release();
+  TC_ASSERT_OK_AND_ASSIGN(const auto keys, client(0).ListKeys(Context(), ""));
+  EXPECT_TRUE(keys.empty());
+}
+
+TEST_P(InterruptBySignal, EndsAWatch) {
+  StartNodeWithModel();
+  StartOnNode({"key", "watch", "m"});
+  ASSERT_NO_FATAL_FAILURE(AwaitOutput("revision 1"));
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  EXPECT_EQ(ExitCode(), kInterrupted);
+}
+
+TEST_P(InterruptBySignal, EndsTop) {
+  StartNode();
+  StartOnNode({"top", "--interval", "3600"});
+  ASSERT_NO_FATAL_FAILURE(AwaitOutput("node-0"));
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  EXPECT_EQ(ExitCode(), kInterrupted);
+}
+
+TEST_P(InterruptBySignal, EndsABenchmarkAndItsFilesAreGone) {
+  StartCommand({"bench", "memory", "--bytes", "16MiB", "--runs", "1000000"});
+  ASSERT_NO_FATAL_FAILURE(AwaitOutput("transfers"));
+  TC_ASSERT_OK(command_->Signal(GetParam()));
+  EXPECT_EQ(ExitCode(), kInterrupted);
+  EXPECT_THAT(LeftInOut(), IsEmpty());
+}
+
+TEST_F(Interrupt, ASecondCtrlCLeavesNoFilesOfADemo) {
+  HoldWrites();
+  StartCommand({"demo", "--size", "80MiB"});
+  ASSERT_NO_FATAL_FAILURE(AwaitHeld());
+  ASSERT_NO_FATAL_FAILURE(AwaitFilesInOut());
+  TC_ASSERT_OK(command_->Signal(SIGINT));
+  TC_ASSERT_OK(command_->Signal(SIGTERM));
+  EXPECT_EQ(ExitCode(), kInterrupted);
+  EXPECT_THAT(LeftInOut(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tensorcast
