@@ -13,6 +13,7 @@ namespace {
 class MemoryStore final : public MetadataStore {
  public:
   std::string_view name() const override { return "memory"; }
+  absl::Status Check() const override { return absl::OkStatus(); }
 
   absl::Status Commit(const WriteBatch& batch) override {
     absl::MutexLock lock(&mutex_);

@@ -52,6 +52,8 @@ class MetadataStore {
   virtual absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) = 0;
   // Drops request records and tombstones (deleted artifacts and keys) older than these.
   virtual absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) = 0;
+  // Why the next commit would be refused, as far as can be told without one. Cheap.
+  virtual absl::Status Check() const = 0;
 };
 
 // `kind` is "sqlite" (with the file's path; its folder must exist) or "memory". INVALID_ARGUMENT for another

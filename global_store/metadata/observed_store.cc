@@ -24,6 +24,7 @@ class ObservedStore final : public MetadataStore {
   explicit ObservedStore(std::unique_ptr<MetadataStore> store) : store_(std::move(store)) {}
 
   std::string_view name() const override { return store_->name(); }
+  absl::Status Check() const override { return store_->Check(); }
 
   absl::Status Commit(const WriteBatch& batch) override {
     return Observe("MetadataStore/Put", "put", [&] { return store_->Commit(batch); });

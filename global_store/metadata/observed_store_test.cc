@@ -22,6 +22,7 @@ class AnsweringStore final : public MetadataStore {
  public:
   explicit AnsweringStore(absl::Status answer) : answer_(std::move(answer)) {}
   std::string_view name() const override { return "answering"; }
+  absl::Status Check() const override { return absl::OkStatus(); }
   absl::Status Commit(const WriteBatch&) override { return answer_; }
   absl::StatusOr<DurableFacts> Load() override {
     if (!answer_.ok()) return answer_;

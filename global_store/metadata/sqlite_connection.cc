@@ -119,6 +119,8 @@ absl::StatusOr<SqliteConnection> SqliteConnection::Open(const std::string& path)
 
 SqliteConnection::~SqliteConnection() { sqlite3_close(db_); }
 
+std::string SqliteConnection::path() const { return sqlite3_db_filename(db_, "main"); }
+
 absl::Status SqliteConnection::Execute(const char* sql) {
   return SqliteStatus(sqlite3_exec(db_, sql, nullptr, nullptr, nullptr), db_);
 }

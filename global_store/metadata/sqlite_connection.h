@@ -53,6 +53,8 @@ class SqliteConnection {
   // REQUIRES: its statements are gone.
   ~SqliteConnection();
 
+  // Of the file, with symbolic links resolved.
+  std::string path() const;
   absl::Status Execute(const char* sql);
   absl::StatusOr<SqliteStatement> Prepare(std::string_view sql);
   // The one integer that a query (a PRAGMA) gives.

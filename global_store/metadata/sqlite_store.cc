@@ -1,11 +1,6 @@
 #include "global_store/metadata/sqlite_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -14,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/status/status.h"
+#include "global_store/metadata/database_file.h"
 #include "global_store/metadata/sqlite_connection.h"
 #include "global_store/metadata/sqlite_schema.h"
 
@@ -22,28 +18,6 @@ namespace {
 
 // SQLite limits a blob to 10^9 bytes and holds one in memory whole.
 constexpr size_t kPieceBytes = size_t{16} << 20;
-
-// Held as long as the descriptor is open, so the kernel gives it back however the process ends.
-class FileLock {
- public:
-  static absl::StatusOr<FileLock> Take(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return ErrnoStatus(errno, "open", path);
-    FileLock lock(fd);
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
-    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
-    return absl::AlreadyExistsError(absl::StrCat(
-        path, " is locked: another global store uses this database; stop it or choose another path"));
-  }
-  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~FileLock() {
-    if (fd_ >= 0) close(fd_);
-  }
-
- private:
-  explicit FileLock(int fd) : fd_(fd) {}
-  int fd_;
-};
 
 struct WriteStatements {
   SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, put_request;
@@ -91,9 +65,9 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
 
 class SqliteStore final : public MetadataStore {
  public:
-  SqliteStore(FileLock lock, SqliteConnection writer, SqliteConnection reader, WriteStatements writes,
+  SqliteStore(DatabaseFile file, SqliteConnection writer, SqliteConnection reader, WriteStatements writes,
               ReadStatements reads)
-      : lock_(std::move(lock)),
+      : file_(std::move(file)),
         writer_(std::move(writer)),
         reader_(std::move(reader)),
         writes_(std::move(writes)),
@@ -105,6 +79,7 @@ class SqliteStore final : public MetadataStore {
   absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) override;
   absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override;
   absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) override;
+  absl::Status Check() const override { return file_.Check(); }
 
  private:
   absl::Status WriteAll(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
@@ -113,7 +88,7 @@ class SqliteStore final : public MetadataStore {
   absl::Status LoadArtifacts(std::map<std::string, ArtifactRecord>& artifacts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
 
-  const FileLock lock_;
+  const DatabaseFile file_;  // outlives the connections
   absl::Mutex write_mutex_;
   absl::Mutex read_mutex_;
   // Connections before statements: these go first.
@@ -125,6 +100,7 @@ class SqliteStore final : public MetadataStore {
 
 absl::Status SqliteStore::Commit(const WriteBatch& batch) {
   absl::MutexLock lock(&write_mutex_);
+  TC_RETURN_IF_ERROR(Check());
   TC_RETURN_IF_ERROR(writer_.Execute("BEGIN IMMEDIATE"));
   absl::Status status = WriteAll(batch);
   if (status.ok()) status = writer_.Execute("COMMIT");
@@ -269,6 +245,7 @@ absl::StatusOr<std::optional<std::string>> SqliteStore::FindResponse(std::string
 
 absl::Status SqliteStore::Purge(absl::Time requests_before, absl::Time tombstones_before) {
   absl::MutexLock lock(&write_mutex_);
+  TC_RETURN_IF_ERROR(Check());
   // Each statement is a transaction of its own: what a failure leaves is dropped by the next purge.
   TC_ASSIGN_OR_RETURN(SqliteStatement requests,
                       writer_.Prepare("DELETE FROM requests WHERE recorded_ns < ?"));
@@ -296,14 +273,19 @@ absl::Status Configure(SqliteConnection& writer, const SqliteOptions& options) {
 
 absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options) {
   if (options.path.empty()) return absl::InvalidArgumentError("the sqlite metadata store needs a path");
-  TC_ASSIGN_OR_RETURN(FileLock lock, FileLock::Take(absl::StrCat(options.path, ".lock")));
+  TC_ASSIGN_OR_RETURN(DatabaseFile file, DatabaseFile::Open(options.path));
   TC_ASSIGN_OR_RETURN(SqliteConnection writer, SqliteConnection::Open(options.path));
   TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), options.path));
   TC_ASSIGN_OR_RETURN(SqliteConnection reader, SqliteConnection::Open(options.path));
   TC_RETURN_IF_ERROR(Annotate(reader.Execute("PRAGMA query_only = 1"), options.path));
   TC_ASSIGN_OR_RETURN(WriteStatements writes, PrepareWrites(writer));
   TC_ASSIGN_OR_RETURN(ReadStatements reads, PrepareReads(reader));
-  return std::make_unique<SqliteStore>(std::move(lock), std::move(writer), std::move(reader),
+  // By now both are there, for as long as a connection is.
+  for (const char* suffix : {"-wal", "-shm"}) {
+    TC_RETURN_IF_ERROR(file.Watch(absl::StrCat(writer.path(), suffix)));
+  }
+  TC_RETURN_IF_ERROR(file.Check());  // SQLite opened the file that is locked
+  return std::make_unique<SqliteStore>(std::move(file), std::move(writer), std::move(reader),
                                        std::move(writes), std::move(reads));
 }
 

@@ -1,6 +1,6 @@
 // The metadata store in one SQLite file (FORMAT.md): WAL, every commit synced, one connection that writes and
-// one that reads. A lock on `<path>.lock` keeps a second global store out while this one lives, however it
-// ends.
+// one that reads. A lock on the file keeps a second global store out while this one lives, however it ends.
+// Nothing is committed once the file (or its log) was removed or replaced: that is DATA_LOSS.
 #pragma once
 
 #include <cstdint>

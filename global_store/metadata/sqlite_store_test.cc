@@ -118,6 +118,67 @@ TEST_F(SqliteStoreTest, LetsNoSecondStoreInWhileItLives) {
   EXPECT_TRUE(OpenError().ok());
 }
 
+TEST_F(SqliteStoreTest, LetsNoSecondStoreInByAnotherNameOfTheFile) {
+  auto store = Open();
+  const std::filesystem::path elsewhere = folder_ / "elsewhere";
+  std::filesystem::create_directory(elsewhere);
+  std::filesystem::create_symlink(path(), elsewhere / "symlink.db");
+  std::filesystem::create_hard_link(path(), elsewhere / "hardlink.db");
+  std::filesystem::create_directory_symlink(folder_, elsewhere / "folder");
+  for (const char* name : {"symlink.db", "hardlink.db", "folder/store.db"}) {
+    const absl::Status second = OpenSqliteStore({.path = elsewhere / name}).status();
+    EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists) << name;
+  }
+}
+
+TEST_F(SqliteStoreTest, LetsNoSecondStoreInWhateverFilesBesideTheDatabaseAreRemoved) {
+  auto store = Open();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path() != path()) std::filesystem::remove(entry.path());
+  }
+  EXPECT_EQ(OpenError().code(), absl::StatusCode::kAlreadyExists);
+}
+
+// What happens to the files of a store that is open, and which of them the error names.
+struct Accident {
+  std::string name;
+  std::string suffix;
+  bool replaced = false;
+};
+
+class SqliteStoreAccident : public SqliteStoreTest, public ::testing::WithParamInterface<Accident> {};
+
+TEST_P(SqliteStoreAccident, AfterWhichNothingIsAcknowledgedUntilTheFileIsBack) {
+  auto store = Open();
+  ASSERT_TRUE(store->Commit(NumberedBatch(1)).ok());
+  ASSERT_TRUE(store->Check().ok());
+  const std::string file = path() + GetParam().suffix;
+  const std::string aside = folder_ / "aside";
+  std::filesystem::rename(file, aside);
+  if (GetParam().replaced) std::filesystem::copy_file(aside, file);
+
+  for (const absl::Status& refused :
+       {store->Commit(NumberedBatch(2)), store->Check(), store->Purge(kNow, kNow)}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
+    EXPECT_THAT(refused.message(), HasSubstr(file));
+    EXPECT_THAT(refused.message(), HasSubstr(GetParam().replaced ? "replaced" : "removed"));
+  }
+  EXPECT_THAT(store->Load()->keys, SizeIs(1)) << "what it has can still be read";
+
+  std::filesystem::rename(aside, file);
+  EXPECT_TRUE(store->Commit(NumberedBatch(3)).ok());
+  store.reset();
+  EXPECT_THAT(Open()->Load()->keys, SizeIs(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SqliteStoreAccident,
+                         ::testing::Values(Accident{"DatabaseRemoved", ""},
+                                           Accident{"DatabaseReplacedByACopy", "", true},
+                                           Accident{"LogRemoved", "-wal"},
+                                           Accident{"LogReplacedByACopy", "-wal", true},
+                                           Accident{"IndexOfTheLogRemoved", "-shm"}),
+                         [](const auto& accident) { return accident.param.name; });
+
 TEST_F(SqliteStoreTest, SaysThatTheDiskIsFullAndKeepsWhatItHad) {
   auto store = OpenSqliteStore({.path = path(), .max_database_bytes = 1 << 20});
   ASSERT_TRUE(store.ok()) << store.status();

@@ -149,7 +149,17 @@ void Coordinator::Tick() {
     purge = now >= next_purge_;
     if (purge) next_purge_ = now + kPurgeInterval;
   }
+  CheckStore();
   if (purge) Purge();
+}
+
+void Coordinator::CheckStore() {
+  const absl::Status usable = store_->Check();
+  absl::MutexLock lock(&mutex_);
+  if (usable.ok() == store_usable_) return;
+  store_usable_ = usable.ok();
+  LOG_IF(ERROR, !usable.ok()) << usable.message();
+  LOG_IF(INFO, usable.ok()) << "metadata store " << store_->name() << " can be used again";
 }
 
 void Coordinator::Purge() {

@@ -81,7 +81,8 @@ class Coordinator {
     return store_->ReadManifest(artifact_id);
   }
 
-  // To be called every `tick_interval` or so: expires nodes and grants, and now and then purges what is old.
+  // To be called every `tick_interval` or so: expires nodes and grants, looks after the metadata store, and
+  // now and then purges what is old.
   void Tick() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
@@ -93,6 +94,8 @@ class Coordinator {
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // Says so once when the store stops being usable, before somebody's change is refused.
+  void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;
@@ -105,6 +108,7 @@ class Coordinator {
   Directory directory_ ABSL_GUARDED_BY(mutex_);
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_purge_ ABSL_GUARDED_BY(mutex_);
+  bool store_usable_ ABSL_GUARDED_BY(mutex_) = true;
   // Requests whose grant lives, and the way back.
   absl::flat_hash_map<std::string, std::string> transport_of_request_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::string> request_of_transport_ ABSL_GUARDED_BY(mutex_);

@@ -21,6 +21,7 @@ using ::testing::SizeIs;
 class FragileStore final : public MetadataStore {
  public:
   std::string_view name() const override { return "fragile"; }
+  absl::Status Check() const override { return absl::OkStatus(); }
   absl::Status Commit(const WriteBatch& batch) override {
     ++commits;
     return commit_error.ok() ? store_->Commit(batch) : commit_error;

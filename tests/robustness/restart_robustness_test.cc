@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/posix/unique_fd.h"
 #include "tests/robustness/robustness_test_base.h"
@@ -94,6 +95,35 @@ TEST_F(Restart, ADaemonThatServedAPullComesBackAtOnceOnTheAddressThatItsConfigur
   }
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
   TC_ASSERT_OK(Compare(*replica, model).status());
+}
+
+// What it acknowledged from now on would end with its process.
+TEST_F(Restart, WithItsDatabaseRemovedAGlobalStoreSaysSoAndAcknowledgesNothingUntilItIsBack) {
+  StartRobustCluster(FastOptions());
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  const std::string folder = directory_->path() + "/global-store";
+  const std::string database = folder + "/metadata.db";
+  std::filesystem::rename(database, database + ".aside");
+
+  const std::string removed = database + " was removed while this global store uses it";
+  TC_ASSERT_OK(invariants().Await(0, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {
+    if (absl::StrContains(FileTail(folder + "/log", 5), removed)) return absl::OkStatus();
+    return absl::UnavailableError("the global store's log says nothing yet");
+  }));
+  const absl::Status refused = client(0).BindKey(Context(), "lost", put.artifact_id, 0).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr(removed));
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+
+  std::filesystem::rename(database + ".aside", database);
+  TC_ASSERT_OK(client(0).BindKey(Context(), "kept", put.artifact_id, 0).status());
+  invariants().Acknowledge("kept", put.artifact_id, model);
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+  TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
 }
 
 // The global store tells the node to drop the artifact until it is published again; a durable put takes

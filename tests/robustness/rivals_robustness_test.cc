@@ -1,6 +1,8 @@
-// Two processes that want to be the same: one name, one state directory, one port.
+// Two processes that want to be the same: one name, one state directory, one database, one port.
 #include <gmock/gmock.h>
 #include <signal.h>
+
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "tests/robustness/robustness_test_base.h"
@@ -72,6 +74,29 @@ TEST_F(Rivals, ASecondDaemonOnOneStateDirectoryEndsAndSaysWhy) {
   TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
   EXPECT_EQ(code, 1) << RivalLog();
   EXPECT_THAT(RivalLog(), HasSubstr("another daemon uses the state directory"));
+  ExpectUnharmed();
+}
+
+// Whatever way it takes to the file, and whatever was removed beside it.
+TEST_F(Rivals, ASecondGlobalStoreOnOneDatabaseEndsAndSaysWhy) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  const std::string folder = directory_->path() + "/global-store";
+  std::filesystem::create_symlink(folder + "/metadata.db", directory_->path() + "/symlink.db");
+  std::filesystem::create_hard_link(folder + "/metadata.db", directory_->path() + "/hardlink.db");
+  std::filesystem::remove(folder + "/metadata.db.lock");  // of the versions that had one
+  for (const std::string& path :
+       {folder + "/metadata.db", directory_->path() + "/symlink.db", directory_->path() + "/hardlink.db"}) {
+    const std::string log = directory_->path() + "/second.log";
+    TC_ASSERT_OK_AND_ASSIGN(const auto second,
+                            Process::Start({.argv = {DefaultOptions().binary, "global-store", "--set",
+                                                     "global_store.listen=127.0.0.1:0", "--set",
+                                                     "global_store.metadata_path=" + path},
+                                            .log_path = log}));
+    TC_ASSERT_OK_AND_ASSIGN(const int code, second->Wait(Soon()));
+    EXPECT_EQ(code, 1) << path;
+    EXPECT_THAT(FileTail(log, 1), HasSubstr(path + " is locked: another global store uses this database"));
+  }
   ExpectUnharmed();
 }
 

@@ -1,0 +1,60 @@
+#include "global_store/metadata/database_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "core/status/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// Far behind the bytes that SQLite locks, which begin at 1 GiB.
+constexpr off_t kLockedByte = off_t{1} << 62;
+
+constexpr mode_t kMode = 0644;  // as SQLite would create it
+
+}  // namespace
+
+absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
+  DatabaseFile file(UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode)));
+  if (!file.fd_) return ErrnoStatus(errno, "open", path);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kLockedByte;
+  lock.l_len = 1;
+  if (fcntl(file.fd_.get(), F_OFD_SETLK, &lock) != 0) {
+    if (errno != EAGAIN && errno != EACCES) return ErrnoStatus(errno, "lock", path);
+    return absl::AlreadyExistsError(absl::StrCat(
+        path, " is locked: another global store uses this database; stop it or choose another path"));
+  }
+  struct stat now {};
+  if (fstat(file.fd_.get(), &now) != 0) return ErrnoStatus(errno, "stat", path);
+  file.watched_.push_back({.path = path, .device = now.st_dev, .inode = now.st_ino});
+  return file;
+}
+
+absl::Status DatabaseFile::Watch(const std::string& path) {
+  struct stat now {};
+  if (stat(path.c_str(), &now) != 0) return ErrnoStatus(errno, "stat", path);
+  watched_.push_back({.path = path, .device = now.st_dev, .inode = now.st_ino});
+  return absl::OkStatus();
+}
+
+absl::Status DatabaseFile::Check() const {
+  for (const Watched& file : watched_) {
+    struct stat now {};
+    const bool there = stat(file.path.c_str(), &now) == 0;
+    if (there && now.st_dev == file.device && now.st_ino == file.inode) continue;
+    return absl::DataLossError(absl::StrCat(
+        "metadata database: ", file.path, " was ", there ? "replaced" : "removed",
+        " while this global store uses it. What it says is only in its memory now, and nothing more is "
+        "acknowledged: put the file back, or stop this global store and start it on a backup"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::global_store
