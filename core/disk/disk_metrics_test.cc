@@ -81,7 +81,7 @@ TEST_F(DiskMetrics, PackingReadingAndRemovingAreTimedAndTheirBytesCounted) {
 TEST_F(DiskMetrics, TheFilesOfAnImportAreOrigins) {
   const std::string path = folder_.File("model");
   WriteFile(path, image_);
-  auto source = OpenFileSource({IdentityOf(path)}, {{0, 0, 0, kImageBytes}}, kImageBytes);
+  auto source = OpenFileSource(Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes);
   ASSERT_TRUE(source.ok()) << source.status();
   ASSERT_TRUE(Read(**source).ok());
   EXPECT_EQ(recorded_.Sum(metrics::kDiskReadBytes.id(), {"origin"}), kImageBytes);
@@ -102,7 +102,8 @@ TEST_F(DiskMetrics, WhatTheDiskFailedToDoIsCountedAndWhatWasGivenUpIsNot) {
     return -1;
   };
   DropFromPageCache(path);
-  auto source = OpenFileSourceWith(&io, {IdentityOf(path)}, {{0, 0, 0, kImageBytes}}, kImageBytes, {});
+  auto source =
+      OpenFileSourceWith(&io, Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes, {});
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_FALSE(Read(**source).ok());
   EXPECT_EQ(Errors("read"), 1);

@@ -99,28 +99,27 @@ class DiskSource final : public ChunkSource {
   BounceBuffers buffers_;
 };
 
-std::string NameOf(const std::vector<FileIdentity>& files) {
+std::string NameOf(const std::vector<OpenedFile>& files) {
   if (files.empty()) return "no file";
-  if (files.size() == 1) return files.front().path;
-  return absl::StrCat(files.front().path, " and ", files.size() - 1, " more");
+  if (files.size() == 1) return files.front().identity.path;
+  return absl::StrCat(files.front().identity.path, " and ", files.size() - 1, " more");
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io,
-                                                                const std::vector<FileIdentity>& files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std::vector<OpenedFile> files,
                                                                 std::vector<FileExtent> extents,
                                                                 uint64_t image_bytes,
                                                                 const DiskSourceOptions& options) {
   Files readers;
   std::vector<uint64_t> file_bytes;
-  for (const FileIdentity& file : files) {
-    TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader, FileReader::Open(file, io));
-    readers.push_back(std::move(reader));
-    file_bytes.push_back(file.bytes);
+  std::string name = NameOf(files);
+  for (OpenedFile& file : files) {
+    file_bytes.push_back(file.identity.bytes);
+    TC_ASSIGN_OR_RETURN(readers.emplace_back(), FileReader::Of(std::move(file), io));
   }
   TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create(std::move(extents), image_bytes, file_bytes));
-  return std::make_unique<DiskSource>("origin", NameOf(files), std::move(readers), std::move(map), nullptr,
+  return std::make_unique<DiskSource>("origin", std::move(name), std::move(readers), std::move(map), nullptr,
                                       options);
 }
 
@@ -138,11 +137,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, st
                                       std::move(keep_alive), options);
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(const std::vector<FileIdentity>& files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFile> files,
                                                             std::vector<FileExtent> extents,
                                                             uint64_t image_bytes,
                                                             const DiskSourceOptions& options) {
-  return OpenFileSourceWith(FileIo::System(), files, std::move(extents), image_bytes, options);
+  return OpenFileSourceWith(FileIo::System(), std::move(files), std::move(extents), image_bytes, options);
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, int fd, uint64_t image_offset,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/posix/unique_fd.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {
@@ -25,6 +26,15 @@ struct FileIdentity {
   std::string path;
   uint64_t bytes = 0;
   int64_t mtime_ns = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+// The same file, open for reading. What is read is read through the descriptor; the path is for messages, and
+// for those who open it again later (import_roots.h).
+struct OpenedFile {
+  FileIdentity identity;
+  UniqueFd fd;
 };
 
 struct DiskSourceOptions {
@@ -32,8 +42,8 @@ struct DiskSourceOptions {
   uint64_t read_bytes = 4u << 20;  // of one read
 };
 
-// Opens every file and checks it against its identity: NOT_FOUND, or FAILED_PRECONDITION when it changed.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(const std::vector<FileIdentity>& files,
+// Checks every file against its identity: FAILED_PRECONDITION when it changed.
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFile> files,
                                                             std::vector<FileExtent> extents,
                                                             uint64_t image_bytes,
                                                             const DiskSourceOptions& options = {});

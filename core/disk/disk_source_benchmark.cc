@@ -39,7 +39,7 @@ const AlignedMemory* TouchedMemory(uint64_t bytes) {
 void ReadAll(const Subject& subject, uint64_t skip, int threads, uint64_t read_bytes,
              const AlignedMemory& memory) {
   const uint64_t image_bytes = subject.file.bytes - skip;
-  auto source = OpenFileSource({subject.file}, {{0, skip, 0, image_bytes}}, image_bytes,
+  auto source = OpenFileSource(Opened({subject.file}), {{0, skip, 0, image_bytes}}, image_bytes,
                                {.max_concurrency = threads, .read_bytes = read_bytes});
   CHECK_OK(source.status());
   const RequestContext context = RequestContext::Background();

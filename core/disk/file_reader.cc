@@ -46,13 +46,11 @@ absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::strin
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileReader>> FileReader::Open(const FileIdentity& expected, FileIo* io) {
-  UniqueFd fd(open(expected.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // never hangs on a FIFO
-  if (!fd) return ErrnoStatus(errno, "opening", expected.path);
-  TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(io, fd.get(), expected.path));
-  if (!Same(expected, info)) return Changed(expected, info);
-  const int raw = fd.get();
-  return std::unique_ptr<FileReader>(new FileReader(expected, std::move(fd), raw, io));
+absl::StatusOr<std::unique_ptr<FileReader>> FileReader::Of(OpenedFile file, FileIo* io) {
+  TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(io, file.fd.get(), file.identity.path));
+  if (!Same(file.identity, info)) return Changed(file.identity, info);
+  const int raw = file.fd.get();
+  return std::unique_ptr<FileReader>(new FileReader(std::move(file.identity), std::move(file.fd), raw, io));
 }
 
 absl::StatusOr<std::unique_ptr<FileReader>> FileReader::FromDescriptor(std::string name, int fd, FileIo* io) {

@@ -15,9 +15,9 @@ namespace tensorcast {
 
 class FileReader {
  public:
-  // NOT_FOUND when it is not there, FAILED_PRECONDITION when it is no longer `expected`.
-  static absl::StatusOr<std::unique_ptr<FileReader>> Open(const FileIdentity& expected, FileIo* io);
-  // Of a file that is open already, as it is now. `name` is for messages; `fd` must outlive the reader.
+  // FAILED_PRECONDITION when the file is no longer as its identity says.
+  static absl::StatusOr<std::unique_ptr<FileReader>> Of(OpenedFile file, FileIo* io);
+  // Of a borrowed descriptor, of the file as it is now. `name` is for messages; `fd` must outlive the reader.
   static absl::StatusOr<std::unique_ptr<FileReader>> FromDescriptor(std::string name, int fd, FileIo* io);
   ~FileReader();
 

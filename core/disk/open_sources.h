@@ -12,8 +12,7 @@
 namespace tensorcast {
 
 // `io` must outlive the source.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io,
-                                                                const std::vector<FileIdentity>& files,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std::vector<OpenedFile> files,
                                                                 std::vector<FileExtent> extents,
                                                                 uint64_t image_bytes,
                                                                 const DiskSourceOptions& options);

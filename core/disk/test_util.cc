@@ -56,6 +56,15 @@ FileIdentity IdentityOf(const std::string& path) {
   return {path, static_cast<uint64_t>(info.st_size), ModifiedNs(info)};
 }
 
+std::vector<OpenedFile> Opened(const std::vector<FileIdentity>& files) {
+  std::vector<OpenedFile> opened;
+  for (const FileIdentity& file : files) {
+    opened.push_back({file, UniqueFd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC))});
+    CHECK(opened.back().fd) << file.path;
+  }
+  return opened;
+}
+
 void DropFromPageCache(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   CHECK_EQ(fsync(fd.get()), 0);  // dirty pages stay

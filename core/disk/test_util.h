@@ -36,6 +36,8 @@ std::string Pattern(uint64_t bytes, uint32_t seed);
 
 void WriteFile(const std::string& path, const std::string& bytes);
 FileIdentity IdentityOf(const std::string& path);
+// The file at the identity's path, as if it had been opened when it was that.
+std::vector<OpenedFile> Opened(const std::vector<FileIdentity>& files);
 void DropFromPageCache(const std::string& path);
 void ReadIntoPageCache(const std::string& path);
 

@@ -1,11 +1,8 @@
 #include "core/safetensors/input_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
@@ -25,43 +22,16 @@ uint64_t LittleEndian(std::string_view bytes) {
 
 }  // namespace
 
-absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
-  // Non-blocking, so that a FIFO by that name does not hold us up.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    return ErrnoStatus(errno, "open", path);
-  }
-  InputFile file(fd, FileIdentity{.path = path});
-  struct stat info;
-  if (fstat(fd, &info) != 0) {
-    return ErrnoStatus(errno, "stat", path);
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-  }
-  file.identity_.bytes = static_cast<uint64_t>(info.st_size);
-  file.identity_.mtime_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
-  return file;
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), identity_(std::move(other.identity_)) {}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-}
-
-absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t bytes) const {
+absl::StatusOr<std::string> ReadBytes(const OpenedFile& file, uint64_t offset, uint64_t bytes) {
   std::string data(bytes, '\0');
   for (uint64_t done = 0; done < bytes;) {
-    const ssize_t count = pread(fd_, data.data() + done, bytes - done, static_cast<off_t>(offset + done));
+    const ssize_t count =
+        pread(file.fd.get(), data.data() + done, bytes - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) {
       continue;
     }
     if (count < 0) {
-      return ErrnoStatus(errno, "read", identity_.path);
+      return ErrnoStatus(errno, "read", file.identity.path);
     }
     if (count == 0) {
       return absl::DataLossError(absl::StrCat("the file ended at byte ", offset + done,
@@ -72,13 +42,13 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t bytes) con
   return data;
 }
 
-absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const InputFile& file) {
-  const uint64_t file_bytes = file.identity().bytes;
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const OpenedFile& file) {
+  const uint64_t file_bytes = file.identity.bytes;
   if (file_bytes < kLengthBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the file has only ", file_bytes, " bytes: not a safetensors file"));
   }
-  TC_ASSIGN_OR_RETURN(const std::string length, file.Read(0, kLengthBytes));
+  TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(file, 0, kLengthBytes));
   const uint64_t header_bytes = LittleEndian(length);
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the header's length of ", header_bytes,
@@ -90,7 +60,7 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const InputFile& file) {
                                                    " bytes does not fit in the file of ", file_bytes,
                                                    " bytes: the file is truncated"));
   }
-  TC_ASSIGN_OR_RETURN(const std::string header, file.Read(kLengthBytes, header_bytes));
+  TC_ASSIGN_OR_RETURN(const std::string header, ReadBytes(file, kLengthBytes, header_bytes));
   return ParseSafetensorsHeader(header, file_bytes - kLengthBytes - header_bytes);
 }
 

@@ -1,10 +1,8 @@
 // For interop_test.py: `check PATH` opens a model, `rewrite PATH OUT` reads it and writes it again as one
 // file. Prints the error and exits with 1 when that fails.
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -15,22 +13,17 @@
 namespace tensorcast {
 namespace {
 
-absl::Status ReadExtent(const FileIdentity& file, const FileExtent& extent, std::span<std::byte> image) {
-  const int fd = open(file.path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return ErrnoStatus(errno, "open", file.path);
-  }
+absl::Status ReadExtent(const OpenedFile& file, const FileExtent& extent, std::span<std::byte> image) {
   uint64_t done = 0;
   while (done < extent.bytes) {
-    const ssize_t count = pread(fd, image.data() + extent.image_offset + done, extent.bytes - done,
+    const ssize_t count = pread(file.fd.get(), image.data() + extent.image_offset + done, extent.bytes - done,
                                 static_cast<off_t>(extent.file_offset + done));
     if (count <= 0) {
       break;
     }
     done += static_cast<uint64_t>(count);
   }
-  close(fd);
-  return done == extent.bytes ? absl::OkStatus() : absl::DataLossError("short read of " + file.path);
+  return done == extent.bytes ? absl::OkStatus() : absl::DataLossError("short read of " + file.identity.path);
 }
 
 absl::Status Rewrite(const std::string& path, const std::string& out) {

@@ -1,9 +1,5 @@
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <map>
-#include <memory>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -21,54 +17,37 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
 
-absl::StatusOr<std::string> ResolvePath(const std::string& path) {
-  const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
-  if (resolved == nullptr) {
-    return ErrnoStatus(errno, "open", path);
-  }
-  return std::string(resolved.get());
-}
-
 std::string_view ParentOf(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
-// A model's directory: finds files in it and keeps to it, also where links lead out of it.
+// A model's directory: opens files in it and keeps to it, also where links lead out of it.
 class ModelDirectory {
  public:
-  static absl::StatusOr<ModelDirectory> Open(const std::string& path) {
-    TC_ASSIGN_OR_RETURN(std::string resolved, ResolvePath(path));
-    return ModelDirectory(path, std::move(resolved));
+  // `path` as it was given, for messages; `real` as the roots found it. The roots must outlive this.
+  ModelDirectory(const ImportRoots& roots, std::string path, std::string real)
+      : roots_(roots), path_(std::move(path)), folders_{std::move(real)} {
+    // The layout of a model hub's download cache: <model>/snapshots/<revision>/ holds only links into
+    // <model>/blobs/.
+    const std::string_view snapshots = ParentOf(folders_[0]);
+    if (absl::EndsWith(snapshots, "/snapshots")) {
+      folders_.push_back(absl::StrCat(ParentOf(snapshots), "/blobs"));
+    }
   }
 
   std::string PathOf(std::string_view name) const { return absl::StrCat(path_, "/", name); }
 
-  // The real path of a file by that name; NOT_FOUND, or INVALID_ARGUMENT for one that is somewhere else.
-  absl::StatusOr<std::string> Resolve(std::string_view name) const {
-    TC_ASSIGN_OR_RETURN(std::string resolved, ResolvePath(PathOf(name)));
-    if (absl::StartsWith(resolved, root_ + "/") ||
-        (!blobs_.empty() && absl::StartsWith(resolved, blobs_ + "/"))) {
-      return resolved;
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat(PathOf(name), " is a link to ", resolved,
-                     ", outside of the model's directory: put the file itself there"));
+  absl::StatusOr<bool> Has(std::string_view name) const { return roots_.Has(folders_[0], std::string(name)); }
+
+  absl::StatusOr<OpenedFile> Open(std::string_view name) const {
+    return roots_.OpenFile(PathOf(name), folders_);
   }
 
  private:
-  ModelDirectory(std::string path, std::string root) : path_(std::move(path)), root_(std::move(root)) {
-    // The layout of a model hub's download cache: <model>/snapshots/<revision>/ holds only links into
-    // <model>/blobs/.
-    const std::string_view snapshots = ParentOf(root_);
-    if (absl::EndsWith(snapshots, "/snapshots")) {
-      blobs_ = absl::StrCat(ParentOf(snapshots), "/blobs");
-    }
-  }
-
-  std::string path_;   // as it was given, for messages
-  std::string root_;   // without links
-  std::string blobs_;  // empty when there is none
+  const ImportRoots& roots_;
+  const std::string path_;
+  std::vector<std::string> folders_;  // where its files may lie, without links; the first is the directory
 };
 
 // Puts the files' tensors one behind the other.
@@ -76,8 +55,8 @@ class ModelBuilder {
  public:
   explicit ModelBuilder(uint64_t chunk_bytes) { model_.layout.chunk_bytes = chunk_bytes; }
 
-  void Add(std::string_view shard, const FileIdentity& identity, SafetensorsHeader header) {
-    model_.files.push_back(identity);
+  void Add(std::string_view shard, OpenedFile file, SafetensorsHeader header) {
+    model_.files.push_back(std::move(file));
     for (auto& [key, value] : header.metadata) {
       AddMetadata(shard, key, std::move(value));
     }
@@ -133,35 +112,24 @@ class ModelBuilder {
   std::vector<uint32_t> file_of_;
 };
 
-// Reads the file at `path`, whose name in messages and metadata is `name`.
-absl::Status AddFile(const std::string& path, std::string_view name, ModelBuilder& builder) {
-  const absl::StatusOr<InputFile> file = InputFile::Open(path);
-  if (!file.ok()) {
-    return file.status();
-  }
-  absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(*file);
+// Reads a file, whose name in messages and metadata is that of its path.
+absl::Status AddFile(OpenedFile file, ModelBuilder& builder) {
+  const std::string path = file.identity.path;
+  absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
   if (!header.ok()) {
     return Annotate(header.status(), path);
   }
-  builder.Add(name, file->identity(), *std::move(header));
+  builder.Add(path, std::move(file), *std::move(header));
   return absl::OkStatus();
 }
 
-absl::StatusOr<SafetensorsModel> OpenSingle(const std::string& path, uint64_t chunk_bytes) {
-  ModelBuilder builder(chunk_bytes);
-  TC_RETURN_IF_ERROR(AddFile(path, path, builder));
-  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
-  return model.ok() ? std::move(model) : Annotate(model.status(), path);
-}
-
 absl::StatusOr<SafetensorsIndex> ReadIndex(const ModelDirectory& directory) {
-  TC_ASSIGN_OR_RETURN(const std::string path, directory.Resolve(kIndexName));
-  TC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  if (file.identity().bytes > kMaxIndexBytes) {
+  TC_ASSIGN_OR_RETURN(const OpenedFile file, directory.Open(kIndexName));
+  if (file.identity.bytes > kMaxIndexBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(file.identity().bytes, " bytes are too many for an index: at most ", kMaxIndexBytes));
+        absl::StrCat(file.identity.bytes, " bytes are too many for an index: at most ", kMaxIndexBytes));
   }
-  TC_ASSIGN_OR_RETURN(const std::string json, file.Read(0, file.identity().bytes));
+  TC_ASSIGN_OR_RETURN(const std::string json, ReadBytes(file, 0, file.identity.bytes));
   return ParseSafetensorsIndex(json);
 }
 
@@ -200,8 +168,7 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
 
 absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& index,
                       const std::string& shard, size_t expected, ModelBuilder& builder) {
-  TC_ASSIGN_OR_RETURN(const std::string path, directory.Resolve(shard));
-  TC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  TC_ASSIGN_OR_RETURN(OpenedFile file, directory.Open(shard));
   absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
   if (!header.ok()) {
     return Annotate(header.status(), directory.PathOf(shard));
@@ -209,7 +176,7 @@ absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& i
   if (const absl::Status agrees = CheckShard(index, shard, expected, *header); !agrees.ok()) {
     return Annotate(agrees, directory.PathOf(shard));
   }
-  builder.Add(shard, file.identity(), *std::move(header));
+  builder.Add(shard, std::move(file), *std::move(header));
   return absl::OkStatus();
 }
 
@@ -230,36 +197,47 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory, ui
   return model.ok() ? std::move(model) : Annotate(model.status(), directory.PathOf(kIndexName));
 }
 
-bool Exists(const std::string& path) {
-  struct stat info;
-  return lstat(path.c_str(), &info) == 0;
-}
-
-absl::StatusOr<SafetensorsModel> OpenDirectory(const std::string& path, uint64_t chunk_bytes) {
-  TC_ASSIGN_OR_RETURN(const ModelDirectory directory, ModelDirectory::Open(path));
-  if (Exists(directory.PathOf(kIndexName))) {
+absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, const std::string& path,
+                                               uint64_t chunk_bytes) {
+  TC_ASSIGN_OR_RETURN(const bool sharded, directory.Has(kIndexName));
+  if (sharded) {
     return OpenSharded(directory, chunk_bytes);
   }
-  if (Exists(directory.PathOf(kSingleName))) {
-    TC_ASSIGN_OR_RETURN(const std::string file, directory.Resolve(kSingleName));
-    return OpenSingle(file, chunk_bytes);
+  TC_ASSIGN_OR_RETURN(const bool single, directory.Has(kSingleName));
+  if (!single) {
+    return absl::NotFoundError(absl::StrCat(path, " holds neither ", kIndexName, " nor ", kSingleName,
+                                            ": name the .safetensors file itself"));
   }
-  return absl::NotFoundError(absl::StrCat(path, " holds neither ", kIndexName, " nor ", kSingleName,
-                                          ": name the .safetensors file itself"));
+  std::vector<OpenedFile> files(1);
+  TC_ASSIGN_OR_RETURN(files[0], directory.Open(kSingleName));
+  return ReadSafetensors(std::move(files), chunk_bytes);
 }
 
 }  // namespace
 
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const ImportRoots& roots, const std::string& path,
+                                                 uint64_t chunk_bytes) {
+  TC_ASSIGN_OR_RETURN(ImportRoots::Found found, roots.Find(path));
+  if (found.is_folder) {
+    return OpenDirectory(ModelDirectory(roots, path, std::move(found.path)), path, chunk_bytes);
+  }
+  std::vector<OpenedFile> files;
+  files.push_back(std::move(found.file));
+  return ReadSafetensors(std::move(files), chunk_bytes);
+}
+
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64_t chunk_bytes) {
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
-    return ErrnoStatus(errno, "open", path);
+  return OpenSafetensors(ImportRoots::Everything(), path, chunk_bytes);
+}
+
+absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes) {
+  const std::string first = files.empty() ? "" : files[0].identity.path;
+  ModelBuilder builder(chunk_bytes);
+  for (OpenedFile& file : files) {
+    TC_RETURN_IF_ERROR(AddFile(std::move(file), builder));
   }
-  if (S_ISDIR(info.st_mode)) {
-    return OpenDirectory(path, chunk_bytes);
-  }
-  TC_ASSIGN_OR_RETURN(const std::string file, ResolvePath(path));
-  return OpenSingle(file, chunk_bytes);
+  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
+  return model.ok() ? std::move(model) : Annotate(model.status(), first);
 }
 
 }  // namespace tensorcast

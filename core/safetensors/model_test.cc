@@ -110,9 +110,9 @@ TEST_F(OpenSafetensorsTest, TheFilesIdentityIsItsRealPathSizeAndMtime) {
   const auto model = OpenSafetensors(Path("link"));
   ASSERT_TRUE(model.ok()) << model.status();
   ASSERT_EQ(model->files.size(), 1u);
-  EXPECT_EQ(model->files[0].path, Path("m.safetensors"));
-  EXPECT_EQ(model->files[0].bytes, fs::file_size(Path("m.safetensors")));
-  EXPECT_EQ(model->files[0].mtime_ns, 1'600'000'000'123'456'789);
+  EXPECT_EQ(model->files[0].identity.path, Path("m.safetensors"));
+  EXPECT_EQ(model->files[0].identity.bytes, fs::file_size(Path("m.safetensors")));
+  EXPECT_EQ(model->files[0].identity.mtime_ns, 1'600'000'000'123'456'789);
 }
 
 TEST_F(OpenSafetensorsTest, TensorsThatFollowEachOtherInFileAndImageAreOneExtent) {
@@ -145,7 +145,7 @@ TEST_F(OpenSafetensorsTest, ShardsComeInTheOrderOfTheirNamesThenOfTheirData) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(*model), ElementsAre("z", "y", "m", "a"));
   ASSERT_EQ(model->files.size(), 3u);
-  EXPECT_EQ(model->files[2].path, Path("model-2.safetensors"));
+  EXPECT_EQ(model->files[2].identity.path, Path("model-2.safetensors"));
   ASSERT_EQ(model->extents.size(), 4u);
   EXPECT_EQ(model->extents[1].file, 0u);
   EXPECT_EQ(model->extents[2].file, 1u);
@@ -209,22 +209,21 @@ TEST_F(OpenSafetensorsTest, NothingOutsideTheDirectoryIsRead) {
   ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"plain path"});
   write_index("shard");
   fs::create_symlink("../outside", Path("model/shard"));
-  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument,
-              {Path("model/shard"), "outside of the model's directory"});
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {Path("model/shard"), "outside of "});
   fs::remove(Path("model/shard"));
   fs::create_directory_symlink("..", Path("model/up"));
   write_index("up/outside");
-  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of the model's directory"});
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of "});
   fs::remove(Path("model/model.safetensors.index.json"));
   fs::create_symlink("../outside", Path("model/model.safetensors"));
-  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of the model's directory"});
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of "});
 }
 
 TEST_F(OpenSafetensorsTest, ADirectoryWhoseNameBeginsLikeTheModelsIsOutsideToo) {
   WriteFile("model-evil/shard", {MakeTensor("a", DType::kU8, {1})});
   WriteRaw("model/model.safetensors.index.json", R"({"weight_map":{"a":"shard"}})");
   fs::create_symlink("../model-evil/shard", Path("model/shard"));
-  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of the model's directory"});
+  ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of "});
 }
 
 TEST_F(OpenSafetensorsTest, LinksInsideTheDirectoryAreFollowed) {
@@ -233,7 +232,7 @@ TEST_F(OpenSafetensorsTest, LinksInsideTheDirectoryAreFollowed) {
   WriteIndex({{"a", "shard"}});
   const auto model = OpenSafetensors(folder_);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->files[0].path, Path("real"));
+  EXPECT_EQ(model->files[0].identity.path, Path("real"));
 }
 
 TEST_F(OpenSafetensorsTest, AHubCachesSnapshotMayLinkIntoItsBlobs) {
@@ -245,11 +244,10 @@ TEST_F(OpenSafetensorsTest, AHubCachesSnapshotMayLinkIntoItsBlobs) {
   fs::create_symlink("../../blobs/0123", Path("m/snapshots/main/shard"));
   const auto model = OpenSafetensors(Path("m/snapshots/main"));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->files[0].path, Path("m/blobs/0123"));
+  EXPECT_EQ(model->files[0].identity.path, Path("m/blobs/0123"));
   fs::remove(Path("m/snapshots/main/shard"));
   fs::create_symlink("../../secret", Path("m/snapshots/main/shard"));
-  ExpectError(Path("m/snapshots/main"), absl::StatusCode::kInvalidArgument,
-              {"outside of the model's directory"});
+  ExpectError(Path("m/snapshots/main"), absl::StatusCode::kInvalidArgument, {"outside of "});
 }
 
 TEST_F(OpenSafetensorsTest, FilesThatAreNotSafetensorsAreNamed) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/artifact/layout.h"
 #include "core/disk/disk_source.h"
+#include "core/disk/import_roots.h"
 #include "otel/api/request_context.h"
 
 namespace tensorcast {
@@ -38,7 +39,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
 
 // A model on disk and the image it becomes: tensors by shard name, then by offset.
 struct SafetensorsModel {
-  std::vector<FileIdentity> files;  // by real paths: a link changed later does not lead elsewhere
+  std::vector<OpenedFile> files;    // whose headers were read; by real paths
   std::vector<FileExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
@@ -47,9 +48,15 @@ struct SafetensorsModel {
 // `path` is a .safetensors file, or a directory that holds model.safetensors.index.json or a single
 // model.safetensors. In a directory nothing outside of it is read (README.md has the one exception). Where
 // shards disagree about a metadata key, the first keeps it and the other's value is under "<shard>/<key>".
-// NOT_FOUND for a missing file or shard; INVALID_ARGUMENT for anything malformed, naming file and tensor.
+// INVALID_ARGUMENT for anything malformed, naming file and tensor; for files that cannot be opened what
+// `roots` says; NOT_FOUND for a directory without a model.
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const ImportRoots& roots, const std::string& path,
+                                                 uint64_t chunk_bytes = kDefaultChunkBytes);
+// The same of all that this process may read, for tools: NOT_FOUND for a missing file or shard.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path,
                                                  uint64_t chunk_bytes = kDefaultChunkBytes);
+// The model that these files are, in this order: for those of a model that was opened before.
+absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes);
 
 // The tensors in the order in which a safetensors file should hold them: the image's, unless without the
 // image's padding a tensor would begin at an offset that is not a multiple of its element's size, which some

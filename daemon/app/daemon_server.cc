@@ -83,18 +83,6 @@ bool SomebodyListens(const std::string& path) {
   return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-absl::StatusOr<std::vector<std::string>> RealPaths(const std::vector<std::string>& paths) {
-  std::vector<std::string> real;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    real.push_back(std::filesystem::canonical(path, error).string());
-    if (error) {
-      return ErrnoStatus(error.value(), "resolve import root", path);
-    }
-  }
-  return real;
-}
-
 class DaemonServerImpl : public DaemonServer {
  public:
   explicit DaemonServerImpl(DaemonOptions options) : options_(std::move(options)) {}
@@ -186,7 +174,7 @@ absl::Status DaemonServerImpl::OpenStorage() {
   if (options_.disk_tier) {
     TC_ASSIGN_OR_RETURN(artifact_store_, ArtifactStore::Open(options_.disk_dir));
   }
-  TC_ASSIGN_OR_RETURN(parts_.import_roots, RealPaths(options_.import_roots));
+  TC_ASSIGN_OR_RETURN(parts_.import_roots, ImportRoots::Beneath(options_.import_roots));
   return absl::OkStatus();
 }
 
@@ -280,6 +268,7 @@ absl::Status DaemonServerImpl::StartEngine() {
                              .errands = errands_.get(),
                              .engine = engine_.get(),
                              .devices = devices_,
+                             .import_roots = &parts_.import_roots,
                              .lanes = std::move(lanes),
                              .peer_timeout = options_.peer_timeout};
   return absl::OkStatus();

@@ -1,9 +1,9 @@
 #include "daemon/peer/own_sources.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/disk/disk_source.h"
 #include "core/safetensors/safetensors.h"
@@ -16,33 +16,17 @@ namespace {
 
 int CopySlots() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4); }
 
-bool SameFiles(const v1::Origin& origin, const std::vector<FileIdentity>& files) {
-  if (origin.files_size() != static_cast<int>(files.size())) {
-    return false;
-  }
-  return std::equal(files.begin(), files.end(), origin.files().begin(),
-                    [](const FileIdentity& now, const v1::Origin::File& then) {
-                      return now.path == then.path() && now.bytes == then.bytes() &&
-                             now.mtime_ns == then.mtime_ns();
-                    });
-}
-
 // The model that the files are now, which is the imported one as far as files tell.
-absl::StatusOr<SafetensorsModel> OpenOrigin(const v1::Origin& origin, uint64_t chunk_bytes) {
+absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::Origin& origin,
+                                            uint64_t chunk_bytes) {
   if (origin.files().empty()) {
     return absl::FailedPreconditionError("the origin names no file");
   }
-  // Several files are a sharded model, which is known by the index in their folder.
-  std::string path = origin.files(0).path();
-  if (origin.files_size() > 1) {
-    path = std::filesystem::path(path).parent_path().string();
+  std::vector<OpenedFile> files;
+  for (const v1::Origin::File& file : origin.files()) {
+    TC_ASSIGN_OR_RETURN(files.emplace_back(), roots.OpenAgain({file.path(), file.bytes(), file.mtime_ns()}));
   }
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenSafetensors(path, chunk_bytes));
-  if (!SameFiles(origin, model.files)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is no longer what was imported: its files changed"));
-  }
-  return model;
+  return ReadSafetensors(std::move(files), chunk_bytes);
 }
 
 }  // namespace
@@ -70,18 +54,19 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<R
   return absl::InternalError("a replica is neither on a GPU, nor in memory, nor on disk");
 }
 
-absl::Status CheckOriginFiles(const v1::Origin& origin) {
-  return OpenOrigin(origin, kDefaultChunkBytes).status();
+absl::Status CheckOriginFiles(const ImportRoots& roots, const v1::Origin& origin) {
+  return OpenOrigin(roots, origin, kDefaultChunkBytes).status();
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const v1::Origin& origin,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots& roots,
+                                                              const v1::Origin& origin,
                                                               const Manifest& manifest) {
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(origin, manifest.layout().chunk_bytes));
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(roots, origin, manifest.layout().chunk_bytes));
   if (model.layout != manifest.layout()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(origin.files(0).path(), " is no longer what was imported: its tensors changed"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        origin.files(0).path(), " is no longer what was imported: its tensors changed; import it again"));
   }
-  return OpenFileSource(model.files, std::move(model.extents), manifest.layout().image_bytes);
+  return OpenFileSource(std::move(model.files), std::move(model.extents), manifest.layout().image_bytes);
 }
 
 }  // namespace tensorcast::daemon

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
+#include "core/disk/import_roots.h"
 #include "core/engine/engine.h"
 #include "core/source/chunk_source.h"
 #include "proto/types.pb.h"
@@ -17,13 +18,14 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<R
                                                                DeviceRuntime* devices);
 
 // OK while the files of an origin on this node can be read and are what was imported: of the same sizes and
-// mtimes. NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT or FAILED_PRECONDITION when they are not; any other
-// error tells nothing of them.
-absl::Status CheckOriginFiles(const v1::Origin& origin);
+// mtimes. PERMISSION_DENIED (they cannot be opened beneath the roots), INVALID_ARGUMENT or
+// FAILED_PRECONDITION when they are not; any other error tells nothing of them.
+absl::Status CheckOriginFiles(const ImportRoots& roots, const v1::Origin& origin);
 
 // The files of an origin on this node, when they still are what was imported: errors as CheckOriginFiles, and
 // FAILED_PRECONDITION when they no longer give the same layout.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const v1::Origin& origin,
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots& roots,
+                                                              const v1::Origin& origin,
                                                               const Manifest& manifest);
 
 }  // namespace tensorcast::daemon

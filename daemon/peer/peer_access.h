@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
+#include "core/disk/import_roots.h"
 #include "core/engine/engine.h"
 #include "daemon/peer/errands.h"
 #include "daemon/peer/global_store_client.h"
@@ -39,6 +40,7 @@ struct PeerAccess {
   Errands* errands = nullptr;
   StoreEngine* engine = nullptr;
   DeviceRuntime* devices = nullptr;
+  const ImportRoots* import_roots = nullptr;
   std::vector<transport::Transport*> lanes;  // fastest first
   absl::Duration peer_timeout = absl::Seconds(10);
 

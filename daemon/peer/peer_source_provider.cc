@@ -50,7 +50,7 @@ class PeerSourceProvider : public SourceProvider {
     while (!origins_.empty()) {
       const v1::Origin origin = std::move(origins_.front());
       origins_.pop_front();
-      absl::StatusOr<Source> source = OpenOriginSource(origin, *request_.manifest);
+      absl::StatusOr<Source> source = OpenOriginSource(*access_.import_roots, origin, *request_.manifest);
       if (source.ok()) {
         return source;
       }

@@ -2,9 +2,8 @@
 
 #include <string>
 
-#include "core/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/peer/own_sources.h"
-#include "daemon/service/ingest.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -25,13 +24,6 @@ class RunningCheck {
   const int others_;
 };
 
-absl::Status Look(const NodeParts& parts, const v1::Origin& origin) {
-  for (const v1::Origin::File& file : origin.files()) {
-    TC_RETURN_IF_ERROR(CheckImportPath(parts.import_roots, file.path()));
-  }
-  return CheckOriginFiles(origin);
-}
-
 // Whether an error says something of the files, or only of the attempt to look at them.
 bool IsAboutTheFiles(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) ||
@@ -51,7 +43,7 @@ absl::Status CheckOrigin(const NodeParts& parts, const v1::CheckOriginRequest& r
     return absl::ResourceExhaustedError(absl::StrCat(
         running.others(), " checks of imported files are under way: does their disk still answer?"));
   }
-  const absl::Status looked = Look(parts, request.origin());
+  const absl::Status looked = CheckOriginFiles(parts.import_roots, request.origin());
   if (!looked.ok() && !IsAboutTheFiles(looked)) {
     return looked;
   }

@@ -1,13 +1,11 @@
 #include "daemon/service/ingest.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "absl/log/log.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_cat.h"
+#include "core/artifact/text.h"
 #include "core/disk/disk_source.h"
 #include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
@@ -178,29 +176,19 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   return layout;
 }
 
-}  // namespace
-
-absl::Status CheckImportPath(const std::vector<std::string>& roots, const std::string& path) {
-  if (!std::filesystem::path(path).is_absolute()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", path, "\" is not an absolute path on the daemon's host"));
+absl::Status AddToOrigin(const FileIdentity& file, v1::Origin& origin) {
+  if (!IsValidUtf8(file.path)) {
+    return absl::InvalidArgumentError(absl::StrCat("the path ", QuoteName(file.path),
+                                                   " is not valid UTF-8: rename the file or its folder"));
   }
-  char* resolved = realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) {
-    return ErrnoStatus(errno, "resolve", path);
-  }
-  const std::string real = resolved;
-  std::free(resolved);
-  for (const std::string& root : roots) {
-    if (root == "/" || real == root || absl::StartsWith(real, absl::StrCat(root, "/"))) {
-      return absl::OkStatus();
-    }
-  }
-  const std::string allowed = roots.empty() ? "none is configured" : absl::StrJoin(roots, ", ");
-  const std::string where = real == path ? "" : absl::StrCat(" (that is ", real, ")");
-  return absl::PermissionDeniedError(
-      absl::StrCat(path, where, " is outside the daemon's import_roots: ", allowed));
+  v1::Origin::File* described = origin.add_files();
+  described->set_path(file.path);
+  described->set_bytes(file.bytes);
+  described->set_mtime_ns(file.mtime_ns);
+  return absl::OkStatus();
 }
+
+}  // namespace
 
 absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const RequestContext& context,
                                                   const v1::PutArtifactRequest& request,
@@ -225,22 +213,19 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
                                                      const OnProgress& on_progress) {
   TC_RETURN_IF_ERROR(CheckNew(parts, request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
-  TC_RETURN_IF_ERROR(CheckImportPath(parts.import_roots, request.path()));
   const uint64_t chunk_bytes = request.chunk_bytes() == 0 ? kDefaultChunkBytes : request.chunk_bytes();
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenSafetensors(request.path(), chunk_bytes));
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
+                      OpenSafetensors(parts.import_roots, request.path(), chunk_bytes));
 
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};
   artifact.origin.set_node_id(parts.node_id);
-  for (const FileIdentity& file : model.files) {
-    TC_RETURN_IF_ERROR(CheckImportPath(parts.import_roots, file.path));  // a shard may be a link to anywhere
-    v1::Origin::File* described = artifact.origin.add_files();
-    described->set_path(file.path);
-    described->set_bytes(file.bytes);
-    described->set_mtime_ns(file.mtime_ns);
+  for (const OpenedFile& file : model.files) {
+    TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
   }
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      OpenFileSource(model.files, std::move(model.extents), model.layout.image_bytes));
+  TC_ASSIGN_OR_RETURN(
+      std::unique_ptr<ChunkSource> source,
+      OpenFileSource(std::move(model.files), std::move(model.extents), model.layout.image_bytes));
   artifact.ingest = {.layout = std::move(model.layout),
                      .metadata = std::move(model.metadata),
                      .location = location,

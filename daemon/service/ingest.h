@@ -4,9 +4,6 @@
 // dropped, so a put that returns an error leaves nothing behind.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "daemon/service/await.h"
 #include "daemon/service/node_parts.h"
@@ -19,12 +16,10 @@ absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const 
                                                   const v1::PutArtifactRequest& request,
                                                   const OnProgress& on_progress);
 
-// PERMISSION_DENIED for a path, or a file behind a link, outside the import roots.
+// What cannot be opened beneath the import roots is PERMISSION_DENIED in the same words for all reasons
+// (core/disk/import_roots.h).
 absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, const RequestContext& context,
                                                      const v1::ImportArtifactRequest& request,
                                                      const OnProgress& on_progress);
-
-// The path with links resolved lies in one of the roots (or is one). Exposed for its test.
-absl::Status CheckImportPath(const std::vector<std::string>& roots, const std::string& path);
 
 }  // namespace tensorcast::daemon

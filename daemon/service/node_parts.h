@@ -6,13 +6,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/disk/artifact_store.h"
+#include "core/disk/import_roots.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
@@ -37,7 +37,7 @@ struct NodeParts {
   ServeRegistry* servings = nullptr;
   TransferLog* transfers = nullptr;
   PeerAccess access;
-  std::vector<std::string> import_roots;  // real paths; nothing outside them is imported
+  ImportRoots import_roots;
   std::atomic<bool> stopping = false;
   mutable Publications publications;
   mutable std::atomic<int> origin_checks = 0;  // under way

@@ -28,27 +28,6 @@ namespace {
 using testing::MakeChunkedArtifact;
 using testing::TestArtifact;
 
-TEST(ImportPath, MustLieInARootOnceItsLinksAreResolved) {
-  std::string folder = ::testing::TempDir() + "import_path_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  folder = std::filesystem::canonical(folder).string();
-  std::filesystem::create_directories(folder + "/models/deep");
-  std::filesystem::create_directories(folder + "/models-of-others");
-  std::filesystem::create_directory_symlink(folder + "/models-of-others", folder + "/models/link");
-  const std::vector<std::string> roots = {folder + "/models"};
-  EXPECT_TRUE(CheckImportPath(roots, folder + "/models").ok());
-  EXPECT_TRUE(CheckImportPath(roots, folder + "/models/deep").ok());
-  EXPECT_TRUE(CheckImportPath({"/"}, folder).ok());
-  for (const std::string& outside :
-       {folder + "/models-of-others", folder + "/models/link", folder + "/models/.."}) {
-    EXPECT_EQ(CheckImportPath(roots, outside).code(), absl::StatusCode::kPermissionDenied) << outside;
-  }
-  EXPECT_EQ(CheckImportPath(roots, "models").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CheckImportPath(roots, folder + "/models/none").code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(CheckImportPath({}, folder + "/models").code(), absl::StatusCode::kPermissionDenied);
-  std::filesystem::remove_all(folder);
-}
-
 TEST(Publications, ProtectUntilTheHeartbeatAfterTheirEnd) {
   Publications publications;
   publications.BeginHeartbeat();

@@ -218,7 +218,8 @@ TEST(Failure, NothingOutsideTheImportRootsIsRead) {
         << tried;
   }
   EXPECT_EQ(a.client().Import(Soon(), cluster.folder() + "/models/none.safetensors", {}).status().code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kPermissionDenied)
+      << "in the same words as what is outside";
 }
 
 TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
@@ -236,9 +237,9 @@ TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
   EXPECT_EQ(import_with_shard("../../outside.safetensors"), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(import_with_shard(outside), absl::StatusCode::kInvalidArgument);
   fs::create_symlink(outside, model + "/link.safetensors");
-  EXPECT_EQ(import_with_shard("link.safetensors"), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(import_with_shard("link.safetensors"), absl::StatusCode::kPermissionDenied);
   fs::create_directory_symlink(cluster.folder(), model + "/up");
-  EXPECT_EQ(import_with_shard("up/outside.safetensors"), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(import_with_shard("up/outside.safetensors"), absl::StatusCode::kPermissionDenied);
 
   // A hub's cache may link from a snapshot into its blobs; where those lie outside of the roots, that is no
   // way in.

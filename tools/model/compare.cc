@@ -1,6 +1,5 @@
 #include "tools/model/compare.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,12 +16,11 @@ namespace {
 
 class MappedFile {
  public:
-  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const FileIdentity& file) {
-    UniqueFd fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd) return ErrnoStatus(errno, "open", file.path);
-    void* base = mmap(nullptr, std::max<uint64_t>(file.bytes, 1), PROT_READ, MAP_PRIVATE, fd.get(), 0);
-    if (base == MAP_FAILED) return ErrnoStatus(errno, "map", file.path);
-    return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const std::byte*>(base), file.bytes));
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const OpenedFile& file) {
+    const uint64_t bytes = file.identity.bytes;
+    void* base = mmap(nullptr, std::max<uint64_t>(bytes, 1), PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
+    if (base == MAP_FAILED) return ErrnoStatus(errno, "map", file.identity.path);
+    return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const std::byte*>(base), bytes));
   }
   ~MappedFile() { munmap(const_cast<std::byte*>(base_), std::max<uint64_t>(bytes_, 1)); }
   const std::byte* base() const { return base_; }
@@ -62,7 +60,7 @@ absl::StatusOr<uint64_t> CompareWithModel(
     const std::string& model_path, const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read) {
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
   std::vector<std::unique_ptr<MappedFile>> files;
-  for (const FileIdentity& file : model.files) {
+  for (const OpenedFile& file : model.files) {
     TC_ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(file));
   }
   uint64_t compared = 0;

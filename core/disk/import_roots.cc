@@ -1,0 +1,210 @@
+#include "core/disk/import_roots.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/artifact/text.h"
+#include "core/disk/file_io.h"
+#include "core/posix/unique_fd.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+bool LiesIn(std::string_view real, std::string_view folder) {
+  return folder == "/" || real == folder || absl::StartsWith(real, absl::StrCat(folder, "/"));
+}
+
+bool LiesInOne(std::string_view real, std::span<const std::string> folders) {
+  return std::ranges::any_of(folders, [&](const std::string& folder) { return LiesIn(real, folder); });
+}
+
+absl::StatusOr<std::string> RealPath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
+  if (resolved == nullptr) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  return std::string(resolved.get());
+}
+
+// An O_PATH descriptor of what lies at a real path. Follows no link: where one has come to stand since the
+// path was resolved, it fails, or opens the link itself when that is the last component.
+absl::StatusOr<UniqueFd> Walk(const std::string& real) {
+  UniqueFd at(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const std::vector<std::string> parts = absl::StrSplit(real, '/', absl::SkipEmpty());
+  for (size_t i = 0; at && i < parts.size(); ++i) {
+    if (parts[i] == "." || parts[i] == "..") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(real, " is not a real path: it holds \"", parts[i], "\""));
+    }
+    const int folder_only = i + 1 < parts.size() ? O_DIRECTORY : 0;
+    at = UniqueFd(openat(at.get(), parts[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | folder_only));
+  }
+  if (!at) {
+    return ErrnoStatus(errno, "open", real);
+  }
+  return at;
+}
+
+// Both name the file behind a descriptor, and no path.
+std::string Behind(int entry) { return absl::StrCat("/proc/self/fd/", entry); }
+
+bool MayRead(int entry) { return faccessat(AT_FDCWD, Behind(entry).c_str(), R_OK, AT_EACCESS) == 0; }
+
+}  // namespace
+
+absl::StatusOr<ImportRoots> ImportRoots::Beneath(const std::vector<std::string>& folders) {
+  ImportRoots roots;
+  for (const std::string& folder : folders) {
+    absl::StatusOr<std::string> real = RealPath(folder);
+    if (!real.ok()) {
+      return Annotate(real.status(), "import root");
+    }
+    roots.folders_.push_back(*std::move(real));
+  }
+  return roots;
+}
+
+ImportRoots ImportRoots::Everything() {
+  ImportRoots roots;
+  roots.folders_ = {"/"};
+  roots.tells_why_ = true;
+  return roots;
+}
+
+absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& why) const {
+  // These are about this process or its disk, and found only where reading was allowed.
+  if (tells_why_ || absl::IsResourceExhausted(why) || absl::IsDataLoss(why)) {
+    return why;
+  }
+  if (folders_.empty()) {
+    return absl::PermissionDeniedError(
+        "nothing is imported here: set daemon.import_roots to the folders that models are in");
+  }
+  LOG_EVERY_N_SEC(INFO, 1) << "Not opened for an import: " << QuoteName(path) << ": " << why;
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, " is not there, or may not be read, or is outside of daemon.import_roots (",
+                   absl::StrJoin(folders_, ", "), "); the daemon's log says which"));
+}
+
+absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const {
+  if (path.empty() || path.size() >= PATH_MAX || path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("a path has 1 to ", PATH_MAX - 1,
+                                                   " bytes, none of them NUL; this one has ", path.size()));
+  }
+  if (!tells_why_ && path.front() != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", path, "\" is not an absolute path on the host of who is to read it"));
+  }
+  absl::StatusOr<std::string> real = RealPath(path);
+  if (!real.ok()) {
+    return tells_why_ ? real.status() : Refuse(path, absl::PermissionDeniedError(real.status().message()));
+  }
+  if (!LiesInOne(*real, folders_)) {
+    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(*real, " is outside of the import roots")));
+  }
+  return real;
+}
+
+absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, const std::string& real,
+                                                    int entry) const {
+  struct stat info;
+  if (fstat(entry, &info) != 0) {
+    return Refuse(path, ErrnoStatus(errno, "look at", path));
+  }
+  if (S_ISLNK(info.st_mode)) {
+    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
+                            real, " became a link while it was opened: something moves it about")));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    const absl::Status other = absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    return MayRead(entry) ? other : Refuse(path, other);
+  }
+  OpenedFile file;
+  file.fd = UniqueFd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.fd) {
+    return Refuse(path, ErrnoStatus(errno, "open", path));
+  }
+  if (fstat(file.fd.get(), &info) != 0) {
+    return Refuse(path, ErrnoStatus(errno, "look at", path));
+  }
+  file.identity = {.path = real, .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)};
+  return file;
+}
+
+absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const std::string& path) const {
+  Found found;
+  TC_ASSIGN_OR_RETURN(found.path, Resolve(path));
+  absl::StatusOr<UniqueFd> entry = Walk(found.path);
+  if (!entry.ok()) {
+    return Refuse(path, entry.status());
+  }
+  struct stat info;
+  found.is_folder = fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode);
+  if (!found.is_folder) {
+    TC_ASSIGN_OR_RETURN(found.file, OpenRegular(path, found.path, entry->get()));
+  }
+  return found;
+}
+
+absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const std::string& path,
+                                                 std::span<const std::string> folders) const {
+  TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
+  if (!LiesInOne(real, folders)) {
+    return Refuse(path, absl::InvalidArgumentError(absl::StrCat(path, " leads to ", real, ", outside of ",
+                                                                absl::StrJoin(folders, " and "),
+                                                                ": put the file itself there")));
+  }
+  absl::StatusOr<UniqueFd> entry = Walk(real);
+  if (!entry.ok()) {
+    return Refuse(path, entry.status());
+  }
+  return OpenRegular(path, real, entry->get());
+}
+
+absl::StatusOr<bool> ImportRoots::Has(const std::string& folder, const std::string& name) const {
+  const absl::StatusOr<UniqueFd> entry = Walk(folder);
+  if (!entry.ok()) {
+    return Refuse(folder, entry.status());
+  }
+  struct stat info;
+  if (fstatat(entry->get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    return true;
+  }
+  return errno == ENOENT ? absl::StatusOr<bool>(false)
+                         : Refuse(folder, ErrnoStatus(errno, "look into", folder));
+}
+
+absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) const {
+  if (!absl::StartsWith(file.path, "/") || !LiesInOne(file.path, folders_)) {
+    return Refuse(file.path,
+                  absl::PermissionDeniedError(absl::StrCat(file.path, " is outside of the import roots")));
+  }
+  absl::StatusOr<UniqueFd> entry = Walk(file.path);
+  if (!entry.ok()) {
+    return Refuse(file.path, entry.status());
+  }
+  TC_ASSIGN_OR_RETURN(OpenedFile opened, OpenRegular(file.path, file.path, entry->get()));
+  if (opened.identity != file) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        file.path, " changed since it was imported: it had ", file.bytes, " bytes (mtime ", file.mtime_ns,
+        " ns), now ", opened.identity.bytes, " (", opened.identity.mtime_ns, " ns); import it again"));
+  }
+  return opened;
+}
+
+}  // namespace tensorcast

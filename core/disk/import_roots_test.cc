@@ -1,0 +1,206 @@
+#include "core/disk/import_roots.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "core/disk/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ImportRootsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(root() + "/deep");
+    fs::create_directories(Path("models-of-others"));
+    WriteFile(root() + "/deep/model", "inside");
+    WriteFile(Path("models-of-others/secret"), "secret");
+  }
+  std::string Path(const std::string& name) const { return folder_.File(name); }
+  std::string root() const { return Path("models"); }
+  ImportRoots Roots(const std::vector<std::string>& folders) const {
+    auto roots = ImportRoots::Beneath(folders);
+    EXPECT_TRUE(roots.ok()) << roots.status();
+    return *std::move(roots);
+  }
+  static std::string Content(const OpenedFile& file) {
+    std::string bytes(file.identity.bytes, '\0');
+    EXPECT_EQ(pread(file.fd.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    return bytes;
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(ImportRootsTest, FindFilesAndFoldersInARootOnceTheirLinksAreResolved) {
+  fs::create_directory_symlink(root(), Path("link-to-models"));
+  fs::create_symlink("deep/model", root() + "/relative");
+  fs::create_symlink(root() + "/deep/model", root() + "/absolute");
+  const ImportRoots roots = Roots({Path("link-to-models")});
+  for (const std::string& path : {root() + "/deep/model", root() + "/relative", root() + "/absolute",
+                                  root() + "/deep/../deep/./model", Path("link-to-models/deep/model")}) {
+    const auto found = roots.Find(path);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_FALSE(found->is_folder);
+    EXPECT_EQ(found->path, root() + "/deep/model");
+    EXPECT_EQ(found->file.identity, IdentityOf(root() + "/deep/model"));
+    EXPECT_EQ(Content(found->file), "inside");
+  }
+  for (const std::string& path : {root(), root() + "/deep"}) {
+    const auto found = roots.Find(path);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(found->is_folder);
+    EXPECT_EQ(found->path, path);
+  }
+}
+
+TEST_F(ImportRootsTest, ALinkMayLeadFromOneRootIntoAnother) {
+  fs::create_symlink("../models-of-others/secret", root() + "/link");
+  EXPECT_FALSE(Roots({root()}).Find(root() + "/link").ok());
+  const auto found = Roots({root(), Path("models-of-others")}).Find(root() + "/link");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->path, Path("models-of-others/secret"));
+}
+
+TEST_F(ImportRootsTest, WhatIsOutsideIsRefusedInTheSameWordsWhetherItIsThereOrNot) {
+  fs::create_symlink(Path("models-of-others/secret"), root() + "/out");
+  fs::create_symlink(Path("models-of-others/none"), root() + "/out-to-nothing");
+  fs::create_symlink("loop", root() + "/loop");
+  const ImportRoots roots = Roots({root()});
+  const auto words = [&](const std::string& path) {
+    const absl::Status status = roots.Find(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    EXPECT_EQ(status.message().substr(0, path.size()), path) << status;
+    return std::string(status.message().substr(path.size()));
+  };
+  const std::string outside = words(Path("models-of-others/secret"));
+  EXPECT_THAT(outside, HasSubstr("import_roots (" + root() + ")"));
+  for (const std::string& path :
+       {Path("models-of-others/none"), Path("models-of-others"), Path("none"), root() + "-of-others/secret",
+        root() + "/..", root() + "/out", root() + "/out-to-nothing", root() + "/loop", root() + "/none",
+        root() + "/deep/model/none", Path("models-of-others/secret/none")}) {
+    EXPECT_EQ(words(path), outside) << path;
+  }
+  const absl::Status without_roots = ImportRoots().Find(Path("none")).status();
+  EXPECT_EQ(without_roots.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(without_roots.message()), HasSubstr("set daemon.import_roots"));
+  EXPECT_EQ(ImportRoots().Find(Path("models-of-others/secret")).status(), without_roots);
+}
+
+TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
+  fs::create_directories(root() + "/closed");
+  WriteFile(root() + "/closed/model", "theirs");
+  WriteFile(root() + "/unreadable", "theirs");
+  ASSERT_EQ(mkfifo((root() + "/unreadable-fifo").c_str(), 0), 0);
+  fs::permissions(root() + "/closed", fs::perms::none);
+  fs::permissions(root() + "/unreadable", fs::perms::none);
+  const ImportRoots roots = Roots({root()});
+  std::vector<std::string> told;
+  // Only this thread becomes somebody else, who may not read what root may.
+  std::thread other([&] {
+    const bool is_root = geteuid() == 0;
+    if (is_root && syscall(SYS_setresuid, -1, 65534, -1) != 0) return;
+    for (const std::string name : {"none", "unreadable", "unreadable-fifo", "closed/model", "closed/none"}) {
+      const std::string path = root() + "/" + name;
+      told.emplace_back(roots.Find(path).status().message().substr(path.size()));
+      told.emplace_back(roots.OpenFile(path, std::vector{root()}).status().message().substr(path.size()));
+    }
+    const std::string closed = root() + "/closed";
+    told.emplace_back(roots.Has(closed, "model").status().message().substr(closed.size()));
+    told.emplace_back(roots.Has(closed, "none").status().message().substr(closed.size()));
+  });
+  other.join();
+  ASSERT_EQ(told.size(), 12u);
+  EXPECT_THAT(told, ::testing::Each(told.front()));
+  EXPECT_THAT(told.front(), HasSubstr("may not be read"));
+  fs::permissions(root() + "/closed", fs::perms::owner_all);
+}
+
+TEST_F(ImportRootsTest, WhoeverMayReadEverythingIsToldWhatIsWrong) {
+  const ImportRoots roots = ImportRoots::Everything();
+  EXPECT_EQ(roots.Find(root() + "/none").status().code(), absl::StatusCode::kNotFound);
+  fs::create_symlink("../models-of-others/secret", root() + "/out");
+  const absl::Status out = roots.OpenFile(root() + "/out", std::vector{root()}).status();
+  EXPECT_EQ(out.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(out.message()), HasSubstr(Path("models-of-others/secret")));
+  EXPECT_TRUE(roots.OpenFile(root() + "/out", std::vector{root(), Path("models-of-others")}).ok());
+}
+
+TEST_F(ImportRootsTest, NothingButRegularFilesIsOpened) {
+  ASSERT_EQ(mkfifo((root() + "/fifo").c_str(), 0600), 0);
+  for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
+    EXPECT_EQ(roots.Find(root() + "/fifo").status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(roots.OpenFile(root() + "/deep", std::vector{root()}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(ImportRoots::Everything().Find("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ImportRootsTest, PathsThatAreNoneAreRefused) {
+  const ImportRoots roots = Roots({"/"});
+  for (const std::string& path :
+       {std::string(), std::string("relative"), std::string("/a\0b", 4), "/" + std::string(5000, 'a')}) {
+    EXPECT_EQ(roots.Find(path).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(ImportRootsTest, ARootThatIsNotThereIsAnErrorThatNamesIt) {
+  const absl::Status status = ImportRoots::Beneath({root(), Path("none")}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(Path("none")));
+}
+
+// The state that the loser of a race sees: the path was resolved when it held no link, and is opened now that
+// it does. A file that is opened again goes by a path that was resolved earlier.
+TEST_F(ImportRootsTest, ALinkThatCameToStandInAResolvedPathIsNotFollowed) {
+  const FileIdentity model = IdentityOf(root() + "/deep/model");
+  WriteFile(Path("models-of-others/model"), "sesame");
+  const timespec times[2] = {{0, UTIME_OMIT},
+                             {model.mtime_ns / 1'000'000'000, model.mtime_ns % 1'000'000'000}};
+  ASSERT_EQ(utimensat(AT_FDCWD, Path("models-of-others/model").c_str(), times, 0), 0);
+  for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
+    ASSERT_TRUE(roots.OpenAgain(model).ok());
+    fs::rename(root() + "/deep", root() + "/away");
+    fs::create_directory_symlink(Path("models-of-others"), root() + "/deep");
+    EXPECT_FALSE(roots.OpenAgain(model).ok()) << "a folder on the way is a link";
+    EXPECT_FALSE(roots.Has(root() + "/deep", "model").ok());
+    fs::remove(root() + "/deep");
+    fs::rename(root() + "/away", root() + "/deep");
+    fs::rename(root() + "/deep/model", root() + "/deep/away");
+    fs::create_symlink(Path("models-of-others/model"), root() + "/deep/model");
+    EXPECT_FALSE(roots.OpenAgain(model).ok()) << "the file is a link";
+    fs::rename(root() + "/deep/away", root() + "/deep/model");
+  }
+}
+
+TEST_F(ImportRootsTest, AFileThatIsOpenedAgainMustBeInARootAndAsItWas) {
+  const ImportRoots roots = Roots({root()});
+  const FileIdentity model = IdentityOf(root() + "/deep/model");
+  const auto again = roots.OpenAgain(model);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Content(*again), "inside");
+  FileIdentity other = model;
+  other.mtime_ns += 1;
+  EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
+  other = model;
+  other.bytes += 1;
+  EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(roots.OpenAgain(IdentityOf(Path("models-of-others/secret"))).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  other = model;
+  other.path = root() + "/../models-of-others/secret";
+  EXPECT_FALSE(roots.OpenAgain(other).ok());
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,158 @@
+// Imports while somebody tampers with the files: what is never read, never told, and never stored.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "core/posix/unique_fd.h"
+#include "core/safetensors/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/test_cluster.h"
+
+namespace tensorcast::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// A safetensors file of one tensor whose every byte is `fill`.
+void WriteShard(const std::string& path, const std::string& tensor, char fill) {
+  constexpr uint64_t kBytes = 4096;
+  const std::string header =
+      *EncodeSafetensorsHeader({{.name = tensor, .shape = {kBytes}, .nbytes = kBytes}}, {});
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << header << std::string(kBytes, fill);
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+// Exchanges two names when a file has been opened so many times, in a thread of its own.
+class Swapper {
+ public:
+  Swapper(const std::string& watched, int opens, std::string a, std::string b)
+      : inotify_(inotify_init1(IN_CLOEXEC)), a_(std::move(a)), b_(std::move(b)) {
+    EXPECT_GE(inotify_add_watch(inotify_.get(), watched.c_str(), IN_OPEN), 0);
+    thread_ = std::thread([this, opens] { Run(opens); });
+  }
+  ~Swapper() {
+    stop_ = true;
+    thread_.join();
+    if (swapped_) Swap();
+  }
+
+ private:
+  void Run(int opens) {
+    while (!stop_) {
+      pollfd events{inotify_.get(), POLLIN, 0};
+      if (poll(&events, 1, 10) == 0) continue;
+      alignas(inotify_event) char event[sizeof(inotify_event)];  // of a file, so without a name
+      if (read(inotify_.get(), event, sizeof(event)) == sizeof(event) && --opens == 0) {
+        Swap();
+        swapped_ = true;
+        return;
+      }
+    }
+  }
+  void Swap() const { EXPECT_EQ(renameat2(AT_FDCWD, a_.c_str(), AT_FDCWD, b_.c_str(), RENAME_EXCHANGE), 0); }
+
+  const UniqueFd inotify_;
+  const std::string a_, b_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> swapped_ = false;
+  std::thread thread_;
+};
+
+// The files of a sharded model are opened one after another. While that goes on, the folder of the last one
+// is swapped for a link to a folder outside of the roots, with a file of the same name, size and mtime.
+TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
+  constexpr int kShards = 100;
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const std::string model = cluster.folder() + "/models/m";
+  std::string index;
+  const auto shard = [](int i) { return absl::StrCat(i + 1 == kShards ? "z/" : "", "s", 1000 + i); };
+  for (int i = 0; i < kShards; ++i) {
+    WriteShard(absl::StrCat(model, "/", shard(i)), absl::StrCat("t", i), 'd');
+    absl::StrAppend(&index, index.empty() ? "" : ",", "\"t", i, "\":\"", shard(i), "\"");
+  }
+  std::ofstream(model + "/model.safetensors.index.json") << "{\"weight_map\":{" << index << "}}";
+  const std::string last = absl::StrCat("t", kShards - 1);
+  const std::string secret = cluster.folder() + "/secret";
+  WriteShard(absl::StrCat(secret, "/", fs::path(shard(kShards - 1)).filename().string()), last, 'S');
+  fs::permissions(secret + "/" + fs::path(shard(kShards - 1)).filename().string(), fs::perms::owner_read);
+  fs::create_directory_symlink(secret, model + "/link");
+
+  for (int opens = 1; opens <= 4; ++opens) {
+    for (int tries = 0; tries < 3; ++tries) {
+      const Swapper swapper(absl::StrCat(model, "/", shard(0)), opens, model + "/z", model + "/link");
+      const auto put = a.client().Import(Soon(), model, {});
+      if (!put.ok()) continue;  // seen, and refused
+      const auto replica = a.client().Get(Soon(), put->artifact_id, {});
+      ASSERT_TRUE(replica.ok()) << replica.status();
+      const auto view = (*replica)->Find(last);
+      ASSERT_TRUE(view.ok()) << view.status();
+      ASSERT_EQ(std::ranges::count(view->host, std::byte{'S'}), 0) << "swapped at open " << opens;
+    }
+  }
+}
+
+TEST(Import, ErrorsTellNothingOfFilesThatTheCallerMayNotRead) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const std::string models = cluster.folder() + "/models";
+  WriteShard(cluster.folder() + "/outside/secret", "t", 'S');
+  fs::create_symlink(cluster.folder() + "/outside/secret", models + "/link");
+  fs::create_symlink(cluster.folder() + "/outside/none", models + "/link-to-nothing");
+  const auto told = [&](const std::string& path, const std::string& named) {
+    const absl::Status status = a.client().Import(Soon(), path, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    const std::string_view message = absl::StripPrefix(status.message(), absl::StrCat("import ", path, ": "));
+    EXPECT_THAT(std::string(message), HasSubstr(named));
+    return absl::StrReplaceAll(message, {{named, "PATH"}});
+  };
+  const std::string words = told(models + "/none", models + "/none");
+  for (const char* path : {"/outside/secret", "/outside/none", "/outside", "/models/link",
+                           "/models/link-to-nothing", "/models/../outside/secret", "/outside/secret/none"}) {
+    EXPECT_EQ(told(cluster.folder() + path, cluster.folder() + path), words) << path;
+  }
+  // Nor does a model that names them as its shards.
+  for (const char* shard : {"link", "link-to-nothing", "none"}) {
+    std::ofstream(models + "/model.safetensors.index.json") << R"({"weight_map":{"t":")" << shard << "\"}}";
+    EXPECT_EQ(told(models, models + "/" + shard), words) << shard;
+  }
+}
+
+// The index is in the snapshot's folder, the files lie in another.
+TEST(Import, AShardedModelInAHubsCacheIsReadAgainAfterItsEviction) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const std::string hub = cluster.folder() + "/models/hub";
+  const std::string snapshot = hub + "/snapshots/main";
+  fs::create_directories(snapshot);
+  for (const char* shard : {"0", "1"}) {
+    WriteShard(absl::StrCat(hub, "/blobs/", shard), absl::StrCat("t", shard), 'd');
+    fs::create_symlink(absl::StrCat("../../blobs/", shard), absl::StrCat(snapshot, "/s", shard));
+  }
+  std::ofstream(snapshot + "/model.safetensors.index.json") << R"({"weight_map":{"t0":"s0","t1":"s1"}})";
+  const auto put = a.client().Import(Soon(), snapshot, {});
+  ASSERT_TRUE(put.ok()) << put.status();
+  ASSERT_TRUE(a.admin().EvictReplica(Soon(), put->replica_id, true).ok());
+  const auto replica = a.client().Get(Soon(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_THAT(LanesOf((*replica)->transfer()), ::testing::ElementsAre("disk"));
+}
+
+}  // namespace
+}  // namespace tensorcast::testing
