@@ -72,6 +72,7 @@ struct PutOptions {
   uint64_t chunk_bytes = 0;                   // 0: 16 MiB
   std::string location = "cpu";
   bool wait_for_space = false;
+  bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
   std::function<void(const TransferProgress&)> on_progress;
 };
 

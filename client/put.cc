@@ -117,6 +117,8 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
                                       const std::string& path, const PutOptions& options) {
   v1::ImportArtifactRequest request;
   TC_RETURN_IF_ERROR(SetOptions(options, request));
+  request.set_verify(options.verify);
+  if (path.empty()) return absl::InvalidArgumentError("the path of the model to import is empty");
   std::error_code error;  // the daemon has a working directory of its own
   request.set_path(std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);

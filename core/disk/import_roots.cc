@@ -63,6 +63,14 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
 // Both name the file behind a descriptor, and no path.
 std::string Behind(int entry) { return absl::StrCat("/proc/self/fd/", entry); }
 
+// A store to a mapped page changes the file's mtime only where the page was clean. Once all of them have been
+// written out, each first store to one of them does, so that a file which somebody writes through a mapping
+// is seen to change. A file system that does not take part (in memory, or stacked) leaves things as they are.
+void WriteOutMappedPages(int fd) {
+  (void)sync_file_range(fd, 0, 0,
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
 bool MayRead(int entry) { return faccessat(AT_FDCWD, Behind(entry).c_str(), R_OK, AT_EACCESS) == 0; }
 
 }  // namespace
@@ -139,10 +147,12 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   if (!file.fd) {
     return Refuse(path, ErrnoStatus(errno, "open", path));
   }
+  // Looked at before, so that a store in the meantime is a change.
   if (fstat(file.fd.get(), &info) != 0) {
     return Refuse(path, ErrnoStatus(errno, "look at", path));
   }
   file.identity = {.path = real, .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)};
+  WriteOutMappedPages(file.fd.get());
   return file;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/artifact/text.h"
 #include "core/disk/disk_source.h"
+#include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
 #include "daemon/peer/peer_source_provider.h"
@@ -25,6 +26,7 @@ struct NewArtifact {
   const v1::KeyBinding* binding = nullptr;  // null: no key
   bool durable = false;
   v1::Origin origin;  // of an import; empty for a put
+  std::optional<SecondLook> verify;
 };
 
 // The replicas that this call made, dropped unless the artifact is published.
@@ -134,6 +136,9 @@ absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const Reques
                       parts.engine->Ingest(context, std::move(artifact.ingest)));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
   made.Add(*pending, *lease);
+  if (artifact.verify.has_value()) {
+    TC_RETURN_IF_ERROR(std::move(*artifact.verify).Compare(context, *lease->manifest()));
+  }
   // Deleted and put again: until it is published, the global store would have the new replica dropped too.
   const Publications::Hold hold(&parts.publications, lease->manifest()->id());
   if (artifact.durable) {
@@ -222,6 +227,9 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
   artifact.origin.set_node_id(parts.node_id);
   for (const OpenedFile& file : model.files) {
     TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
+  }
+  if (request.verify()) {
+    TC_ASSIGN_OR_RETURN(artifact.verify, SecondLook::At(model.files, model.extents));
   }
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ChunkSource> source,

@@ -1,8 +1,11 @@
 // Imports while somebody tampers with the files: what is never read, never told, and never stored.
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -152,6 +155,111 @@ TEST(Import, AShardedModelInAHubsCacheIsReadAgainAfterItsEviction) {
   const auto replica = a.client().Get(Soon(), put->artifact_id, {});
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_THAT(LanesOf((*replica)->transfer()), ::testing::ElementsAre("disk"));
+}
+
+// Stores one value after another all over the bytes of a mapped file, front to back, for as long as it lives.
+// So at any one moment the file begins with one value, and what is left of it has the value before.
+class MappedWriter {
+ public:
+  MappedWriter(const std::string& path, uint64_t offset) : bytes_(fs::file_size(path)), offset_(offset) {
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    void* mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    EXPECT_NE(mapping, MAP_FAILED);
+    file_ = static_cast<char*>(mapping);
+    Store(1);
+    thread_ = std::thread([this] {
+      for (int value = 2; !stop_; ++value) Store(static_cast<char>(value));
+    });
+  }
+  ~MappedWriter() {
+    stop_ = true;
+    thread_.join();
+    munmap(const_cast<char*>(file_), bytes_);
+  }
+
+ private:
+  // One byte after the other, which memset does not promise.
+  void Store(char value) {
+    for (uint64_t at = offset_; at < bytes_; ++at) file_[at] = value;
+  }
+
+  const uint64_t bytes_;
+  const uint64_t offset_;
+  volatile char* file_ = nullptr;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+// As a MappedWriter's file is at one moment.
+bool IsOfOneMoment(std::span<const std::byte> bytes) {
+  const auto second = std::ranges::find_if(bytes, [&](std::byte b) { return b != bytes.front(); });
+  if (second == bytes.end()) return true;
+  const uint8_t before = static_cast<uint8_t>(static_cast<uint8_t>(bytes.front()) - 1);
+  return std::all_of(second, bytes.end(), [&](std::byte b) { return b == std::byte{before}; });
+}
+
+// A folder that is removed in the end.
+class Folder {
+ public:
+  explicit Folder(const std::string& parent) : path_(parent + "/tc-import-XXXXXX") {
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+bool IsOn(const std::string& folder, std::initializer_list<long> magic) {
+  struct statfs disk;
+  return statfs(folder.c_str(), &disk) == 0 && std::ranges::count(magic, disk.f_type) > 0;
+}
+
+// Imports a file again and again while it is written through a mapping: each time it is seen to change, or
+// what is stored is the file as it was at one moment.
+void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
+  constexpr uint64_t kBytes = 24 << 20;
+  TestCluster cluster;
+  TestNode& a =
+      cluster.AddNode("a", [&](daemon::DaemonOptions& options) { options.import_roots = {folder}; });
+  const std::string path = folder + "/written.safetensors";
+  const std::string header =
+      *EncodeSafetensorsHeader({{.name = "t", .shape = {kBytes}, .nbytes = kBytes}}, {});
+  std::ofstream(path, std::ios::binary) << header << std::string(kBytes, '\0');
+  {
+    const MappedWriter writer(path, header.size());
+    for (int i = 0; i < 15; ++i) {
+      const auto put = a.client().Import(Soon(), path, {.chunk_bytes = 1 << 20, .verify = verify});
+      if (!put.ok()) {
+        EXPECT_THAT(put.status().code(),
+                    ::testing::AnyOf(absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted))
+            << put.status();
+        EXPECT_THAT(std::string(put.status().message()), HasSubstr(path));
+        continue;
+      }
+      const auto replica = a.client().Get(Soon(), put->artifact_id, {});
+      ASSERT_TRUE(replica.ok()) << replica.status();
+      EXPECT_TRUE(IsOfOneMoment((*replica)->image())) << "torn, and nobody noticed, at import " << i;
+      ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put->artifact_id, true).ok());
+      ASSERT_TRUE(Eventually([&] { return a.admin().ListReplicas(Soon(), "")->size() <= 1; }));
+    }
+  }
+  const auto put = a.client().Import(Soon(), path, {.chunk_bytes = 1 << 20, .verify = verify});
+  EXPECT_TRUE(put.ok()) << put.status();
+}
+
+// Size and mtime tell nothing of it where files are in memory.
+TEST(Import, AFileWrittenThroughAMappingIsNotStoredTornWhenItIsVerified) {
+  if (!IsOn("/dev/shm", {TMPFS_MAGIC})) GTEST_SKIP() << "/dev/shm is no tmpfs";
+  const Folder folder("/dev/shm");
+  ImportWhileMappedAndWritten(folder.path(), /*verify=*/true);
+}
+
+TEST(Import, AFileWrittenThroughAMappingIsNotStoredTornFromADisk) {
+  const Folder folder(fs::current_path());
+  if (!IsOn(folder.path(), {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC})) GTEST_SKIP() << "neither ext4 nor XFS";
+  ImportWhileMappedAndWritten(folder.path(), /*verify=*/false);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct PutFlags {
   bool durable = false;
   std::string location = "cpu";
   bool wait_for_space = false;
+  bool verify = false;
 };
 int RunPut(const CommonFlags& common, const PutFlags& flags);
 

@@ -84,6 +84,9 @@ void AddTransfers(CLI::App& app, AllFlags& all) {
   put->add_flag("--durable", all.put.durable, "Also pack it to disk before returning");
   put->add_option("--device", all.put.location, "Where the first replica is made")->capture_default_str();
   put->add_flag("--wait", all.put.wait_for_space, "Wait for space instead of failing when the pool is held");
+  put->add_flag("--verify", all.put.verify,
+                "Read the files twice and compare: finds what is written meanwhile through a mapping where\n"
+                "size and mtime do not tell (tmpfs, overlayfs, network file systems)");
 
   CLI::App* get = AddClientCommand(app, all, "get", "Bring an artifact to this daemon",
                                    [&] { return RunGet(all.common, all.get); });

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <filesystem>
 
 #include "client/client.h"
 #include "core/status/status.h"
@@ -43,11 +42,11 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
                              .durable = flags.durable,
                              .location = flags.location,
                              .wait_for_space = flags.wait_for_space,
+                             .verify = flags.verify,
                              .on_progress = bar.callback()};
   if (!flags.key.empty()) options.key = flags.key;
-  // The daemon has another working directory.
-  const std::string path = std::filesystem::absolute(flags.model);
-  TC_ASSIGN_OR_RETURN(const client::PutResult result, client->Import(InterruptibleContext(), path, options));
+  TC_ASSIGN_OR_RETURN(const client::PutResult result,
+                      client->Import(InterruptibleContext(), flags.model, options));
   common.json ? PrintJson(result) : Print(result, flags);
   return absl::OkStatus();
 }

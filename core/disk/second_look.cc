@@ -1,0 +1,127 @@
+#include "core/disk/second_look.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/artifact/digest.h"
+#include "core/disk/bounce_buffers.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kStepBytes = uint64_t{4} << 20;  // a chunk may be larger than memory is to spare
+
+bool Overlap(const FileExtent& extent, const ByteRange& range) {
+  return extent.image_offset < range.offset + range.bytes &&
+         range.offset < extent.image_offset + extent.bytes;
+}
+
+absl::StatusOr<Digest> DigestOf(const RequestContext& context, ChunkSource& source, uint32_t chunk,
+                                const ByteRange& range, HostSpan buffer) {
+  DigestBuilder digest;
+  for (uint64_t done = 0; done < range.bytes;) {
+    const HostSpan step = buffer.first(std::min<uint64_t>(buffer.size(), range.bytes - done));
+    TC_RETURN_IF_ERROR(
+        source.Fetch(context, {chunk, {range.offset + done, step.size()}, {&step, 1}}).status());
+    digest.Update(step);
+    done += step.size();
+  }
+  return digest.Finish();
+}
+
+// Hands out the chunks to those who compare them, until one of them fails.
+class Chunks {
+ public:
+  explicit Chunks(uint32_t count) : count_(count) {}
+
+  bool Next(uint32_t* chunk) { return !failed_ && (*chunk = next_.fetch_add(1)) < count_; }
+  void Fail(absl::Status status) {
+    failed_ = true;
+    absl::MutexLock lock(&mutex_);
+    status_.Update(std::move(status));  // the first one stays
+  }
+  absl::Status status() const {
+    absl::MutexLock lock(&mutex_);
+    return status_;
+  }
+
+ private:
+  const uint32_t count_;
+  std::atomic<uint32_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<SecondLook> SecondLook::At(const std::vector<OpenedFile>& files,
+                                          std::vector<FileExtent> extents) {
+  SecondLook look;
+  for (const OpenedFile& file : files) {
+    OpenedFile& same = look.files_.emplace_back();
+    same.identity = file.identity;
+    same.fd = UniqueFd(fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!same.fd) return ErrnoStatus(errno, "keeping open", file.identity.path);
+    look.paths_.push_back(file.identity.path);
+  }
+  look.extents_ = std::move(extents);
+  return look;
+}
+
+std::string SecondLook::FilesOf(const ByteRange& range) const {
+  std::vector<uint32_t> files;
+  for (const FileExtent& extent : extents_) {
+    if (Overlap(extent, range)) files.push_back(extent.file);
+  }
+  std::ranges::sort(files);
+  const auto repeated = std::ranges::unique(files);
+  files.erase(repeated.begin(), repeated.end());
+  if (files.empty()) return "no file";
+  const std::string& first = paths_[files.front()];
+  return files.size() == 1 ? first : absl::StrCat(first, " and ", files.size() - 1, " more");
+}
+
+absl::Status SecondLook::Compare(const RequestContext& context, const Manifest& manifest) && {
+  const ImageLayout& layout = manifest.layout();
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkSource> source,
+                      OpenFileSource(std::move(files_), extents_, layout.image_bytes));
+  Chunks chunks(layout.chunk_count());
+  const auto work = [&] {
+    const AlignedBuffer buffer = AllocateAligned(kStepBytes);
+    for (uint32_t chunk = 0; chunks.Next(&chunk);) {
+      const ByteRange range = layout.chunk(chunk);
+      const absl::StatusOr<Digest> digest =
+          DigestOf(context, *source, chunk, range, HostSpan(buffer.get(), kStepBytes));
+      if (!digest.ok()) {
+        chunks.Fail(digest.status());
+      } else if (*digest != manifest.digests()[chunk]) {
+        chunks.Fail(absl::AbortedError(
+            absl::StrCat("chunk ", chunk, " was not the same when ", FilesOf(range),
+                         " was read a second time: something writes the file; import it when that is done")));
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int i = 1; i < source->max_concurrency(); ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: it takes longer.
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  return chunks.status();
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,107 @@
+#include "core/disk/second_look.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/disk/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kChunkBytes = 4096;
+constexpr uint64_t kFileBytes = 3 * kChunkBytes + 256;
+
+// Two files that make up an image of seven chunks; the fourth has bytes of both.
+class SecondLookTest : public ::testing::Test {
+ protected:
+  SecondLookTest() : a_(Make("a", 1)), b_(Make("b", 2)) {
+    layout_.tensors.push_back(
+        {.name = "t", .dtype = DType::kU8, .shape = {2 * kFileBytes}, .nbytes = 2 * kFileBytes});
+    layout_.chunk_bytes = kChunkBytes;
+    EXPECT_TRUE(AssignOffsets(layout_).ok());
+    const std::string image = Pattern(kFileBytes, 1) + Pattern(kFileBytes, 2);
+    std::vector<Digest> digests;
+    for (uint32_t i = 0; i < layout_.chunk_count(); ++i) {
+      const ByteRange range = layout_.chunk(i);
+      digests.push_back(ComputeDigest(std::as_bytes(std::span(image)).subspan(range.offset, range.bytes)));
+    }
+    manifest_ = *Manifest::Create(layout_, std::move(digests), {});
+  }
+
+  FileIdentity Make(const std::string& name, uint32_t seed) {
+    WriteFile(folder_.File(name), Pattern(kFileBytes, seed));
+    return IdentityOf(folder_.File(name));
+  }
+  absl::StatusOr<SecondLook> Look() const {
+    return SecondLook::At(Opened({a_, b_}), {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}});
+  }
+  absl::Status Compare(absl::StatusOr<SecondLook> look) const {
+    EXPECT_TRUE(look.ok()) << look.status();
+    return std::move(*look).Compare(RequestContext::Background(absl::Minutes(1)), *manifest_);
+  }
+  // Another byte at that place, and the mtime of before: as a store to a mapped page that was dirty already.
+  static void Store(const FileIdentity& file, uint64_t offset) {
+    const UniqueFd fd(open(file.path.c_str(), O_RDWR | O_CLOEXEC));
+    char byte = 0;
+    ASSERT_EQ(pread(fd.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+    byte = static_cast<char>(byte + 1);
+    ASSERT_EQ(pwrite(fd.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+    const timespec times[2] = {{0, UTIME_OMIT},
+                               {file.mtime_ns / 1'000'000'000, file.mtime_ns % 1'000'000'000}};
+    ASSERT_EQ(futimens(fd.get(), times), 0);
+  }
+
+  TestFolder folder_;
+  const FileIdentity a_, b_;
+  ImageLayout layout_;
+  std::shared_ptr<const Manifest> manifest_;
+};
+
+TEST_F(SecondLookTest, FilesThatNobodyWritesAreTheSameTwiceThoughTheirNamesAreGone) {
+  EXPECT_TRUE(Compare(Look()).ok());
+  auto look = Look();
+  std::filesystem::remove(a_.path);
+  WriteFile(b_.path + ".new", "other");
+  std::filesystem::rename(b_.path + ".new", b_.path);
+  const absl::Status status = Compare(std::move(look));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(SecondLookTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
+  Store(b_, kFileBytes - 1);
+  const absl::Status status = Compare(Look());
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 6 "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(b_.path));
+}
+
+TEST_F(SecondLookTest, AChunkOfTwoFilesNamesThemBoth) {
+  Store(a_, kFileBytes - 1);
+  const absl::Status status = Compare(Look());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 3 "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(a_.path + " and 1 more"));
+}
+
+TEST_F(SecondLookTest, AFileWithAnotherTimeHasChanged) {
+  auto look = Look();
+  WriteFile(a_.path, "short");
+  EXPECT_EQ(Compare(std::move(look)).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SecondLookTest, EndsWithItsCaller) {
+  RequestContext context = RequestContext::Background(absl::Minutes(1));
+  context.cancellation.Cancel();
+  auto look = Look();
+  ASSERT_TRUE(look.ok()) << look.status();
+  EXPECT_EQ(std::move(*look).Compare(context, *manifest_).code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace tensorcast
