@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestRunner::Make(IngestJob& job,
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination(job, on_wait));
     tools_.table->StartFilling(job.replica_id());
     std::vector<Digest> digests;
-    TC_RETURN_IF_ERROR(Fill(job, *destination, ended, digests));
+    TC_RETURN_IF_ERROR(Fill(job, on_wait, *destination, ended, digests));
     std::shared_ptr<const Manifest> manifest = spec.manifest;
     if (manifest == nullptr) {
       TC_ASSIGN_OR_RETURN(manifest,
@@ -84,11 +84,18 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestRunner::Make(IngestJob& job,
   return lease;
 }
 
-absl::Status IngestRunner::Fill(IngestJob& job, Destination& destination, AtTheEnd& ended,
-                                std::vector<Digest>& digests) {
+absl::Status IngestRunner::Fill(IngestJob& job, const std::function<void(bool)>& on_wait,
+                                Destination& destination, AtTheEnd& ended, std::vector<Digest>& digests) {
   const IngestSpec& spec = job.spec();
   LocalFirstSources sources(tools_.table, tools_.devices, spec.sources.get(),
                             {spec.artifact_id(), spec.location, tools_.copy_threads});
+  sources.ObserveWaits([&job, &on_wait, waits = false](const std::string& what) mutable {
+    job.progress().SetWaitingFor(what);
+    const bool now = !what.empty();
+    if (std::exchange(waits, now) != now) {
+      on_wait(now);
+    }
+  });
   PipelinePlan plan;
   plan.subject = spec.subject();
   plan.layout = &spec.layout();

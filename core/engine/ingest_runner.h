@@ -54,7 +54,8 @@ class IngestRunner {
 
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make(IngestJob& job, const std::function<void(bool)>& on_wait,
                                                      AtTheEnd& ended);
-  absl::Status Fill(IngestJob& job, Destination& destination, AtTheEnd& ended, std::vector<Digest>& digests);
+  absl::Status Fill(IngestJob& job, const std::function<void(bool)>& on_wait, Destination& destination,
+                    AtTheEnd& ended, std::vector<Digest>& digests);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Publish(IngestJob& job, Destination& destination,
                                                         std::shared_ptr<const Manifest> manifest);
   absl::StatusOr<std::unique_ptr<Destination>> MakeDestination(IngestJob& job,

@@ -35,6 +35,12 @@ LocalFirstSources::LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices
       options_(std::move(options)),
       tried_({options_.destination}) {}
 
+void LocalFirstSources::ObserveWaits(WaitObserver observer) {
+  if (others_ != nullptr) {
+    others_->ObserveWaits(std::move(observer));
+  }
+}
+
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const RequestContext& context,
                                                                      const SourceFailure* failure) {
   if (!local_replica_.empty() && failure != nullptr && failure->corrupt) {

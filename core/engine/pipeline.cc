@@ -82,6 +82,11 @@ void ProgressTracker::AddDone(uint64_t bytes) {
   progress_.bytes_done += bytes;
 }
 
+void ProgressTracker::SetWaitingFor(const std::string& what) {
+  absl::MutexLock lock(&mutex_);
+  progress_.waiting_for = what;
+}
+
 TransferProgress ProgressTracker::Get() const {
   absl::MutexLock lock(&mutex_);
   return progress_;
@@ -108,6 +113,7 @@ struct IngestPipeline::SourceRun {
   const std::shared_ptr<StageClock> clock;  // read by others while it runs
   // Guarded by the pipeline's mutex.
   int fetches = 0;
+  uint32_t delivered = 0;  // chunks
   bool stopping = false;
   std::optional<SourceFailure> failure;
 };
@@ -125,16 +131,23 @@ absl::Status IngestPipeline::Run() {
     absl::MutexLock lock(&mutex_);
     return !ledger_.all_done();
   };
+  bool told = true;  // the provider knows of the failure
   while (unfinished()) {
     TC_RETURN_IF_ERROR(CheckContext());
+    const RequestContext context = plan_.context();
     absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-        plan_.sources->Next(plan_.context(), failure.has_value() ? &*failure : nullptr);
+        plan_.sources->Next(context, std::exchange(told, true) ? nullptr : &*failure);
     if (!source.ok()) {
       TC_RETURN_IF_ERROR(CheckContext());
+      // Somebody joined meanwhile who has more time.
+      if (absl::IsDeadlineExceeded(source.status()) && plan_.context().deadline > context.deadline) {
+        continue;
+      }
       return NoSourceLeft(source.status(), failure);
     }
     NoteChanges(failure, (*source)->info());
     failure = RunSource(**source);
+    told = !failure.has_value();
     absl::MutexLock lock(&mutex_);
     TC_RETURN_IF_ERROR(fatal_);
   }
@@ -154,6 +167,7 @@ std::optional<SourceFailure> IngestPipeline::RunSource(ChunkSource& source) {
   RunOnThreads(SlotCount(source) - 1, [this, &run] { SlotLoop(run); });
   absl::MutexLock lock(&mutex_);
   if (run.failure.has_value()) {
+    run.failure->delivered = run.delivered;
     LOG(WARNING) << "ingest of " << plan_.subject << ": source " << run.failure->source.lane << " "
                  << run.failure->source.name << " is given up"
                  << (run.failure->corrupt ? " as corrupt: " : ": ") << run.failure->status;
@@ -229,7 +243,7 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
   if (absl::Status placed = Place(run, request, *buffer); !placed.ok()) {
     return GiveUp(run, chunk, placed);
   }
-  Commit(chunk, range.bytes);
+  Commit(run, chunk, range.bytes);
 }
 
 absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, const ChunkRequest& request) {
@@ -277,10 +291,11 @@ absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, 
   return placed;
 }
 
-void IngestPipeline::Commit(uint32_t chunk, uint64_t bytes) {
+void IngestPipeline::Commit(SourceRun& run, uint32_t chunk, uint64_t bytes) {
   plan_.on_chunk(chunk);
   plan_.progress->AddDone(bytes);
   absl::MutexLock lock(&mutex_);
+  ++run.delivered;
   ledger_.Done(chunk);
   verified_ += plan_.expected != nullptr ? 1 : 0;
 }

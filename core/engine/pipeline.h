@@ -35,6 +35,8 @@ class ProgressTracker {
   // The source in use from here on, and the clock that its stages run by.
   void SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock);
   void AddDone(uint64_t bytes);
+  // Empty: it does not wait for a source.
+  void SetWaitingFor(const std::string& what);
   TransferProgress Get() const;
   // Of every source so far.
   std::vector<StageReport> Stages() const;
@@ -82,7 +84,7 @@ class IngestPipeline {
   absl::StatusOr<std::optional<Digest>> Fetch(SourceRun& run, const ChunkRequest& request);
   bool Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest);
   absl::Status Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer);
-  void Commit(uint32_t chunk, uint64_t bytes);
+  void Commit(SourceRun& run, uint32_t chunk, uint64_t bytes);
   void EndFetch(SourceRun& run);
   // The chunk is not done. Gives up the source, or the whole ingest.
   void GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status why, bool corrupt);

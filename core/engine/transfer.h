@@ -68,6 +68,7 @@ struct TransferProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
   SourceInfo source;
+  std::string waiting_for;  // while no source can give bytes: what may become one, for people
 };
 
 }  // namespace tensorcast

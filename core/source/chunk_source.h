@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,14 +57,21 @@ class ChunkSource {
 struct SourceFailure {
   SourceInfo source;
   absl::Status status;
-  bool corrupt = false;  // it delivered bytes that do not match the manifest
-  uint32_t chunks = 0;   // that it had begun and did not deliver
+  bool corrupt = false;    // it delivered bytes that do not match the manifest
+  uint32_t chunks = 0;     // that it had begun and did not deliver
+  uint32_t delivered = 0;  // chunks of it that are in their place
 };
+
+// Told what a provider waits for, for people; an empty text: it goes on.
+using WaitObserver = std::function<void(const std::string& what)>;
 
 // Opens the sources of one ingest, one after another. Used by one thread at a time; its calls may block.
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
+  // Before the first call of Next: who is told when one waits for a source that is not there yet. Until it
+  // goes on, others have the ingest's turn.
+  virtual void ObserveWaits(WaitObserver observer) { (void)observer; }
   // The first source, or the next after `failure`. An error ends the ingest (after corruption: DATA_LOSS).
   virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                             const SourceFailure* failure) = 0;

@@ -35,12 +35,12 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
   auto ended = std::make_shared<Ended>();
   pending.OnDone([ended] { ended->Set(); });
   const auto on_cancel = context.cancellation.OnCancel([ended] { ended->Set(); });
-  uint64_t told = 0;
+  TransferProgress told;
   while (!ended->WaitUntil(std::min(context.deadline, SteadyNow() + kTick))) {
     TC_RETURN_IF_ERROR(context.Check("waiting for a replica"));
     const TransferProgress progress = pending.progress();
-    if (on_progress && progress.bytes_done != told) {
-      told = progress.bytes_done;
+    if (on_progress && (progress.bytes_done != told.bytes_done || progress.waiting_for != told.waiting_for)) {
+      told = progress;
       on_progress(progress);
     }
   }

@@ -200,13 +200,15 @@ v1::Progress ToProto(const TransferProgress& progress) {
   message.set_source_type(std::string(SourceTypeName(progress.source.type)));
   message.set_lane(progress.source.lane);
   message.set_source(progress.source.name);
+  message.set_waiting_for(progress.waiting_for);
   return message;
 }
 
 TransferProgress FromProto(const v1::Progress& progress) {
   return {.bytes_done = progress.bytes_done(),
           .bytes_total = progress.bytes_total(),
-          .source = {ParseSourceType(progress.source_type()), progress.lane(), progress.source()}};
+          .source = {ParseSourceType(progress.source_type()), progress.lane(), progress.source()},
+          .waiting_for = progress.waiting_for()};
 }
 
 v1::TransferReport ToProto(const TransferReport& report) {

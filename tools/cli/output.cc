@@ -86,10 +86,13 @@ struct ProgressBar::State {
                                                    : static_cast<double>(progress.bytes_done) /
                                                          static_cast<double>(progress.bytes_total);
     const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
+    const std::string from = progress.waiting_for.empty()
+                                 ? progress.source.lane
+                                 : absl::StrCat("waiting for ", progress.waiting_for);
     std::fprintf(stderr, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s GB/s  %s", label.c_str(),
                  std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(), share * 100,
                  FormatBytes(progress.bytes_done).c_str(), FormatBytes(progress.bytes_total).c_str(),
-                 FormatRate(progress.bytes_done, elapsed).c_str(), progress.source.lane.c_str());
+                 FormatRate(progress.bytes_done, elapsed).c_str(), from.c_str());
     drawn = true;
   }
 
