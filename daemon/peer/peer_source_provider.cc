@@ -1,7 +1,8 @@
 #include "daemon/peer/peer_source_provider.h"
 
 #include <algorithm>
-#include <deque>
+#include <cmath>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "daemon/peer/own_sources.h"
 #include "daemon/wire/wire.h"
 #include "otel/api/steady_time.h"
+#include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -21,44 +23,36 @@ namespace {
 constexpr absl::Duration kErrandTimeout = absl::Seconds(5);
 constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
 
+// A source that delivered nothing is asked again, after a pause that grows, and so many times in a row. One
+// that is alive and gives no byte for the whole of its time may be busy with others: it is asked for longer.
+constexpr int kTriesOfAFailing = 3;
+constexpr int kTriesOfABusy = 20;
+constexpr absl::Duration kFirstPause = absl::Milliseconds(250);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+
+bool MayBeBusy(const absl::Status& failure) {
+  return absl::IsDeadlineExceeded(failure) || absl::IsResourceExhausted(failure);
+}
+
 using Source = std::unique_ptr<ChunkSource>;
 
 class PeerSourceProvider : public SourceProvider {
  public:
   PeerSourceProvider(const PeerAccess* access, PeerSourceRequest request)
-      : access_(*access), request_(std::move(request)) {
-    use_peers_ = request_.lane != kDiskLane;
-    use_origins_ = request_.lane.empty() || request_.lane == kDiskLane;
-  }
+      : access_(*access), request_(std::move(request)) {}
 
   // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
   ~PeerSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
+
+  void ObserveWaits(WaitObserver observer) override { observer_ = std::move(observer); }
 
   absl::StatusOr<Source> Next(const RequestContext& context, const SourceFailure* failure) override {
     if (failure != nullptr) {
       NoteFailure(*failure);
     }
-    while (use_peers_) {
-      TC_RETURN_IF_ERROR(context.Check("looking for a source"));
-      if (std::optional<Source> source = TryGrant(context)) {
-        return *std::move(source);
-      }
-    }
-    if (std::exchange(use_origins_, false)) {
-      TakeOrigins(context);
-    }
-    while (!origins_.empty()) {
-      const v1::Origin origin = std::move(origins_.front());
-      origins_.pop_front();
-      absl::StatusOr<Source> source = OpenOriginSource(*access_.import_roots, origin, *request_.manifest);
-      if (source.ok()) {
-        return source;
-      }
-      Tried("origin", source.status());
-      unopened_.push_back(
-          {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
-    }
-    return NothingLeft();
+    absl::StatusOr<Source> source = Find(context);
+    ObserveWait("");
+    return source;
   }
 
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
@@ -66,27 +60,47 @@ class PeerSourceProvider : public SourceProvider {
   void Finished(const absl::Status& status) override { EndGrant(status, false); }
 
  private:
-  // A source under the next grant. Ends `use_peers_` when there is no more to ask for.
-  std::optional<Source> TryGrant(const RequestContext& context) {
-    v1::RequestReplicaTransportResponse response;
-    const absl::Status asked = AskForGrant(context, &response);
-    if (!asked.ok()) {
-      Tried("global store", asked);
-      use_peers_ = false;
-      return std::nullopt;
+  // What became of a replica elsewhere in this transfer.
+  struct Tried {
+    int fruitless = 0;  // tries in a row that gave nothing
+    bool busy = false;  // perhaps, when it was tried last
+    bool corrupt = false;
+    bool given_up() const { return corrupt || fruitless >= (busy ? kTriesOfABusy : kTriesOfAFailing); }
+  };
+
+  absl::StatusOr<Source> Find(const RequestContext& context) {
+    while (true) {
+      TC_RETURN_IF_ERROR(context.Check("looking for a source"));
+      v1::RequestReplicaTransportResponse answer;
+      TC_RETURN_IF_ERROR(AskForGrant(context, &answer));
+      if (answer.has_grant()) {
+        grant_ = std::move(*answer.mutable_grant());
+      }
+      // One that failed before is asked again only when this node has nothing itself.
+      if (!grant_.has_value() || replicas_.contains(grant_->replica().replica_id())) {
+        if (std::optional<Source> source = TryOrigin()) {
+          EndGrant(absl::CancelledError("the files of the import are read instead"), false);
+          return *std::move(source);
+        }
+      }
+      if (grant_.has_value()) {
+        TC_RETURN_IF_ERROR(PauseBefore(context, grant_->replica().replica_id()));
+        if (std::optional<Source> source = TryGrant(context)) {
+          return *std::move(source);
+        }
+        continue;
+      }
+      waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
+      no_source_reason_ = answer.no_source_reason();
+      if (!answer.has_retry_after() || request_.lane == kDiskLane) {
+        return NothingLeft();
+      }
+      TC_RETURN_IF_ERROR(Wait(context, rpc::FromProto(answer.retry_after())));
     }
-    origin_candidates_ = OwnOrigins(response);
-    if (!response.has_grant()) {
-      use_peers_ = false;
-      no_source_reason_ = response.no_source_reason();
-      return std::nullopt;
-    }
-    grant_ = std::move(*response.mutable_grant());
-    excluded_.push_back(grant_->replica().replica_id());
-    return OpenGrant(context);
   }
 
-  std::optional<Source> OpenGrant(const RequestContext& context) {
+  // A source under the grant; nullopt when it could not be opened.
+  std::optional<Source> TryGrant(const RequestContext& context) {
     const Cancellation revoked = access_.running->Add(grant_->transport_id());
     GrantOpening opening;
     absl::StatusOr<Source> source =
@@ -99,32 +113,81 @@ class PeerSourceProvider : public SourceProvider {
       LOG(WARNING) << "Source " << grant_->source().name() << " of " << request_.manifest->id()
                    << " could not be opened: " << source.status();
       const absl::Status status = source.status();
-      Tried(grant_->source().name(), status);
+      NoteFruitless(status);
+      NoteTried(grant_->source().name(), status);
       EndGrant(status, false);
       return std::nullopt;
     }
     return *std::move(source);
   }
 
-  absl::Status AskForGrant(const RequestContext& context, v1::RequestReplicaTransportResponse* response) {
+  // Before one that gave nothing when it was asked last is asked again.
+  absl::Status PauseBefore(const RequestContext& context, const std::string& replica_id) {
+    const int fruitless = replicas_[replica_id].fruitless;
+    if (fruitless == 0) {
+      return absl::OkStatus();
+    }
+    ObserveWait(absl::StrCat(grant_->source().name(), ", which gave nothing"));
+    const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
+    const absl::Status paused = rpc::SleepFor(
+        context, pause, absl::StrCat("asking ", grant_->source().name(), ", which gave nothing, again"));
+    if (!paused.ok()) {
+      EndGrant(paused, false);
+    }
+    return paused;
+  }
+
+  absl::Status Wait(const RequestContext& context, absl::Duration duration) {
+    waited_in_vain_ = waited_for_;
+    const std::string what = absl::StrJoin(waited_for_, ", ");
+    ObserveWait(what);
+    return rpc::SleepFor(context, std::min(duration, std::max(kFirstPause, TimeLeft(context.deadline) / 2)),
+                         absl::StrCat("waiting for a source of ", request_.manifest->id(), ": ", what));
+  }
+
+  void ObserveWait(const std::string& what) {
+    if (observer_) {
+      observer_(what);
+    }
+  }
+
+  // NOT_FOUND: the artifact was deleted, or never published.
+  absl::Status AskForGrant(const RequestContext& context, v1::RequestReplicaTransportResponse* answer) {
     v1::RequestReplicaTransportRequest request;
     access_.link->SetIdentity(request.mutable_node());
     request.set_artifact_id(request_.manifest->id());
     SetLocation(request_.destination, access_.devices, request.mutable_destination());
-    request.mutable_excluded_replicas()->Assign(excluded_.begin(), excluded_.end());
-    request.mutable_corrupt_replicas()->Assign(corrupt_.begin(), corrupt_.end());
+    for (const auto& [replica_id, tried] : replicas_) {
+      (tried.given_up() ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
+      if (tried.corrupt) {
+        request.add_corrupt_replicas(replica_id);
+      }
+    }
     if (context.deadline != absl::InfiniteFuture()) {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
     }
     request.set_required_lane(request_.lane);
-    absl::Status status = Request(context, request, response);
+    absl::Status status = Request(context, request, answer);
     if (absl::IsNotFound(status) || absl::IsAborted(status)) {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
-      TC_RETURN_IF_ERROR(access_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
-      status = Request(context, request, response);
+      status = access_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
+      if (status.ok()) {
+        status = Request(context, request, answer);
+      }
     }
-    return status;
+    if (status.ok()) {
+      origin_ = OwnOrigin(*answer);
+      return status;
+    }
+    TC_RETURN_IF_ERROR(context.Check("looking for a source"));
+    if (absl::IsNotFound(status)) {
+      return status;
+    }
+    // Without the global store what this node has itself is still there to be read.
+    NoteTried("global store", status);
+    global_store_failed_ = true;
+    return absl::OkStatus();
   }
 
   // Each grant is a mutation of its own, though all are asked for on behalf of one request.
@@ -135,34 +198,49 @@ class PeerSourceProvider : public SourceProvider {
     return access_.global_store->RequestReplicaTransport(call, request, response);
   }
 
-  void TakeOrigins(const RequestContext& context) {
-    if (request_.lane == kDiskLane) {
-      // No grant was asked for, yet the origins are the global store's to know.
-      v1::RequestReplicaTransportResponse response;
-      if (const absl::Status asked = AskForGrant(context, &response); !asked.ok()) {
-        Tried("global store", asked);
-      }
-      origin_candidates_ = OwnOrigins(response);
+  // The files of the import on this node, once.
+  std::optional<Source> TryOrigin() {
+    const bool wanted = request_.lane.empty() || request_.lane == kDiskLane;
+    if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) {
+      return std::nullopt;
     }
-    origins_.swap(origin_candidates_);
+    absl::StatusOr<Source> source = OpenOriginSource(*access_.import_roots, *origin_, *request_.manifest);
+    if (source.ok()) {
+      return *std::move(source);
+    }
+    NoteTried("origin", source.status());
+    unopened_.push_back(
+        {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
+    return std::nullopt;
   }
 
-  std::deque<v1::Origin> OwnOrigins(const v1::RequestReplicaTransportResponse& response) const {
-    std::deque<v1::Origin> own(response.origins().begin(), response.origins().end());
-    std::erase_if(own,
-                  [this](const v1::Origin& origin) { return origin.node_id() != access_.link->node_id(); });
-    return own;
+  std::optional<v1::Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
+    const auto own = std::ranges::find(answer.origins(), access_.link->node_id(), &v1::Origin::node_id);
+    return own == answer.origins().end() ? std::nullopt : std::optional<v1::Origin>(*own);
   }
 
   void NoteFailure(const SourceFailure& failure) {
-    Tried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
-    if (failure.corrupt) {
-      ++corrupt_sources_;
-      if (grant_.has_value()) {
-        corrupt_.push_back(grant_->replica().replica_id());
+    NoteTried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
+    if (grant_.has_value()) {
+      Tried& replica = replicas_[grant_->replica().replica_id()];
+      if (failure.delivered > 0) {
+        replica.fruitless = 0;
+      }
+      replica.corrupt = failure.corrupt;
+      if (!failure.corrupt) {
+        NoteFruitless(failure.status);
       }
     }
+    corrupt_ |= failure.corrupt;
     EndGrant(failure.status, failure.corrupt);
+  }
+
+  // The try of the source under the grant ended with this.
+  void NoteFruitless(const absl::Status& status) {
+    Tried& replica = replicas_[grant_->replica().replica_id()];
+    ++replica.fruitless;
+    replica.busy = MayBeBusy(status);
+    peer_failed_ = true;
   }
 
   // Completes the running grant, if there is one, and closes what it opened; nobody waits for either.
@@ -200,42 +278,51 @@ class PeerSourceProvider : public SourceProvider {
     });
   }
 
-  void Tried(const std::string& what, const absl::Status& status) {
-    tried_.push_back(absl::StrCat(what, ": ", status.message()));
-    transient_ |= absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+  // The last word of each that was tried.
+  void NoteTried(const std::string& what, const absl::Status& status) {
+    const auto known = std::ranges::find(tried_, what, &std::pair<std::string, std::string>::first);
+    if (known == tried_.end()) {
+      tried_.emplace_back(what, status.message());
+    } else {
+      known->second = status.message();
+    }
   }
 
   absl::Status NothingLeft() const {
-    const std::string& id = request_.manifest->id();
-    const std::string by = request_.lane.empty() ? "" : absl::StrCat(" over the lane ", request_.lane);
-    const std::string why = no_source_reason_.empty() ? "" : absl::StrCat(": ", no_source_reason_);
-    if (tried_.empty()) {
-      return absl::NotFoundError(absl::StrCat("there is no source of ", id, by, why));
+    std::string message = absl::StrCat("no source of ", request_.manifest->id(), " is left");
+    if (!request_.lane.empty()) absl::StrAppend(&message, " over the lane ", request_.lane);
+    if (!no_source_reason_.empty()) absl::StrAppend(&message, ": ", no_source_reason_);
+    if (!waited_for_.empty()) absl::StrAppend(&message, "; not there: ", absl::StrJoin(waited_for_, ", "));
+    if (!waited_in_vain_.empty()) {
+      absl::StrAppend(&message, "; waited in vain for ", absl::StrJoin(waited_in_vain_, ", "));
     }
-    const std::string message =
-        absl::StrCat("no source of ", id, " is left", by, why, "; tried ", absl::StrJoin(tried_, "; "));
-    if (corrupt_sources_ > 0 && corrupt_sources_ == static_cast<int>(tried_.size())) {
-      return absl::DataLossError(message);
+    if (!tried_.empty()) {
+      absl::StrAppend(&message, "; tried ", absl::StrJoin(tried_, "; ", absl::PairFormatter(": ")));
     }
     // What may be otherwise in a moment is worth another request; a file that changed is not.
-    return transient_ ? absl::UnavailableError(message) : absl::NotFoundError(message);
+    if (peer_failed_ || global_store_failed_ || !waited_in_vain_.empty() || !waited_for_.empty()) {
+      return absl::UnavailableError(message);
+    }
+    return corrupt_ ? absl::DataLossError(message) : absl::NotFoundError(message);
   }
 
   const PeerAccess& access_;
   const PeerSourceRequest request_;
-  bool use_peers_ = true;
-  bool use_origins_ = true;
-  std::deque<v1::Origin> origin_candidates_;  // on this node, as the last answer named them
-  std::deque<v1::Origin> origins_;            // still to be tried
+  WaitObserver observer_;
+  std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
+  bool origin_tried_ = false;
   std::optional<v1::TransportGrant> grant_;
   bool pull_opened_ = false;
-  std::vector<std::string> excluded_;
-  std::vector<std::string> corrupt_;
-  std::vector<std::string> tried_;
+  std::map<std::string, Tried> replicas_;  // elsewhere, by id
+  std::vector<std::pair<std::string, std::string>> tried_;
   std::vector<SourceFailure> unopened_;
-  std::string no_source_reason_;  // the global store's words
-  int corrupt_sources_ = 0;
-  bool transient_ = false;  // one of them at least failed for a reason that passes
+  // The global store's words, of its last answer.
+  std::string no_source_reason_;
+  std::vector<std::string> waited_for_;
+  std::vector<std::string> waited_in_vain_;
+  bool peer_failed_ = false;  // one at least, for another reason than wrong bytes
+  bool global_store_failed_ = false;
+  bool corrupt_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Finds the sources of one materialisation, one after another: another replica of this node, then what the
-// global store grants, then this node's packed file, then the files the artifact was imported from.
+// Finds the sources of one materialisation, one after another: what the global store grants, then the files
+// the artifact was imported from on this node, then again what failed or will be there soon.
 //
 // Each grant is completed exactly once, with how it ended, and the pull it opened is closed at the source;
 // both happen in the background. Used by one thread at a time, as SourceProvider says.
@@ -23,9 +23,11 @@ struct PeerSourceRequest {
   std::string lane;
 };
 
-// `access` must outlive the provider. Errors of Next, when there is nothing left: NOT_FOUND when nobody has
-// the artifact, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise; the message lists what was
-// tried.
+// `access` must outlive the provider. While no source can give the bytes, but one may soon, Next waits and
+// asks again, until the context ends. A source that fails is asked again when nothing else is left, unless
+// its bytes were wrong or it failed too often in a row. Errors of Next, when there is nothing left: NOT_FOUND
+// when the artifact is not published or nobody ever had it, DATA_LOSS when every source was corrupt,
+// UNAVAILABLE otherwise; the message lists what was tried, and what was waited for.
 std::shared_ptr<SourceProvider> MakePeerSourceProvider(const PeerAccess* access, PeerSourceRequest request);
 
 }  // namespace tensorcast::daemon

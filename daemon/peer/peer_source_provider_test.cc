@@ -76,6 +76,19 @@ class ProviderTest : public ::testing::Test {
     store_.offers.push_back(offer);
   }
 
+  // The next answer: nobody has it yet. Without `retry` nobody knows when.
+  void TellToWait(const std::string& what, bool retry = true) {
+    v1::RequestReplicaTransportResponse wait;
+    wait.add_waiting_for(what);
+    if (retry) wait.mutable_retry_after()->set_nanos(1'000'000);
+    store_.offers.push_back(wait);
+  }
+  // The same replica, granted as another transport.
+  void OfferReplica(const std::string& transport_id, const std::string& replica_id) {
+    Offer(transport_id);
+    store_.offers.back().mutable_grant()->mutable_replica()->set_replica_id(replica_id);
+  }
+
   absl::Status FetchFirstChunk(ChunkSource& source) {
     const ByteRange range = artifact_.layout.chunk(0);
     const HostSpan destination(memory_.data() + artifact_.image.size(), range.bytes);
@@ -192,6 +205,86 @@ TEST_F(ProviderTest, WithoutAnySourceTheAnswerIsNotFoundWithTheGlobalStoresReaso
   const absl::Status status = Provider()->Next(context_, nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no other node has a replica"));
+}
+
+TEST_F(ProviderTest, WhatWillBeASourceSoonIsWaitedForAndTold) {
+  TellToWait("the replica that fills at b");
+  TellToWait("the replica that fills at b");
+  Offer("t1");
+  auto provider = Provider();
+  std::vector<std::string> told;
+  provider->ObserveWaits([&](const std::string& what) { told.push_back(what); });
+  auto source = provider->Next(context_, nullptr);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->info().name, "source of t1");
+  EXPECT_THAT(told, ElementsAre("the replica that fills at b", "the replica that fills at b", ""));
+}
+
+TEST_F(ProviderTest, AWaitInVainEndsAsUnavailableAndNamesWhatWasTried) {
+  Offer("t1");
+  peers_.open = [](const v1::OpenPullRequest&, v1::OpenPullResponse*) {
+    return absl::NotFoundError("the replica is gone");
+  };
+  TellToWait("the replica that fills at b");
+  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: the replica is gone"));
+}
+
+TEST_F(ProviderTest, AFailedTransferElsewhereThatWasWaitedForIsNamedAsUnavailable) {
+  TellToWait("the replica that fills at b");
+  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("in vain for the replica that fills at b"));
+}
+
+TEST_F(ProviderTest, ANodeThatIsAwayMakesItUnavailableAndIsNamed) {
+  TellToWait("node b, which has a copy", /*retry=*/false);
+  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("node b, which has a copy"));
+}
+
+TEST_F(ProviderTest, AWaitEndsWithItsCancellationAndNamesWhatItWaitedFor) {
+  TellToWait("the replica that fills at b");
+  store_.offers.back().mutable_retry_after()->set_seconds(3600);
+  RequestContext cancelled = context_;
+  cancelled.deadline = absl::InfiniteFuture();
+  cancelled.cancellation = Cancellation();
+  auto provider = Provider();
+  provider->ObserveWaits([&](const std::string&) { cancelled.cancellation.Cancel(); });
+  const absl::Status status = provider->Next(cancelled, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the replica that fills at b"));
+}
+
+TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
+  OfferReplica("t1", "slow");
+  OfferReplica("t2", "lies");
+  OfferReplica("t3", "slow");
+  auto provider = Provider();
+  SourceFailure failure{.status = absl::DeadlineExceededError("no byte came"), .delivered = 1};
+  auto source = provider->Next(context_, nullptr);
+  for (const char* again : {"t2", "t3"}) {
+    ASSERT_TRUE(source.ok()) << source.status();
+    failure.source = (*source)->info();
+    source->reset();
+    source = provider->Next(context_, &failure);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->info().name, absl::StrCat("source of ", again));
+    failure = {.status = absl::DataLossError("chunk 1"), .corrupt = true};
+  }
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("slow"));
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("lies"));
+  EXPECT_THAT(store_.asked.back().corrupt_replicas(), ElementsAre("lies"));
+}
+
+TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
+  for (const char* transport_id : {"t1", "t2", "t3"}) OfferReplica(transport_id, "dead");
+  peers_.open = nullptr;
+  EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(peers_.opened().size(), 3u);
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("dead"));
 }
 
 TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {

@@ -62,12 +62,12 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   TC_ASSIGN_OR_RETURN(std::unique_ptr<MetadataStore> store,
                       OpenMetadataStore(options.metadata_store, options.metadata_path));
   state->store = MakeObservedStore(std::move(store));
-  const CoordinatorOptions coordinator{
-      .directory = {.node_ttl = options.node_ttl,
-                    .grant_ttl = options.grant_ttl,
-                    .soft_grants_per_source = options.soft_grants_per_source},
-      .clock = options.clock,
-      .wall_clock = options.wall_clock};
+  const CoordinatorOptions coordinator{.directory = {.node_ttl = options.node_ttl,
+                                                     .grant_ttl = options.grant_ttl,
+                                                     .soft_grants_per_source = options.soft_grants_per_source,
+                                                     .awaits_nodes = options.awaits_nodes},
+                                       .clock = options.clock,
+                                       .wall_clock = options.wall_clock};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   state->service =

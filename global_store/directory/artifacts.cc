@@ -41,6 +41,11 @@ void Directory::Apply(const DurableFacts& facts, absl::Time now) {
   for (const KeyRecord& record : facts.keys) ApplyKey(record);
 }
 
+void Directory::Load(const DurableFacts& facts, absl::Time now) {
+  Apply(facts, now);
+  if (options_.awaits_nodes && !artifacts_.empty()) awaited_until_ = now + options_.node_ttl;
+}
+
 void Directory::ApplyArtifact(const ArtifactRecord& record) {
   if (record.deleted) {
     artifacts_.erase(record.artifact_id);

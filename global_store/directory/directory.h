@@ -33,6 +33,9 @@
 
 namespace tensorcast::global_store {
 
+struct LaneEnd;
+struct SourceQuery;
+
 // The directory's only source of randomness.
 class Secrets {
  public:
@@ -49,6 +52,9 @@ struct DirectoryOptions {
   // How long an origin that was found intact counts as a copy, and how long a node that was silent about one
   // is not asked again.
   absl::Duration origin_finding_age = absl::Seconds(2);
+  // After Load, nodes that were here before get a node's time to live to come back: until then what nobody
+  // has is waited for. False where no other node can be (a daemon that works alone).
+  bool awaits_nodes = true;
 };
 
 class Directory {
@@ -58,6 +64,8 @@ class Directory {
 
   // ---- Durable facts (artifacts.cc, keys.cc) ----
   void Apply(const DurableFacts& facts, absl::Time now);
+  // Apply, of all that was stored, at the start.
+  void Load(const DurableFacts& facts, absl::Time now);
   // Forgets tombstones older than `before`, as the metadata store's Purge does.
   void PurgeTombstones(absl::Time before);
 
@@ -149,7 +157,13 @@ class Directory {
     ReplicaFacts facts;
     bool evicting = false;  // counted out by RequestEviction
     bool corrupt = false;   // a receiver's digests did not match
+    uint32_t waits = 0;     // while it fills: how often in a row it was told to wait for a source
+    absl::Time hope = absl::InfinitePast();  // until then, for one that fills from what it has
     bool IsSource() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
+    bool IsFilling() const {
+      return (facts.state == ReplicaState::kAllocating || facts.state == ReplicaState::kFilling) &&
+             !evicting && !corrupt;
+    }
   };
   struct NodeState {
     NodeFacts facts;
@@ -161,6 +175,8 @@ class Directory {
     uint64_t sequence = 0;           // of the last inventory change that was applied
     uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
     bool inventory_wanted = true;
+    absl::Time registered;
+    bool reported = false;  // its inventory arrived since it registered
     absl::btree_map<std::string, HeldReplica> replicas;
     absl::btree_map<std::string, absl::Time> revoked;  // transport id -> when to stop repeating it
     uint32_t serving = 0;                              // active grants with this node as the source
@@ -180,6 +196,12 @@ class Directory {
     uint64_t incarnation = 0;
     absl::Time since;
   };
+  // What a node that is gone held when it was last heard: it may come back with it.
+  struct AwayNode {
+    std::string name;
+    absl::Time since;
+    std::set<std::string, std::less<>> artifacts;
+  };
   using HolderSet = std::set<std::pair<std::string, std::string>>;  // node id, replica id
 
   absl::StatusOr<NodeState*> FindLive(const NodeIdentity& node);
@@ -191,6 +213,8 @@ class Directory {
   void PutReplica(NodeState& node, const ReplicaFacts& replica);
   void RemoveReplica(NodeState& node, const std::string& replica_id, absl::Time now);
   void MarkCorrupt(std::string_view replica_id);
+  // Remembers what the node could have served, for while it is away.
+  void NoteAway(const NodeState& node, bool only_disk, absl::Time now);
   // Calls `visit` for each replica of the artifact until it returns false.
   void ForEachReplica(std::string_view artifact_id,
                       const std::function<bool(const NodeState&, const HeldReplica&)>& visit) const;
@@ -220,6 +244,26 @@ class Directory {
   void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, absl::Time now);
   GrantedTransport Granted(const Grant& grant, absl::Time now) const;
   std::vector<Origin> LiveOrigins(const ArtifactState& artifact) const;
+  // waits.cc
+  // Says in the offer what may become a source for this receiver, if anything may, and counts that its
+  // replica was told to wait.
+  void OfferToWait(const TransportRequest& request, NodeState& receiver, const SourceQuery& query,
+                   size_t elsewhere, absl::Time now, TransportOffer& offer);
+  struct Filling {
+    std::vector<std::string> names;  // of a few
+    bool from_what_it_has = false;   // one of them at least does not wait itself
+  };
+  Filling FillingElsewhere(const TransportRequest& request, const NodeState& receiver,
+                           const SourceQuery& query, absl::Time now) const;
+  void AddBeginning(const TransportRequest& request, const SourceQuery& query, absl::Time now,
+                    Filling& filling) const;
+  void NoteBeginning(const TransportRequest& request, absl::Time now);
+  void NoteReported(const std::string& node_id, const std::string& artifact_id);
+  std::vector<std::string> NodesThatWillReport(const NodeState& receiver, absl::Time now) const;
+  std::vector<std::string> NodesAwayWith(std::string_view artifact_id, absl::Time now) const;
+  // The receiver's own replica that the request is for; null before it was reported.
+  HeldReplica* FindDestination(const TransportRequest& request, NodeState& receiver);
+  static LaneEnd EndOf(const NodeFacts& facts);
   void TellRevoked(const std::string& node_id, const std::string& transport_id, absl::Time now);
 
   const DirectoryOptions options_;
@@ -231,7 +275,12 @@ class Directory {
   uint64_t live_keys_ = 0;
 
   absl::btree_map<std::string, NodeState> nodes_;
-  absl::btree_map<std::string, Fence> fences_;           // of nodes that are gone
+  absl::btree_map<std::string, Fence> fences_;       // of nodes that are gone
+  absl::btree_map<std::string, AwayNode> away_;      // by node id
+  absl::Time awaited_until_ = absl::InfinitePast();  // nodes from before the start
+  // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
+  // artifact id -> node id -> believed until.
+  absl::flat_hash_map<std::string, std::map<std::string, absl::Time>> beginning_;
   absl::flat_hash_map<std::string, HolderSet> holders_;  // by artifact id
   absl::flat_hash_map<std::string, std::string> node_of_replica_;
   absl::btree_map<std::string, Grant> grants_;

@@ -13,12 +13,8 @@ namespace {
 // A token outlives its grant where a receiver queues before it opens the pull, but never by more than this.
 constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
 
-LaneEnd EndOf(const NodeFacts& facts) {
-  return {.host_id = facts.host_id,
-          .handle_socket = facts.handle_socket,
-          .lanes = facts.lanes,
-          .protocol_version = facts.protocol_version,
-          .has_devices = !facts.devices.empty()};
+bool Names(const std::vector<std::string>& ids, const std::string& id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
@@ -30,6 +26,14 @@ std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view requir
 }
 
 }  // namespace
+
+LaneEnd Directory::EndOf(const NodeFacts& facts) {
+  return {.host_id = facts.host_id,
+          .handle_socket = facts.handle_socket,
+          .lanes = facts.lanes,
+          .protocol_version = facts.protocol_version,
+          .has_devices = !facts.devices.empty()};
+}
 
 std::string_view GrantEndName(GrantEnd end) {
   switch (end) {
@@ -62,12 +66,12 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     if (&node == receiver) return true;
     ++elsewhere;
-    const std::vector<std::string>& excluded = request.excluded_replicas;
-    const bool tried = std::find(excluded.begin(), excluded.end(), held.facts.replica_id) != excluded.end();
-    if (!held.IsSource() || tried) return true;
-    candidates.push_back({.replica_id = held.facts.replica_id,
+    const std::string& id = held.facts.replica_id;
+    if (!held.IsSource() || Names(request.excluded_replicas, id)) return true;
+    candidates.push_back({.replica_id = id,
                           .end = EndOf(node.facts),
                           .place = held.facts.location.kind,
+                          .slow = Names(request.slow_replicas, id),
                           .draining = node.draining,
                           .active_grants = node.serving});
     return true;
@@ -79,6 +83,10 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   const std::optional<SourceChoice> choice = ChooseSource(query, candidates);
   if (!choice.has_value()) {
     offer.no_source_reason = WhyNoSource(elsewhere, candidates.size(), request.required_lane);
+    const bool has_origin = std::ranges::any_of(
+        offer.origins, [&](const Origin& origin) { return origin.node_id == request.receiver.node_id; });
+    if (has_origin && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
+    OfferToWait(request, *receiver, query, elsewhere, now, offer);
     return offer;
   }
   const std::string& replica_id = candidates[choice->candidate].replica_id;
@@ -95,6 +103,11 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
                                std::clamp(request.timeout, options_.grant_ttl,
                                           std::max(options_.grant_ttl, kMaxTokenAge))};
   ++source.serving;
+  if (HeldReplica* filling = FindDestination(request, *receiver)) {
+    filling->waits = 0;
+  } else {
+    NoteBeginning(request, now);
+  }
   offer.granted = Granted(grant, now);
   grants_[grant.transport_id] = std::move(grant);
   return offer;

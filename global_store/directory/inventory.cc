@@ -57,6 +57,16 @@ void Directory::RemoveReplica(NodeState& node, const std::string& id, absl::Time
   EndGrantsIf([&](const Grant& grant) { return grant.replica_id == replica_id; }, GrantEnd::kRevoked, now);
 }
 
+void Directory::NoteAway(const NodeState& node, bool only_disk, absl::Time now) {
+  AwayNode away{.name = node.facts.name, .since = now, .artifacts = {}};
+  for (const auto& [replica_id, held] : node.replicas) {
+    if (only_disk && held.facts.location.kind != LocationKind::kDisk) continue;
+    if (held.IsSource() && artifacts_.contains(held.facts.artifact_id))
+      away.artifacts.insert(held.facts.artifact_id);
+  }
+  if (!away.artifacts.empty()) away_[node.facts.node_id] = std::move(away);
+}
+
 void Directory::MarkCorrupt(std::string_view replica_id) {
   auto holder = node_of_replica_.find(replica_id);
   if (holder == node_of_replica_.end()) return;
@@ -73,6 +83,7 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uin
   if (sequence != node->sequence + 1) node->inventory_wanted = true;
   node->sequence = sequence;
   for (const ReplicaFacts& replica : replicas) {
+    NoteReported(identity.node_id, replica.artifact_id);
     if (Removes(replica.state)) {
       RemoveReplica(*node, replica.replica_id, now);
     } else {
@@ -102,6 +113,9 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
     node->inventory_wanted = true;
     return unknown_artifacts;
   }
+  away_.erase(identity.node_id);
+  // A daemon that stops says that it holds nothing; its packed files come back with it.
+  if (listed.empty()) NoteAway(*node, /*only_disk=*/true, now);
   std::vector<std::string> gone;
   for (const auto& [replica_id, held] : node->replicas) {
     if (!listed.contains(replica_id)) gone.push_back(replica_id);
@@ -112,6 +126,7 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
   }
   node->sequence = sequence;
   node->inventory_wanted = false;
+  node->reported = true;
   return unknown_artifacts;
 }
 

@@ -77,6 +77,8 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   node.pools = std::move(pools);
   node.last_heartbeat = now;
   node.inventory_wanted = true;
+  node.registered = now;
+  node.reported = false;
   // The same incarnation may only be repeating a call whose answer was lost: its running grants stay valid.
   if (node.grant_key.empty()) {
     node.grant_key = secrets_->NewGrantKey();
@@ -92,6 +94,7 @@ void Directory::DropNode(std::string_view node_id, absl::Time now) {
       [&](const Grant& grant) { return grant.source_node == node_id || grant.receiver_node == node_id; },
       GrantEnd::kExpired, now);
   NodeState& node = it->second;
+  NoteAway(node, /*only_disk=*/false, now);
   while (!node.replicas.empty()) RemoveReplica(node, node.replicas.begin()->first, now);
   fences_[it->first] = {.incarnation = node.facts.incarnation, .since = now};
   nodes_.erase(it);
@@ -104,6 +107,7 @@ absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   node->last_heartbeat = now;
   node->pools = std::move(pools);
+  if (node->reported) away_.erase(identity.node_id);
   for (const std::string& transport_id : active_transports) {
     auto grant = grants_.find(transport_id);
     if (grant != grants_.end() && grant->second.receiver_node == identity.node_id) {
@@ -158,6 +162,11 @@ std::vector<NodeView> Directory::Tick(absl::Time now) {
   for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
   EndGrantsIf([&](const Grant& grant) { return grant.expires < now; }, GrantEnd::kExpired, now);
   absl::erase_if(fences_, [&](const auto& entry) { return now - entry.second.since > kFenceAge; });
+  absl::erase_if(beginning_, [&](auto& entry) {
+    std::erase_if(entry.second, [&](const auto& node) { return node.second <= now; });
+    return entry.second.empty();
+  });
+  absl::erase_if(away_, [&](const auto& entry) { return now - entry.second.since > kFenceAge; });
   return silent;
 }
 

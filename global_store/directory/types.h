@@ -144,7 +144,8 @@ struct TransportRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  absl::Duration timeout;  // how long the receiver expects to take at most; zero: unknown
+  std::vector<std::string> slow_replicas;  // given up before: offered when nothing else is left
+  absl::Duration timeout;                  // how long the receiver expects to take at most; zero: unknown
   std::string required_lane;
 };
 
@@ -173,6 +174,10 @@ struct TransportOffer {
   std::optional<GrantedTransport> granted;
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // on live nodes
+  // When not granted: what may become a source, for people. Asking again is worth while after `retry_after`;
+  // where that is zero, nobody knows when.
+  std::vector<std::string> waiting_for;
+  absl::Duration retry_after;
 };
 
 // How a grant ended; each ends exactly once.

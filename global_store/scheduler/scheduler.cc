@@ -48,14 +48,15 @@ int PlaceCost(const SourceQuery& query, const Lane& lane, LocationKind place) {
 
 std::optional<SourceChoice> ChooseSource(const SourceQuery& query,
                                          std::span<const SourceCandidate> candidates) {
-  using Cost = std::tuple<bool, bool, bool, size_t, int, uint32_t, std::string_view>;
+  using Cost = std::tuple<bool, bool, bool, bool, size_t, int, uint32_t, std::string_view>;
   std::optional<SourceChoice> best;
   Cost best_cost;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const SourceCandidate& source = candidates[i];
     const std::optional<Lane> lane = FastestLane(query, source);
     if (!lane.has_value()) continue;
-    const Cost cost{source.draining,
+    const Cost cost{source.slow,
+                    source.draining,
                     source.active_grants >= query.soft_grants_per_source,
                     source.place == LocationKind::kDisk,
                     lane->rank,

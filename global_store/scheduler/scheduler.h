@@ -3,15 +3,16 @@
 //
 // What can be used at all: the receiver and the source share a lane (the required one, if any) and work
 // together by protocol version. Of those the best by, in this order:
-//   1. nodes that are not draining (a draining one serves only what nobody else has);
-//   2. sources below the soft cap on grants (at or above it they serve only when all others are, too);
-//   3. bytes in memory before bytes on a disk;
-//   4. the same host, then the earlier lane in the receiver's own list (fastest first);
-//   5. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
+//   1. sources that the receiver did not give up before in this transfer;
+//   2. nodes that are not draining (a draining one serves only what nobody else has);
+//   3. sources below the soft cap on grants (at or above it they serve only when all others are, too);
+//   4. bytes in memory before bytes on a disk;
+//   5. the same host, then the earlier lane in the receiver's own list (fastest first);
+//   6. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
 //   the CPU over
 //      every other lane, where only host memory is registered and a GPU replica is staged through it;
-//   6. the source that serves the fewest grants;
-//   7. the smaller replica id, so that equal inputs give equal answers.
+//   7. the source that serves the fewest grants;
+//   8. the smaller replica id, so that equal inputs give equal answers.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +41,7 @@ struct SourceCandidate {
   std::string replica_id;
   LaneEnd end;
   LocationKind place = LocationKind::kCpu;
+  bool slow = false;  // this receiver gave it up before
   bool draining = false;
   uint32_t active_grants = 0;  // of the node: its replicas share its links
 };

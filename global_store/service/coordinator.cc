@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const Coordinat
 absl::Status Coordinator::Load() {
   TC_ASSIGN_OR_RETURN(const DurableFacts facts, store_->Load());
   absl::MutexLock lock(&mutex_);
-  directory_.Apply(facts, options_.clock());
+  directory_.Load(facts, options_.clock());
   const DirectoryCounts counts = directory_.counts();
   LOG(INFO) << "metadata store " << store_->name() << ": " << counts.artifacts << " artifacts, "
             << counts.keys << " keys";

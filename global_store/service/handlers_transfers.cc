@@ -53,6 +53,7 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
       .destination = destination,
       .excluded_replicas = {request.excluded_replicas().begin(), request.excluded_replicas().end()},
       .corrupt_replicas = {request.corrupt_replicas().begin(), request.corrupt_replicas().end()},
+      .slow_replicas = {request.slow_replicas().begin(), request.slow_replicas().end()},
       .timeout = rpc::FromProto(request.timeout()),
       .required_lane = request.required_lane()};
   const std::string key =
@@ -60,10 +61,16 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   const absl::Time asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const TransportOffer offer, coordinator_.RequestTransport(key, transport));
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
-                                                    {offer.granted.has_value() ? "granted" : "refused"});
+                                                    {offer.granted.has_value()                  ? "granted"
+                                                     : offer.retry_after > absl::ZeroDuration() ? "wait"
+                                                                                                : "refused"});
   if (offer.granted.has_value()) ToProto(*offer.granted, response.mutable_grant());
   for (const Origin& origin : offer.origins) global_store::ToProto(origin, response.add_origins());
   response.set_no_source_reason(offer.no_source_reason);
+  response.mutable_waiting_for()->Assign(offer.waiting_for.begin(), offer.waiting_for.end());
+  if (offer.retry_after > absl::ZeroDuration()) {
+    *response.mutable_retry_after() = rpc::ToProto(offer.retry_after);
+  }
   return absl::OkStatus();
 }
 

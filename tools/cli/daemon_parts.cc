@@ -162,6 +162,7 @@ absl::Status EmbedGlobalStore(const v1::Config& config, DaemonParts& parts) {
   options.listen = absl::StrCat("unix:", folder, "/global-store.sock");
   options.metadata_store = "sqlite";
   options.metadata_path = folder + "/metadata.db";
+  options.awaits_nodes = false;
   TC_ASSIGN_OR_RETURN(parts.embedded, global_store::GlobalStoreServer::Start(options));
   parts.options.global_store = parts.embedded->address();
   parts.options.global_store_label = "embedded";

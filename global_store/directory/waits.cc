@@ -1,0 +1,140 @@
+// What a receiver may wait for when nobody can give it bytes now: replicas that fill, nodes that have yet to
+// report what they hold.
+//
+// Replicas that fill may wait for each other, so one that was itself told to wait several times in a row is
+// no reason to wait any more, unless it was told so a moment ago because of one that fills from what it has:
+// then it will have the bytes, and may be the only one that the asking node shares a lane with. Hope is not
+// handed on further than that one step, which is why a circle of waiting replicas runs out of it and ends.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "global_store/directory/directory.h"
+#include "global_store/scheduler/scheduler.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr size_t kMostNamed = 5;
+// So often a replica may be told to wait and still pass for one that fills: its daemon may have had sources
+// of its own (an origin on its host) to try after the first time.
+constexpr uint32_t kWaitsOfAFilling = 3;
+
+// Those who wait ask again and again, and each time all replicas of the artifact are looked at: the more
+// there are, the longer the pause.
+constexpr absl::Duration kLeastRetry = absl::Milliseconds(250);
+constexpr absl::Duration kMostRetry = absl::Seconds(10);
+absl::Duration RetryAfter(size_t replicas) {
+  return std::clamp(static_cast<int64_t>(replicas) * absl::Milliseconds(2), kLeastRetry, kMostRetry);
+}
+// Beside the time until it asks again: the call's own.
+constexpr absl::Duration kHopeMargin = absl::Seconds(1);
+// A node that was told where to fill from reports its replica within that time, or never.
+constexpr absl::Duration kReportTime = absl::Seconds(5);
+
+std::string For(absl::Duration duration) {
+  return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
+}
+
+}  // namespace
+
+void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver, const SourceQuery& query,
+                            size_t elsewhere, absl::Time now, TransportOffer& offer) {
+  Filling filling = FillingElsewhere(request, receiver, query, now);
+  std::vector<std::string> reporting = NodesThatWillReport(receiver, now);
+  const bool hope = filling.from_what_it_has || !reporting.empty();
+  offer.waiting_for = std::move(filling.names);
+  offer.waiting_for.insert(offer.waiting_for.end(), reporting.begin(), reporting.end());
+  if (offer.waiting_for.empty()) {
+    offer.waiting_for = NodesAwayWith(request.artifact_id, now);
+    return;
+  }
+  offer.retry_after = RetryAfter(elsewhere);
+  if (HeldReplica* own = FindDestination(request, receiver)) {
+    ++own->waits;
+    if (hope) own->hope = now + 2 * offer.retry_after + kHopeMargin;
+  }
+}
+
+Directory::Filling Directory::FillingElsewhere(const TransportRequest& request, const NodeState& receiver,
+                                               const SourceQuery& query, absl::Time now) const {
+  Filling filling;
+  ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
+    const bool has_sources = held.waits < kWaitsOfAFilling;
+    if (&node == &receiver || !held.IsFilling() || (!has_sources && now >= held.hope)) return true;
+    const SourceCandidate candidate{
+        .replica_id = held.facts.replica_id, .end = EndOf(node.facts), .place = held.facts.location.kind};
+    if (!ChooseSource(query, {&candidate, 1}).has_value()) return true;
+    filling.from_what_it_has |= has_sources;
+    if (filling.names.size() < kMostNamed)
+      filling.names.push_back(absl::StrCat("the replica that fills at ", node.facts.name));
+    return !(filling.from_what_it_has && filling.names.size() == kMostNamed);
+  });
+  AddBeginning(request, query, now, filling);
+  return filling;
+}
+
+void Directory::AddBeginning(const TransportRequest& request, const SourceQuery& query, absl::Time now,
+                             Filling& filling) const {
+  auto beginning = beginning_.find(request.artifact_id);
+  if (beginning == beginning_.end()) return;
+  for (const auto& [node_id, until] : beginning->second) {
+    auto node = nodes_.find(node_id);
+    if (node_id == request.receiver.node_id || until <= now || node == nodes_.end()) continue;
+    const SourceCandidate candidate{.replica_id = "", .end = EndOf(node->second.facts)};
+    if (!ChooseSource(query, {&candidate, 1}).has_value()) continue;
+    filling.from_what_it_has = true;
+    if (filling.names.size() == kMostNamed) return;
+    filling.names.push_back(absl::StrCat("the replica that begins to fill at ", node->second.facts.name));
+  }
+}
+
+void Directory::NoteBeginning(const TransportRequest& request, absl::Time now) {
+  beginning_[request.artifact_id][request.receiver.node_id] = now + kReportTime;
+}
+
+void Directory::NoteReported(const std::string& node_id, const std::string& artifact_id) {
+  auto beginning = beginning_.find(artifact_id);
+  if (beginning == beginning_.end()) return;
+  beginning->second.erase(node_id);
+  if (beginning->second.empty()) beginning_.erase(beginning);
+}
+
+std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receiver, absl::Time now) const {
+  std::vector<std::string> names;
+  if (now < awaited_until_) {
+    names.push_back(
+        absl::StrCat("nodes that did not register again yet since the global store was started (for ",
+                     For(awaited_until_ - now + absl::Seconds(1)), " more at most)"));
+  }
+  for (const auto& [node_id, node] : nodes_) {
+    if (&node == &receiver || node.reported || now - node.registered > options_.node_ttl) continue;
+    names.push_back(absl::StrCat("what ", node.facts.name, " holds, which has just registered"));
+    if (names.size() == kMostNamed) break;
+  }
+  return names;
+}
+
+std::vector<std::string> Directory::NodesAwayWith(std::string_view artifact_id, absl::Time now) const {
+  std::vector<std::string> names;
+  for (const auto& [node_id, away] : away_) {
+    if (!away.artifacts.contains(artifact_id)) continue;
+    names.push_back(
+        absl::StrCat("node ", away.name, ", which has a copy and is away for ", For(now - away.since)));
+    if (names.size() == kMostNamed) break;
+  }
+  return names;
+}
+
+Directory::HeldReplica* Directory::FindDestination(const TransportRequest& request, NodeState& receiver) {
+  auto holders = holders_.find(request.artifact_id);
+  if (holders == holders_.end()) return nullptr;
+  const std::string& node_id = receiver.facts.node_id;
+  for (auto it = holders->second.lower_bound({node_id, ""});
+       it != holders->second.end() && it->first == node_id; ++it) {
+    HeldReplica& held = receiver.replicas.find(it->second)->second;
+    if (held.facts.location == request.destination && held.IsFilling()) return &held;
+  }
+  return nullptr;
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,200 @@
+#include "global_store/directory/directory_test_fixture.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Waits : public DirectoryTest {
+ protected:
+  void SetUp() override {
+    for (const char* node : {"a", "b", "c"}) Register(node);
+    Publish("x");
+  }
+  static ReplicaFacts Filling(const std::string& id) {
+    return SomeReplica(id, "x", LocationKind::kCpu, ReplicaState::kFilling);
+  }
+  static bool MustWait(const TransportOffer& offer) {
+    return !offer.granted.has_value() && offer.retry_after > absl::ZeroDuration();
+  }
+  // As a receiver that asks again whenever it is told to. True when it is still told to at last.
+  bool StillWaitsAfter(const std::string& receiver, int times) {
+    for (int i = 0; i < times; ++i) {
+      const TransportOffer offer = Request(receiver, "x");
+      if (!MustWait(offer)) return false;
+      now_ += offer.retry_after;
+    }
+    return true;
+  }
+  TransportOffer RequestAgain(const std::string& receiver, const std::string& slow) {
+    auto offer = directory_.RequestTransport(
+        {.receiver = Id(receiver), .artifact_id = "x", .destination = {}, .slow_replicas = {slow}}, now_);
+    EXPECT_TRUE(offer.ok()) << offer.status();
+    return offer.value_or(TransportOffer{});
+  }
+};
+
+TEST_F(Waits, AReplicaThatFillsElsewhereIsWaitedForAndGrantedOnceItIsReady) {
+  Update("a", {Filling("ra")});
+  const TransportOffer offer = Request("b", "x");
+  EXPECT_TRUE(MustWait(offer));
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("name-a")));
+  Update("a", {SomeReplica("ra", "x")});
+  EXPECT_EQ(Offered("b", "x"), "ra");
+}
+
+TEST_F(Waits, AReplicaThatIsOnlyAllocatedIsWaitedForToo) {
+  Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kAllocating)});
+  EXPECT_TRUE(MustWait(Request("b", "x")));
+}
+
+TEST_F(Waits, AReplicaWhoseReportIsOnItsWayIsWaitedForButNotForLong) {
+  Update("a", {SomeReplica("ra", "x")});
+  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});
+  EXPECT_THAT(Request("c", "x").waiting_for, ElementsAre(HasSubstr("begins to fill at name-b")));
+  EXPECT_FALSE(MustWait(Request("b", "x")));
+  // It failed before it was ever reported as filling.
+  Update("b", {SomeReplica("rb", "x", LocationKind::kCpu, ReplicaState::kFailed)});
+  EXPECT_FALSE(MustWait(Request("c", "x")));
+}
+
+TEST_F(Waits, ANodeThatIsTellingNothingIsNotBelievedForLong) {
+  Update("a", {SomeReplica("ra", "x")});
+  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});
+  EXPECT_TRUE(MustWait(Request("c", "x")));
+  now_ += absl::Seconds(6);
+  EXPECT_FALSE(MustWait(Request("c", "x")));
+}
+
+TEST_F(Waits, EndWhenTheReplicaThatFilledFailed) {
+  Update("a", {Filling("ra")});
+  ASSERT_TRUE(MustWait(Request("b", "x")));
+  Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFailed)});
+  const TransportOffer offer = Request("b", "x");
+  EXPECT_FALSE(MustWait(offer));
+  EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
+}
+
+TEST_F(Waits, TheReceiversOwnReplicaIsNotWaitedFor) {
+  Update("a", {Filling("ra")});
+  EXPECT_FALSE(MustWait(Request("a", "x")));
+}
+
+TEST_F(Waits, ReplicasThatWaitForEachOtherEnd) {
+  Update("a", {Filling("ra")});
+  Update("b", {Filling("rb")});
+  Update("c", {Filling("rc")});
+  bool ended = false;
+  for (int round = 0; round < 20 && !ended; ++round) {
+    for (const char* node : {"a", "b", "c"}) ended |= !MustWait(Request(node, "x"));
+    now_ += absl::Milliseconds(500);
+  }
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(Waits, OneThatFillsFromASourceIsWaitedForHoweverManyWaitWithIt) {
+  Register("root");
+  Update("root", {SomeReplica("r", "x")});
+  Update("a", {Filling("ra")});
+  const TransportOffer granted = Request("a", "x");
+  ASSERT_TRUE(granted.granted.has_value());
+  // The root holds it no longer; a has its bytes, or will have them by what it has open.
+  Update("root", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
+  Update("b", {Filling("rb")});
+  Update("c", {Filling("rc")});
+  EXPECT_TRUE(StillWaitsAfter("b", 50));
+  EXPECT_TRUE(StillWaitsAfter("c", 50));
+}
+
+TEST_F(Waits, OneThatWaitsForAReplicaThatFillsIsWaitedForWhereThatOneCannotBeReached) {
+  NodeFacts remote = SomeNode("remote");
+  remote.lanes = {"rdma"};
+  Register(remote);
+  NodeFacts between = SomeNode("between");
+  between.lanes = {"rdma", "ucx"};
+  Register(between);
+  Update("remote", {Filling("r")});
+  Update("between", {Filling("rb")});
+  ASSERT_TRUE(StillWaitsAfter("between", 10));
+  EXPECT_THAT(Request("a", "x").waiting_for, ElementsAre(HasSubstr("name-between")));
+  Update("remote", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFailed)});
+  now_ += absl::Seconds(5);
+  EXPECT_FALSE(MustWait(Request("a", "x")));
+}
+
+TEST_F(Waits, AreNotForReplicasThatNoCommonLaneLeadsTo) {
+  NodeFacts other = SomeNode("other");
+  other.lanes = {"carrier pigeon"};
+  Register(other);
+  Update("a", {Filling("ra")});
+  EXPECT_FALSE(MustWait(Request("other", "x")));
+  auto forced = directory_.RequestTransport(
+      {.receiver = Id("b"), .artifact_id = "x", .destination = {}, .required_lane = "local"}, now_);
+  ASSERT_TRUE(forced.ok());
+  EXPECT_FALSE(MustWait(*forced)) << "they are on different hosts";
+}
+
+TEST_F(Waits, ASourceThatWasGivenUpAsSlowIsOfferedAgainWhenNothingElseIsLeft) {
+  Update("a", {SomeReplica("ra", "x")});
+  const TransportOffer again = RequestAgain("c", "ra");
+  ASSERT_TRUE(again.granted.has_value());
+  EXPECT_EQ(again.granted->grant.replica_id, "ra");
+  Update("b", {SomeReplica("rb", "x", LocationKind::kDisk)});
+  const TransportOffer fresh = RequestAgain("c", "ra");
+  ASSERT_TRUE(fresh.granted.has_value());
+  EXPECT_EQ(fresh.granted->grant.replica_id, "rb") << "a slower place, but not tried yet";
+}
+
+TEST_F(Waits, ANodeThatRegisteredAndHasNotReportedIsWaitedForButNotForLong) {
+  ASSERT_TRUE(directory_.RegisterNode(SomeNode("late"), {}, now_).ok());
+  EXPECT_THAT(Request("b", "x").waiting_for, ElementsAre(HasSubstr("name-late")));
+  now_ += options_.node_ttl + absl::Seconds(1);
+  EXPECT_FALSE(MustWait(Request("b", "x")));
+}
+
+TEST_F(Waits, AfterARestartOfTheStoreTheNodesGetTimeToComeBack) {
+  Directory restarted(options_, &secrets_);
+  restarted.Load({.artifacts = {{.artifact_id = "x"}}, .keys = {}}, now_);
+  ASSERT_TRUE(restarted.RegisterNode(SomeNode("b"), {}, now_).ok());
+  ASSERT_TRUE(restarted.ReconcileInventory(Id("b"), 0, {}, now_).ok());
+  const TransportRequest request{.receiver = Id("b"), .artifact_id = "x", .destination = {}};
+  EXPECT_TRUE(MustWait(*restarted.RequestTransport(request, now_)));
+  now_ += options_.node_ttl;
+  EXPECT_FALSE(MustWait(*restarted.RequestTransport(request, now_)));
+
+  Directory alone({.awaits_nodes = false}, &secrets_);
+  alone.Load({.artifacts = {{.artifact_id = "x"}}, .keys = {}}, now_);
+  ASSERT_TRUE(alone.RegisterNode(SomeNode("b"), {}, now_).ok());
+  ASSERT_TRUE(alone.ReconcileInventory(Id("b"), 0, {}, now_).ok());
+  EXPECT_FALSE(MustWait(*alone.RequestTransport(request, now_)));
+}
+
+TEST_F(Waits, ANodeThatIsAwayWithACopyIsNamedButNotWaitedFor) {
+  Update("a", {SomeReplica("ra", "x")});
+  now_ += options_.node_ttl + absl::Seconds(1);
+  Beat("b");
+  directory_.Tick(now_);
+  TransportOffer offer = Request("b", "x");
+  EXPECT_FALSE(MustWait(offer));
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("name-a, which has a copy")));
+  // Back without it.
+  Register("a", 2);
+  EXPECT_THAT(Request("b", "x").waiting_for, IsEmpty());
+}
+
+TEST_F(Waits, ADaemonThatStoppedIsAwayWithItsPackedFilesOnly) {
+  Publish("y");
+  Update("a", {SomeReplica("ra", "x", LocationKind::kDisk), SomeReplica("ry", "y")});
+  ASSERT_TRUE(directory_.ReconcileInventory(Id("a"), sequence_["a"], {}, now_).ok());
+  EXPECT_THAT(Request("b", "x").waiting_for, ElementsAre(HasSubstr("name-a")));
+  EXPECT_THAT(Request("b", "y").waiting_for, IsEmpty());
+  Beat("a");
+  EXPECT_THAT(Request("b", "x").waiting_for, IsEmpty()) << "it is alive and has nothing";
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
