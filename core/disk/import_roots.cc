@@ -211,7 +211,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) cons
   TC_ASSIGN_OR_RETURN(OpenedFile opened, OpenRegular(file.path, file.path, entry->get()));
   if (opened.identity != file) {
     return absl::FailedPreconditionError(absl::StrCat(
-        file.path, " changed since it was imported: it had ", file.bytes, " bytes (mtime ", file.mtime_ns,
+        file.path, " is no longer what was imported: it had ", file.bytes, " bytes (mtime ", file.mtime_ns,
         " ns), now ", opened.identity.bytes, " (", opened.identity.mtime_ns, " ns); import it again"));
   }
   return opened;
