@@ -4,9 +4,14 @@
 // maps the daemon's memory read-only (host) or opens its IPC handle (GPU), and holds the lease while it
 // lives.
 //
+//   const auto context = RequestContext::Background(absl::Seconds(60));
 //   TC_ASSIGN_OR_RETURN(auto client, Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock"}));
-//   TC_ASSIGN_OR_RETURN(auto replica, client->Get("llama-3-8b/prod", {.location = "cpu"}));
-//   TC_ASSIGN_OR_RETURN(TensorView view, replica->Find("model.embed_tokens.weight"));
+//   TC_ASSIGN_OR_RETURN(auto replica, client->Get(context, "llama-3-8b/prod", {.location = "cpu"}));
+//   for (const Tensor& tensor : replica->tensors()) {
+//     TC_ASSIGN_OR_RETURN(TensorView view, replica->Find(tensor.name));
+//   }
+//
+// (The macros are core/status/status.h's. README.md has a whole program, for GPUs too.)
 //
 // Errors: UNAVAILABLE when the daemon (or, for keys, the global store behind it) cannot be reached, NOT_FOUND
 // for unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full, DATA_LOSS when no source has intact
@@ -46,6 +51,8 @@ class Replica {
   virtual const std::string& replica_id() const = 0;
   virtual const Location& location() const = 0;
   virtual const Manifest& manifest() const = 0;
+  // In the image's order; each is found by its name.
+  const std::vector<Tensor>& tensors() const { return manifest().layout().tensors; }
   virtual uint64_t key_revision() const = 0;  // of the key it was asked by; 0 when asked by id
   // NOT_FOUND when the artifact has no tensor of that name.
   virtual absl::StatusOr<TensorView> Find(std::string_view name) const = 0;

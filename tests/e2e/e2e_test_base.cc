@@ -64,19 +64,7 @@ std::string E2eTest::MakeModel(const std::string& name, uint64_t bytes, int shar
 }
 
 absl::StatusOr<uint64_t> E2eTest::Compare(const client::Replica& replica, const std::string& model) {
-  std::vector<std::byte> copy;
-  std::unique_ptr<Stream> stream;
-  return CompareWithModel(model, [&](const Tensor& tensor) -> absl::StatusOr<ConstHostSpan> {
-    TC_ASSIGN_OR_RETURN(const client::TensorView view, replica.Find(tensor.name));
-    if (!view.device) return ConstHostSpan(view.host);
-    if (stream == nullptr) {
-      TC_ASSIGN_OR_RETURN(stream, devices_->CreateStream(view.device.device));
-    }
-    copy.resize(tensor.nbytes);
-    if (tensor.nbytes > 0) TC_RETURN_IF_ERROR(stream->CopyToHost(copy.data(), view.device, tensor.nbytes));
-    TC_RETURN_IF_ERROR(stream->Synchronize());
-    return ConstHostSpan(copy);
-  });
+  return CompareReplica(replica, model, devices_.get());
 }
 
 E2eTest::CommandResult E2eTest::RunCommand(std::vector<std::string> arguments) {

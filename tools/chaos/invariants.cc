@@ -28,26 +28,6 @@ std::string NodeName(int node) { return absl::StrCat("node-", node); }
 
 }  // namespace
 
-absl::Status CompareReplica(const client::Replica& replica, const std::string& model,
-                            DeviceRuntime& devices) {
-  std::vector<std::byte> copy;
-  std::unique_ptr<Stream> stream;
-  return CompareWithModel(model,
-                          [&](const Tensor& tensor) -> absl::StatusOr<ConstHostSpan> {
-                            TC_ASSIGN_OR_RETURN(const client::TensorView view, replica.Find(tensor.name));
-                            if (!view.device) return ConstHostSpan(view.host);
-                            if (stream == nullptr) {
-                              TC_ASSIGN_OR_RETURN(stream, devices.CreateStream(view.device.device));
-                            }
-                            copy.resize(tensor.nbytes);
-                            if (copy.empty()) return ConstHostSpan(copy);
-                            TC_RETURN_IF_ERROR(stream->CopyToHost(copy.data(), view.device, tensor.nbytes));
-                            TC_RETURN_IF_ERROR(stream->Synchronize());
-                            return ConstHostSpan(copy);
-                          })
-      .status();
-}
-
 void Invariants::Acknowledge(const std::string& key, const std::string& artifact_id,
                              const std::string& model) {
   acknowledged_[key] = {.artifact_id = artifact_id, .model = model};
@@ -118,7 +98,7 @@ absl::Status Invariants::VerifyReplica(client::Client& client, const v1::Replica
   TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(replica.location()));
   TC_ASSIGN_OR_RETURN(const auto attached,
                       client.Get(Until(deadline), replica.artifact_id(), {.location = location.ToString()}));
-  return CompareReplica(*attached, model, devices_);
+  return CompareReplica(*attached, model, &devices_).status();
 }
 
 absl::Status Invariants::VerifyReplicas(absl::Time deadline, const std::string& unacknowledged) {

@@ -21,9 +21,6 @@
 
 namespace tensorcast::chaos {
 
-// Compares an attached replica with the model it was made of; DATA_LOSS where they differ.
-absl::Status CompareReplica(const client::Replica& replica, const std::string& model, DeviceRuntime& devices);
-
 class Invariants {
  public:
   Invariants(LocalCluster& cluster, DeviceRuntime& devices) : cluster_(cluster), devices_(devices) {}

@@ -15,6 +15,7 @@
 #include "client/client.h"
 #include "core/device/device_runtime.h"
 #include "core/device/fake_device.h"
+#include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/output.h"
@@ -183,20 +184,7 @@ class Demo {
   absl::StatusOr<uint64_t> Compare(const client::Replica& replica) {
     if (replica.artifact_id() != artifact_id_)
       return absl::DataLossError("the key resolved to another artifact");
-    std::vector<std::byte> copy;
-    std::unique_ptr<Stream> stream;
-    return CompareWithModel(model_, [&](const Tensor& tensor) -> absl::StatusOr<ConstHostSpan> {
-      TC_RETURN_IF_ERROR(context_.Check("compare"));
-      TC_ASSIGN_OR_RETURN(const client::TensorView view, replica.Find(tensor.name));
-      if (!view.device) return ConstHostSpan(view.host);
-      if (stream == nullptr) {
-        TC_ASSIGN_OR_RETURN(stream, devices_->CreateStream(view.device.device));
-      }
-      copy.resize(tensor.nbytes);
-      if (tensor.nbytes > 0) TC_RETURN_IF_ERROR(stream->CopyToHost(copy.data(), view.device, tensor.nbytes));
-      TC_RETURN_IF_ERROR(stream->Synchronize());
-      return ConstHostSpan(copy);
-    });
+    return CompareReplica(replica, model_, devices_.get(), context_);
   }
 
   void Print(double plain_copy) const {

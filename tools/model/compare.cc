@@ -6,9 +6,13 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/handles/handles.h"
+#include "core/memory/host_pool.h"
+#include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
 
 namespace tensorcast {
@@ -43,34 +47,69 @@ const std::byte* FindInFiles(const Tensor& tensor, const SafetensorsModel& model
   return nullptr;
 }
 
-absl::Status CompareTensor(const Tensor& tensor, const std::byte* expected, ConstHostSpan actual) {
-  if (actual.size() != tensor.nbytes) {
-    return absl::DataLossError(
-        absl::StrCat("tensor ", tensor.name, " has ", actual.size(), " bytes, the file has ", tensor.nbytes));
+// Gives host memory with a tensor's bytes, wherever the replica is. Each call ends what the last one gave.
+class TensorReader {
+ public:
+  explicit TensorReader(DeviceRuntime* devices) : devices_(devices) {}
+
+  absl::StatusOr<ConstHostSpan> Read(const client::TensorView& view) {
+    if (!view.device || view.tensor->nbytes == 0) return ConstHostSpan(view.host);
+    if (stream_ == nullptr) {
+      if (devices_ == nullptr) return absl::FailedPreconditionError("reading a GPU replica needs devices");
+      TC_ASSIGN_OR_RETURN(stream_, devices_->CreateStream(view.device.device));
+    }
+    copy_.resize(view.tensor->nbytes);
+    TC_RETURN_IF_ERROR(stream_->CopyToHost(copy_.data(), view.device, copy_.size()));
+    TC_RETURN_IF_ERROR(stream_->Synchronize());
+    return ConstHostSpan(copy_);
   }
-  if (std::memcmp(actual.data(), expected, actual.size()) == 0) return absl::OkStatus();
+
+ private:
+  DeviceRuntime* const devices_;
+  std::vector<std::byte> copy_;  // outlives the stream, which may still write to it
+  std::unique_ptr<Stream> stream_;
+};
+
+absl::Status Differs(const Tensor& tensor, std::string_view how) {
+  return absl::DataLossError(absl::StrCat("tensor \"", tensor.name, "\" ", how));
+}
+
+absl::Status CompareBytes(const Tensor& tensor, const std::byte* expected, ConstHostSpan actual) {
+  if (actual.size() != tensor.nbytes) {
+    return Differs(tensor, absl::StrCat("has ", actual.size(), " bytes, in the file ", tensor.nbytes));
+  }
+  if (actual.empty() || std::memcmp(actual.data(), expected, actual.size()) == 0) return absl::OkStatus();
   const auto [at, unused] = std::mismatch(actual.begin(), actual.end(), expected);
-  return absl::DataLossError(
-      absl::StrCat("tensor ", tensor.name, " differs from the file at byte ", at - actual.begin()));
+  return Differs(tensor, absl::StrCat("differs from the file at its byte ", at - actual.begin()));
 }
 
 }  // namespace
 
-absl::StatusOr<uint64_t> CompareWithModel(
-    const std::string& model_path, const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read) {
+absl::StatusOr<uint64_t> CompareReplica(const client::Replica& replica, const std::string& model_path,
+                                        DeviceRuntime* devices, const RequestContext& context) {
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
   std::vector<std::unique_ptr<MappedFile>> files;
   for (const OpenedFile& file : model.files) {
     TC_ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(file));
   }
+  if (replica.tensors().size() != model.layout.tensors.size()) {
+    return absl::DataLossError(absl::StrCat("the replica has ", replica.tensors().size(), " tensors, ",
+                                            model_path, " has ", model.layout.tensors.size()));
+  }
+  TensorReader reader(devices);
   uint64_t compared = 0;
   for (const Tensor& tensor : model.layout.tensors) {
-    TC_ASSIGN_OR_RETURN(const ConstHostSpan actual, read(tensor));
-    if (tensor.nbytes == 0) continue;
+    TC_RETURN_IF_ERROR(context.Check("comparing a replica with its model"));
+    const absl::StatusOr<client::TensorView> view = replica.Find(tensor.name);
+    if (!view.ok()) return Differs(tensor, "is not in the replica");
+    if (view->tensor->dtype != tensor.dtype || view->tensor->shape != tensor.shape) {
+      return Differs(tensor, "has another dtype or shape than in the file");
+    }
+    TC_ASSIGN_OR_RETURN(const ConstHostSpan actual, reader.Read(*view));
     const std::byte* expected = FindInFiles(tensor, model, files);
-    if (expected == nullptr)
+    if (expected == nullptr && tensor.nbytes > 0)
       return absl::InternalError(absl::StrCat("no file extent covers tensor ", tensor.name));
-    TC_RETURN_IF_ERROR(CompareTensor(tensor, expected, actual));
+    TC_RETURN_IF_ERROR(CompareBytes(tensor, expected, actual));
     compared += tensor.nbytes;
   }
   return compared;

@@ -1,20 +1,21 @@
-// Compares tensors with a safetensors model on disk, byte for byte, by a way of reading of its own: the judge
-// of the demo and the end-to-end tests.
+// Compares an attached replica with a safetensors model on disk, byte for byte, by a way of reading of its
+// own: the judge of the demo, the chaos tool and the end-to-end tests.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/memory/host_pool.h"
-#include "core/safetensors/safetensors.h"
+#include "client/client.h"
+#include "core/device/device_runtime.h"
+#include "otel/api/request_context.h"
 
 namespace tensorcast {
 
-// Calls `read` for each tensor of the model and compares what it gives with the file. Returns the bytes
-// compared; DATA_LOSS names the first tensor and byte that differ.
-absl::StatusOr<uint64_t> CompareWithModel(
-    const std::string& model_path, const std::function<absl::StatusOr<ConstHostSpan>(const Tensor&)>& read);
+// OK when the replica has the model's tensors and no others: by name, dtype, shape and every byte. Returns
+// how many bytes were compared; DATA_LOSS names the first tensor, and byte, that differs. `devices`, with
+// which a GPU replica was opened, may be null for one in host memory. Ends early as the context says.
+absl::StatusOr<uint64_t> CompareReplica(const client::Replica& replica, const std::string& model_path,
+                                        DeviceRuntime* devices, const RequestContext& context = {});
 
 }  // namespace tensorcast
