@@ -16,9 +16,8 @@ $(BUILD)/build.ninja: CMakePresets.json
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
 
-# A test of real processes can be starved by whatever else the machine runs: it gets a second try, and CTest shows both.
 test: build
-	ctest --test-dir $(BUILD) --output-on-failure -LE gpu -j 2 --repeat until-pass:2
+	@tests/run.sh $(BUILD) -LE gpu -j 2
 
 # MODEL: a .safetensors file or a sharded directory; without it a Llama-shaped model is made.
 demo: build
@@ -34,10 +33,9 @@ define build_sanitized
 	@cmake --build build/$(1) -j $(JOBS) --target $(3)
 endef
 
-# $(call test_sanitized,PRESET,LABELS): the tests with one of these labels. A second try as in `test`; CTest shows both.
+# $(call test_sanitized,PRESET,LABELS): the tests with one of these labels.
 define test_sanitized
-	ctest --test-dir build/$(1) --output-on-failure -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$' \
-	  --repeat until-pass:2
+	@tests/run.sh build/$(1) -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$'
 endef
 
 # AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. The build is of the whole tree, since clang's

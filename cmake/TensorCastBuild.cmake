@@ -1,4 +1,5 @@
-# How every TensorCast target is built: tensorcast_library(), tensorcast_test(), tensorcast_benchmark().
+# How every TensorCast target is built: tensorcast_library(), tensorcast_test(), tensorcast_add_test(),
+# tensorcast_benchmark().
 
 include(GNUInstallDirs)
 
@@ -117,6 +118,13 @@ endfunction()
 set(TENSORCAST_TIMEOUT_FACTOR 1 CACHE STRING "What each test's TIMEOUT is multiplied by: sanitized code is slower")
 set(TENSORCAST_TEST_OPTIONS "" CACHE STRING "Compiler options for the tests' own sources, after all others")
 
+# tensorcast_add_test(NAME name COMMAND program [ARGUMENT...]): add_test() of a program (a path, no target) that has a
+# temporary folder of its own and fails when it leaves anything behind.
+function(tensorcast_add_test)
+  cmake_parse_arguments(arg "" "NAME" "COMMAND" ${ARGN})
+  add_test(NAME ${arg_NAME} COMMAND "${PROJECT_SOURCE_DIR}/tests/in_own_folder.sh" ${arg_COMMAND})
+endfunction()
+
 # tensorcast_test(NAME host_pool_test SRCS host_pool_test.cc DEPS tensorcast::core_memory [LABELS unit] [TIMEOUT s])
 #
 # One GoogleTest binary, one CTest entry. LABELS: unit (default), contract, integration, e2e, robustness, gpu.
@@ -132,7 +140,7 @@ function(tensorcast_test)
   _tensorcast_target_options(${arg_NAME})
   target_compile_options(${arg_NAME} PRIVATE ${TENSORCAST_TEST_OPTIONS})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
-  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS})
+  tensorcast_add_test(NAME ${arg_NAME} COMMAND "$<TARGET_FILE:${arg_NAME}>" ${arg_ARGS})
   math(EXPR timeout "${arg_TIMEOUT} * ${TENSORCAST_TIMEOUT_FACTOR}")
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${timeout})
   cmake_language(EVAL CODE "cmake_language(DEFER CALL _tensorcast_group_test [[${arg_NAME}]] [[${arg_LABELS}]])")

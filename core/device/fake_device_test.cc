@@ -2,6 +2,7 @@
 #include "core/device/fake_device.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -66,6 +67,7 @@ TEST(FakeDeviceFaultsFile, IsSharedByAllWhoOpenIt) {
   EXPECT_EQ(runtime->Allocate(0, kMiB).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ((*mine)->fail_allocations.load(), 0);
   EXPECT_TRUE(runtime->Allocate(0, kMiB).ok());
+  EXPECT_EQ(unlink(path.c_str()), 0);
 }
 
 TEST_F(FakeDevice, AnInjectedCopyFailureSurfacesOnceAtSynchronize) {

@@ -1,5 +1,7 @@
 #include "daemon/peer/node_state.h"
 
+#include <stdlib.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -8,14 +10,23 @@
 namespace tensorcast::daemon {
 namespace {
 
-std::string FreshDirectory() {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string directory = testing::TempDir() + "/node_state_" + test->name();
-  std::filesystem::remove_all(directory);
-  return directory;
-}
+class NodeStateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/node_state.XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
 
-TEST(NodeState, TheNodeIdStaysAndTheIncarnationGrows) {
+  // Not there yet.
+  std::string FreshDirectory() const { return folder_ + "/state"; }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(NodeStateTest, TheNodeIdStaysAndTheIncarnationGrows) {
   const std::string directory = FreshDirectory();
   auto first = NodeState::Open(directory);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -30,7 +41,7 @@ TEST(NodeState, TheNodeIdStaysAndTheIncarnationGrows) {
   EXPECT_GT((*second)->incarnation(), incarnation);
 }
 
-TEST(NodeState, TheIncarnationGrowsEvenWhenTheClockWasSetBack) {
+TEST_F(NodeStateTest, TheIncarnationGrowsEvenWhenTheClockWasSetBack) {
   const std::string directory = FreshDirectory();
   std::filesystem::create_directories(directory);
   const uint64_t far_future = 9'000'000'000'000'000'000u;
@@ -40,7 +51,7 @@ TEST(NodeState, TheIncarnationGrowsEvenWhenTheClockWasSetBack) {
   EXPECT_EQ((*state)->incarnation(), far_future + 1);
 }
 
-TEST(NodeState, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
+TEST_F(NodeStateTest, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
   const std::string directory = FreshDirectory();
   auto first = NodeState::Open(directory);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -49,7 +60,7 @@ TEST(NodeState, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
   EXPECT_NE(second.status().message().find(directory), std::string::npos);
 }
 
-TEST(NodeState, ADamagedFileIsReportedNotReplaced) {
+TEST_F(NodeStateTest, ADamagedFileIsReportedNotReplaced) {
   const std::string directory = FreshDirectory();
   std::filesystem::create_directories(directory);
   std::ofstream(directory + "/node_id") << "half a uu";
@@ -59,7 +70,7 @@ TEST(NodeState, ADamagedFileIsReportedNotReplaced) {
   EXPECT_EQ(NodeState::Open(directory).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(NodeState, TheBootIdIsTheSameEachTime) {
+TEST_F(NodeStateTest, TheBootIdIsTheSameEachTime) {
   auto first = ReadBootId();
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(*first, *ReadBootId());

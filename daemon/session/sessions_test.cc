@@ -22,7 +22,7 @@ namespace {
 class SessionsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = "/tmp/sessions.XXXXXX";
+    std::string pattern = ::testing::TempDir() + "/sessions.XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     auto pool = HostPool::Create({.bytes = 16 << 20, .use_huge_pages = false, .prefault_threads = 0});

@@ -16,7 +16,7 @@ namespace {
 
 // Short, since the paths of unix sockets are.
 std::string FreshFolder() {
-  std::string pattern = "/tmp/tcit.XXXXXX";
+  std::string pattern = ::testing::TempDir() + "/tcit.XXXXXX";
   CHECK(mkdtemp(pattern.data()) != nullptr);
   return pattern;
 }

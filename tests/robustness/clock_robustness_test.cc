@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -32,6 +33,13 @@ class ClockSet : public RobustnessTest {
   void SetClock(const std::string& offset) {
     std::ofstream(offset_ + ".new") << offset;
     ASSERT_EQ(rename((offset_ + ".new").c_str(), offset_.c_str()), 0);
+  }
+
+  // libfaketime removes its shared memory when its process ends, but not when that is killed.
+  static void RemoveSharedMemoryOf(pid_t killed) {
+    for (const char* name : {"faketime_shm_", "sem.faketime_sem_"}) {
+      EXPECT_EQ(unlink(absl::StrCat("/dev/shm/", name, killed).c_str()), 0) << name << killed;
+    }
   }
 
   // Everything works between two nodes: a put, a get over the network, a deletion told by heartbeat.
@@ -109,6 +117,7 @@ TEST_F(ClockSet, AfterARestartTheStoredTimesOfTheFutureDoNoHarm) {
   SetClock("-6h");
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
   TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+  RemoveSharedMemoryOf(cluster_->global_store().pid());
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
   TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));

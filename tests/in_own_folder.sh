@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Runs a test with a temporary folder of its own, and fails when the test leaves anything behind: files in that folder or
+# in /dev/shm, or processes.
+#
+#   tests/in_own_folder.sh COMMAND [ARGUMENT...]
+#
+# The exit code is the command's, or 1 for what it left. CTest runs every test so (tensorcast_add_test).
+set -uo pipefail
+folder=$(mktemp -d "${TMPDIR:-/tmp}/tc.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+chmod 711 "$folder"  # some tests have parts that run as another user
+shared_before=$(ls -A /dev/shm)
+
+# What was started with this folder as its own, one "PID COMMAND" a line.
+processes() {
+  local environment pid
+  env -u TMPDIR grep -lzsxF "TMPDIR=$folder" /proc/[0-9]*/environ | while read -r environment; do
+    pid=${environment#/proc/}
+    pid=${pid%/environ}
+    echo "$pid $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")"
+  done
+}
+
+# Shared memory that is new and that no process has open. (Made by this test, or by one that ran beside it.)
+shared_memory() {
+  local name
+  comm -13 <(echo "$shared_before") <(ls -A /dev/shm) | while read -r name; do
+    find /proc/[0-9]*/fd /proc/[0-9]*/map_files -lname "/dev/shm/$name*" 2>/dev/null | grep -q . && continue
+    [[ -e /dev/shm/$name ]] && echo "/dev/shm/$name"
+  done
+}
+
+TMPDIR=$folder "$@"
+code=$?
+
+# The kernel kills what the test had started when the test ends; that takes an instant.
+left_processes=$(processes)
+for ((tries = 0; tries < 30; tries++)); do
+  [[ -n $left_processes ]] || break
+  sleep 0.1
+  left_processes=$(processes)
+done
+left_files=$(find "$folder" -mindepth 1 -maxdepth 2; shared_memory)
+if [[ -n $left_processes ]]; then
+  echo "FAILED: $1 left these processes running:"$'\n'"$left_processes"
+  cut -d' ' -f1 <<<"$left_processes" | xargs kill -KILL
+fi
+[[ -z $left_files ]] || echo "FAILED: $1 left these files:"$'\n'"$left_files"
+[[ -z $left_processes$left_files || $code -ne 0 ]] || code=1
+exit "$code"
