@@ -1,6 +1,8 @@
 // A gRPC server with everything a TensorCast process wants on it: interceptors, limits, keepalive, the
-// standard health service and reflection.
+// standard health service and reflection; and a listener of its own (connection_acceptor.h).
 #pragma once
+
+#include <sys/types.h>
 
 #include <memory>
 #include <string>
@@ -13,21 +15,33 @@
 namespace grpc {
 class Server;
 class Service;
+namespace experimental {
+class ExternalConnectionAcceptor;
+}  // namespace experimental
 }  // namespace grpc
 
 namespace tensorcast::rpc {
 
+class ConnectionAcceptor;
+
+// Each costs a few tens of KiB, idle or not.
+inline constexpr int kMaxConnections = 16384;
+
 struct ServerOptions {
   std::vector<std::string> listen;       // host:port (port 0 picks one) or unix:/path
+  std::vector<gid_t> unix_groups;        // that may use the unix paths, beside the process's own user
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
+  // More are refused, as are those for whom only the reserve of descriptors is left
+  // (core/posix/descriptors.h): their calls end with UNAVAILABLE and the reason.
+  int max_connections = kMaxConnections;
 };
 
 // Thread-safe.
 class Server {
  public:
   // ALREADY_EXISTS when something listens on a unix path already, UNAVAILABLE when an address cannot be
-  // bound.
+  // bound, INVALID_ARGUMENT for what is no address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Shuts down at once. Returns when every call has ended; their Executor must still live.
   ~Server();
@@ -41,13 +55,14 @@ class Server {
   void Wait();
 
   // What to give to MakeChannel, in the order of `listen`, with the ports that were picked.
-  const std::vector<std::string>& addresses() const { return addresses_; }
+  const std::vector<std::string>& addresses() const;
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, std::vector<std::string> addresses);
+  Server();
 
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::string> addresses_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // hands over to connections_
 };
 
 }  // namespace tensorcast::rpc

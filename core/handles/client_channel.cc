@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/handles/unix_address.h"
+#include "core/posix/unix_address.h"
 #include "core/status/status.h"
 #include "otel/api/steady_time.h"
 

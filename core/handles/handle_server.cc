@@ -17,9 +17,10 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/handles/peer.h"
 #include "core/handles/server_connection.h"
-#include "core/handles/unix_listener.h"
+#include "core/posix/descriptors.h"
+#include "core/posix/unix_listener.h"
+#include "core/posix/unix_peer.h"
 #include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/steady_time.h"
@@ -35,7 +36,7 @@ constexpr uint64_t kFirstFreeId = 2;
 
 constexpr int kEventsAtOnce = 64;
 constexpr int kAcceptsAtOnce = 64;
-constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the process is out of descriptors
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the system lets nobody in
 
 class HandleServerImpl : public HandleServer {
  public:
@@ -175,14 +176,47 @@ class HandleServerImpl : public HandleServer {
   void Accept() {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       UniqueFd socket(accept4(listener_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!socket) {
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno == EAGAIN) return;
-        LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "accepting a client on", options_.path);
-        return PauseAccepting(true);
+      if (socket) {
+        AddConnection(std::move(socket));
+        continue;
       }
-      AddConnection(std::move(socket));
+      const int error = errno;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      if (error == EAGAIN) return;
+      if (error == EMFILE && RefuseWithTheSpare()) continue;
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a client on", options_.path);
+      return PauseAccepting(true);
     }
+  }
+
+  // With no descriptor left whoever waits at the listener is told so. False when that cannot be done either.
+  bool RefuseWithTheSpare() {
+    if (UniqueFd socket = spare_.Accept(listener_->fd())) Refuse(std::move(socket), OutOfDescriptors());
+    return spare_.Restore();
+  }
+
+  absl::Status OutOfDescriptors() const {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        options_.path, ": the daemon has no file descriptor left for another client (its limit is ",
+        DescriptorLimit(), "); detach some, or raise its limit of open files"));
+  }
+
+  absl::Status CheckRoom(int socket) const {
+    if (IsReserved(socket)) return OutOfDescriptors();
+    if (connection_count_.load() < options_.max_connections) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(options_.path, " serves its limit of ",
+                                                     options_.max_connections, " clients; detach some"));
+  }
+
+  void Refuse(UniqueFd socket, const absl::Status& reason) {
+    LOG_EVERY_N_SEC(WARNING, 10) << options_.path << ": refused a client: " << reason;
+    NewConnection(std::move(socket))->Refuse(reason);  // fits a fresh socket's buffer: no need to wait
+  }
+
+  std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket) {
+    return std::make_unique<ServerConnection>(std::move(socket),
+                                              ServerConnection::Shared{&tickets_, &offers_, &leases_},
+                                              SteadyNow() + options_.exchange_timeout);
   }
 
   // A listener that is ready but cannot be served would keep the thread spinning.
@@ -195,18 +229,9 @@ class HandleServerImpl : public HandleServer {
 
   void AddConnection(UniqueFd socket) {
     absl::Status verdict = CheckPeer(socket.get(), options_.allowed_groups);
-    if (verdict.ok() && connection_count_.load() >= options_.max_connections) {
-      verdict = absl::ResourceExhaustedError(absl::StrCat(options_.path, " serves its limit of ",
-                                                          options_.max_connections, " clients; detach some"));
-    }
-    auto connection = std::make_unique<ServerConnection>(
-        std::move(socket), ServerConnection::Shared{&tickets_, &offers_, &leases_},
-        SteadyNow() + options_.exchange_timeout);
-    if (!verdict.ok()) {
-      LOG_EVERY_N_SEC(WARNING, 10) << options_.path << ": refused a client: " << verdict;
-      connection->Refuse(verdict);  // fits a fresh socket's buffer: nothing is left to wait for
-      return;
-    }
+    if (verdict.ok()) verdict = CheckRoom(socket.get());
+    if (!verdict.ok()) return Refuse(std::move(socket), verdict);
+    std::unique_ptr<ServerConnection> connection = NewConnection(std::move(socket));
     const uint64_t id = next_id_++;
     const absl::Status watched = Watch(EPOLL_CTL_ADD, connection->fd(), EPOLLIN, id);
     if (!watched.ok()) {
@@ -282,6 +307,7 @@ class HandleServerImpl : public HandleServer {
   Entries entries_;
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
   std::set<std::pair<absl::Time, uint64_t>> deadlines_;
+  SpareDescriptor spare_;
   absl::Time resume_accepting_ = absl::InfiniteFuture();
 
   std::thread thread_;

@@ -60,7 +60,8 @@ class HandleServer {
     // For a client to say what it wants and to take the answer; then its connection may last as long as it
     // likes.
     absl::Duration exchange_timeout = absl::Seconds(10);
-    int max_connections = 4096;  // more are told RESOURCE_EXHAUSTED
+    int max_connections = 16384;  // more, and those for whom only reserved descriptors are left, are told
+                                  // RESOURCE_EXHAUSTED
   };
 
   // ALREADY_EXISTS when a living process listens on the path, or a file that is no socket is there.

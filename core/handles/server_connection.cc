@@ -6,10 +6,22 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "core/handles/peer.h"
+#include "core/posix/descriptors.h"
 #include "core/status/status.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast {
+namespace {
+
+// A descriptor that a connection would keep beside its socket.
+absl::Status CheckNotReserved(const UniqueFd& fd) {
+  if (!IsReserved(fd.get())) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the daemon has no file descriptor left for this (its limit is ", DescriptorLimit(),
+                   "); raise its limit of open files, or detach some clients"));
+}
+
+}  // namespace
 
 HeldClaim::HeldClaim(Claim claim, LeaseCounts* counts)
     : claim_(std::move(claim)), count_(counts->of(claim_)) {
@@ -96,6 +108,7 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
   // Without a way to learn of the client's death its memory could be freed while it is in use.
   if (held->is_device()) {
     TC_ASSIGN_OR_RETURN(process_, OpenPeerProcess(socket_.get()));
+    TC_RETURN_IF_ERROR(CheckNotReserved(process_));
   }
   TC_RETURN_IF_ERROR(writer_.Add(HandlesFrame{held->claim().handles}, held->claim().fd));
   held_ = std::move(held);
@@ -114,6 +127,7 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, UniqueFd fd)
   } else {
     if (!fd)
       return absl::InvalidArgumentError("handle socket: an offer of host memory came without its memfd");
+    TC_RETURN_IF_ERROR(CheckNotReserved(fd));
     TC_RETURN_IF_ERROR(CheckOfferedMemory(fd.get(), frame.bytes));
     offer.memfd = std::move(fd);
   }

@@ -13,7 +13,7 @@
 
 #include "absl/log/check.h"
 #include "absl/time/clock.h"
-#include "core/handles/unix_address.h"
+#include "core/posix/unix_address.h"
 
 namespace tensorcast {
 

@@ -28,7 +28,8 @@ struct DaemonOptions {
   std::string advertise;               // what others connect to; empty: what it listens on
   std::string unix_socket;             // gRPC for clients of this host; empty: <state_dir>/daemon.sock
   std::string handle_socket;           // empty: <state_dir>/handles.sock
-  std::vector<gid_t> handle_groups;    // that may use the handle socket, beside the daemon's own user
+  std::vector<gid_t> handle_groups;    // that may use the unix sockets, beside the daemon's own user
+  int max_connections = 16384;         // of gRPC, and as many of the handle socket
   std::string state_dir;
   bool disk_tier = true;
   std::string disk_dir;  // packed artifacts; empty: <state_dir>/artifacts

@@ -242,7 +242,8 @@ absl::Status DaemonServerImpl::StartEngine() {
                                                     .staging_buffer_bytes = options_.staging_buffer_bytes}));
   TC_ASSIGN_OR_RETURN(handles_, HandleServer::Start({.path = options_.handle_socket,
                                                      .allowed_groups = options_.handle_groups,
-                                                     .ticket_ttl = options_.ticket_life}));
+                                                     .ticket_ttl = options_.ticket_life,
+                                                     .max_connections = options_.max_connections}));
   sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), NewUuid(), devices_);
   const bool stages = artifact_store_ != nullptr || !devices_->devices().empty();
   TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers> staging,
@@ -292,7 +293,9 @@ absl::Status DaemonServerImpl::StartServing() {
   proxy_ = std::make_unique<GlobalStoreProxy>(global_store_channel_, quick_.get(), waiting_.get());
   TC_ASSIGN_OR_RETURN(
       server_, rpc::Server::Start({.listen = {options_.listen, absl::StrCat("unix:", options_.unix_socket)},
-                                   .services = {service_.get(), proxy_.get()}}));
+                                   .unix_groups = options_.handle_groups,
+                                   .services = {service_.get(), proxy_.get()},
+                                   .max_connections = options_.max_connections}));
   v1::Node node = DescribeNode();
   node.set_grpc_address(Advertised(options_, server_->addresses().front()));
   parts_.SetNode(node);

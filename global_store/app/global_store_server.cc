@@ -72,8 +72,9 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   state->service =
       MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval});
-  TC_ASSIGN_OR_RETURN(state->server,
-                      rpc::Server::Start({.listen = {options.listen}, .services = {state->service.get()}}));
+  TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
+                                                         .services = {state->service.get()},
+                                                         .max_connections = options.max_connections}));
   state->ticker = std::make_unique<Ticker>(TickInterval(options),
                                            [coordinator = state->coordinator.get()] { coordinator->Tick(); });
   state->gauges = ObserveCoordinator(state->coordinator.get());

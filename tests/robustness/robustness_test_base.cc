@@ -1,5 +1,12 @@
 #include "tests/robustness/robustness_test_base.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 
 namespace tensorcast {
@@ -56,6 +63,27 @@ void RobustnessTest::Reconnect(int node) { TC_ASSERT_OK_AND_ASSIGN(clients_[node
 bool RunTool(std::vector<std::string> argv) {
   const auto process = Process::Start({.argv = std::move(argv), .log_path = "/dev/null"});
   return process.ok() && (*process)->Wait(absl::Now() + kStepTimeout).value_or(-1) == 0;
+}
+
+int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
+
+UniqueFd ConnectTcp(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
+  return fd;
+}
+
+UniqueFd ConnectUnix(const std::string& path) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
+  return fd;
 }
 
 }  // namespace tensorcast

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/admin.h"
+#include "core/posix/unique_fd.h"
 #include "tests/e2e/e2e_test_base.h"
 #include "tools/chaos/invariants.h"
 
@@ -39,5 +40,12 @@ class RobustnessTest : public E2eTest {
 
 // Runs a program of the system; false when it failed.
 bool RunTool(std::vector<std::string> argv);
+
+// Of host:port.
+int PortOf(const std::string& address);
+// A connection to a port of this host, or to a unix socket, on which nothing was said; not set when it
+// failed.
+UniqueFd ConnectTcp(int port);
+UniqueFd ConnectUnix(const std::string& path);
 
 }  // namespace tensorcast

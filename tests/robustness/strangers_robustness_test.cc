@@ -1,17 +1,13 @@
 // Those who knock at a real daemon's and a real global store's doors without speaking their languages: random
 // bytes, bytes of another protocol or of another version of ours, a beginning and then silence. Nobody else
 // notices.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -39,8 +35,8 @@ using ::testing::HasSubstr;
 constexpr int kVisitors = 200;
 constexpr char kListening[] = "0A";
 
-// The TCP ports that a process listens on by IPv4: UCX's, since gRPC's sockets are of IPv6.
-std::vector<int> ListeningPorts(pid_t pid) {
+// The TCP ports that a process listens on by IPv4, but for gRPC's: UCX's.
+std::vector<int> UcxPorts(pid_t pid, int grpc_port) {
   std::set<std::string> inodes;
   for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/fd"))) {
     std::error_code closed_meanwhile;
@@ -58,28 +54,10 @@ std::vector<int> ListeningPorts(pid_t pid) {
     for (int i = 0; i < 5; ++i) fields >> skipped;
     fields >> inode;
     if (state != kListening || !inodes.contains(inode)) continue;
-    ports.push_back(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+    const int port = std::stoi(local.substr(local.find(':') + 1), nullptr, 16);
+    if (port != grpc_port) ports.push_back(port);
   }
   return ports;
-}
-
-UniqueFd ConnectTcp(int port) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
-  return fd;
-}
-
-UniqueFd ConnectUnix(const std::string& path) {
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
-  return fd;
 }
 
 // The next frame from the handle socket.
@@ -172,8 +150,6 @@ class FakeSource final : public v1::StoreDaemon::Service {
   std::unique_ptr<rpc::Server> server_;
 };
 
-int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
-
 class Strangers : public RobustnessTest {
  protected:
   void SetUp() override {
@@ -231,7 +207,7 @@ TEST_F(Strangers, AtADaemonsPort) {
 }
 
 TEST_F(Strangers, AtTheUcxPorts) {
-  const std::vector<int> ports = ListeningPorts(cluster_->daemon(0).pid());
+  const std::vector<int> ports = UcxPorts(cluster_->daemon(0).pid(), PortOf(cluster_->addresses(0).grpc));
   ASSERT_FALSE(ports.empty());
   for (const int port : ports) {
     ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }, WordsForUcx)) << "port " << port;
@@ -270,7 +246,7 @@ TEST_F(Strangers, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
 TEST_F(Strangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
   using namespace transport;
   int told = 0;
-  for (const int port : ListeningPorts(cluster_->daemon(0).pid())) {
+  for (const int port : UcxPorts(cluster_->daemon(0).pid(), PortOf(cluster_->addresses(0).grpc))) {
     RawPeer peer;
     peer.Connect(absl::StrCat("127.0.0.1:", port));
     for (const uint8_t version : {wire::kMaxVersion + 1, 0xff}) {

@@ -132,6 +132,7 @@ absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   TC_ASSIGN_OR_RETURN(options.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
   options.huge_pages = config.huge_pages();
   options.max_concurrent_ingests = config.max_concurrent_ingests();
+  options.max_connections = config.max_connections();
   options.copy_threads = config.copy_threads();
   options.staging_buffers = config.staging_buffers();
   return absl::OkStatus();
@@ -176,6 +177,7 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   options.listen = config.listen();
   options.metadata_store = config.metadata_store();
   options.metadata_path = config.metadata_path();
+  options.max_connections = config.max_connections();
   TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
                       Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));

@@ -10,6 +10,7 @@
 #include "absl/log/log.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "core/posix/descriptors.h"
 #include "core/status/status.h"
 #include "daemon/app/daemon_server.h"
 #include "otel/api/steady_time.h"
@@ -42,6 +43,7 @@ void WaitForTermination() {
 }
 
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
+  TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options,
@@ -60,6 +62,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
 }
 
 absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
+  TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_ASSIGN_OR_RETURN(DaemonParts parts, MakeDaemonParts(config));

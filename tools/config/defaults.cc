@@ -34,6 +34,7 @@ constexpr Key kKeys[] = {
     {"global_store.heartbeat_interval", Kind::kDuration, "2s"},
     {"global_store.node_ttl", Kind::kDuration, "10s"},
     {"global_store.grant_ttl", Kind::kDuration, "30s"},
+    {"global_store.max_connections", Kind::kPositive, "16384"},
 
     {"daemon.listen", Kind::kText, "127.0.0.1:7001"},
     {"daemon.state_dir", Kind::kText, "$STATE"},
@@ -53,6 +54,7 @@ constexpr Key kKeys[] = {
     {"daemon.ucx_listen", Kind::kText, "127.0.0.1:0"},
     {"daemon.local_lane", Kind::kText, "true"},
     {"daemon.peer_timeout", Kind::kDuration, "10s"},
+    {"daemon.max_connections", Kind::kPositive, "16384"},
 
     {"client.daemon", Kind::kText, "unix:$STATE/daemon.sock"},
     {"client.connect_timeout", Kind::kDuration, "5s"},

@@ -1,4 +1,4 @@
-#include "core/handles/unix_listener.h"
+#include "core/posix/unix_listener.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "core/handles/unix_address.h"
+#include "core/posix/unix_address.h"
 #include "core/status/status.h"
 #include "otel/api/steady_time.h"
 
@@ -32,13 +32,13 @@ absl::StatusOr<UniqueFd> LockFolderOf(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
   UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "opening the handle socket's folder", folder);
+  if (!fd) return ErrnoStatus(errno, "opening the socket's folder", folder);
   const absl::Time deadline = SteadyNow() + kFolderLockWait;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", folder);
     if (SteadyNow() > deadline) {
       return absl::UnavailableError(absl::StrCat(
-          "the folder ", folder, " stayed locked by another process; give the handle socket its own folder"));
+          "the folder ", folder, " stayed locked by another process; give the socket its own folder"));
     }
     absl::SleepFor(kFolderLockPoll);
   }
@@ -59,13 +59,13 @@ absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
   }
   if (!S_ISSOCK(info.st_mode)) {
     return absl::AlreadyExistsError(
-        absl::StrCat(path, " is not a socket; remove it or configure another handle socket"));
+        absl::StrCat(path, " is not a socket; remove it or configure another path"));
   }
   TC_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
       errno == EAGAIN || errno == EACCES) {
     return absl::AlreadyExistsError(
-        absl::StrCat("a living process listens on ", path, "; stop it or configure another handle socket"));
+        absl::StrCat("a living process listens on ", path, "; stop it or configure another path"));
   }
   if (errno != ECONNREFUSED) return ErrnoStatus(errno, "probing", path);
   if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "removing the dead socket", path);
@@ -77,7 +77,11 @@ absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups
   if (groups.size() == 1) {
     mode = 0660;
     if (lchown(path.c_str(), static_cast<uid_t>(-1), groups.front()) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("giving group ", groups.front(), " access to"), path);
+      // A user gives files only to groups of its own; whoever accepts asks for the peer's groups.
+      if (errno != EPERM) {
+        return ErrnoStatus(errno, absl::StrCat("giving group ", groups.front(), " access to"), path);
+      }
+      mode = 0666;
     }
   } else if (groups.size() > 1) {
     mode = 0666;
@@ -95,7 +99,7 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::st
   TC_RETURN_IF_ERROR(ClearPath(path, address));
   TC_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return ErrnoStatus(errno, "binding the handle socket to", path);
+    return ErrnoStatus(errno, "binding a unix socket to", path);
   }
   std::unique_ptr<UnixListener> listener(new UnixListener(std::move(fd), path));
   struct stat info;

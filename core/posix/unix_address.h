@@ -1,4 +1,4 @@
-// Internal to this folder.
+// A path as the address of a unix socket.
 #pragma once
 
 #include <sys/un.h>

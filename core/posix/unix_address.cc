@@ -1,4 +1,4 @@
-#include "core/handles/unix_address.h"
+#include "core/posix/unix_address.h"
 
 #include <sys/socket.h>
 
@@ -10,9 +10,9 @@ absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("handle socket path \"", path, "\" has ", path.size(),
-                                                   " bytes where 1 to ", sizeof(address.sun_path) - 1,
-                                                   " are possible"));
+    return absl::InvalidArgumentError(absl::StrCat("the path \"", path, "\" has ", path.size(),
+                                                   " bytes; that of a unix socket has 1 to ",
+                                                   sizeof(address.sun_path) - 1, ": choose a shorter one"));
   }
   path.copy(address.sun_path, path.size());
   return address;

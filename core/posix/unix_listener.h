@@ -1,5 +1,5 @@
-// The listening socket behind a path: takes the place of a dead daemon's, never that of a living one, and
-// removes its own file when destroyed. Internal to this folder; thread-compatible.
+// The listening socket behind a path: takes the place of a dead process's, never that of a living one, and
+// removes its own file when destroyed. Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/handles/handles.h"
+#include "core/posix/unique_fd.h"
 
 namespace tensorcast {
 
 class UnixListener {
  public:
   // Only the own user may connect when `groups` is empty; else the socket belongs to the first group (0660),
-  // or, since a file has one group only, is open to all (0666) when there are several: whoever accepts checks
-  // the peer anyway. ALREADY_EXISTS when somebody listens on the path, or a file that is no socket is there.
+  // or is open to all (0666) when there are several, since a file has one group only, or when that group is
+  // none of this user's: whoever accepts checks the peer anyway (unix_peer.h). It does not block.
+  // ALREADY_EXISTS when somebody listens on the path, or a file that is no socket is there.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Listen(const std::string& path,
                                                               const std::vector<gid_t>& groups);
   ~UnixListener();

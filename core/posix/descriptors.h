@@ -1,0 +1,43 @@
+// How a process that serves strangers stays out of want of file descriptors: the limit is raised as far as it
+// goes, the last of them are kept for its own work, and one is held back for the moment when there is none.
+//
+// Whoever takes on work that costs descriptors because somebody outside asks (a connection, memory handed
+// over) gives back at once what IsReserved. The kernel numbers descriptors from the lowest free one, so a
+// number that high says that all below are in use, whoever uses them: no listener has to know of the others.
+#pragma once
+
+#include "absl/status/status.h"
+#include "core/posix/unique_fd.h"
+
+namespace tensorcast {
+
+// Raises the soft limit of this process's descriptors to the hard one; not by more than a million, since some
+// libraries keep a table of all that there could be. To be called before threads and other processes are
+// started.
+absl::Status RaiseDescriptorLimit();
+
+// Of the process, at this moment.
+int DescriptorLimit();
+// The last so many descriptors are for files, connections to others, telemetry and memory of the process's
+// own: an eighth of the limit, and at most 1024.
+int DescriptorReserve();
+// Whether a descriptor that was opened just now is one of the last.
+bool IsReserved(int fd);
+
+// Holds a descriptor back. Thread-compatible.
+class SpareDescriptor {
+ public:
+  SpareDescriptor() { Restore(); }
+
+  // Accepts a connection of a listener when the process has no descriptor left, so that whoever connected can
+  // be told so rather than wait in the listener's queue. The connection must be closed before Restore. Not
+  // set when there is nothing to accept, or another thread was faster to take the descriptor.
+  UniqueFd Accept(int listener);
+  // Takes a descriptor again; false when there still is none.
+  bool Restore();
+
+ private:
+  UniqueFd spare_;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,156 @@
+#include "rpc/connection_acceptor.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/posix/unix_peer.h"
+#include "core/status/status.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+constexpr int kAcceptsAtOnce = 64;
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+// A peer that acknowledges nothing for so long is gone; as long as the keepalive's timeout (server.cc).
+constexpr unsigned kUserTimeoutMs = 10000;
+
+void SetTcpOptions(int socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
+}
+
+// For poll: rounded up; -1 for never.
+int MillisecondsTo(absl::Time time) {
+  if (time == absl::InfiniteFuture()) return -1;
+  const absl::Duration wait = std::max(TimeLeft(time), absl::ZeroDuration());
+  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+}
+
+}  // namespace
+
+ConnectionAcceptor::ConnectionAcceptor(const Options& options)
+    : options_(options), stop_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), table_(options.max_connections) {}
+
+absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(const Options& options) {
+  std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor(options));
+  TC_ASSIGN_OR_RETURN(acceptor->refusing_, RefusingServer::Start());
+  if (!acceptor->stop_) return ErrnoStatus(errno, "creating", "an eventfd for a server");
+  for (const std::string& address : options.listen) {
+    TC_ASSIGN_OR_RETURN(ListeningSockets opened, ListeningSockets::Open(address, options.unix_groups));
+    acceptor->addresses_.push_back(opened.address());
+    acceptor->listening_.push_back(std::move(opened));
+  }
+  return acceptor;
+}
+
+void ConnectionAcceptor::Start(Handler handler) {
+  handler_ = std::move(handler);
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "tc-accept");
+}
+
+void ConnectionAcceptor::Stop() {
+  const uint64_t one = 1;
+  // It fails only when the counter is full, and then the thread has been told.
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+  if (thread_.joinable()) thread_.join();
+  listening_.clear();
+}
+
+void ConnectionAcceptor::Run() {
+  std::vector<pollfd> polled;
+  while (true) {
+    const bool pauses = SteadyNow() < resume_;
+    polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
+    for (const ListeningSockets& listening : listening_) {
+      for (const int listener : listening.sockets()) {
+        polled.push_back({.fd = pauses ? -1 : listener, .events = POLLIN, .revents = 0});
+      }
+    }
+    const absl::Time next = std::min(refusing_->EndOverdue(), pauses ? resume_ : absl::InfiniteFuture());
+    const int count = poll(polled.data(), polled.size(), MillisecondsTo(next));
+    if (count < 0 && errno != EINTR) {
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "waiting for connections at",
+                                                absl::StrJoin(addresses_, ", "));
+      absl::SleepFor(kAcceptPause);  // the limit of descriptors was lowered below what is polled
+    }
+    if (count <= 0) continue;
+    if (polled[0].revents != 0) return;
+    size_t at = 1;
+    for (const ListeningSockets& listening : listening_) {
+      for (const int listener : listening.sockets()) {
+        if (polled[at++].revents != 0) AcceptAll(listening, listener);
+      }
+    }
+  }
+}
+
+void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listener) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    UniqueFd connection(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (connection) {
+      Decide(listening, listener, std::move(connection));
+      continue;
+    }
+    const int error = errno;
+    if (error == EAGAIN || error == EWOULDBLOCK) return;
+    if (error == EMFILE) {
+      LOG_EVERY_N_SEC(ERROR, 10) << listening.address() << ": closing a connection: no descriptor is left";
+      // It is closed without a word: whoever would say one needs more descriptors.
+      if (spare_.Accept(listener)) otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
+      if (spare_.Restore()) continue;
+    }
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a connection at", listening.address())
+                                 << "; trying again";
+      // A listener that is ready but cannot be served would keep the thread spinning.
+      resume_ = SteadyNow() + kAcceptPause;
+      return;
+    }
+    // Anything else is about the one connection, which is over.
+  }
+}
+
+void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener, UniqueFd connection) {
+  if (!listening.is_unix()) SetTcpOptions(connection.get());
+  if (const absl::Status status = Check(listening, connection.get()); !status.ok()) {
+    LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << status.message();
+    return refusing_->Refuse(listener, std::move(connection), status);
+  }
+  table_.Add(connection.get());
+  handler_(listener, std::move(connection));
+}
+
+absl::Status ConnectionAcceptor::Check(const ListeningSockets& listening, int connection) {
+  if (listening.is_unix()) TC_RETURN_IF_ERROR(CheckPeer(connection, options_.unix_groups));
+  if (IsReserved(connection)) {
+    otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
+    return absl::UnavailableError(
+        absl::StrCat("the server has no file descriptor left for another connection (its limit is ",
+                     DescriptorLimit(), "): close some, or raise its limit of open files"));
+  }
+  if (table_.Full()) {
+    otel::metrics::kRpcConnectionsRefused.Add(1, {"limit"});
+    return absl::UnavailableError(absl::StrCat("the server has its limit of ", options_.max_connections,
+                                               " connections: close some, or raise max_connections"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::rpc

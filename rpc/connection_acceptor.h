@@ -1,0 +1,72 @@
+// Accepts the connections of a server and hands them on. gRPC 1.51's own listener gives up for good when it
+// meets a moment in which the process has no descriptor left; this one keeps some in reserve, bounds what it
+// lets in, tells the others why not, and never stops listening.
+//
+// One thread a server; it never blocks on a peer. Internal to this folder; thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/posix/descriptors.h"
+#include "core/posix/unique_fd.h"
+#include "rpc/connection_table.h"
+#include "rpc/listening_sockets.h"
+#include "rpc/refusing_server.h"
+
+namespace tensorcast::rpc {
+
+class ConnectionAcceptor {
+ public:
+  struct Options {
+    std::vector<std::string> listen;  // as for ListeningSockets
+    std::vector<gid_t> unix_groups;
+    int max_connections;
+  };
+  // Gets a connection and the socket that it came by. Runs on the acceptor's thread and must not block.
+  using Handler = std::function<void(int listener, UniqueFd connection)>;
+
+  // Listens. Who connects waits until Start.
+  static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const Options& options);
+  ~ConnectionAcceptor() { Stop(); }
+
+  // At most once.
+  void Start(Handler handler);
+  // Stops listening and removes the files of unix sockets; the handler does not run any more. Idempotent.
+  void Stop();
+
+  // In the order of `listen`, with the ports that were picked.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+ private:
+  explicit ConnectionAcceptor(const Options& options);
+  void Run();
+  void AcceptAll(const ListeningSockets& listening, int listener);
+  void Decide(const ListeningSockets& listening, int listener, UniqueFd connection);
+  // OK: there is room, and the peer may use it.
+  absl::Status Check(const ListeningSockets& listening, int connection);
+
+  const Options options_;
+  std::vector<ListeningSockets> listening_;
+  std::vector<std::string> addresses_;
+  UniqueFd stop_;  // an eventfd
+  ConnectionTable table_;
+  Handler handler_;
+
+  // The thread's own.
+  std::unique_ptr<RefusingServer> refusing_;
+  SpareDescriptor spare_;
+  absl::Time resume_ = absl::InfinitePast();  // listening, after the system let nobody in
+
+  std::thread thread_;
+};
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,90 @@
+#include "rpc/connection_table.h"
+
+#include <sys/socket.h>
+
+#include <set>
+
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+constexpr int kSweepRest = 20;  // at most one part in so many of the time goes into sweeps
+
+uint64_t CookieOf(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof(cookie);
+  return getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+// The tables of the process's servers, and their gauge.
+class AllTables {
+ public:
+  static AllTables& Get() {
+    static AllTables* const all = new AllTables;
+    return *all;
+  }
+  void Add(ConnectionTable* table) {
+    absl::MutexLock lock(&mutex_);
+    tables_.insert(table);
+  }
+  void Remove(ConnectionTable* table) {
+    absl::MutexLock lock(&mutex_);
+    tables_.erase(table);
+  }
+
+ private:
+  AllTables()
+      : gauge_(otel::metrics::kRpcConnections.Observe([this](auto& observer) {
+          int count = 0;
+          absl::MutexLock lock(&mutex_);
+          for (ConnectionTable* table : tables_) count += table->Count();
+          if (!tables_.empty()) observer.Observe(count);
+        })) {}
+
+  absl::Mutex mutex_;
+  std::set<ConnectionTable*> tables_ ABSL_GUARDED_BY(mutex_);
+  const otel::GaugeRegistration gauge_;
+};
+
+}  // namespace
+
+ConnectionTable::ConnectionTable(int max_connections) : max_connections_(max_connections) {
+  AllTables::Get().Add(this);
+}
+
+ConnectionTable::~ConnectionTable() { AllTables::Get().Remove(this); }
+
+bool ConnectionTable::Full() {
+  absl::MutexLock lock(&mutex_);
+  const auto full = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return static_cast<int>(connections_.size()) >= max_connections_;
+  };
+  const absl::Time start = SteadyNow();
+  if (!full() || start < next_sweep_) return full();
+  Sweep();
+  if (full()) {
+    const absl::Time end = SteadyNow();
+    next_sweep_ = end + kSweepRest * (end - start);
+  }
+  return full();
+}
+
+void ConnectionTable::Add(int socket) {
+  const uint64_t cookie = CookieOf(socket);
+  absl::MutexLock lock(&mutex_);
+  connections_.push_back({socket, cookie});
+}
+
+int ConnectionTable::Count() {
+  absl::MutexLock lock(&mutex_);
+  Sweep();
+  return static_cast<int>(connections_.size());
+}
+
+void ConnectionTable::Sweep() {
+  std::erase_if(connections_, [](const Connection& one) { return CookieOf(one.socket) != one.cookie; });
+}
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,42 @@
+// Which of the connections that were handed to gRPC are still open. gRPC owns their descriptors and tells
+// nobody when it closes one; but the kernel says whether a descriptor is still the socket that it was.
+// Internal to this folder; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace tensorcast::rpc {
+
+class ConnectionTable {
+ public:
+  // Those of every table are one gauge of the process.
+  explicit ConnectionTable(int max_connections);
+  ~ConnectionTable();
+
+  // Whether one more would be too many. Looking at all of them takes a while when there are thousands: when
+  // that found none gone, it is not done again for a multiple of the time that it took.
+  bool Full();
+  void Add(int socket);
+  // How many are open.
+  int Count();
+
+ private:
+  struct Connection {
+    int socket;
+    uint64_t cookie;  // the kernel's name for the socket, never used again
+  };
+
+  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int max_connections_;
+  absl::Mutex mutex_;
+  std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_sweep_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,234 @@
+// Who is let in by a server's listener, who is not and is told so, and that nothing makes it stop listening.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/posix/descriptors.h"
+#include "core/posix/unique_fd.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/steady_time.h"
+#include "otel/api/testing/recorded_telemetry.h"
+#include "rpc/call.h"
+#include "rpc/rpc_test_service.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+using testing::HasSubstr;
+using Stub = v1::GlobalStore::Stub;
+
+constexpr CallOptions kOnce{.retry_for = absl::ZeroDuration()};
+
+// A server of its own options, and whoever knocks at it.
+class Connections : public testing::Test {
+ protected:
+  void SetUp() override {
+    service_.bind_key = [](auto&&...) { return absl::OkStatus(); };
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit_), 0);
+  }
+  void TearDown() override { ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit_), 0); }
+
+  void Start(ServerOptions options) {
+    if (options.listen.empty()) options.listen = {"127.0.0.1:0"};
+    options.services = {&service_};
+    auto started = Server::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+  }
+  const std::string& address() const { return server_->addresses().front(); }
+
+  // On a connection of its own: gRPC shares one among the channels of like arguments.
+  absl::Status Call(const std::string& address, absl::Duration timeout = absl::Seconds(60)) {
+    auto stub = v1::GlobalStore::NewStub(MakeChannel(address, {.max_message_bytes = next_++}));
+    return CallUnary(*stub, &Stub::BindKey, Within(timeout), {}, kOnce).status();
+  }
+  absl::Status Call() { return Call(address()); }
+
+  // To the first address, which is one of IPv4; connected as soon as it is in the listener's queue.
+  UniqueFd Knock(UniqueFd socket = NewSocket()) const {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(address().substr(address().rfind(':') + 1), &port));
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    return socket;
+  }
+  static UniqueFd NewSocket() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+  // Until the server closes the connection.
+  static void AwaitEnd(int socket) {
+    char ignored[512];
+    while (recv(socket, ignored, sizeof(ignored), 0) > 0) {
+    }
+  }
+  static UniqueFd OpenOne() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+  static bool AwaitConnections(double count) {
+    for (const absl::Time end = SteadyNow() + absl::Seconds(60); SteadyNow() < end;) {
+      if (otel::testing::ReadGauge(otel::metrics::kRpcConnections.id(), {}) == count) return true;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return false;
+  }
+  void SetDescriptorLimit(rlim_t soft) {
+    rlimit limit = limit_;
+    limit.rlim_cur = soft;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+
+  Executor executor_{{}};
+  TestGlobalStore service_{&executor_};
+  std::unique_ptr<Server> server_;
+  rlimit limit_{};
+  int next_ = kMaxMessageBytes;
+};
+
+TEST_F(Connections, BeyondTheLimitAreRefusedWithAReasonUntilOthersLeave) {
+  otel::testing::RecordedTelemetry recorded;
+  Start({.max_connections = 2});
+  UniqueFd first = Knock();
+  const UniqueFd second = Knock();
+  ASSERT_TRUE(AwaitConnections(2));
+  const absl::Status refused = Call();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("the server has its limit of 2 connections"));
+  EXPECT_GE(recorded.Sum(otel::metrics::kRpcConnectionsRefused.id(), {"limit"}), 1);
+  first = UniqueFd();
+  ASSERT_TRUE(AwaitConnections(1));
+  EXPECT_TRUE(Call().ok());
+}
+
+TEST_F(Connections, ForWhichOnlyReservedDescriptorsAreLeftAreRefusedWithAReason) {
+  otel::testing::RecordedTelemetry recorded;
+  Start({});
+  std::vector<UniqueFd> used;
+  SetDescriptorLimit(256);
+  UniqueFd next;
+  while (next = OpenOne(), !IsReserved(next.get())) used.push_back(std::move(next));
+  const absl::Status refused = Call();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("the server has no file descriptor left"));
+  EXPECT_GE(recorded.Sum(otel::metrics::kRpcConnectionsRefused.id(), {"descriptors"}), 1);
+  used.clear();
+  EXPECT_TRUE(Call().ok());
+}
+
+// gRPC's own listener never accepted again after this.
+TEST_F(Connections, AreTakenAgainAfterAMomentWithoutDescriptors) {
+  Start({});
+  std::vector<UniqueFd> visitors;
+  for (int i = 0; i < 20; ++i) visitors.push_back(NewSocket());
+  std::vector<UniqueFd> used;
+  SetDescriptorLimit(256);
+  while (UniqueFd next = OpenOne()) used.push_back(std::move(next));
+  ASSERT_EQ(errno, EMFILE);
+  for (UniqueFd& visitor : visitors) {
+    visitor = Knock(std::move(visitor));
+    AwaitEnd(visitor.get());
+  }
+  used.clear();
+  visitors.clear();
+  EXPECT_TRUE(Call().ok());
+}
+
+// The server may be without even the one that it held back: then they wait, and are served later.
+TEST_F(Connections, ThatCannotBeRefusedForWantOfDescriptorsWait) {
+  Start({});
+  std::vector<UniqueFd> visitors;
+  for (int i = 0; i < 3; ++i) visitors.push_back(NewSocket());
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit_.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (UniqueFd& visitor : visitors) visitor = Knock(std::move(visitor));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit_), 0);
+  EXPECT_TRUE(AwaitConnections(3));
+  EXPECT_TRUE(Call().ok());
+}
+
+TEST_F(Connections, AreCountedWhileTheyAreOpen) {
+  Start({});
+  {
+    const UniqueFd one = Knock(), two = Knock(), three = Knock();
+    EXPECT_TRUE(AwaitConnections(3));
+  }
+  EXPECT_TRUE(AwaitConnections(0));
+}
+
+TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
+  Start({.max_connections = 0});
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 50; ++i) silent.push_back(Knock());
+  for (const UniqueFd& one : silent) AwaitEnd(one.get());
+  // Those who come when all of these are gone are told why again.
+  const absl::Time end = SteadyNow() + absl::Seconds(60);
+  while (!absl::StrContains(Call().message(), "the server has its limit of 0 connections")) {
+    ASSERT_LT(SteadyNow(), end);
+  }
+}
+
+TEST_F(Connections, ComeByEveryKindOfAddress) {
+  Start({.listen = {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::]:0"}});
+  for (const std::string& address : server_->addresses()) {
+    const std::string port = address.substr(address.rfind(':'));
+    EXPECT_NE(port, ":0");
+    EXPECT_TRUE(Call("127.0.0.1" + port).ok()) << address;
+  }
+}
+
+TEST_F(Connections, ThePortCanBeListenedOnAgainAtOnceButNotTwice) {
+  Start({});
+  const std::string same = address();
+  for (int life = 0; life < 3; ++life) {
+    EXPECT_TRUE(Call().ok());
+    EXPECT_TRUE(absl::IsUnavailable(Server::Start({.listen = {same}}).status()));
+    server_.reset();  // closes the connection from its side
+    Start({.listen = {same}});
+  }
+}
+
+TEST_F(Connections, WhatIsNoAddressIsRefused) {
+  for (const char* address :
+       {"", "foo", ":1", "127.0.0.1:99999", "127.0.0.1:x", "unix:", "nowhere.invalid:1"}) {
+    const absl::Status refused = Server::Start({.listen = {address}}).status();
+    EXPECT_FALSE(refused.ok()) << address;
+    EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("cannot listen on "))) << address;
+  }
+}
+
+TEST_F(Connections, AUnixSocketIsItsUsersAloneAndGoesWithItsServer) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/connections_test.", getpid(), ".sock");
+  Start({.listen = {"unix:" + path}});
+  EXPECT_TRUE(Call().ok());
+  struct stat info;
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  server_->Shutdown(SteadyNow());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(Connections, AUnixSocketIsGivenToTheGroupThatMayUseIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr gid_t kGroup = 12345;
+  const std::string path = absl::StrCat(testing::TempDir(), "/connections_test.", getpid(), ".sock");
+  Start({.listen = {"unix:" + path}, .unix_groups = {kGroup}});
+  struct stat info;
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  EXPECT_EQ(info.st_gid, kGroup);
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc

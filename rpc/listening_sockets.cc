@@ -1,0 +1,131 @@
+#include "rpc/listening_sockets.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/status/status.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+struct HostPort {
+  std::string host;
+  uint16_t port;
+};
+
+absl::StatusOr<HostPort> Parse(std::string_view address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string_view::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on \"", address,
+                                                   "\": it wants host:port, with a port of at most 65535, or "
+                                                   "unix:/path"));
+  }
+  std::string_view host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return HostPort{std::string(host), static_cast<uint16_t>(port)};
+}
+
+uint16_t PortOf(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+void SetPort(sockaddr* address, uint16_t port) {
+  uint16_t& field = address->sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(address)->sin6_port
+                                                   : reinterpret_cast<sockaddr_in*>(address)->sin_port;
+  field = htons(port);
+}
+
+// errno says why not.
+UniqueFd ListenOn(const addrinfo& one) {
+  UniqueFd fd(socket(one.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  // A server that is restarted takes its port again, whatever connections of the one before are in TIME_WAIT.
+  const int on = 1, off = 0;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (one.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(fd.get(), one.ai_addr, one.ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0) return UniqueFd();
+  return fd;
+}
+
+absl::Status CannotListen(std::string_view address, int error) {
+  if (error == EADDRINUSE) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", address,
+                                               ": the port is in use; stop what listens there or choose "
+                                               "another one"));
+  }
+  if (error == EADDRNOTAVAIL) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, ": the address is not one of this host"));
+  }
+  return ErrnoStatus(error, "cannot listen on", address);
+}
+
+}  // namespace
+
+absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& address,
+                                                        const std::vector<gid_t>& unix_groups) {
+  ListeningSockets opened;
+  std::string_view path = address;
+  if (!absl::ConsumePrefix(&path, "unix:")) {
+    TC_RETURN_IF_ERROR(opened.OpenTcp(address));
+    return opened;
+  }
+  absl::ConsumePrefix(&path, "//");  // unix:///path is the same
+  absl::StatusOr<std::unique_ptr<UnixListener>> listener =
+      UnixListener::Listen(std::string(path), unix_groups);
+  if (!listener.ok()) return Annotate(listener.status(), absl::StrCat("cannot listen on ", address));
+  opened.unix_ = *std::move(listener);
+  opened.sockets_ = {opened.unix_->fd()};
+  opened.address_ = address;
+  return opened;
+}
+
+absl::Status ListeningSockets::OpenTcp(const std::string& address) {
+  TC_ASSIGN_OR_RETURN(const HostPort asked, Parse(address));
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(asked.host.c_str(), std::to_string(asked.port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, ": ", asked.host, ": ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
+  uint16_t port = asked.port;
+  int failed = 0;
+  for (addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
+    SetPort(one->ai_addr, port);  // the one that was picked for the first
+    UniqueFd fd = ListenOn(*one);
+    if (!fd) {
+      failed = errno;
+      // A host without IPv6 still resolves names to its addresses.
+      if (failed == EADDRNOTAVAIL || failed == EAFNOSUPPORT) continue;
+      return CannotListen(address, failed);
+    }
+    if (port == 0) port = PortOf(fd.get());
+    sockets_.push_back(fd.get());
+    tcp_.push_back(std::move(fd));
+  }
+  if (tcp_.empty()) return CannotListen(address, failed);
+  address_ = absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,42 @@
+// The sockets behind one address that a server listens on: one of a unix path, or one for each address of
+// this host that a name stands for. Internal to this folder; thread-compatible.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/posix/unique_fd.h"
+#include "core/posix/unix_listener.h"
+
+namespace tensorcast::rpc {
+
+class ListeningSockets {
+ public:
+  // `address` is host:port (port 0 picks one) or unix:/path. A wildcard of IPv6, [::], takes IPv4 too.
+  // Another server never shares the port. `unix_groups` as for UnixListener. INVALID_ARGUMENT for what is no
+  // address; ALREADY_EXISTS when a living process listens on the unix path; UNAVAILABLE when the port is in
+  // use.
+  static absl::StatusOr<ListeningSockets> Open(const std::string& address,
+                                               const std::vector<gid_t>& unix_groups);
+
+  // Non-blocking.
+  const std::vector<int>& sockets() const { return sockets_; }
+  // What to connect to, with the port that was picked.
+  const std::string& address() const { return address_; }
+  bool is_unix() const { return unix_ != nullptr; }
+
+ private:
+  ListeningSockets() = default;
+  absl::Status OpenTcp(const std::string& address);
+
+  std::string address_;
+  std::vector<int> sockets_;
+  std::vector<UniqueFd> tcp_;
+  std::unique_ptr<UnixListener> unix_;
+};
+
+}  // namespace tensorcast::rpc

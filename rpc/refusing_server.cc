@@ -1,0 +1,111 @@
+#include "rpc/refusing_server.h"
+
+#include <fcntl.h>
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "core/posix/descriptors.h"
+#include "otel/api/steady_time.h"
+#include "rpc/credentials.h"
+#include "rpc/grpc_deadline.h"
+#include "rpc/status_mapping.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+// Each has two descriptors: together no more than half of those that are kept in reserve.
+size_t MostAtOnce() { return std::clamp(DescriptorReserve() / 4, 1, 64); }
+
+// For a client to make its call; then it is told to go, which loses no call that was sent meanwhile.
+constexpr int kAgeMs = 500;
+constexpr int kGraceMs = 300;
+// Then whoever is still there is cut off.
+constexpr absl::Duration kTime = absl::Milliseconds(1000);
+
+// Neither health nor reflection: every call is refused.
+class NothingElse : public grpc::HealthCheckServiceServerBuilderOption {
+ public:
+  NothingElse() : HealthCheckServiceServerBuilderOption(nullptr) {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    plugins->clear();
+  }
+};
+
+class Refusal : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Refusal(const absl::Status& reason) { Finish(ToGrpcStatus(reason)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+class RefusingServer::Service : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    absl::MutexLock lock(&mutex_);
+    return new Refusal(reason_);
+  }
+  // A call does not tell its connection's reason, but with one reason there is seldom another.
+  void set_reason(const absl::Status& reason) {
+    absl::MutexLock lock(&mutex_);
+    reason_ = reason;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  absl::Status reason_ ABSL_GUARDED_BY(mutex_);
+};
+
+RefusingServer::RefusingServer() : service_(std::make_unique<Service>()) {}
+
+absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start() {
+  std::unique_ptr<RefusingServer> refusing(new RefusingServer);
+  grpc::ServerBuilder builder;
+  builder.SetOption(std::make_unique<NothingElse>());
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kAgeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kGraceMs);
+  builder.RegisterCallbackGenericService(refusing->service_.get());
+  using Handover = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  refusing->connections_ =
+      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, MakeServerCredentials());
+  refusing->server_ = builder.BuildAndStart();
+  if (refusing->server_ == nullptr) return absl::InternalError("gRPC could not start a server that refuses");
+  return refusing;
+}
+
+RefusingServer::~RefusingServer() {
+  if (server_ != nullptr) server_->Shutdown(ToGrpcDeadline(SteadyNow()));
+}
+
+void RefusingServer::Refuse(int listener, UniqueFd connection, const absl::Status& reason) {
+  while (refused_.size() >= MostAtOnce()) EndOldest();
+  UniqueFd ours(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+  if (!ours) return;  // no descriptor is left even for this
+  refused_.push_back({std::move(ours), SteadyNow() + kTime});
+  service_->set_reason(reason);
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters handed;
+  handed.listener_fd = listener;
+  handed.fd = connection.release();
+  connections_->HandleNewConnection(&handed);
+}
+
+absl::Time RefusingServer::EndOverdue() {
+  while (!refused_.empty() && refused_.front().end <= SteadyNow()) EndOldest();
+  return refused_.empty() ? absl::InfiniteFuture() : refused_.front().end;
+}
+
+void RefusingServer::EndOldest() {
+  shutdown(refused_.front().socket.get(), SHUT_RDWR);  // gRPC sees it, and closes its descriptor
+  refused_.pop_front();
+}
+
+}  // namespace tensorcast::rpc

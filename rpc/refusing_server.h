@@ -1,0 +1,54 @@
+// Tells those whom a server does not let in why, in gRPC's own words: each call on such a connection ends at
+// once with the reason, and the connection a second later. (Closed without a word, it would be one of many
+// "connection reset", and gRPC's clients may wait five seconds for more; a GOAWAY at its beginning makes them
+// connect again without pause.)
+//
+// Internal to this folder; one owner thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/posix/unique_fd.h"
+
+namespace grpc {
+class Server;
+namespace experimental {
+class ExternalConnectionAcceptor;
+}  // namespace experimental
+}  // namespace grpc
+
+namespace tensorcast::rpc {
+
+class RefusingServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<RefusingServer>> Start();
+  ~RefusingServer();
+
+  // `listener` is the socket that it came by. Only the latest few are open at a time, since they use
+  // descriptors that were kept for better.
+  void Refuse(int listener, UniqueFd connection, const absl::Status& reason);
+  // Ends those that had their second. When to come back for the next; InfiniteFuture when there is none.
+  absl::Time EndOverdue();
+
+ private:
+  class Service;
+  RefusingServer();
+
+  // The connection by a descriptor of ours: gRPC closes its own whenever it likes.
+  struct Refused {
+    UniqueFd socket;
+    absl::Time end;
+  };
+  void EndOldest();
+
+  const std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<grpc::Server> server_;
+  std::deque<Refused> refused_;  // the oldest first
+};
+
+}  // namespace tensorcast::rpc

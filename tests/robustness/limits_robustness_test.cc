@@ -1,0 +1,110 @@
+// Servers at the limits that the system sets them: more visitors than they may have descriptors for.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "core/posix/descriptors.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kDescriptors = 256;
+constexpr int kVisitors = 400;
+
+class Limits : public RobustnessTest {
+ protected:
+  void SetUp() override {
+    RobustnessTest::SetUp();
+    TC_ASSERT_OK(RaiseDescriptorLimit());  // for this process's ends of all these connections
+  }
+
+  // The binary under a limit of the shell's `ulimit`, like "-n 256".
+  ClusterOptions Under(const std::string& limit) {
+    ClusterOptions options = FastOptions();
+    const std::string script = directory_->path() + "/limited";
+    std::ofstream(script) << "#!/bin/sh\nulimit " << limit << "\nexec '" << options.binary << "' \"$@\"\n";
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    options.binary = script;
+    return options;
+  }
+
+  // As a process that was not there before: with connections of its own.
+  CommandResult Ask(int node, std::vector<std::string> command) {
+    for (const std::string& more : {std::string("--daemon"), cluster_->addresses(node).grpc,
+                                    std::string("--set"), std::string("client.connect_timeout=2s")}) {
+      command.push_back(more);
+    }
+    return RunCommand(std::move(command));
+  }
+};
+
+TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(Under(absl::StrCat("-n ", kDescriptors))));
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  const int daemon_port = PortOf(cluster_->addresses(0).grpc);
+  const int store_port = PortOf(cluster_->global_store_address());
+  const std::string daemon_socket = cluster_->addresses(0).unix_socket.substr(strlen("unix:"));
+  const std::vector<std::function<UniqueFd()>> doors = {
+      [=] { return ConnectTcp(daemon_port); }, [=] { return ConnectUnix(daemon_socket); },
+      [this] { return ConnectUnix(cluster_->addresses(0).handle_socket); },
+      [=] { return ConnectTcp(store_port); }};
+  for (size_t door = 0; door < doors.size(); ++door) {
+    SCOPED_TRACE(absl::StrCat("door ", door));
+    std::vector<UniqueFd> visitors;
+    for (int i = 0; i < kVisitors; ++i) {
+      visitors.push_back(doors[door]());
+      ASSERT_TRUE(visitors.back()) << "visitor " << i << ": " << strerror(errno);
+    }
+    // Who was there before is served.
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).ResolveKey(Context(), "m"));
+    visitors.clear();
+    const CommandResult listed = Ask(0, {"ls"});
+    EXPECT_EQ(listed.exit_code, 0) << listed.output;
+    EXPECT_THAT(listed.output, HasSubstr("m"));
+    TC_ASSERT_OK_AND_ASSIGN(const auto copy, client(1).Get(Context(), "m", {.lane = "ucx"}));
+    TC_ASSERT_OK(Compare(*copy, model).status());
+    TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
+  }
+  // The global store lets daemons in that it does not know yet.
+  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->daemon(1).Wait(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartDaemon(1));
+  Reconnect(1);
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
+}
+
+TEST_F(Limits, WhoComesWhenOnlyTheReserveIsLeftIsToldWhy) {
+  ClusterOptions options = Under(absl::StrCat("-n ", kDescriptors));
+  options.daemons = 1;
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  std::vector<UniqueFd> visitors;
+  const int port = PortOf(cluster_->addresses(0).grpc);
+  for (int i = 0; i < kVisitors; ++i) visitors.push_back(ConnectTcp(port));
+  const CommandResult refused = Ask(0, {"ls"});
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.output,
+              HasSubstr(absl::StrCat("no file descriptor left for another connection (its limit is ",
+                                     kDescriptors, ")")));
+}
+
+TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
+  ClusterOptions options = Under(absl::StrCat("-S -n ", kDescriptors));
+  options.daemons = 1;
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  for (const pid_t pid : {cluster_->daemon(0).pid(), cluster_->global_store().pid()}) {
+    std::ifstream limits(absl::StrCat("/proc/", pid, "/limits"));
+    const std::string all((std::istreambuf_iterator<char>(limits)), {});
+    EXPECT_THAT(all, Not(HasSubstr(absl::StrCat("Max open files            ", kDescriptors)))) << all;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast
