@@ -1,9 +1,13 @@
 // The command line as a user types it: exit codes, messages, JSON, files that other programs can read.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/posix/unique_fd.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -60,6 +64,36 @@ TEST_F(CommandLine, GetOutWritesTheSameArtifactAgain) {
   ASSERT_EQ(get.exit_code, 0) << get.output;
   // The same tensors in the same order with the same metadata: the same artifact.
   EXPECT_EQ(Json(1, {"put", out})["artifact_id"], put["artifact_id"]);
+}
+
+TEST_F(CommandLine, EmptyPathsAWorkingFolderThatIsGoneAndSizesThatFitNowhereAreErrors) {
+  const CommandResult empty = OnNode(0, {"put", ""});
+  EXPECT_EQ(empty.exit_code, 1);
+  EXPECT_THAT(empty.output, HasSubstr("INVALID_ARGUMENT: the path of the model is empty"));
+  EXPECT_EQ(RunCommand({"make-model", ""}).exit_code, 1);
+
+  const UniqueFd here(open(".", O_PATH | O_CLOEXEC));
+  const std::string gone = directory_->path() + "/gone";
+  ASSERT_EQ(mkdir(gone.c_str(), 0700), 0);
+  ASSERT_EQ(chdir(gone.c_str()), 0);
+  ASSERT_EQ(rmdir(gone.c_str()), 0);
+  const CommandResult put = OnNode(0, {"put", "model.safetensors"});
+  const CommandResult get = OnNode(0, {"get", "none", "--out", "out.safetensors"});
+  const CommandResult make = RunCommand({"make-model", "model.safetensors", "--size", "4MiB"});
+  ASSERT_EQ(fchdir(here.get()), 0);
+  EXPECT_EQ(put.exit_code, 1) << put.output;
+  EXPECT_THAT(put.output, HasSubstr("NOT_FOUND: make absolute model.safetensors: No such file or directory"));
+  EXPECT_EQ(get.exit_code, 1) << get.output;
+  EXPECT_EQ(make.exit_code, 1) << make.output;
+
+  // Nor does a size that fits nowhere end otherwise.
+  const std::string out = directory_->path() + "/huge.safetensors";
+  const CommandResult huge = RunCommand({"make-model", out, "--size", "100000TiB"});
+  EXPECT_EQ(huge.exit_code, 1);
+  EXPECT_THAT(huge.output, HasSubstr("at most"));
+  const CommandResult large = RunCommand({"make-model", out, "--size", "15TiB"});
+  EXPECT_EQ(large.exit_code, 1);
+  EXPECT_THAT(large.output, HasSubstr("RESOURCE_EXHAUSTED"));
 }
 
 TEST_F(CommandLine, KeysAreComparedAndSwapped) {

@@ -1,10 +1,18 @@
 // The one binary: `tensorcast <command>`.
+#include <exception>
+
 #include "absl/log/initialize.h"
+#include "absl/status/status.h"
 #include "tools/cli/common.h"
 #include "tools/cli/flags.h"
 
 int main(int argc, char** argv) {
   tensorcast::cli::HandleSignals();
   absl::InitializeLog();
-  return tensorcast::cli::ParseAndRun(argc, argv);
+  try {
+    return tensorcast::cli::ParseAndRun(argc, argv);
+  } catch (const std::exception& error) {
+    // Nothing of ours throws; what the standard library and others do ends here, and not in an abort.
+    return tensorcast::cli::Fail(absl::InternalError(error.what()));
+  }
 }

@@ -102,7 +102,9 @@ absl::Status WriteTensors(std::ofstream& file, const std::string& path, const st
       TC_RETURN_IF_ERROR(context.Check(absl::StrCat("writing ", path)));
       const uint64_t bytes = std::min<uint64_t>(left, block.size() * kBf16Bytes);
       noise.Fill(block);
-      file.write(reinterpret_cast<const char*>(block.data()), bytes);
+      if (!file.write(reinterpret_cast<const char*>(block.data()), bytes)) {
+        return ErrnoStatus(errno, "write", path);
+      }
       left -= bytes;
     }
   }
@@ -120,6 +122,30 @@ absl::Status WriteShard(const std::string& path, const std::vector<Tensor>& tens
   absl::Status written = WriteTensors(file, path, tensors, context, noise);
   if (!written.ok()) RemoveFile(path);
   return written;
+}
+
+// Nothing stands there that must not be written over, and there is room for about so many bytes.
+absl::Status CheckTarget(const std::string& path, uint64_t bytes) {
+  std::error_code error;
+  const std::filesystem::file_status there = std::filesystem::status(path, error);
+  const bool is_file = std::filesystem::is_regular_file(there);
+  if (std::filesystem::exists(there) && !is_file && !std::filesystem::is_directory(there)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is neither a file nor a folder: choose another name"));
+  }
+  std::filesystem::space_info space;
+  // The folder may have to be created, and those above it.
+  for (std::filesystem::path folder = path;; folder = folder.parent_path()) {
+    space = std::filesystem::space(folder.empty() ? "." : folder, error);
+    if (!error || folder.empty() || folder == folder.parent_path()) break;
+  }
+  const uint64_t replaced = is_file ? std::filesystem::file_size(path, error) : 0;
+  if (space.available == static_cast<uintmax_t>(-1) || bytes <= space.available + replaced) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("a model of about ", bytes, " bytes does not fit where ",
+                                                   path, " would be: ", space.available,
+                                                   " bytes are free there"));
 }
 
 absl::Status WriteIndex(const std::string& path, const std::map<std::string, std::string>& shard_of_tensor,
@@ -173,6 +199,13 @@ std::vector<Tensor> LlamaTensors(uint64_t bytes) {
 }
 
 absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& options) {
+  if (path.empty()) return absl::InvalidArgumentError("the path to write a model to is empty");
+  if (options.bytes > kMaxLlamaModelBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("a model of ", options.bytes,
+                                                   " bytes was asked for: at most ", kMaxLlamaModelBytes,
+                                                   " (16TiB) are written"));
+  }
+  TC_RETURN_IF_ERROR(CheckTarget(path, options.bytes));
   const std::vector<Tensor> tensors = LlamaTensors(options.bytes);
   if (options.shards > static_cast<int>(tensors.size())) {
     return absl::InvalidArgumentError(absl::StrCat("a model of this size has ", tensors.size(),

@@ -23,8 +23,11 @@ struct LlamaModelOptions {
 // The tensors of a model of about that many bytes, in file order.
 std::vector<Tensor> LlamaTensors(uint64_t bytes);
 
-// Writes to `path`: a file when shards == 1, else a folder, which is created. A file that can't be written to
-// its end, or is no longer wanted, is removed again.
+inline constexpr uint64_t kMaxLlamaModelBytes = uint64_t{16} << 40;
+
+// Writes to `path`: a file when shards == 1, else a folder, which is created. INVALID_ARGUMENT for a model of
+// more than kMaxLlamaModelBytes, RESOURCE_EXHAUSTED before anything is written when the disk has no room. A
+// file that can't be written to its end, or is no longer wanted, is removed again.
 absl::Status WriteLlamaModel(const std::string& path, const LlamaModelOptions& options);
 
 }  // namespace tensorcast

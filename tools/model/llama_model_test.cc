@@ -1,6 +1,7 @@
 #include "tools/model/llama_model.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -50,6 +51,31 @@ TEST(LlamaModel, TheSameSeedGivesTheSameBytesAndAnotherSeedOthers) {
   EXPECT_EQ(ReadFile(base + "a"), ReadFile(base + "b"));
   EXPECT_NE(ReadFile(base + "a"), ReadFile(base + "c"));
   for (const char* name : {"a", "b", "c"}) std::filesystem::remove(base + name);
+}
+
+TEST(LlamaModel, OneThatFitsNowhereIsRefusedBeforeAnythingIsWritten) {
+  const std::string folder = ::testing::TempDir() + "/llama_large_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const std::string& name, uint64_t bytes, int shards) {
+    return WriteLlamaModel(folder + name, {.bytes = bytes, .shards = shards}).code();
+  };
+  for (const int shards : {1, 3}) {
+    EXPECT_EQ(write("/m", uint64_t{100'000} << 40, shards), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(write("/m", kMaxLlamaModelBytes, shards), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(write("/to/be/made/m", kMaxLlamaModelBytes, shards), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LlamaModel, IsWrittenOverNothingButAFile) {
+  const std::string fifo = ::testing::TempDir() + "/llama_fifo_test";
+  std::filesystem::remove(fifo);
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(WriteLlamaModel(fifo, {.bytes = 8 << 20}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(WriteLlamaModel("", {.bytes = 8 << 20}).code(), absl::StatusCode::kInvalidArgument);
+  std::filesystem::remove(fifo);
 }
 
 }  // namespace
