@@ -36,6 +36,9 @@ struct DaemonOptions {
 
   std::string global_store;        // its address; for a daemon on its own, that of the one in its process
   std::string global_store_label;  // for people; empty: the address
+  // Called once, on a thread of the daemon, when it has to stop: another process took its node's place. The
+  // daemon serves on until it is shut down, which must not be done in this call. May be empty.
+  std::function<void(const absl::Status&)> on_replaced;
 
   std::string host_id;              // empty: the boot id
   bool local_lane = true;           // attach to, and be attached to by, daemons of this host

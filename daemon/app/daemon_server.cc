@@ -220,8 +220,11 @@ void DaemonServerImpl::ConnectToGlobalStore() {
     transfers_.Add(report);
     RecordTransfer(report);
   });
-  link_ = std::make_unique<GlobalStoreLink>(GlobalStoreLink::Options{
-      .node = DescribeNode(), .client = global_store_.get(), .feed = feed_.get(), .devices = devices_});
+  link_ = std::make_unique<GlobalStoreLink>(GlobalStoreLink::Options{.node = DescribeNode(),
+                                                                     .client = global_store_.get(),
+                                                                     .feed = feed_.get(),
+                                                                     .devices = devices_,
+                                                                     .on_replaced = options_.on_replaced});
   const auto durable_here = [this](const ReplicaInfo& replica) {
     return replica.location.kind != LocationKind::kDisk && artifact_store_ != nullptr &&
            artifact_store_->Find(replica.artifact_id).ok();
@@ -344,7 +347,8 @@ void DaemonServerImpl::AwaitTransfers(absl::Time deadline) const {
 }
 
 void DaemonServerImpl::SayThatItDrains() const {
-  if (!link_->reachable()) {
+  // A node that was replaced would make its successor drain.
+  if (!link_->standing().ok()) {
     return;
   }
   v1::DrainNodeRequest request;

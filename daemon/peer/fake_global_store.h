@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "daemon/peer/global_store_client.h"
 #include "daemon/peer/peer_client.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 
@@ -35,6 +36,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   uint64_t epoch = 1;
   bool knows_node = false;
   absl::Duration heartbeat_interval = absl::Hours(1);
+  absl::Duration node_ttl = absl::Hours(1);
   v1::HeartbeatResponse heartbeat_response;
   std::vector<std::string> unknown_artifacts;
   bool updates_want_inventory = false;
@@ -61,9 +63,8 @@ class FakeGlobalStore : public GlobalStoreClient {
     knows_node = true;
     response->set_grant_key(std::string(32, 'k'));
     response->set_store_epoch(epoch);
-    response->mutable_heartbeat_interval()->set_nanos(
-        static_cast<int32_t>(absl::ToInt64Nanoseconds(heartbeat_interval % absl::Seconds(1))));
-    response->mutable_heartbeat_interval()->set_seconds(absl::ToInt64Seconds(heartbeat_interval));
+    *response->mutable_heartbeat_interval() = rpc::ToProto(heartbeat_interval);
+    *response->mutable_node_ttl() = rpc::ToProto(node_ttl);
     return absl::OkStatus();
   }
 

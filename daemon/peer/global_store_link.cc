@@ -16,12 +16,21 @@ namespace {
 
 constexpr size_t kReplicasPerMessage = 500;
 
+// Taken for the global store's node_ttl by a node that it never took: longer than is usual.
+constexpr absl::Duration kUnknownNodeTtl = absl::Seconds(30);
+
+constexpr std::string_view kForCopies =
+    "If its state directory was copied, remove the file node_id from the copy: it is then a node of its own";
+
 // The global store no longer knows this node, or this incarnation of it.
 bool MustRegister(const absl::Status& status) { return absl::IsAborted(status) || absl::IsNotFound(status); }
 
 }  // namespace
 
-GlobalStoreLink::GlobalStoreLink(Options options) : options_(std::move(options)) {
+GlobalStoreLink::GlobalStoreLink(Options options)
+    : options_(std::move(options)),
+      node_ttl_(kUnknownNodeTtl),
+      standing_(absl::UnavailableError("the global store has not answered yet")) {
   options_.feed->SetWake([this] { Wake(); });
 }
 
@@ -47,7 +56,7 @@ void GlobalStoreLink::Stop(bool goodbye) {
   thread_.join();
   {
     absl::MutexLock lock(&mutex_);
-    const bool heard = registered_ && reachable_;
+    const bool heard = registered_ && standing_.ok();
     registered_ = false;
     if (!goodbye || !heard) {
       return;
@@ -75,9 +84,9 @@ rpc::GrantKey GlobalStoreLink::grant_key() const {
   return grant_key_;
 }
 
-bool GlobalStoreLink::reachable() const {
+absl::Status GlobalStoreLink::standing() const {
   absl::MutexLock lock(&mutex_);
-  return reachable_;
+  return standing_;
 }
 
 absl::Status GlobalStoreLink::WaitRegistered(absl::Time deadline) {
@@ -87,9 +96,8 @@ absl::Status GlobalStoreLink::WaitRegistered(absl::Time deadline) {
   if (registered_) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat(
-      "this node is not registered with the global store",
-      last_error_.ok() ? std::string("; is it running?") : absl::StrCat(": ", last_error_.message())));
+  return absl::UnavailableError(
+      absl::StrCat("this node is not registered with the global store: ", standing_.message()));
 }
 
 absl::Status GlobalStoreLink::CheckIn(absl::Time deadline) {
@@ -111,7 +119,7 @@ absl::Status GlobalStoreLink::Flush(absl::Time deadline) {
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return rounds_ > before || stopping_; };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
       return absl::UnavailableError(absl::StrCat(
-          "the global store was not told in time what changed on this node: ", last_error_.message()));
+          "the global store was not told in time what changed on this node: ", standing_.message()));
     }
   }
   return rounds_ >= wanted ? absl::OkStatus() : absl::CancelledError("this daemon is stopping");
@@ -140,10 +148,14 @@ void GlobalStoreLink::Loop() {
   bool registering = false;
   while (true) {
     const absl::Status status = Step();
-    NoteOutcome(status);
     // A store that answers but does not know this node (it restarted) is told at once, the first time.
-    if (MustRegister(status) && !std::exchange(registering, true)) {
+    const bool at_once = MustRegister(status) && !std::exchange(registering, true);
+    NoteOutcome(status, /*final=*/!at_once);
+    if (at_once) {
       continue;
+    }
+    if (SteadyNow() - replaced_since_ >= Patience()) {
+      return GiveUp();
     }
     if (status.ok()) {
       registering = false;
@@ -162,15 +174,24 @@ void GlobalStoreLink::Loop() {
   }
 }
 
-void GlobalStoreLink::NoteOutcome(const absl::Status& status) {
-  const bool reached = !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status);
-  absl::MutexLock lock(&mutex_);
-  if (reached != reachable_ || (!status.ok() && status.code() != last_error_.code())) {
+void GlobalStoreLink::GiveUp() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;  // for those who wait
+  }
+  if (options_.on_replaced) {
+    options_.on_replaced(
+        absl::FailedPreconditionError(absl::StrCat(replaced_by_, ", and is alive. ", kForCopies)));
+  }
+}
+
+void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
+  if (final && status.code() != std::exchange(logged_, status.code())) {
     LOG_IF(WARNING, !status.ok()) << "The global store does not take this node's reports: " << status;
     LOG_IF(INFO, status.ok()) << "The global store takes this node's reports";
   }
-  reachable_ = reached;
-  last_error_ = status;
+  absl::MutexLock lock(&mutex_);
+  standing_ = status;
   if (status.ok()) {
     ++rounds_;
     return;
@@ -208,8 +229,14 @@ absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeRequest request;
   *request.mutable_node() = options_.node;
   v1::RegisterNodeResponse response;
-  TC_RETURN_IF_ERROR(
-      options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request, &response));
+  const absl::Status registered =
+      options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request, &response);
+  if (absl::IsAborted(registered)) {
+    return Replaced(registered);
+  }
+  replaced_since_ = absl::InfiniteFuture();
+  TC_RETURN_IF_ERROR(registered);
+  node_ttl_ = rpc::FromProto(response.node_ttl());
   heartbeat_interval_ = std::max(absl::Milliseconds(10), rpc::FromProto(response.heartbeat_interval()));
   store_epoch_ = response.store_epoch();
   inventory_due_ = true;
@@ -221,6 +248,14 @@ absl::Status GlobalStoreLink::Register() {
                 .given = SteadyNow() - rpc::FromProto(response.grant_key_age())};
   registered_ = true;
   return absl::OkStatus();
+}
+
+absl::Status GlobalStoreLink::Replaced(const absl::Status& why) {
+  replaced_since_ = std::min(replaced_since_, SteadyNow());
+  replaced_by_ = why.message();
+  return absl::AbortedError(absl::StrCat(replaced_by_,
+                                         ". This daemon stops unless that one falls silent within ",
+                                         absl::FormatDuration(Patience()), ". ", kForCopies));
 }
 
 absl::Status GlobalStoreLink::SendInventory() {

@@ -3,10 +3,16 @@
 // keep their order.
 //
 // When the global store is away everything goes on but what needs it; when it is back (or another one is),
-// the node registers again and sends its whole inventory. Thread-safe.
+// the node registers again and sends its whole inventory.
+//
+// A node may have been replaced: a newer process registered under its node id, since the state directory was
+// copied. The newer one stays. This one tries for some node_ttl of the global store to take its place again,
+// which works once the other falls silent; then it gives up for good, so that two processes that live do not
+// take it from each other by turns. Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,6 +54,8 @@ class GlobalStoreLink {
     absl::Duration call_timeout = absl::Seconds(5);
     absl::Duration retry_least = absl::Milliseconds(100);  // after a failed call, doubled up to retry_most
     absl::Duration retry_most = absl::Seconds(2);
+    // Called once, on the link's thread, when it gave up since the node was replaced. May be empty.
+    std::function<void(const absl::Status&)> on_replaced;
   };
 
   explicit GlobalStoreLink(Options options);
@@ -64,8 +72,8 @@ class GlobalStoreLink {
 
   // The key of grant tokens; empty before the first registration.
   rpc::GrantKey grant_key() const;
-  // The last call reached it.
-  bool reachable() const;
+  // OK while the global store takes this node's reports; else why it does not.
+  absl::Status standing() const;
   // UNAVAILABLE with the last error when the node is not registered by then.
   absl::Status WaitRegistered(absl::Time deadline);
   // Sends a heartbeat now, which registers again where the global store no longer knows this node, and waits
@@ -80,11 +88,16 @@ class GlobalStoreLink {
   // One round: whatever is due. An error makes the loop back off.
   absl::Status Step();
   absl::Status Register();
+  // What Register returns when `why` says that the node was replaced.
+  absl::Status Replaced(const absl::Status& why);
+  absl::Duration Patience() const { return 2 * (node_ttl_ + options_.retry_most); }
+  void GiveUp();
   absl::Status SendInventory();
   absl::Status SendChanges();
   absl::Status SendHeartbeat();
   void Republish(const std::vector<ReplicaInfo>& inventory, const v1::ReconcileInventoryResponse& response);
-  void NoteOutcome(const absl::Status& status);
+  // `final`: it is not tried again at once.
+  void NoteOutcome(const absl::Status& status, bool final);
   bool HeartbeatDue();
   bool WaitForWork(absl::Time until);  // false: stopping
 
@@ -97,16 +110,19 @@ class GlobalStoreLink {
   bool inventory_due_ = true;
   absl::Time next_heartbeat_;
   absl::Duration heartbeat_interval_ = absl::Seconds(1);
+  absl::Duration node_ttl_;  // how long the global store waits for a heartbeat
+  absl::Time replaced_since_ = absl::InfiniteFuture();
+  std::string replaced_by_;                               // in the global store's words
+  absl::StatusCode logged_ = absl::StatusCode::kUnknown;  // the last outcome that the log has
 
   mutable absl::Mutex mutex_;
   rpc::GrantKey grant_key_ ABSL_GUARDED_BY(mutex_);
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
-  bool reachable_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heartbeat_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;  // finished without an error
-  absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
+  absl::Status standing_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

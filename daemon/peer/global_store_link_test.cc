@@ -1,5 +1,6 @@
 #include "daemon/peer/global_store_link.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/testing/test_artifact.h"
@@ -42,10 +43,17 @@ class LinkTest : public ::testing::Test {
   ~LinkTest() override { link_.Stop(false); }
 
   GlobalStoreLink::Options Options() {
-    GlobalStoreLink::Options options{.client = &store_, .feed = &feed_, .retry_least = absl::Milliseconds(1)};
+    GlobalStoreLink::Options options{.client = &store_,
+                                     .feed = &feed_,
+                                     .retry_least = absl::Milliseconds(1),
+                                     .retry_most = absl::Milliseconds(20)};
     options.node.set_node_id("node");
     options.node.set_incarnation(7);
     options.node.set_name("a");
+    options.on_replaced = [this](const absl::Status& why) {
+      absl::MutexLock lock(&replaced_mutex_);
+      replaced_ = why;
+    };
     return options;
   }
   void Start() { link_.Start(&node_, "127.0.0.1:1"); }
@@ -54,6 +62,8 @@ class LinkTest : public ::testing::Test {
   FakeGlobalStore store_;
   ReplicaFeed feed_{nullptr, 100};
   FakeNode node_;
+  absl::Mutex replaced_mutex_;
+  absl::Status replaced_ ABSL_GUARDED_BY(replaced_mutex_);
   GlobalStoreLink link_;
 };
 
@@ -120,19 +130,52 @@ TEST_F(LinkTest, ANodeThatIsNotKnownAnyMoreRegistersAgain) {
   EXPECT_EQ(store_.With([](auto& store) { return store.registrations.size(); }), 2);
 }
 
+TEST_F(LinkTest, ANodeThatWasReplacedSaysByWhomAndTakesItsPlaceAgainOnceItMay) {
+  Start();
+  ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  store_.With([](auto& store) { store.down = absl::AbortedError("the node is the daemon b now"); });
+  EXPECT_FALSE(link_.CheckIn(absl::Now()).ok());
+  while (!absl::StrContains(link_.standing().message(), "remove the file node_id from the copy")) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_THAT(link_.standing().message(), ::testing::HasSubstr("the daemon b now"));
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  EXPECT_TRUE(link_.CheckIn(Soon()).ok());
+  EXPECT_TRUE(link_.standing().ok());
+  absl::MutexLock lock(&replaced_mutex_);
+  EXPECT_TRUE(replaced_.ok()) << replaced_;
+}
+
+TEST_F(LinkTest, ANodeThatStaysReplacedGivesUpForGood) {
+  store_.node_ttl = absl::Milliseconds(20);
+  Start();
+  ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  store_.With([](auto& store) { store.down = absl::AbortedError("the node is the daemon b now"); });
+  EXPECT_EQ(link_.CheckIn(Soon()).code(), absl::StatusCode::kCancelled);
+  {
+    absl::MutexLock lock(&replaced_mutex_);
+    const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(replaced_mutex_) { return !replaced_.ok(); };
+    ASSERT_TRUE(replaced_mutex_.AwaitWithTimeout(absl::Condition(&told), absl::Seconds(20)));
+    EXPECT_EQ(replaced_.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(replaced_.message(), ::testing::HasSubstr("the daemon b now"));
+  }
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  EXPECT_FALSE(link_.WaitRegistered(Soon()).ok()) << "it does not come back";
+}
+
 TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
   feed_.OnReplicaChanged(Info("changed meanwhile"), nullptr);
-  while (link_.reachable()) {
+  while (link_.standing().ok()) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_EQ(link_.Flush(absl::Now()).code(), absl::StatusCode::kUnavailable);
   store_.With([](auto& store) { store.down = absl::OkStatus(); });
   EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() >= 2; }));
   ASSERT_TRUE(link_.Flush(Soon()).ok());
-  EXPECT_TRUE(link_.reachable());
+  EXPECT_TRUE(link_.standing().ok());
 }
 
 TEST_F(LinkTest, AnInventoryThatIsAskedForIsSent) {

@@ -96,7 +96,9 @@ void FillStatus(const NodeParts& parts, v1::GetStatusResponse* out) {
   *out->mutable_node() = parts.Node();
   out->mutable_node()->set_draining(parts.stopping);
   out->set_global_store(parts.global_store_label);
-  out->set_global_store_reachable(parts.access.link->reachable());
+  const absl::Status standing = parts.access.link->standing();
+  out->set_global_store_reachable(standing.ok());
+  out->set_global_store_error(std::string(standing.message()));
   FillPools(parts, out->mutable_pools());
   uint32_t leases = 0;
   const std::vector<ReplicaInfo> replicas = parts.engine->ListReplicas();

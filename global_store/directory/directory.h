@@ -9,8 +9,9 @@
 // REQUIRES between Prepare and Apply: no other durable change (callers serialise these). Soft state (nodes,
 // replicas, grants) changes at once and may change in between.
 //
-// Calls that name a NodeIdentity fail with ABORTED for an incarnation that was replaced, and with NOT_FOUND
-// for a node that is not registered (any more): it registers again and sends its inventory.
+// Calls that name a NodeIdentity fail with ABORTED for an incarnation that was replaced by one that is alive,
+// and with NOT_FOUND for a node that is not registered (any more): it registers again and sends its
+// inventory.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -93,7 +94,8 @@ class Directory {
   std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
 
   // ---- Nodes (nodes.cc) ----
-  // ALREADY_EXISTS when another live node has the name. The same incarnation registering again keeps its
+  // ALREADY_EXISTS when another live node has the name; ABORTED when the node is alive with a higher
+  // incarnation, or with the same one at another address. The same incarnation registering again keeps its
   // state and key.
   absl::StatusOr<Registration> RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
                                             absl::Time now);
@@ -192,10 +194,6 @@ class Directory {
     std::set<std::string> keys;
     std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
   };
-  struct Fence {
-    uint64_t incarnation = 0;
-    absl::Time since;
-  };
   // What a node that is gone held when it was last heard: it may come back with it.
   struct AwayNode {
     std::string name;
@@ -275,7 +273,6 @@ class Directory {
   uint64_t live_keys_ = 0;
 
   absl::btree_map<std::string, NodeState> nodes_;
-  absl::btree_map<std::string, Fence> fences_;       // of nodes that are gone
   absl::btree_map<std::string, AwayNode> away_;      // by node id
   absl::Time awaited_until_ = absl::InfinitePast();  // nodes from before the start
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:

@@ -150,12 +150,16 @@ class Model : public ::testing::TestWithParam<int> {
     std::erase_if(replicas_, [&](const auto& entry) { return entry.second.node == node; });
   }
 
+  // An incarnation after, before, or the same as the last: a start, a copy of the node's folder, a
+  // repetition.
   void RegisterOne() {
     const std::string node = SomeNodeId();
-    const uint64_t incarnation = incarnations_[node] + static_cast<uint64_t>(Below(3) == 0 ? 0 : 1);
+    const uint64_t last = incarnations_[node];
+    const uint64_t incarnation = last + static_cast<uint64_t>(Below(3)) - static_cast<uint64_t>(last > 0);
+    const bool replaced = nodes_.contains(node) && incarnation < nodes_[node].incarnation;
     const auto registered = directory_.RegisterNode(SomeNode(node, incarnation), {}, now_);
-    ASSERT_EQ(registered.ok(), incarnation > 0) << registered.status();
-    if (incarnation == 0) return;
+    ASSERT_EQ(registered.ok(), incarnation > 0 && !replaced) << registered.status();
+    if (!registered.ok()) return;
     if (nodes_.contains(node) && nodes_[node].incarnation < incarnation) DropNode(node);
     nodes_[node].incarnation = incarnations_[node] = incarnation;
     nodes_[node].heard = now_;

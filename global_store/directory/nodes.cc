@@ -6,12 +6,20 @@
 namespace tensorcast::global_store {
 namespace {
 
-// How long a node that is gone still fences its older incarnations.
-constexpr absl::Duration kFenceAge = absl::Hours(24);
+// How long a node that is gone is waited for by name.
+constexpr absl::Duration kAwayAge = absl::Hours(24);
+
+// Incarnations are nanoseconds since 1970, or one more than the one before: this leaves room after any of
+// them.
+constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 
 absl::Status CheckFacts(const NodeFacts& facts) {
   if (facts.node_id.empty() || facts.name.empty() || facts.incarnation == 0) {
     return absl::InvalidArgumentError("a node registers with a node id, a name and an incarnation above 0");
+  }
+  if (facts.incarnation >= kIncarnationsEnd) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", facts.node_id, " registers with the incarnation ",
+                                                   facts.incarnation, ": they are below ", kIncarnationsEnd));
   }
   if (!ProtocolVersionsWorkTogether(facts.protocol_version, kProtocolVersion)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -21,10 +29,10 @@ absl::Status CheckFacts(const NodeFacts& facts) {
   return absl::OkStatus();
 }
 
-absl::Status Fenced(const NodeIdentity& node, uint64_t newer) {
-  return absl::AbortedError(absl::StrCat("node ", node.node_id, " has a newer incarnation (", newer,
-                                         ", this is ", node.incarnation,
-                                         "): this process was replaced and must stop"));
+absl::Status Replaced(const NodeFacts& by, const NodeIdentity& node) {
+  return absl::AbortedError(absl::StrCat("node ", node.node_id, " is the daemon ", by.name, " at ",
+                                         by.grpc_address, " now (incarnation ", by.incarnation,
+                                         "): it replaced this one (incarnation ", node.incarnation, ")"));
 }
 
 absl::Status NotRegistered(const NodeIdentity& node) {
@@ -45,16 +53,11 @@ absl::Status Directory::CheckName(const NodeFacts& facts) const {
 }
 
 absl::Status Directory::CheckIdentity(const NodeIdentity& node) const {
-  if (auto it = nodes_.find(node.node_id); it != nodes_.end()) {
-    const uint64_t current = it->second.facts.incarnation;
-    if (node.incarnation == current) return absl::OkStatus();
-    return node.incarnation < current ? Fenced(node, current) : NotRegistered(node);
-  }
-  auto fence = fences_.find(node.node_id);
-  if (fence != fences_.end() && node.incarnation < fence->second.incarnation) {
-    return Fenced(node, fence->second.incarnation);
-  }
-  return NotRegistered(node);
+  auto it = nodes_.find(node.node_id);
+  if (it == nodes_.end()) return NotRegistered(node);
+  const NodeFacts& facts = it->second.facts;
+  if (node.incarnation == facts.incarnation) return absl::OkStatus();
+  return node.incarnation < facts.incarnation ? Replaced(facts, node) : NotRegistered(node);
 }
 
 absl::StatusOr<Directory::NodeState*> Directory::FindLive(const NodeIdentity& node) {
@@ -65,13 +68,16 @@ absl::StatusOr<Directory::NodeState*> Directory::FindLive(const NodeIdentity& no
 absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
                                                      absl::Time now) {
   TC_RETURN_IF_ERROR(CheckFacts(facts));
-  const absl::Status identity = CheckIdentity({facts.node_id, facts.incarnation});
+  const NodeIdentity id = {facts.node_id, facts.incarnation};
+  const absl::Status identity = CheckIdentity(id);
   if (absl::IsAborted(identity)) return identity;
-  TC_RETURN_IF_ERROR(CheckName(facts));
-  if (absl::IsNotFound(identity)) {
-    if (nodes_.contains(facts.node_id)) DropNode(facts.node_id, now);
-    fences_.erase(facts.node_id);
+  if (auto it = nodes_.find(facts.node_id);
+      identity.ok() && it->second.facts.grpc_address != facts.grpc_address) {
+    // Two processes on copies of one state folder, whose incarnations are equal by chance: the first stays.
+    return Replaced(it->second.facts, id);
   }
+  TC_RETURN_IF_ERROR(CheckName(facts));
+  if (absl::IsNotFound(identity)) DropNode(facts.node_id, now);
   NodeState& node = nodes_[facts.node_id];
   node.facts = facts;
   node.pools = std::move(pools);
@@ -96,7 +102,6 @@ void Directory::DropNode(std::string_view node_id, absl::Time now) {
   NodeState& node = it->second;
   NoteAway(node, /*only_disk=*/false, now);
   while (!node.replicas.empty()) RemoveReplica(node, node.replicas.begin()->first, now);
-  fences_[it->first] = {.incarnation = node.facts.incarnation, .since = now};
   nodes_.erase(it);
 }
 
@@ -161,12 +166,11 @@ std::vector<NodeView> Directory::Tick(absl::Time now) {
   }
   for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
   EndGrantsIf([&](const Grant& grant) { return grant.expires < now; }, GrantEnd::kExpired, now);
-  absl::erase_if(fences_, [&](const auto& entry) { return now - entry.second.since > kFenceAge; });
   absl::erase_if(beginning_, [&](auto& entry) {
     std::erase_if(entry.second, [&](const auto& node) { return node.second <= now; });
     return entry.second.empty();
   });
-  absl::erase_if(away_, [&](const auto& entry) { return now - entry.second.since > kFenceAge; });
+  absl::erase_if(away_, [&](const auto& entry) { return now - entry.second.since > kAwayAge; });
   return silent;
 }
 

@@ -95,7 +95,8 @@ TEST_F(Nodes, AClashOfNamesDoesNotEndTheOldIncarnation) {
 TEST_F(Nodes, MustSayWhoTheyAre) {
   for (const auto& spoil : std::vector<std::function<void(NodeFacts&)>>{
            [](NodeFacts& node) { node.node_id.clear(); }, [](NodeFacts& node) { node.name.clear(); },
-           [](NodeFacts& node) { node.incarnation = 0; }}) {
+           [](NodeFacts& node) { node.incarnation = 0; },
+           [](NodeFacts& node) { node.incarnation = uint64_t{1} << 63; }}) {
     NodeFacts facts = SomeNode("a");
     spoil(facts);
     EXPECT_TRUE(absl::IsInvalidArgument(directory_.RegisterNode(facts, {}, now_).status()));
@@ -126,14 +127,38 @@ TEST_F(Nodes, AreGoneWithTheirReplicasWhenTheirHeartbeatsStop) {
   EXPECT_EQ(Offered("b", "x"), "");
 }
 
-TEST_F(Nodes, ThatAreGoneStillFenceTheirOlderIncarnations) {
+// Someone else's registration under its id, however high its incarnation, keeps a node out only while it
+// lives.
+TEST_F(Nodes, ThatWereReplacedTakeTheirPlaceAgainOnceTheOtherIsSilent) {
+  constexpr uint64_t kHighest = (uint64_t{1} << 63) - 1;
   Register("a", 5);
-  now_ += options_.node_ttl + absl::Seconds(1);
+  Register("a", kHighest);
+  EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(Id("a", 5), {}, {}, 0, now_).status()));
+  now_ += options_.node_ttl;
+  directory_.Tick(now_);
+  EXPECT_TRUE(absl::IsAborted(directory_.RegisterNode(SomeNode("a", 5), {}, now_).status()));
+  now_ += absl::Seconds(1);
   ASSERT_THAT(directory_.Tick(now_), SizeIs(1));
-  EXPECT_TRUE(absl::IsAborted(directory_.RegisterNode(SomeNode("a", 4), {}, now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(Id("a", 4), {}, {}, 0, now_).status()));
   EXPECT_TRUE(absl::IsNotFound(directory_.Heartbeat(Id("a", 5), {}, {}, 0, now_).status()));
   EXPECT_TRUE(directory_.RegisterNode(SomeNode("a", 5), {}, now_).ok());
+  EXPECT_TRUE(directory_.Heartbeat(Id("a", 5), {}, {}, 0, now_).ok());
+  EXPECT_TRUE(absl::IsNotFound(directory_.Heartbeat(Id("a", kHighest), {}, {}, 0, now_).status()));
+}
+
+TEST_F(Nodes, AreToldWhoReplacedThem) {
+  Register("a", 5);
+  const absl::Status replaced = directory_.Heartbeat(Id("a", 4), {}, {}, 0, now_).status();
+  EXPECT_THAT(replaced.message(), HasSubstr("name-a at a:7000"));
+}
+
+TEST_F(Nodes, OfOneIncarnationAtTwoAddressesAreTwoProcessesAndTheFirstStays) {
+  Register("a", 5);
+  NodeFacts copy = SomeNode("a", 5);
+  copy.grpc_address = "copy:7000";
+  const absl::Status refused = directory_.RegisterNode(copy, {}, now_).status();
+  EXPECT_TRUE(absl::IsAborted(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("a:7000"));
+  EXPECT_EQ(directory_.FindNode("a", now_)->facts.grpc_address, "a:7000");
 }
 
 TEST_F(Nodes, ThatCameBackAfterTheyExpiredGetANewKey) {

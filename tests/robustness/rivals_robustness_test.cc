@@ -1,10 +1,15 @@
 // Two processes that want to be the same: one name, one state directory, one database, one port.
 #include <gmock/gmock.h>
+#include <grpcpp/channel.h>
 #include <signal.h>
 
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/global_store.grpc.pb.h"
+#include "rpc/call.h"
+#include "rpc/channel.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -33,6 +38,24 @@ class Rivals : public RobustnessTest {
     return Process::Start(rival);
   }
   std::string RivalLog() const { return FileTail(directory_->path() + "/rival.log", 100); }
+
+  // The rival's state directory becomes a copy of this one's.
+  void CopyIdentity(int node) {
+    const std::filesystem::path copy = directory_->path() + "/rival";
+    std::filesystem::create_directory(copy);
+    for (const char* file : {"node_id", "incarnation"}) {
+      ASSERT_TRUE(std::filesystem::copy_file(cluster_->daemon_directory(node) + "/" + file, copy / file));
+    }
+  }
+  void AwaitReplacedBy(int node, const std::string& name) {
+    TC_ASSERT_OK(invariants().Await(node, Soon(), [&](const v1::GetStatusResponse& status) -> absl::Status {
+      if (!status.global_store_reachable() &&
+          absl::StrContains(status.global_store_error(), "is the daemon " + name + " at ")) {
+        return absl::OkStatus();
+      }
+      return absl::UnavailableError(absl::StrCat("its status has the error: ", status.global_store_error()));
+    }));
+  }
 
   // The first daemons are as they were.
   void ExpectUnharmed() {
@@ -64,6 +87,63 @@ TEST_F(Rivals, ASecondDaemonOfOneNameIsRefusedUntilTheFirstIsGone) {
     return absl::UnavailableError("the rival is not registered yet");
   }));
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
+}
+
+TEST_F(Rivals, ADaemonOnACopiedStateDirectoryTakesTheNodesPlaceAndTheFirstStopsAndSaysWhy) {
+  ClusterOptions options = FastOptions();
+  options.global_store_settings.push_back("global_store.node_ttl=1s");
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+  ASSERT_NO_FATAL_FAILURE(CopyIdentity(1));
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({}));
+  TC_ASSERT_OK(rival->WaitReady(Soon()).status());
+  TC_ASSERT_OK_AND_ASSIGN(const int code, cluster_->daemon(1).Wait(Soon()));
+  EXPECT_EQ(code, 1);
+  const std::string last = FileTail(cluster_->daemon_directory(1) + "/log", 1);
+  EXPECT_THAT(last, HasSubstr("is the daemon rival at 127.0.0.1:"));
+  EXPECT_THAT(last, HasSubstr("remove the file node_id from the copy"));
+
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto cluster, admin->GetClusterStatus(Context()));
+  ASSERT_EQ(cluster.nodes_size(), 2);
+  for (const v1::Node& node : cluster.nodes()) EXPECT_FALSE(node.draining()) << node.name();
+  TC_ASSERT_OK_AND_ASSIGN(const auto client, client::Client::Connect({.daemon = "unix:" + directory_->path() +
+                                                                                "/rival/daemon.sock",
+                                                                      .devices = devices_.get()}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client->Get(Context(), "m", {}));
+  TC_ASSERT_OK(Compare(*replica, model).status());
+  EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
+}
+
+TEST_F(Rivals, AReplacedDaemonSaysByWhomAndTakesItsPlaceAgainWhenTheOtherIsGone) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(1, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  ASSERT_NO_FATAL_FAILURE(CopyIdentity(1));
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({}));
+  ASSERT_NO_FATAL_FAILURE(AwaitReplacedBy(1, "rival"));
+  TC_ASSERT_OK(rival->Signal(SIGKILL));
+  ExpectUnharmed();
+}
+
+TEST_F(Rivals, ANodeThatSomebodyElseRegisteredTakesItsPlaceAgainWhenThatOneIsSilent) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto status, admin->GetStatus(Context()));
+  const auto store = v1::GlobalStore::NewStub(rpc::MakeChannel(cluster_->global_store_address()));
+  v1::RegisterNodeRequest request;
+  *request.mutable_node() = status.node();
+  request.mutable_node()->set_name("impostor");
+  const auto register_as = [&](uint64_t incarnation) {
+    request.mutable_node()->set_incarnation(incarnation);
+    return rpc::CallUnary(*store, &v1::GlobalStore::Stub::RegisterNode, Context(), request).status();
+  };
+  EXPECT_EQ(register_as(uint64_t{1} << 63).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(register_as(~uint64_t{0}).code(), absl::StatusCode::kInvalidArgument);
+  TC_ASSERT_OK(register_as((uint64_t{1} << 63) - 1));
+  ASSERT_NO_FATAL_FAILURE(AwaitReplacedBy(0, "impostor"));
+  ExpectUnharmed();
 }
 
 TEST_F(Rivals, ASecondDaemonOnOneStateDirectoryEndsAndSaysWhy) {

@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/posix/descriptors.h"
 #include "core/status/status.h"
@@ -35,12 +37,28 @@ absl::Status TellReady(int fd, const nlohmann::json& addresses) {
                                                       : ErrnoStatus(error, "write to", "--ready-fd");
 }
 
-void WaitForTermination() {
-  absl::Notification done;
-  const Cancellation::Registration registration = OnTerminationSignal().OnCancel([&] { done.Notify(); });
-  done.WaitForNotification();
-  LOG(INFO) << "stopping: draining for at most " << kDrain;
-}
+// Until SIGTERM or SIGINT (OK), or the server says that it cannot go on (why).
+class Termination {
+ public:
+  Termination() : registration_(OnTerminationSignal().OnCancel([this] { Demand(absl::OkStatus()); })) {}
+
+  void Demand(const absl::Status& why) {
+    absl::MutexLock lock(&mutex_);
+    if (!why_.has_value()) why_ = why;
+  }
+  absl::Status Wait() {
+    absl::MutexLock lock(&mutex_);
+    const auto demanded = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return why_.has_value(); };
+    mutex_.Await(absl::Condition(&demanded));
+    LOG(INFO) << "stopping: draining for at most " << kDrain;
+    return *why_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::optional<absl::Status> why_ ABSL_GUARDED_BY(mutex_);
+  const Cancellation::Registration registration_;
+};
 
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
@@ -55,10 +73,11 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
       return ErrnoStatus(error.value(), "create the folder of global_store.metadata_path", folder.string());
   }
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
+  Termination termination;
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", server->address()}}));
-  WaitForTermination();
+  const absl::Status why = termination.Wait();
   server->Shutdown(kDrain);
-  return absl::OkStatus();
+  return why;
 }
 
 absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
@@ -66,6 +85,8 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_ASSIGN_OR_RETURN(DaemonParts parts, MakeDaemonParts(config));
+  Termination termination;  // outlives the daemon, which may demand it
+  parts.options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
   TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(parts.options)));
   // A global store that is away is not a reason not to serve: what this node holds can still be attached to.
   if (const absl::Status registered = daemon->WaitRegistered(absl::Now() + kRegistration); !registered.ok()) {
@@ -74,9 +95,9 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", daemon->addresses().front()},
                                                 {"unix", daemon->addresses().back()},
                                                 {"handles", daemon->handle_socket()}}));
-  WaitForTermination();
+  const absl::Status why = termination.Wait();
   daemon->Shutdown(SteadyNow() + kDrain);
-  return absl::OkStatus();
+  return why;
 }
 
 }  // namespace

@@ -29,6 +29,9 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
               status.node().node_id().c_str(), status.node().grpc_address().c_str(),
               status.global_store().c_str(), status.global_store_reachable() ? "" : " (not reachable)");
+  if (!status.global_store_error().empty()) {
+    std::printf("  because    %s\n", status.global_store_error().c_str());
+  }
   std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
