@@ -1,8 +1,9 @@
 // Moving image bytes between hosts. A transport registers the host pool once, serves replicas to pulls that
 // the daemon has authorised, and pulls ranges of a peer's replica into registered memory.
 //
-// The receiver drives: it asks for ranges, and that bounds what is in flight. Every operation has a deadline
-// and completes exactly once; memory that was given to an operation is touched no more after its completion.
+// The receiver drives: it asks for ranges, and that bounds what is in flight. Every operation has a deadline,
+// a pull a limit of silence, and each completes exactly once; memory that was given to an operation is
+// touched no more after its completion.
 //
 // Who may pull is not decided here: a pull id is a secret of 128 random bits that the source daemon hands to
 // one receiver after it checked the grant. Thread-safe throughout; callbacks run on the transport's progress
@@ -82,6 +83,12 @@ class Pull {
   // broken and all later fetches fail at once.
   virtual void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
                      FetchDone done) = 0;
+
+  // From the next fetch on: when fetches are pending and no byte of any of them has arrived for so long, the
+  // pull breaks with DEADLINE_EXCEEDED. A fetch may take any time as long as the pull moves, since those
+  // before it go first. Bytes are seen as they complete a step of the lane: a message's piece (at most 256
+  // KiB over TCP), a remote read of a few MiB. Infinite until it is called.
+  virtual void SetSilenceLimit(absl::Duration limit) = 0;
 
   // Gives up: pending fetches complete soon with CANCELLED. Idempotent.
   virtual void Cancel() = 0;

@@ -1,12 +1,10 @@
 #include "daemon/peer/pull_source.h"
 
-#include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -19,13 +17,12 @@ class PullSource : public ChunkSource {
  public:
   PullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull, Cancellation revoked,
              absl::Duration peer_timeout)
-      : info_(std::move(info)),
-        peer_timeout_(peer_timeout),
-        pull_(std::move(pull)),
-        on_revoked_(revoked.OnCancel([this] {
+      : info_(std::move(info)), pull_(std::move(pull)), on_revoked_(revoked.OnCancel([this] {
           revoked_ = true;
           pull_->Cancel();
-        })) {}
+        })) {
+    pull_->SetSilenceLimit(peer_timeout);
+  }
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return kFetchesInFlight; }
@@ -40,8 +37,7 @@ class PullSource : public ChunkSource {
     // A whole pull is given up with a request: an endpoint has no way to take back one range of it.
     auto on_cancel = context.cancellation.OnCancel([this] { pull_->Cancel(); });
     pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
-                 std::min(context.deadline, SteadyNow() + peer_timeout_),
-                 [&waiting](const transport::FetchResult& result) {
+                 context.deadline, [&waiting](const transport::FetchResult& result) {
                    waiting.result = result;
                    waiting.done.Notify();
                  });
@@ -59,7 +55,6 @@ class PullSource : public ChunkSource {
 
  private:
   const SourceInfo info_;
-  const absl::Duration peer_timeout_;
   std::atomic<bool> revoked_ = false;
   std::unique_ptr<transport::Pull> pull_;
   Cancellation::Registration on_revoked_;  // destroyed before the pull that its callback uses

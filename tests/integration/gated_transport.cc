@@ -19,6 +19,7 @@ class GatedPull : public transport::Pull {
       pull_->Fetch(offset, destination, deadline, done);
     });
   }
+  void SetSilenceLimit(absl::Duration limit) override { pull_->SetSilenceLimit(limit); }
   void Cancel() override {
     pull_->Cancel();
     gate_->Release();

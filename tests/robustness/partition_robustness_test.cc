@@ -1,77 +1,16 @@
-// Partitions between hosts: each daemon in a network namespace of its own with a host id of its own, on a
-// bridge in the global store's namespace; a cut is a link set down. The machine's own network is not touched:
-// clients use unix sockets.
+// Partitions between hosts (network.h): a cut is a link set down.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 
-#include "absl/strings/str_cat.h"
+#include "tests/robustness/network.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr int kNodes = 2;
-
-// Names of namespaces carry the process id: two runs on one machine do not meet.
-class Network {
- public:
-  // What is in a namespace goes with it.
-  ~Network() {
-    for (int node = 0; node < kNodes; ++node) Ip({"netns", "del", Namespace(node)});
-    Ip({"netns", "del", Hub()});
-  }
-
-  bool SetUp() {
-    if (geteuid() != 0 || !Ip({"netns", "add", Hub()}) ||
-        !InHub({"link", "add", "bridge0", "type", "bridge"}) ||
-        !InHub({"addr", "add", Address(0) + "/24", "dev", "bridge0"}) ||
-        !InHub({"link", "set", "bridge0", "up"}) || !InHub({"link", "set", "lo", "up"})) {
-      return false;
-    }
-    for (int node = 0; node < kNodes; ++node) {
-      if (!AddNode(node)) return false;
-    }
-    return true;
-  }
-
-  bool Cut(int node) { return InHub({"link", "set", Link(node), "down"}); }
-  bool Heal(int node) { return InHub({"link", "set", Link(node), "up"}); }
-
-  static std::string Hub() { return absl::StrCat("tcrob", getpid(), "-hub"); }
-  static std::string Namespace(int node) { return absl::StrCat("tcrob", getpid(), "-", node); }
-  // Of the bridge: 0; of the nodes: from 1. From the range for benchmarks, which no real network uses.
-  static std::string Address(int host) { return absl::StrCat("198.18.77.", host + 1); }
-
- private:
-  static std::string Link(int node) { return absl::StrCat("node", node); }
-
-  static bool InHub(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"-n", Hub()});
-    return Ip(std::move(arguments));
-  }
-
-  static bool Ip(std::vector<std::string> arguments) {
-    for (const char* program : {"/usr/sbin/ip", "/sbin/ip"}) {
-      if (access(program, X_OK) != 0) continue;
-      arguments.insert(arguments.begin(), program);
-      return RunTool(arguments);
-    }
-    return false;
-  }
-
-  bool AddNode(int node) {
-    const std::string space = Namespace(node);
-    return Ip({"netns", "add", space}) &&
-           InHub({"link", "add", Link(node), "type", "veth", "peer", "name", "eth0", "netns", space}) &&
-           InHub({"link", "set", Link(node), "master", "bridge0"}) &&
-           InHub({"link", "set", Link(node), "up"}) &&
-           Ip({"-n", space, "addr", "add", Address(node + 1) + "/24", "dev", "eth0"}) &&
-           Ip({"-n", space, "link", "set", "eth0", "up"}) && Ip({"-n", space, "link", "set", "lo", "up"});
-  }
-};
 
 class Partition : public RobustnessTest {
  protected:
@@ -80,16 +19,7 @@ class Partition : public RobustnessTest {
       GTEST_SKIP() << "network namespaces cannot be made here: this test needs root, `ip` and veth";
     }
     ClusterOptions options = FastOptions();
-    options.daemons = kNodes;
-    options.global_store_network_namespace = Network::Hub();
-    options.global_store_settings.push_back(absl::StrCat("global_store.listen=", Network::Address(0), ":0"));
-    for (int node = 0; node < kNodes; ++node) {
-      const std::string address = Network::Address(node + 1);
-      options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":0"),
-                                            absl::StrCat("daemon.ucx_listen=", address, ":0"),
-                                            absl::StrCat("daemon.host_id=host-", node)});
-      options.network_namespaces.push_back(Network::Namespace(node));
-    }
+    network_.Use(options);
     StartRobustCluster(options);
   }
 
@@ -107,7 +37,7 @@ class Partition : public RobustnessTest {
     return duration;
   }
 
-  Network network_;
+  Network network_{kNodes};
 };
 
 TEST_F(Partition, ACutNodeServesItsOwnIsGivenUpByTheOthersAndComesBackWhole) {

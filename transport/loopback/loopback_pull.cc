@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast::transport {
@@ -31,6 +33,8 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
 
   EventLoop& loop() { return *loop_; }
 
+  void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
+
   void Start(LoopbackFetch fetch, absl::Time deadline) {
     if (!broken_.ok()) {
       fetch.done(broken_);
@@ -43,6 +47,9 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
       return;
     }
     source_->CountRequest();
+    if (fetches_.empty()) {
+      last_bytes_ = SteadyNow();
+    }
     fetch.left = *bytes;
     const uint64_t id = ++fetches_made_;
     fetch.timer = loop_->queue().At(deadline, [this, id] { Expire(id); });
@@ -50,6 +57,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
     if (deadline <= SteadyNow()) {
       Expire(id);
     } else {
+      WatchSilence();
       Step(id);
     }
   }
@@ -110,7 +118,34 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
     }
   }
 
+  // One timer for the whole pull, which looks again instead of being moved with each piece.
+  void WatchSilence() {
+    if (watching_ || silence_limit_ == absl::InfiniteDuration()) {
+      return;
+    }
+    watching_ = true;
+    loop_->queue().At(last_bytes_ + silence_limit_, [weak = weak_from_this()] {
+      if (const std::shared_ptr<PullCore> self = weak.lock()) {
+        self->CheckSilence();
+      }
+    });
+  }
+
+  void CheckSilence() {
+    watching_ = false;
+    if (fetches_.empty()) {
+      return;
+    }
+    if (SteadyNow() < last_bytes_ + silence_limit_) {
+      WatchSilence();
+      return;
+    }
+    Break(fetches_.begin()->first, absl::DeadlineExceededError(absl::StrCat(
+                                       "no byte arrived for ", absl::FormatDuration(silence_limit_))));
+  }
+
   void Copy(LoopbackFetch& fetch, ConstHostSpan bytes) {
+    last_bytes_ = SteadyNow();
     source_->CountBytes(bytes.size());
     fetch.offset += bytes.size();
     fetch.left -= bytes.size();
@@ -157,6 +192,9 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
   const RegisteredMemory* const memory_;
   std::map<uint64_t, LoopbackFetch> fetches_;
   uint64_t fetches_made_ = 0;
+  absl::Duration silence_limit_ = absl::InfiniteDuration();
+  absl::Time last_bytes_;  // or the first fetch after none was pending
+  bool watching_ = false;
   absl::Status broken_;
 };
 
@@ -176,6 +214,10 @@ class LoopbackPull : public Pull {
     core_->loop().Post([core = core_, fetch = std::move(fetch), deadline]() mutable {
       core->Start(std::move(fetch), deadline);
     });
+  }
+
+  void SetSilenceLimit(absl::Duration limit) override {
+    core_->loop().Post([core = core_, limit] { core->SetSilenceLimit(limit); });
   }
 
   void Cancel() override {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "transport/testing/transport_contract.h"
@@ -157,6 +158,60 @@ TEST_P(TransportContract, AnExpiredFetchBreaksThePull) {
   release.Notify();
   serving.reset();
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 200), std::byte{0}));
+}
+
+TEST_P(TransportContract, ASilentPullBreaksWhateverTheDeadlinesOfItsFetches) {
+  if (!GetParam().serves_staged_images) {
+    GTEST_SKIP() << "needs a source that can be slow: see AStoppedSource...";
+  }
+  absl::Notification release;
+  auto serving = ServeStaged(kImageBytes, [&](uint64_t) {
+    release.WaitForNotification();
+    return absl::OkStatus();
+  });
+  auto pull = ConnectTo(serving->descriptor());
+  pull->SetSilenceLimit(absl::Milliseconds(50));
+  Completions completions;
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(100, {receiver_memory_.span(100, 100)}, absl::InfiniteFuture(), completions.Expect());
+  ASSERT_TRUE(completions.Wait());
+  for (const absl::Status& status : completions.statuses()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  }
+  release.Notify();
+  serving.reset();
+  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 200), std::byte{0}));
+}
+
+TEST_P(TransportContract, APullThatMovesIsNotSilentHoweverLongItsLastFetchWaits) {
+  if (!GetParam().serves_staged_images) {
+    GTEST_SKIP() << "needs a source that can be slow";
+  }
+  // Together the reads take longer than the limit, each far less.
+  constexpr absl::Duration kLimit = absl::Seconds(1);
+  absl::Mutex one_at_a_time;
+  auto serving = ServeStaged(kImageBytes, [&](uint64_t) {
+    absl::MutexLock lock(&one_at_a_time);
+    absl::SleepFor(2 * kLimit / (kImageBytes / kTestChunkBytes));
+    return absl::OkStatus();
+  });
+  auto pull = ConnectTo(serving->descriptor());
+  pull->SetSilenceLimit(kLimit);
+  const std::vector<HostSpan> destination = Destination(kImageBytes);
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(PullAll(*pull, destination), absl::OkStatus());
+  EXPECT_GT(absl::Now() - start, kLimit) << "nothing was tested";
+  EXPECT_TRUE(HoldPattern(destination, 0));
+}
+
+TEST_P(TransportContract, APullIsNotSilentWhileNothingIsAskedOfIt) {
+  auto serving = ServePattern(kImageBytes);
+  auto pull = ConnectTo(serving->descriptor());
+  constexpr absl::Duration kLimit = absl::Milliseconds(300);
+  pull->SetSilenceLimit(kLimit);
+  EXPECT_EQ(PullAll(*pull, Destination(kTestChunkBytes)), absl::OkStatus());
+  absl::SleepFor(kLimit);
+  EXPECT_EQ(PullAll(*pull, Destination(kTestChunkBytes)), absl::OkStatus());
 }
 
 TEST_P(TransportContract, AFetchWhoseDeadlineHasPassedIsNotStarted) {

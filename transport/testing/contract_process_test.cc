@@ -104,6 +104,23 @@ TEST_P(SourceProcessContract, AStoppedSourceExceedsTheDeadlineAndMemoryIsSafeAft
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(64, 2 * kImageBytes - 64), std::byte{0x5a}));
 }
 
+TEST_P(SourceProcessContract, AStoppedSourceIsGivenUpForItsSilence) {
+  auto process = StartSource(GetParam());
+  auto pull = ConnectTo(process->descriptor());
+  pull->SetSilenceLimit(absl::Milliseconds(500));
+  Completions completions;
+  FetchAll(*pull, Destination(kImageBytes), completions);
+  ASSERT_TRUE(completions.WaitForAny());
+  process->Stop();
+  Completions later;
+  FetchAll(*pull, Destination(kImageBytes, kImageBytes), later);
+  ASSERT_TRUE(later.Wait());
+  ASSERT_TRUE(completions.Wait());
+  EXPECT_THAT(later.statuses(),
+              testing::Contains(testing::ResultOf([](const absl::Status& status) { return status.code(); },
+                                                  absl::StatusCode::kDeadlineExceeded)));
+}
+
 TEST_P(SourceProcessContract, APullFromAStoppedSourceCanBeDestroyed) {
   auto process = StartSource(GetParam());
   auto pull = ConnectTo(process->descriptor());

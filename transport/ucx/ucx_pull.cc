@@ -150,6 +150,9 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     done(bytes.status());
     return;
   }
+  if (fetches_.empty()) {
+    last_bytes_ = SteadyNow();
+  }
   const uint64_t id = ++fetches_made_;
   FetchState& fetch = fetches_[id];
   fetch.end = offset + *bytes;
@@ -165,8 +168,31 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     return;
   }
   fetch.timer = worker().queue().At(deadline, [this, id] { Expire(id); });
+  WatchSilence();
   AddParts(id, offset, destination);
   Pump();
+}
+
+// One timer for the whole pull, which looks again instead of being moved with each piece.
+void UcxPullCore::WatchSilence() {
+  if (silence_timer_ == TaskQueue::kNoTimer && silence_limit_ != absl::InfiniteDuration()) {
+    silence_timer_ = worker().queue().At(last_bytes_ + silence_limit_, [this] { CheckSilence(); });
+  }
+}
+
+void UcxPullCore::CheckSilence() {
+  silence_timer_ = TaskQueue::kNoTimer;
+  if (fetches_.empty() || !broken_.ok()) {
+    return;
+  }
+  if (SteadyNow() < last_bytes_ + silence_limit_) {
+    WatchSilence();
+    return;
+  }
+  // Nothing but a forced close ends a receive from a peer that has stopped.
+  Break(absl::DeadlineExceededError(absl::StrCat("no byte arrived from ", descriptor_.address, " for ",
+                                                 absl::FormatDuration(silence_limit_))),
+        /*lost=*/receives_ > 0);
 }
 
 void UcxPullCore::AddParts(uint64_t fetch, uint64_t offset, const std::vector<HostSpan>& destination) {
@@ -207,6 +233,7 @@ void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Statu
   FetchState& state = fetches_.at(fetch);
   --state.receives;
   if (status.ok()) {
+    last_bytes_ = SteadyNow();
     state.bytes_left -= bytes;
   } else if (state.failure.ok()) {
     // The endpoint is dying, or about to: the error that killed it follows and names the cause.
@@ -217,6 +244,7 @@ void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Statu
 }
 
 void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destination, ConstHostSpan piece) {
+  last_bytes_ = SteadyNow();
   FetchState& state = fetches_.at(fetch);
   if (offset == state.digested_to) {
     state.digest.UpdateAndCopy(destination.data(), piece);
@@ -334,6 +362,7 @@ void UcxPullCore::CloseEndpoint() {
 
 void UcxPullCore::Over() {
   worker().queue().CancelTimer(drain_timer_);
+  worker().queue().CancelTimer(silence_timer_);
   Abandon();
   if (endpoint_ != nullptr && state_ != State::kClosing) {
     context_.cache->Give(descriptor_.address, std::move(endpoint_));
@@ -370,6 +399,10 @@ class UcxPull : public Pull {
     core_->worker().Post(
         [core = core_, offset, destination = std::move(destination), deadline,
          done = std::move(done)]() mutable { core->Fetch(offset, destination, deadline, std::move(done)); });
+  }
+
+  void SetSilenceLimit(absl::Duration limit) override {
+    core_->worker().Post([core = core_, limit] { core->SetSilenceLimit(limit); });
   }
 
   void Cancel() override {

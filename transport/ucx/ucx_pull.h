@@ -49,6 +49,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   void Abort(const absl::Status& status);
 
   void Fetch(uint64_t offset, const std::vector<HostSpan>& destination, absl::Time deadline, FetchDone done);
+  void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
   void Cancel();
   // Cancel, and `ended` once every fetch has completed.
   void End(std::function<void()> ended);
@@ -117,6 +118,8 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   void Connected(const absl::Status& status);
   void AddParts(uint64_t fetch, uint64_t offset, const std::vector<HostSpan>& destination);
   void Expire(uint64_t fetch);
+  void WatchSilence();
+  void CheckSilence();
   // Fails every fetch and lets the endpoint go, by force when `lost`.
   void Break(const absl::Status& status, bool lost);
   void MaybeComplete(uint64_t fetch);
@@ -139,6 +142,9 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   std::deque<Part> waiting_;
   uint64_t fetches_made_ = 0;
   int receives_ = 0;
+  absl::Duration silence_limit_ = absl::InfiniteDuration();
+  absl::Time last_bytes_;  // or the first fetch after none was pending
+  TaskQueue::TimerId silence_timer_ = TaskQueue::kNoTimer;
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
   std::vector<std::function<void()>> on_ended_;
   std::shared_ptr<UcxPullCore> self_;  // while the endpoint is ours: it calls us

@@ -1,0 +1,87 @@
+#include "tests/robustness/network.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+std::string Hub() { return absl::StrCat("tcrob", getpid(), "-hub"); }
+std::string Namespace(int node) { return absl::StrCat("tcrob", getpid(), "-", node); }
+std::string Link(int node) { return absl::StrCat("node", node); }
+// Of the bridge: 0; of the nodes: from 1. From the range for benchmarks, which no real network uses.
+std::string Address(int host) { return absl::StrCat("198.18.77.", host + 1); }
+
+bool Run(const std::string& program, std::vector<std::string> arguments) {
+  for (const char* folder : {"/usr/sbin/", "/sbin/"}) {
+    const std::string path = folder + program;
+    if (access(path.c_str(), X_OK) != 0) continue;
+    arguments.insert(arguments.begin(), path);
+    return RunTool(arguments);
+  }
+  return false;
+}
+
+bool Ip(std::vector<std::string> arguments) { return Run("ip", std::move(arguments)); }
+
+bool InHub(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"-n", Hub()});
+  return Ip(std::move(arguments));
+}
+
+}  // namespace
+
+Network::~Network() {
+  for (int node = 0; node < nodes_; ++node) Ip({"netns", "del", Namespace(node)});
+  Ip({"netns", "del", Hub()});
+}
+
+bool Network::SetUp() {
+  if (geteuid() != 0 || !Ip({"netns", "add", Hub()}) ||
+      !InHub({"link", "add", "bridge0", "type", "bridge"}) ||
+      !InHub({"addr", "add", Address(0) + "/24", "dev", "bridge0"}) ||
+      !InHub({"link", "set", "bridge0", "up"}) || !InHub({"link", "set", "lo", "up"})) {
+    return false;
+  }
+  for (int node = 0; node < nodes_; ++node) {
+    if (!AddNode(node)) return false;
+  }
+  return true;
+}
+
+bool Network::AddNode(int node) {
+  const std::string space = Namespace(node);
+  return Ip({"netns", "add", space}) &&
+         InHub({"link", "add", Link(node), "type", "veth", "peer", "name", "eth0", "netns", space}) &&
+         InHub({"link", "set", Link(node), "master", "bridge0"}) &&
+         InHub({"link", "set", Link(node), "up"}) &&
+         Ip({"-n", space, "addr", "add", Address(node + 1) + "/24", "dev", "eth0"}) &&
+         Ip({"-n", space, "link", "set", "eth0", "up"}) && Ip({"-n", space, "link", "set", "lo", "up"});
+}
+
+void Network::Use(ClusterOptions& options) const {
+  options.daemons = nodes_;
+  options.global_store_network_namespace = Hub();
+  options.global_store_settings.push_back(absl::StrCat("global_store.listen=", Address(0), ":0"));
+  for (int node = 0; node < nodes_; ++node) {
+    const std::string address = Address(node + 1);
+    options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":0"),
+                                          absl::StrCat("daemon.ucx_listen=", address, ":0"),
+                                          absl::StrCat("daemon.host_id=host-", node)});
+    options.network_namespaces.push_back(Namespace(node));
+  }
+}
+
+bool Network::Cut(int node) { return InHub({"link", "set", Link(node), "down"}); }
+bool Network::Heal(int node) { return InHub({"link", "set", Link(node), "up"}); }
+
+bool Network::Throttle(int node, uint64_t bits_per_second) {
+  return Run("ip", {"netns", "exec", Namespace(node), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf",
+                    "rate", absl::StrCat(bits_per_second, "bit"), "burst", "64kb", "latency", "100ms"});
+}
+
+}  // namespace tensorcast

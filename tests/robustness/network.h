@@ -1,0 +1,39 @@
+// Hosts on one machine: each daemon in a network namespace of its own with a host id of its own, on a bridge
+// in the global store's namespace. Links can be cut and made slow. The machine's own network is not touched:
+// clients use unix sockets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cluster/local_cluster.h"
+
+namespace tensorcast {
+
+// Names of namespaces carry the process id: two runs on one machine do not meet. What is in a namespace goes
+// with it. Thread-compatible.
+class Network {
+ public:
+  explicit Network(int nodes) : nodes_(nodes) {}
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  // False where namespaces cannot be made: that takes root, `ip` and veth.
+  bool SetUp();
+  // Puts the cluster on it: as many daemons as nodes, each on a host of its own.
+  void Use(ClusterOptions& options) const;
+
+  bool Cut(int node);
+  bool Heal(int node);
+  // What the node sends from now on leaves it at this rate at most; needs `tc`.
+  bool Throttle(int node, uint64_t bits_per_second);
+
+ private:
+  bool AddNode(int node);
+
+  const int nodes_;
+};
+
+}  // namespace tensorcast

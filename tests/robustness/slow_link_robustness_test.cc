@@ -1,0 +1,63 @@
+// Links on which one chunk takes longer than `peer_timeout`: being slow, or one of many, is no failure as
+// long as bytes arrive.
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/robustness/network.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kModelBytes = 16 << 20;
+
+class SlowLink : public RobustnessTest {
+ protected:
+  // Node 0 has the model, in chunks of 4 MiB, and sends at this rate; peer_timeout is a second.
+  void StartWithSlowSource(int receivers, uint64_t bits_per_second) {
+    network_ = std::make_unique<Network>(receivers + 1);
+    if (!network_->SetUp()) {
+      GTEST_SKIP() << "network namespaces cannot be made here: this test needs root, `ip` and veth";
+    }
+    ClusterOptions options = FastOptions();
+    network_->Use(options);
+    ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+    model_ = MakeModel("model.safetensors", kModelBytes);
+    TC_ASSERT_OK_AND_ASSIGN(put_, Import(0, "m", model_));
+    if (!network_->Throttle(0, bits_per_second)) {
+      GTEST_SKIP() << "links cannot be made slow here: this test needs `tc` and its tbf";
+    }
+  }
+
+  std::unique_ptr<Network> network_;
+  std::string model_;
+  client::PutResult put_;
+};
+
+// 5 MB/s: the four chunks that are asked for at once take more than three seconds.
+TEST_F(SlowLink, AReceiverAloneOnItGetsItsBytesFromTheOneSourceThatItBeganWith) {
+  ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(1, 40'000'000));
+  if (IsSkipped()) return;
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {}));
+  TC_ASSERT_OK(Compare(*replica, model_).status());
+  EXPECT_EQ(replica->transfer()->refetched_chunks, 0u);
+  EXPECT_TRUE(replica->transfer()->changes.empty());
+}
+
+TEST_F(SlowLink, ReceiversThatShareItAreNeverGivenUpForBeingMany) {
+  constexpr int kReceivers = 4;
+  ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(kReceivers, 100'000'000));
+  if (IsSkipped()) return;
+  std::vector<std::unique_ptr<client::PendingGet>> gets;
+  for (int node = 1; node <= kReceivers; ++node) gets.push_back(client(node).StartGet(Context(), "m", {}));
+  for (const auto& get : gets) {
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(Soon()));
+    TC_ASSERT_OK(Compare(*replica, model_).status());
+    EXPECT_EQ(replica->transfer()->refetched_chunks, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast
