@@ -173,10 +173,13 @@ void ServeRegistry::Sweep() {
     std::vector<std::string> expired;
     for (auto& [id, entry] : entries_) {
       const uint64_t bytes = entry.served->bytes();
-      if (now > entry.expires && bytes == entry.bytes_seen) {
+      if (bytes != entry.bytes_seen) {
+        // On a slow link there may be none between one sweep and the next.
+        entry.expires = std::max(entry.expires, now + options_.grant_life);
+        entry.bytes_seen = bytes;
+      } else if (now > entry.expires) {
         expired.push_back(id);
       }
-      entry.bytes_seen = bytes;
     }
     for (const std::string& id : expired) {
       LOG(WARNING) << "Transport " << id << " ended: its grant expired and nothing was heard of it since";

@@ -66,8 +66,7 @@ class StagedImage : public ServedReplica {
     if (offset >= layout_.image_bytes) {
       return PastTheEnd(offset, layout_.image_bytes);
     }
-    TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer,
-                        staging_->Acquire(SteadyNow() + staging_wait_));
+    TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer, staging_->Acquire(staging_wait_));
     const uint64_t length = std::min({bytes, layout_.image_bytes - offset, uint64_t{buffer->bytes().size()}});
     const HostSpan destination = buffer->bytes().first(length);
     const ChunkRequest request{.chunk = static_cast<uint32_t>(offset / layout_.chunk_bytes),

@@ -22,7 +22,7 @@ class ServedReplica : public transport::ServedImage {
   virtual absl::Duration reading() const { return absl::ZeroDuration(); }
 };
 
-// A staged read waits for a buffer for `staging_wait` at most.
+// A staged read fails when no buffer comes back from any pull for `staging_wait`.
 absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
                                                             DeviceRuntime* devices,
                                                             std::shared_ptr<StagingBuffers> staging,

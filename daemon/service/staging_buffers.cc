@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
@@ -23,13 +23,19 @@ absl::StatusOr<std::shared_ptr<StagingBuffers>> StagingBuffers::Create(HostPool*
 
 StagingBuffers::Buffer::~Buffer() { owner_->GiveBack(bytes_); }
 
-absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(absl::Time deadline) {
+absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(absl::Duration patience) {
   HostSpan bytes;
   {
     absl::MutexLock lock(&mutex_);
-    const auto any = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty(); };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&any), TimeLeft(deadline))) {
-      return absl::DeadlineExceededError("every staging buffer is in use by a slower pull");
+    while (free_.empty()) {
+      const uint64_t before = given_back_;
+      const auto moved = [this, before]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return given_back_ != before; };
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), patience)) {
+        return absl::DeadlineExceededError(absl::StrCat("no staging buffer came back for ",
+                                                        absl::FormatDuration(patience),
+                                                        ": the pulls that have them all stand still"));
+      }
     }
     bytes = free_.back();
     free_.pop_back();
@@ -40,6 +46,7 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
 void StagingBuffers::GiveBack(HostSpan bytes) {
   absl::MutexLock lock(&mutex_);
   free_.push_back(bytes);
+  ++given_back_;
 }
 
 }  // namespace tensorcast::daemon

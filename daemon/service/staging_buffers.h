@@ -2,6 +2,7 @@
 // granules of the host pool, lent out one at a time. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -33,8 +34,9 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
     const HostSpan bytes_;
   };
 
-  // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back by then.
-  absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Time deadline);
+  // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back for so long, to whomever it then goes:
+  // being one of many who wait is no failure.
+  absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience);
 
  private:
   explicit StagingBuffers(HostAllocation memory) : memory_(std::move(memory)) {}
@@ -43,6 +45,7 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
   const HostAllocation memory_;
   absl::Mutex mutex_;
   std::vector<HostSpan> free_ ABSL_GUARDED_BY(mutex_);
+  uint64_t given_back_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tensorcast::daemon
