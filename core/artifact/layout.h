@@ -34,7 +34,7 @@ struct ImageLayout {
 };
 
 // Sets every tensor's offset and the image's size from names, types, shapes and order. INVALID_ARGUMENT for
-// an empty, repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an image past 2^63
+// a repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an image past 2^63
 // bytes, a chunk size that is not a positive multiple of 4096, or more than 2^32-1 chunks.
 absl::Status AssignOffsets(ImageLayout& layout);
 

@@ -16,9 +16,6 @@ constexpr uint64_t kMaxImageBytes = (uint64_t{1} << 63) - kTensorAlignment;
 }  // namespace
 
 absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
-  if (tensor.name.empty()) {
-    return absl::InvalidArgumentError("a tensor's name is empty: every tensor needs one");
-  }
   if (!IsValidUtf8(tensor.name)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the tensor name ", QuoteName(tensor.name), " is not valid UTF-8"));

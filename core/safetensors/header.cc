@@ -29,6 +29,7 @@ class HeaderReader : public StrictJsonReader {
     }
     if (name_ == kMetadataKey) {
       state_ = State::kMetadata;
+      header_.has_metadata = true;
       return true;
     }
     state_ = State::kTensor;
@@ -178,7 +179,7 @@ class HeaderReader : public StrictJsonReader {
 };
 
 absl::Status CheckSize(const SafetensorsHeader::Entry& entry) {
-  const absl::StatusOr<uint64_t> bytes = TensorBytes(entry.dtype, entry.shape);
+  const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(entry.dtype, entry.shape);
   if (!bytes.ok()) {
     return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(entry.name)));
   }
@@ -210,6 +211,19 @@ absl::Status CheckCoverage(const SafetensorsHeader& header) {
 }
 
 }  // namespace
+
+absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<uint64_t>& shape) {
+  TC_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(dtype, shape));
+  uint64_t elements = 1;
+  for (const uint64_t dimension : shape) {
+    if (__builtin_mul_overflow(elements, dimension, &elements)) {
+      return absl::InvalidArgumentError(
+          "the product of its dimensions overflows 64 bits before a zero, which readers of the format "
+          "refuse");
+    }
+  }
+  return bytes;
+}
 
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes) {
   if (header.size() > kMaxSafetensorsHeaderBytes) {

@@ -83,6 +83,17 @@ TEST(SafetensorsHeader, AFileWithoutTensorsIsValid) {
   ExpectRejected("{}", 1, "followed by others");
 }
 
+TEST(SafetensorsHeader, DimensionsMustNotOverflowBeforeAZero) {
+  constexpr char kLarge[] = "9223372036854775808";  // 2^63
+  ExpectRejected(
+      absl::StrCat("{'w':{'dtype':'U8','shape':[", kLarge, ",", kLarge, ",0],'data_offsets':[0,0]}}"), 0,
+      "overflows");
+  EXPECT_TRUE(ParseSafetensorsHeader(Json(absl::StrCat("{'w':{'dtype':'U8','shape':[0,", kLarge, ",", kLarge,
+                                                       "],'data_offsets':[0,0]}}")),
+                                     0)
+                  .ok());
+}
+
 TEST(SafetensorsHeader, NamesMayHoldAnyUnicodeCharacter) {
   const auto parsed = ParseSafetensorsHeader(
       "{\"\\u00e9\\ud83d\\ude00/\xE2\x82\xAC\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",

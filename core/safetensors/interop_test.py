@@ -108,6 +108,20 @@ class Interop(unittest.TestCase):
         source.write_bytes(safetensors.serialize({}, None))
         self.assertEqual(tensors_of(self.rewrite(source)), {})
 
+    def test_an_empty_name_comes_back(self):
+        source = self.folder / "source.safetensors"
+        safetensors.numpy.save_file({"": numpy.arange(3), "a": numpy.arange(2)}, source)
+        self.assertEqual(tensors_of(self.rewrite(source)), tensors_of(source))
+        self.assertIn("", tensors_of(source))
+
+    def test_empty_metadata_and_no_metadata_both_come_back(self):
+        for metadata in ({}, None, {"": ""}, {"__metadata__": "x"}):
+            with self.subTest(metadata):
+                source = self.folder / "source.safetensors"
+                safetensors.numpy.save_file({"a": numpy.arange(2)}, source, metadata)
+                self.assertEqual(metadata_of(source), metadata)
+                self.assertEqual(metadata_of(self.rewrite(source)), metadata)
+
     def test_a_sharded_model_becomes_one_file_with_the_same_tensors(self):
         model, weight_map = {}, {}
         for shard in range(3):
@@ -157,6 +171,13 @@ class Interop(unittest.TestCase):
             "fraction in shape": raw_file({"a": {**tensor, "shape": [2.0]}}, b"ab"),
             "size and shape differ": raw_file({"a": {**tensor, "shape": [3]}}, b"ab"),
             "shape overflows": raw_file({"a": {**tensor, "shape": [2**63, 4]}}, b"ab"),
+            "shape overflows before a zero": raw_file({"a": {**tensor, "shape": [2**63, 2**63, 0],
+                                                             "data_offsets": [0, 0]}}),
+            "dimension beyond 64 bits": raw_file({"a": {**tensor, "shape": [2**64, 0], "data_offsets": [0, 0]}}),
+            "metadata twice": raw_file(b'{"__metadata__":{"a":"b"},"__metadata__":{"a":"b"}}'),
+            "empty tensor beyond the data": raw_file({"a": tensor, "b": {**tensor, "shape": [0],
+                                                                         "data_offsets": [9, 9]}}, b"ab"),
+            "lone surrogate": raw_file(b'{"\\ud800":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'),
             "half a byte": raw_file({"a": {"dtype": "F4", "shape": [3], "data_offsets": [0, 1]}}, b"a"),
             "offsets out of order": raw_file({"a": {**tensor, "data_offsets": [2, 0]}}, b"ab"),
             "three offsets": raw_file({"a": {**tensor, "data_offsets": [0, 1, 2]}}, b"ab"),
@@ -176,6 +197,48 @@ class Interop(unittest.TestCase):
                 self.assertEqual(result.returncode, 1)
                 self.assertIn("INVALID_ARGUMENT", result.stderr)
                 self.assertIn("bad.safetensors", result.stderr)
+
+    def test_what_the_library_takes_is_taken(self):
+        tensor = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
+        cases = {
+            "zero before what would overflow": raw_file({"a": {**tensor, "shape": [0, 2**63, 2**63],
+                                                               "data_offsets": [0, 0]}}),
+            "largest dimension, and zero": raw_file({"a": {**tensor, "shape": [2**64 - 1, 0], "data_offsets": [0, 0]}}),
+            "empty tensors anywhere": raw_file({"a": tensor, "b": {**tensor, "shape": [0], "data_offsets": [0, 0]},
+                                                "c": {**tensor, "shape": [0], "data_offsets": [2, 2]}}, b"ab"),
+            "not in the order of the data": raw_file({"b": {**tensor, "data_offsets": [2, 4]}, "a": tensor}, b"abcd"),
+            "data that is not aligned": raw_file({"a": {**tensor, "shape": [1], "data_offsets": [0, 1]},
+                                                  "b": {"dtype": "F32", "shape": [1], "data_offsets": [1, 5]}}, b"abcde"),
+            "blanks of every kind": raw_file(b'{ \n"a"\t:\r{"dtype":"U8","shape":[2],"data_offsets":[0,2]} }\t\r\n ', b"ab"),
+            "NUL in a name": raw_file({"\0": tensor}, b"ab"),
+            "a thousand dimensions": raw_file({"a": {**tensor, "shape": [1] * 1000 + [2]}}, b"ab"),
+        }
+        for case, contents in cases.items():
+            with self.subTest(case):
+                safetensors.deserialize(contents)
+                path = self.folder / "good.safetensors"
+                path.write_bytes(contents)
+                result = self.tool("check", path)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(tensors_of(self.rewrite(path)), tensors_of(path))
+
+    def test_mistakes_that_the_library_lets_pass_are_refused(self):
+        tensor = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
+        cases = {
+            "the same name twice": raw_file(b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
+                                            b'"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'),
+            "the same metadata twice": raw_file(b'{"__metadata__":{"a":"b","a":"c"}}'),
+            "no metadata in so many words": raw_file({"__metadata__": None}),
+            "a field that nobody knows": raw_file({"a": {**tensor, "x": 1}}, b"ab"),
+            "a tensor as a list": raw_file({"a": ["U8", [2], [0, 2]]}, b"ab"),
+            "a blank before the header": raw_file(b" {}"),
+        }
+        for case, contents in cases.items():
+            with self.subTest(case):
+                safetensors.deserialize(contents)
+                path = self.folder / "mistake.safetensors"
+                path.write_bytes(contents)
+                self.assertEqual(self.tool("check", path).returncode, 1)
 
 
 if __name__ == "__main__":

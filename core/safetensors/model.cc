@@ -57,6 +57,7 @@ class ModelBuilder {
 
   void Add(std::string_view shard, OpenedFile file, SafetensorsHeader header) {
     model_.files.push_back(std::move(file));
+    has_metadata_ |= header.has_metadata;
     for (auto& [key, value] : header.metadata) {
       AddMetadata(shard, key, std::move(value));
     }
@@ -71,6 +72,9 @@ class ModelBuilder {
   }
 
   absl::StatusOr<SafetensorsModel> Build() && {
+    if (has_metadata_ && model_.metadata.empty()) {
+      model_.metadata.emplace(kEmptyMetadataKey, "");
+    }
     TC_RETURN_IF_ERROR(AssignOffsets(model_.layout));
     for (size_t i = 0; i < model_.layout.tensors.size(); ++i) {
       AddExtent(file_of_[i], file_offsets_[i], model_.layout.tensors[i]);
@@ -108,6 +112,7 @@ class ModelBuilder {
   }
 
   SafetensorsModel model_;
+  bool has_metadata_ = false;
   std::vector<uint64_t> file_offsets_;  // of each tensor
   std::vector<uint32_t> file_of_;
 };

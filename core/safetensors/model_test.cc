@@ -279,12 +279,30 @@ TEST_F(OpenSafetensorsTest, ABrokenShardIsNamed) {
   ExpectError(folder_, absl::StatusCode::kInvalidArgument, {Path("1"), "only 6 bytes"});
 }
 
-TEST_F(OpenSafetensorsTest, ATensorThatAnArtifactCanNotHoldIsAnError) {
-  WriteRaw("m.safetensors", absl::StrCat(std::string("\x34\0\0\0\0\0\0\0", 8),
-                                         R"({"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"));
-  ASSERT_EQ(fs::file_size(Path("m.safetensors")), 8u + 0x34);
-  ExpectError(Path("m.safetensors"), absl::StatusCode::kInvalidArgument,
-              {Path("m.safetensors"), "name is empty"});
+TEST_F(OpenSafetensorsTest, AnEmptyNameIsAName) {
+  WriteFile("m.safetensors", {MakeTensor("", DType::kU8, {3}), MakeTensor("a", DType::kU8, {1})});
+  const auto model = OpenSafetensors(Path("m.safetensors"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("", "a"));
+  // In a sharded model too.
+  WriteFile("s", {MakeTensor("", DType::kU8, {1})});
+  WriteIndex({{"", "s"}});
+  const auto sharded = OpenSafetensors(folder_);
+  ASSERT_TRUE(sharded.ok()) << sharded.status();
+  EXPECT_THAT(Names(*sharded), ElementsAre(""));
+}
+
+TEST_F(OpenSafetensorsTest, EmptyMetadataIsToldFromNone) {
+  const std::map<std::string, std::string> empty = {{std::string(kEmptyMetadataKey), ""}};
+  WriteFile("none", {MakeTensor("a", DType::kU8, {1})});
+  WriteFile("empty", {MakeTensor("b", DType::kU8, {1})}, empty);
+  WriteFile("some", {MakeTensor("c", DType::kU8, {1})}, {{"format", "pt"}});
+  EXPECT_TRUE(OpenSafetensors(Path("none"))->metadata.empty());
+  EXPECT_EQ(OpenSafetensors(Path("empty"))->metadata, empty);
+  WriteIndex({{"a", "none"}, {"b", "empty"}});
+  EXPECT_EQ(OpenSafetensors(folder_)->metadata, empty);
+  WriteIndex({{"b", "empty"}, {"c", "some"}});
+  EXPECT_THAT(OpenSafetensors(folder_)->metadata, ElementsAre(Pair("format", "pt")));
 }
 
 TEST_F(OpenSafetensorsTest, WhatIsNotARegularFileIsRefusedWithoutWaitingForIt) {

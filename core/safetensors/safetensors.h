@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,11 +26,20 @@ struct SafetensorsHeader {
   };
   std::vector<Entry> tensors;                   // in the order of their data
   std::map<std::string, std::string> metadata;  // __metadata__
+  bool has_metadata = false;                    // though it may be empty
   uint64_t data_offset = 0;                     // where the data section begins in the file
   uint64_t data_bytes = 0;
 };
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
+
+// A file with an empty __metadata__ is another than one without. In a model and an artifact, where metadata
+// that is empty is none, it is this key with an empty value, alone.
+inline constexpr std::string_view kEmptyMetadataKey = "__metadata__";
+
+// As TensorBytes, and by the format's own rule: the product of the dimensions, taken in order, must not
+// overflow before a zero is reached.
+absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<uint64_t>& shape);
 
 // Checks all that the format asks for: a valid JSON object without repeated keys, known dtypes, sizes that
 // follow from shapes, data that covers the section without holes or overlaps. INVALID_ARGUMENT says which

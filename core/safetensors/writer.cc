@@ -19,14 +19,14 @@ constexpr uint64_t kHeaderAlignment = 8;
 std::string JsonString(const std::string& text) { return nlohmann::json(text).dump(); }
 
 absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_view>& names) {
-  if (tensor.name.empty() || tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
+  if (tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a tensor can't be named ", QuoteName(tensor.name), " in a safetensors file"));
   }
   if (!names.insert(tensor.name).second) {
     return absl::InvalidArgumentError(absl::StrCat("two tensors are named ", QuoteName(tensor.name)));
   }
-  const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
+  const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) {
     return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
   }
@@ -38,6 +38,10 @@ absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_v
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
+  if (metadata.size() == 1 && metadata.begin()->first == kEmptyMetadataKey &&
+      metadata.begin()->second.empty()) {
+    return "\"__metadata__\":{}";
+  }
   std::string json;
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
