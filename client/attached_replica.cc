@@ -37,6 +37,7 @@ class ReplicaImpl final : public Replica {
   const Location& location() const override { return facts_.location; }
   const Manifest& manifest() const override { return *manifest_; }
   uint64_t key_revision() const override { return facts_.key_revision; }
+  bool key_unconfirmed() const override { return facts_.key_unconfirmed; }
   std::span<const std::byte> image() const override { return image_; }
   const std::optional<TransferReport>& transfer() const override { return facts_.transfer; }
   bool lost() const override { return claimed_ != nullptr && claimed_->lost(); }

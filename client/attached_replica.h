@@ -17,6 +17,7 @@ struct ReplicaFacts {
   std::string replica_id;
   Location location;
   uint64_t key_revision = 0;
+  bool key_unconfirmed = false;
   std::optional<TransferReport> transfer;
 };
 

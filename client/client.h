@@ -13,10 +13,11 @@
 //
 // (The macros are core/status/status.h's. README.md has a whole program, for GPUs too.)
 //
-// Errors: UNAVAILABLE when the daemon (or, for keys, the global store behind it) cannot be reached, NOT_FOUND
-// for unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full, DATA_LOSS when no source has intact
-// bytes, DEADLINE_EXCEEDED and CANCELLED as asked. Only UNAVAILABLE is retried, within the deadline. Client
-// is thread-safe; Replica is thread-safe for reading.
+// Errors: UNAVAILABLE when the daemon (or, for what it does not know itself, the global store behind it)
+// cannot be reached, NOT_FOUND for unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full,
+// DATA_LOSS when no source has intact bytes, DEADLINE_EXCEEDED and CANCELLED as asked. Only UNAVAILABLE is
+// retried, within the deadline, and not where the daemon says that the global store is away for longer than a
+// restart takes. Client is thread-safe; Replica is thread-safe for reading.
 #pragma once
 
 #include <cstddef>
@@ -54,6 +55,9 @@ class Replica {
   // In the image's order; each is found by its name.
   const std::vector<Tensor>& tensors() const { return manifest().layout().tensors; }
   virtual uint64_t key_revision() const = 0;  // of the key it was asked by; 0 when asked by id
+  // The global store did not answer: the key is as the daemon last knew it, and may mean something else by
+  // now.
+  virtual bool key_unconfirmed() const = 0;
   // NOT_FOUND when the artifact has no tensor of that name.
   virtual absl::StatusOr<TensorView> Find(std::string_view name) const = 0;
   // The whole image of a host replica.
@@ -104,7 +108,8 @@ struct KeyInfo {
   std::string artifact_id;
   uint64_t revision = 0;
   absl::Time updated;
-  bool deleted = false;  // in watches
+  bool deleted = false;      // in watches
+  bool unconfirmed = false;  // when resolved: as Replica::key_unconfirmed
 };
 
 struct ClientOptions {

@@ -67,6 +67,7 @@ absl::StatusOr<ReplicaFacts> FactsOf(const v1::MaterializeReplicaResult& result)
   facts.artifact_id = result.artifact_id();
   facts.replica_id = result.replica().replica_id();
   facts.key_revision = result.key_revision();
+  facts.key_unconfirmed = result.key_unconfirmed();
   TC_ASSIGN_OR_RETURN(facts.location, rpc::FromProto(result.replica().location()));
   if (result.has_transfer()) {
     TC_ASSIGN_OR_RETURN(facts.transfer, rpc::FromProto(result.transfer()));

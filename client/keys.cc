@@ -40,7 +40,9 @@ absl::StatusOr<KeyInfo> RunResolveKey(DaemonLink& link, const RequestContext& co
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
                       rpc::CallUnary(link.global_store(), &Stub::ResolveKey, OperationContext(context),
                                      request, {.what = "resolving a key"}));
-  return InfoOf(response.key());
+  KeyInfo info = InfoOf(response.key());
+  info.unconfirmed = response.unconfirmed();
+  return info;
 }
 
 absl::Status RunDeleteKey(DaemonLink& link, const RequestContext& context, std::string_view key,

@@ -6,6 +6,7 @@
 #include "otel/api/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/grpc_deadline.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::rpc {
 
@@ -39,7 +40,7 @@ absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& 
   while (true) {
     if (absl::Status wanted = context.Check(options.what); !wanted.ok()) return wanted;
     absl::Status status = work(attempt);
-    if (attempt.final || !absl::IsUnavailable(status)) return status;
+    if (attempt.final || !IsWorthRetrying(status)) return status;
     const absl::Duration wait = backoff.Next();
     if (SteadyNow() + wait >= give_up) return status;
     if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) return slept;

@@ -13,6 +13,7 @@
 #include "rpc/backoff.h"
 #include "rpc/finisher.h"
 #include "rpc/pieces.h"
+#include "rpc/retry.h"
 #include "rpc/status_mapping.h"
 #include "rpc/stream_writer.h"
 
@@ -35,6 +36,17 @@ TEST(StatusMapping, DetailsTravelAndOtherPayloadsStay) {
   const absl::Status back = FromGrpcStatus(ToGrpcStatus(status));
   EXPECT_EQ(back.GetPayload(kDetailsUrl), absl::Cord(std::string("\0binary", 7)));
   EXPECT_FALSE(back.GetPayload("elsewhere").has_value());
+}
+
+TEST(StatusMapping, WhatIsNotToBeRetriedStaysSoOnItsWay) {
+  const absl::Status status = WithoutRetry(absl::UnavailableError("away for long"));
+  EXPECT_FALSE(IsWorthRetrying(status));
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(status));
+  EXPECT_FALSE(IsWorthRetrying(back));
+  EXPECT_EQ(back.message(), "away for long");
+  EXPECT_TRUE(IsWorthRetrying(absl::UnavailableError("for a moment")));
+  EXPECT_FALSE(IsWorthRetrying(absl::NotFoundError("never")));
+  EXPECT_TRUE(WithoutRetry(absl::OkStatus()).ok());
 }
 
 TEST(StatusMapping, UnknownCodesBecomeUnknown) {

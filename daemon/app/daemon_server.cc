@@ -121,6 +121,7 @@ class DaemonServerImpl : public DaemonServer {
   std::vector<std::unique_ptr<transport::Transport>> lanes_;
   std::shared_ptr<grpc::Channel> global_store_channel_;
   std::unique_ptr<GlobalStoreClient> global_store_;
+  std::unique_ptr<KnownKeys> known_keys_;
   std::unique_ptr<PeerClient> peers_;
   TransferLog transfers_;
   std::unique_ptr<ReplicaFeed> feed_;
@@ -214,7 +215,9 @@ v1::Node DaemonServerImpl::DescribeNode() const {
 
 void DaemonServerImpl::ConnectToGlobalStore() {
   global_store_channel_ = rpc::MakeChannel(options_.global_store);
-  global_store_ = MakeGlobalStoreClient(global_store_channel_);
+  global_store_ = MakeGlobalStoreClient(global_store_channel_, options_.global_store);
+  known_keys_ =
+      std::make_unique<KnownKeys>(global_store_.get(), absl::StrCat(options_.state_dir, "/known_keys"));
   peers_ = MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
   feed_ = std::make_unique<ReplicaFeed>([this](const TransferReport& report) {
     transfers_.Add(report);
@@ -289,11 +292,13 @@ absl::Status DaemonServerImpl::StartServing() {
   parts_.sessions = sessions_.get();
   parts_.servings = servings_.get();
   parts_.transfers = &transfers_;
+  parts_.known_keys = known_keys_.get();
   parts_.SetNode(DescribeNode());
   quick_ = std::make_unique<rpc::Executor>(rpc::Executor::Options{.max_threads = kQuickThreads});
   waiting_ = std::make_unique<rpc::Executor>(rpc::Executor::Options{.max_threads = kWaitingThreads});
   service_ = std::make_unique<StoreDaemonService>(&parts_, quick_.get(), waiting_.get());
-  proxy_ = std::make_unique<GlobalStoreProxy>(global_store_channel_, quick_.get(), waiting_.get());
+  proxy_ = std::make_unique<GlobalStoreProxy>(global_store_channel_, global_store_.get(), known_keys_.get(),
+                                              quick_.get(), waiting_.get());
   TC_ASSIGN_OR_RETURN(
       server_, rpc::Server::Start({.listen = {options_.listen, absl::StrCat("unix:", options_.unix_socket)},
                                    .unix_groups = options_.handle_groups,
@@ -331,6 +336,7 @@ absl::Status DaemonServerImpl::Start() {
 void DaemonServerImpl::DoChores() {
   servings_->Sweep();
   guard_->WithdrawUnused(engine_->ListReplicas());
+  known_keys_->Save();
   const absl::Time now = SteadyNow();
   if (now >= next_peer_check_) {
     next_peer_check_ = now + kPeerCheckInterval;
@@ -379,6 +385,9 @@ void DaemonServerImpl::Shutdown(absl::Time deadline) {
   }
   if (servings_ != nullptr) {
     servings_->CloseAll();
+  }
+  if (known_keys_ != nullptr) {
+    known_keys_->Save();
   }
 }
 

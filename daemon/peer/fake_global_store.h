@@ -42,6 +42,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   bool updates_want_inventory = false;
   std::vector<v1::RequestReplicaTransportResponse> offers;  // one after another, then none
   bool grants_eviction = true;
+  std::map<std::string, v1::Key> keys;
 
   // What it was told.
   std::vector<v1::RegisterNodeRequest> registrations;
@@ -131,9 +132,21 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::Status FetchManifest(const RequestContext&, std::string_view, std::string*) override {
     return absl::NotFoundError("no such artifact");
   }
-  absl::Status ResolveKey(const RequestContext&, const std::string&, v1::Key*) override {
-    return absl::NotFoundError("no such key");
+  absl::Status ResolveKey(const RequestContext&, const std::string& key, v1::Key* out) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) {
+      return down;
+    }
+    const auto found = keys.find(key);
+    if (found == keys.end()) {
+      return absl::NotFoundError("no such key");
+    }
+    *out = found->second;
+    return absl::OkStatus();
   }
+
+  absl::Duration away_for() const override { return absl::ZeroDuration(); }
+  absl::Status Noted(absl::Status status, absl::Time) override { return status; }
 
   absl::Status RequestReplicaTransport(const RequestContext&,
                                        const v1::RequestReplicaTransportRequest& request,

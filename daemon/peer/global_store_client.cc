@@ -2,66 +2,68 @@
 
 #include <grpcpp/channel.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "core/status/status.h"
+#include "otel/api/steady_time.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/pieces.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
 
 using Stub = v1::GlobalStore::Stub;
 
-// The link and the errands have retries of their own; requests on behalf of a client ride out a short
-// absence.
-rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of the global store"}; }
-rpc::CallOptions Patient() { return {.retry_for = absl::Seconds(5), .what = "call of the global store"}; }
+// A call that was given less may end without an answer though the global store is well.
+constexpr absl::Duration kLongEnoughToAnswer = absl::Milliseconds(200);
 
-template <class Response>
-absl::Status Store(absl::StatusOr<Response> result, Response* out) {
-  TC_RETURN_IF_ERROR(result.status());
-  *out = *std::move(result);
-  return absl::OkStatus();
-}
+// The link and the errands have retries of their own, as have clients.
+rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of the global store"}; }
 
 class GrpcGlobalStoreClient : public GlobalStoreClient {
  public:
-  explicit GrpcGlobalStoreClient(std::shared_ptr<grpc::Channel> channel)
-      : stub_(v1::GlobalStore::NewStub(std::move(channel))) {}
+  GrpcGlobalStoreClient(std::shared_ptr<grpc::Channel> channel, std::string address)
+      : stub_(v1::GlobalStore::NewStub(std::move(channel))), address_(std::move(address)) {}
 
   absl::Status RegisterNode(const RequestContext& context, const v1::RegisterNodeRequest& request,
                             v1::RegisterNodeResponse* response) override {
-    return Store(rpc::CallUnary(*stub_, &Stub::RegisterNode, context, request, Once()), response);
+    return Call(&Stub::RegisterNode, context, request, Once(), response);
   }
 
   absl::Status Heartbeat(const RequestContext& context, const v1::HeartbeatRequest& request,
                          v1::HeartbeatResponse* response) override {
-    return Store(rpc::CallUnary(*stub_, &Stub::Heartbeat, context, request, Once()), response);
+    return Call(&Stub::Heartbeat, context, request, Once(), response);
   }
 
   absl::Status ReconcileInventory(const RequestContext& context,
                                   const std::vector<v1::ReconcileInventoryRequest>& messages,
                                   v1::ReconcileInventoryResponse* response) override {
+    const absl::Time began = SteadyNow();
     return Store(rpc::CallClientStream(
                      *stub_, &Stub::ReconcileInventory, context, messages.size(),
                      [&](size_t index) { return messages[index]; }, Once()),
-                 response);
+                 began, response);
   }
 
   absl::Status UpdateReplicas(const RequestContext& context, const v1::UpdateReplicasRequest& request,
                               v1::UpdateReplicasResponse* response) override {
-    return Store(rpc::CallUnary(*stub_, &Stub::UpdateReplicas, context, request, Once()), response);
+    return Call(&Stub::UpdateReplicas, context, request, Once(), response);
   }
 
   absl::Status RequestEviction(const RequestContext& context, const v1::RequestEvictionRequest& request,
                                v1::RequestEvictionResponse* response) override {
-    return Store(rpc::CallUnary(*stub_, &Stub::RequestEviction, context, request, Once()), response);
+    return Call(&Stub::RequestEviction, context, request, Once(), response);
   }
 
   absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) override {
-    return rpc::CallUnary(*stub_, &Stub::DrainNode, context, request, Once()).status();
+    v1::DrainNodeResponse ignored;
+    return Call(&Stub::DrainNode, context, request, Once(), &ignored);
   }
 
   absl::Status PublishArtifact(const RequestContext& context, const Manifest& manifest,
@@ -76,9 +78,10 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       request.set_manifest_piece(std::string(rpc::Piece(bytes, index)));
       return request;
     };
+    const absl::Time began = SteadyNow();
     return Store(rpc::CallClientStream(*stub_, &Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()),
                                        message, Patient()),
-                 response);
+                 began, response);
   }
 
   absl::Status FetchManifest(const RequestContext& context, std::string_view artifact_id,
@@ -87,10 +90,12 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     request.set_artifact_id(std::string(artifact_id));
     request.set_manifest(true);
     rpc::PieceJoiner joiner;
-    TC_RETURN_IF_ERROR(rpc::CallServerStream(
-        *stub_, &Stub::DescribeArtifact, context, request,
+    const absl::Time began = SteadyNow();
+    const absl::Status fetched = rpc::CallServerStream(
+        *stub_, &Stub::DescribeArtifact, UnlessAway(context), request,
         [&](v1::DescribeArtifactResponse&& response) { return joiner.Add(response.manifest_piece()); },
-        Patient()));
+        Patient());
+    TC_RETURN_IF_ERROR(Noted(fetched, began));
     *manifest = joiner.Take();
     return absl::OkStatus();
   }
@@ -98,8 +103,8 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   absl::Status ResolveKey(const RequestContext& context, const std::string& key, v1::Key* out) override {
     v1::ResolveKeyRequest request;
     request.set_key(key);
-    TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse response,
-                        rpc::CallUnary(*stub_, &Stub::ResolveKey, context, request, Patient()));
+    v1::ResolveKeyResponse response;
+    TC_RETURN_IF_ERROR(Call(&Stub::ResolveKey, context, request, Once(), &response));
     *out = std::move(*response.mutable_key());
     return absl::OkStatus();
   }
@@ -107,23 +112,84 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   absl::Status RequestReplicaTransport(const RequestContext& context,
                                        const v1::RequestReplicaTransportRequest& request,
                                        v1::RequestReplicaTransportResponse* response) override {
-    return Store(rpc::CallUnary(*stub_, &Stub::RequestReplicaTransport, context, request, Patient()),
-                 response);
+    return Call(&Stub::RequestReplicaTransport, UnlessAway(context), request, Patient(), response);
   }
 
   absl::Status CompleteReplicaTransport(const RequestContext& context,
                                         const v1::CompleteReplicaTransportRequest& request) override {
-    return rpc::CallUnary(*stub_, &Stub::CompleteReplicaTransport, context, request, Patient()).status();
+    v1::CompleteReplicaTransportResponse ignored;
+    return Call(&Stub::CompleteReplicaTransport, context, request, Patient(), &ignored);
+  }
+
+  absl::Duration away_for() const override {
+    const absl::Time now = SteadyNow();
+    absl::MutexLock lock(&mutex_);
+    return std::max(now - away_since_, absl::ZeroDuration());
+  }
+
+  absl::Status Noted(absl::Status status, absl::Time began) override {
+    const bool silent = absl::IsDeadlineExceeded(status) && SteadyNow() - began >= kLongEnoughToAnswer;
+    const bool unreachable = absl::IsUnavailable(status) || silent;
+    if (!unreachable) {
+      // Of a call that was cancelled, or short of time, nothing follows.
+      if (!absl::IsCancelled(status) && !absl::IsDeadlineExceeded(status)) {
+        absl::MutexLock lock(&mutex_);
+        away_since_ = absl::InfiniteFuture();
+      }
+      return status;
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      away_since_ = std::min(away_since_, silent ? began : SteadyNow());
+    }
+    const absl::Status error = absl::UnavailableError(
+        absl::StrCat("the global store at ", address_,
+                     silent ? " does not answer: " : " cannot be reached: ", status.message()));
+    return away_for() < kShortAbsence ? error : rpc::WithoutRetry(error);
   }
 
  private:
+  // What a client waits for gets little time when the global store was silent until now.
+  RequestContext UnlessAway(const RequestContext& context) const {
+    RequestContext call = context;
+    if (away_for() >= kShortAbsence) {
+      call.deadline = std::min(call.deadline, SteadyNow() + kShortAbsence);
+    }
+    return call;
+  }
+
+  // Requests on behalf of a client ride out a short absence.
+  rpc::CallOptions Patient() const {
+    return {.retry_for = std::max(kShortAbsence - away_for(), absl::ZeroDuration()),
+            .what = "call of the global store"};
+  }
+
+  template <class Request, class Response>
+  absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const RequestContext& context, const std::type_identity_t<Request>& request,
+                    const rpc::CallOptions& options, Response* response) {
+    const absl::Time began = SteadyNow();
+    return Store(rpc::CallUnary(*stub_, method, context, request, options), began, response);
+  }
+
+  template <class Response>
+  absl::Status Store(absl::StatusOr<Response> result, absl::Time began, Response* out) {
+    TC_RETURN_IF_ERROR(Noted(result.status(), began));
+    *out = *std::move(result);
+    return absl::OkStatus();
+  }
+
   const std::unique_ptr<Stub> stub_;
+  const std::string address_;
+  mutable absl::Mutex mutex_;
+  absl::Time away_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // that: it answers
 };
 
 }  // namespace
 
-std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel) {
-  return std::make_unique<GrpcGlobalStoreClient>(std::move(channel));
+std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel,
+                                                         std::string address) {
+  return std::make_unique<GrpcGlobalStoreClient>(std::move(channel), std::move(address));
 }
 
 }  // namespace tensorcast::daemon

@@ -1,8 +1,9 @@
 // The calls a daemon makes to the global store, without the RPC machinery: a seam that tests fill with a
 // double.
 //
-// Every call is bounded by its context's deadline and returns the global store's status as it is (UNAVAILABLE
-// when it cannot be reached). Outputs change only on success. Thread-safe.
+// Every call is bounded by its context's deadline and returns the global store's status as it is. When it
+// cannot be reached, that is UNAVAILABLE with its address; once it is away for longer than kShortAbsence,
+// such an error is not to be retried (rpc/retry.h). Outputs change only on success. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/artifact/manifest.h"
 #include "otel/api/request_context.h"
 #include "proto/global_store.pb.h"
@@ -47,6 +49,7 @@ class GlobalStoreClient {
   // The manifest's canonical bytes, as the global store has them: not yet verified.
   virtual absl::Status FetchManifest(const RequestContext& context, std::string_view artifact_id,
                                      std::string* manifest) = 0;
+  // Tried once. Who wants to know what a key means asks KnownKeys.
   virtual absl::Status ResolveKey(const RequestContext& context, const std::string& key, v1::Key* out) = 0;
 
   virtual absl::Status RequestReplicaTransport(const RequestContext& context,
@@ -54,8 +57,19 @@ class GlobalStoreClient {
                                                v1::RequestReplicaTransportResponse* response) = 0;
   virtual absl::Status CompleteReplicaTransport(const RequestContext& context,
                                                 const v1::CompleteReplicaTransportRequest& request) = 0;
+
+  // How long calls have been in vain; zero while it answers.
+  virtual absl::Duration away_for() const = 0;
+  // For calls of it that others make on the same channel: notes whether it answered, and returns their error
+  // as those of the calls above are. REQUIRES: the call began at `began`.
+  virtual absl::Status Noted(absl::Status status, absl::Time began) = 0;
 };
 
-std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel);
+// A restart of the global store takes less: until then it is worth waiting for.
+inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
+
+// `address` names the global store in errors.
+std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel,
+                                                         std::string address);
 
 }  // namespace tensorcast::daemon

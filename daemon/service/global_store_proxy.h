@@ -1,12 +1,15 @@
 // The calls of GlobalStore that clients make, served by the daemon and forwarded with the caller's request
-// context, so that a client needs to know its own daemon only. The calls that nodes make are UNIMPLEMENTED
-// here. Thread-safe.
+// context, so that a client needs to know its own daemon only. What the answers say of keys is remembered.
+// While the global store is away, errors say so and name it, and a key that is known here is resolved all the
+// same, marked as unconfirmed. The calls that nodes make are UNIMPLEMENTED here. Thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>
 
 #include <memory>
 
+#include "daemon/peer/global_store_client.h"
+#include "daemon/peer/known_keys.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/executor.h"
 
@@ -14,10 +17,15 @@ namespace tensorcast::daemon {
 
 class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
  public:
-  // `quick` runs single calls, `waiting` watches and ReplicateArtifact. Both must outlive the server that
-  // this is registered with.
-  GlobalStoreProxy(std::shared_ptr<grpc::Channel> channel, rpc::Executor* quick, rpc::Executor* waiting)
-      : stub_(v1::GlobalStore::NewStub(channel)), quick_(*quick), waiting_(*waiting) {}
+  // `quick` runs single calls, `waiting` watches and ReplicateArtifact. `client` is one on the same channel.
+  // All must outlive the server that this is registered with.
+  GlobalStoreProxy(std::shared_ptr<grpc::Channel> channel, GlobalStoreClient* client, KnownKeys* known_keys,
+                   rpc::Executor* quick, rpc::Executor* waiting)
+      : stub_(v1::GlobalStore::NewStub(channel)),
+        client_(*client),
+        known_keys_(*known_keys),
+        quick_(*quick),
+        waiting_(*waiting) {}
 
   grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
       grpc::CallbackServerContext* call, const v1::DescribeArtifactRequest* request) override;
@@ -48,7 +56,20 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
                                               v1::ReplicateArtifactResponse* response) override;
 
  private:
-  const std::unique_ptr<v1::GlobalStore::Stub> stub_;
+  using Stub = v1::GlobalStore::Stub;
+
+  template <class Request, class Response>
+  absl::Status Ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                   const RequestContext& context, const Request& request, Response* response);
+  template <class Request, class Response>
+  grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* call, rpc::Executor& executor,
+                                    grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                 Response*),
+                                    const Request* request, Response* response);
+
+  const std::unique_ptr<Stub> stub_;
+  GlobalStoreClient& client_;
+  KnownKeys& known_keys_;
   rpc::Executor& quick_;
   rpc::Executor& waiting_;
 };

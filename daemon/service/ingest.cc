@@ -70,6 +70,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, cons
     }
   }
   GlobalStoreClient* global_store = parts.access.global_store;
+  const absl::Time asked = SteadyNow();
   v1::PublishArtifactResponse response;
   absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
   if (absl::IsNotFound(status) || absl::IsAborted(status)) {
@@ -82,6 +83,13 @@ absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, cons
     return absl::InternalError(absl::StrCat("the global store calls this artifact ", response.artifact_id(),
                                             ", not ", lease.manifest()->id(),
                                             "; the versions of the two do not fit"));
+  }
+  if (artifact.binding != nullptr) {
+    v1::Key bound;
+    bound.set_name(artifact.binding->key());
+    bound.set_artifact_id(response.artifact_id());
+    bound.set_revision(response.key_revision());
+    parts.known_keys->Note(bound, asked);
   }
   return response;
 }

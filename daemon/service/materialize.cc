@@ -11,14 +11,16 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Which artifact a request means, and the key's revision when it was asked for by key.
+// Which artifact a request means, and the key when it was asked for by key.
 struct Asked {
   std::string artifact_id;
+  std::string key;
   uint64_t key_revision = 0;
+  bool key_unconfirmed = false;
 };
 
-absl::StatusOr<Asked> Resolve(const NodeParts& parts, const RequestContext& context,
-                              const std::string& artifact_id, const std::string& key) {
+absl::StatusOr<Asked> WhichArtifact(const NodeParts& parts, const RequestContext& context,
+                                    const std::string& artifact_id, const std::string& key) {
   if (!artifact_id.empty()) {
     if (!IsArtifactId(artifact_id)) {
       return absl::InvalidArgumentError(
@@ -29,21 +31,30 @@ absl::StatusOr<Asked> Resolve(const NodeParts& parts, const RequestContext& cont
   if (key.empty()) {
     return absl::InvalidArgumentError("neither an artifact id nor a key was given");
   }
-  v1::Key bound;
-  TC_RETURN_IF_ERROR(parts.access.global_store->ResolveKey(context, key, &bound));
-  return Asked{.artifact_id = bound.artifact_id(), .key_revision = bound.revision()};
+  TC_ASSIGN_OR_RETURN(const ResolvedKey resolved, parts.known_keys->Resolve(context, key));
+  return Asked{.artifact_id = resolved.key.artifact_id(),
+               .key = key,
+               .key_revision = resolved.key.revision(),
+               .key_unconfirmed = resolved.unconfirmed};
 }
 
 absl::StatusOr<std::shared_ptr<const Manifest>> GetManifest(const NodeParts& parts,
                                                             const RequestContext& context,
-                                                            const std::string& artifact_id) {
-  absl::StatusOr<std::shared_ptr<const Manifest>> held = parts.engine->FindManifest(artifact_id);
+                                                            const Asked& asked) {
+  absl::StatusOr<std::shared_ptr<const Manifest>> held = parts.engine->FindManifest(asked.artifact_id);
   if (held.ok()) {
     return held;
   }
   std::string bytes;
-  TC_RETURN_IF_ERROR(parts.access.global_store->FetchManifest(context, artifact_id, &bytes));
-  return DecodeManifest(bytes, artifact_id);
+  const absl::Status fetched = parts.access.global_store->FetchManifest(context, asked.artifact_id, &bytes);
+  if (absl::IsUnavailable(fetched)) {
+    const std::string key = asked.key_unconfirmed
+                                ? absl::StrCat(", which key ", asked.key, " meant when it was last known,")
+                                : "";
+    return Annotate(fetched, absl::StrCat("this node has no replica of ", asked.artifact_id, key));
+  }
+  TC_RETURN_IF_ERROR(fetched);
+  return DecodeManifest(bytes, asked.artifact_id);
 }
 
 absl::Status CheckLane(const NodeParts& parts, const std::string& lane) {
@@ -80,7 +91,13 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const NodeParts& parts, c
     return parts.engine->LeaseReplica(request.replica_id());
   }
   TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
-  TC_ASSIGN_OR_RETURN(const Asked asked, Resolve(parts, context, request.artifact_id(), request.key()));
+  TC_ASSIGN_OR_RETURN(const Asked asked, WhichArtifact(parts, context, request.artifact_id(), request.key()));
+  if (asked.key_unconfirmed) {
+    // The answer of this call has no place for that mark.
+    return absl::UnavailableError(absl::StrCat("the global store does not answer, and what key ", asked.key,
+                                               " means is unconfirmed: materialize it, or attach to ",
+                                               asked.artifact_id));
+  }
   return parts.engine->LeaseArtifact(asked.artifact_id, location);
 }
 
@@ -93,9 +110,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts&
   TC_RETURN_IF_ERROR(parts.CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(parts, request.lane()));
   TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
-  TC_ASSIGN_OR_RETURN(const Asked asked, Resolve(parts, context, request.artifact_id(), request.key()));
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest,
-                      GetManifest(parts, context, asked.artifact_id));
+  TC_ASSIGN_OR_RETURN(const Asked asked, WhichArtifact(parts, context, request.artifact_id(), request.key()));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, GetManifest(parts, context, asked));
 
   MaterializeRequest ingest{
       .manifest = manifest,
@@ -110,6 +126,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts&
   v1::MaterializeReplicaResult result;
   result.set_artifact_id(asked.artifact_id);
   result.set_key_revision(asked.key_revision);
+  result.set_key_unconfirmed(asked.key_unconfirmed);
   result.set_shared(pending->shared());
   const std::optional<TransferReport> report = pending->report();
   result.set_already_present(!report.has_value());

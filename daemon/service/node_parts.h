@@ -16,6 +16,7 @@
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
+#include "daemon/peer/known_keys.h"
 #include "daemon/peer/peer_access.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/report_log.h"
@@ -36,6 +37,7 @@ struct NodeParts {
   Sessions* sessions = nullptr;
   ServeRegistry* servings = nullptr;
   TransferLog* transfers = nullptr;
+  KnownKeys* known_keys = nullptr;
   PeerAccess access;
   ImportRoots import_roots;
   std::atomic<bool> stopping = false;

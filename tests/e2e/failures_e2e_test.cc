@@ -19,6 +19,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// What is said at once is said within this; a daemon that waits for its global store takes longer.
+constexpr absl::Duration kNotALongTime = absl::Seconds(8);
+
 class Failures : public E2eTest {
  protected:
   // Pools that hold a model large enough to be caught in the middle of its transfer.
@@ -204,9 +207,10 @@ TEST_F(Failures, WithoutItsGlobalStoreADaemonStillServesWhatItHoldsAndSaysWhatIt
   ASSERT_EQ(cluster_->global_store().Stop(absl::Seconds(20)).value_or(-1), 0);
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), put.artifact_id, {}));
   TC_ASSERT_OK(Compare(*replica, model).status());
-  const auto resolved = client(0).ResolveKey(Context(absl::Seconds(3)), "m");
-  EXPECT_THAT(resolved.status().code(),
-              testing::AnyOf(absl::StatusCode::kUnavailable, absl::StatusCode::kDeadlineExceeded));
+  const auto elsewhere_only = client(1).Get(Context(kNotALongTime), put.artifact_id, {});
+  EXPECT_EQ(elsewhere_only.status().code(), absl::StatusCode::kUnavailable) << elsewhere_only.status();
+  EXPECT_THAT(std::string(elsewhere_only.status().message()),
+              HasSubstr(absl::StrCat("the global store at ", cluster_->global_store_address())));
 
   // With its database it comes back whole: keys at once, replicas from the daemons' inventories.
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
@@ -215,6 +219,64 @@ TEST_F(Failures, WithoutItsGlobalStoreADaemonStillServesWhatItHoldsAndSaysWhatIt
   TC_ASSERT_OK(AwaitReplicas(1, 1));
   TC_ASSERT_OK_AND_ASSIGN(const auto elsewhere, client(1).Get(Context(), "m", {}));
   TC_ASSERT_OK(Compare(*elsewhere, model).status());
+}
+
+TEST_F(Failures, WithoutItsGlobalStoreAKnownKeyStillGivesWhatIsHereAndIsMarkedAsUnconfirmed) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m", .durable = true}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto confirmed, client(0).Get(Context(), "m", {}));
+  EXPECT_FALSE(confirmed->key_unconfirmed());
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(absl::Now() + kStepTimeout).status());
+
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(kNotALongTime), "m", {}));
+  EXPECT_TRUE(replica->key_unconfirmed());
+  EXPECT_EQ(replica->key_revision(), put.key_revision);
+  TC_ASSERT_OK(Compare(*replica, model).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto key, client(0).ResolveKey(Context(kNotALongTime), "m"));
+  EXPECT_TRUE(key.unconfirmed);
+  EXPECT_EQ(key.artifact_id, put.artifact_id);
+  const std::string daemon = cluster_->addresses(0).unix_socket;
+  const CommandResult get = RunCommand({"get", "m", "--json", "--daemon", daemon});
+  EXPECT_EQ(get.exit_code, 0);
+  EXPECT_THAT(get.output, HasSubstr("as this node last knew it"));
+  EXPECT_THAT(get.output, HasSubstr("\"key_unconfirmed\": true"));
+
+  // The other node never saw that key, and says so at once.
+  const auto unknown = client(1).Get(Context(kNotALongTime), "m", {});
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kUnavailable) << unknown.status();
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("key m"));
+  EXPECT_THAT(std::string(unknown.status().message()),
+              HasSubstr(absl::StrCat("the global store at ", cluster_->global_store_address())));
+
+  // A daemon that starts meanwhile gives its packed artifacts by name, too.
+  ASSERT_EQ(cluster_->daemon(0).Stop(absl::Seconds(20)).value_or(-1), 0);
+  TC_ASSERT_OK(cluster_->RestartDaemon(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto restarted, NewClient(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, restarted->Get(Context(kNotALongTime), "m", {}));
+  EXPECT_TRUE(again->key_unconfirmed());
+  TC_ASSERT_OK(Compare(*again, model).status());
+
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK(AwaitReplicas(0, 2));
+  TC_ASSERT_OK_AND_ASSIGN(const auto back, restarted->Get(Context(), "m", {}));
+  EXPECT_FALSE(back->key_unconfirmed());
+}
+
+TEST_F(Failures, AGlobalStoreThatIsStoppedIsNotWaitedForWhereTheKeyIsKnown) {
+  ClusterOptions options = DefaultOptions();
+  options.daemons = 1;
+  StartCluster(options);
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGSTOP));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(kNotALongTime), "m", {}));
+  EXPECT_TRUE(replica->key_unconfirmed());
+  const auto unknown = client(0).Get(Context(kNotALongTime), "other", {});
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kUnavailable) << unknown.status();
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("the global store at"));
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGCONT));
 }
 
 TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {

@@ -28,7 +28,8 @@ class OutOfTurn : public ::testing::Test {
                                    {.key = "k", .chunk_bytes = artifact_.layout.chunk_bytes});
     ASSERT_TRUE(put.ok()) << put.status();
     put_ = *put;
-    global_store_ = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()));
+    global_store_ = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()),
+                                                  cluster_.global_store().address());
     peer_ = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
   }
 

@@ -110,7 +110,7 @@ class FakeSource final : public v1::StoreDaemon::Service {
 
   absl::Status Start(const std::string& global_store, const std::string& artifact_id) {
     TC_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {this}}));
-    const auto store = daemon::MakeGlobalStoreClient(rpc::MakeChannel(global_store));
+    const auto store = daemon::MakeGlobalStoreClient(rpc::MakeChannel(global_store), global_store);
     const RequestContext context = RequestContext::Background(kStepTimeout);
     v1::RegisterNodeRequest node;
     node.mutable_node()->set_node_id(kName);

@@ -34,6 +34,7 @@ void PrintJson(const client::Replica& replica) {
   *message.mutable_replica()->mutable_location() = rpc::ToProto(replica.location());
   message.set_already_present(!replica.transfer().has_value());
   message.set_key_revision(replica.key_revision());
+  message.set_key_unconfirmed(replica.key_unconfirmed());
   if (replica.transfer().has_value()) *message.mutable_transfer() = rpc::ToProto(*replica.transfer());
   std::fputs(ToJson(message).c_str(), stdout);
 }
@@ -55,6 +56,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
     TC_RETURN_IF_ERROR(
         WriteSafetensors(flags.out, manifest.layout(), manifest.metadata(), replica->image(), context));
   }
+  if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
   common.json ? PrintJson(*replica) : Print(*replica, flags);
   return absl::OkStatus();
 }

@@ -38,6 +38,21 @@ absl::Status Print(const CommonFlags& common, const absl::StatusOr<client::KeyIn
   return key.status();
 }
 
+absl::Status Resolve(const CommonFlags& common, const KeyFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(InterruptibleContext(), flags.key));
+  if (key.unconfirmed) WarnUnconfirmed(key.name, key.revision);
+  if (!common.json) {
+    PrintKey(common, key);
+    return absl::OkStatus();
+  }
+  v1::ResolveKeyResponse message;
+  *message.mutable_key() = ToMessage(key);
+  message.set_unconfirmed(key.unconfirmed);
+  std::fputs(ToJson(message).c_str(), stdout);
+  return absl::OkStatus();
+}
+
 absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   TC_ASSIGN_OR_RETURN(const auto keys, client->ListKeys(InterruptibleContext(), flags.key));
@@ -80,9 +95,7 @@ int RunKeyBind(const CommonFlags& common, const KeyFlags& flags) {
 }
 
 int RunKeyResolve(const CommonFlags& common, const KeyFlags& flags) {
-  const auto client = ConnectClient(common);
-  if (!client.ok()) return Fail(client.status());
-  return ExitCode(Print(common, (*client)->ResolveKey(InterruptibleContext(), flags.key)));
+  return ExitCode(Resolve(common, flags));
 }
 
 int RunKeyList(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(List(common, flags)); }

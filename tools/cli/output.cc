@@ -113,6 +113,13 @@ std::function<void(const TransferProgress&)> ProgressBar::callback() {
   return [state = state_](const TransferProgress& progress) { state->Draw(progress); };
 }
 
+void WarnUnconfirmed(const std::string& key, uint64_t revision) {
+  std::fprintf(
+      stderr,
+      "tensorcast: the global store does not answer: key %s is as this node last knew it, revision %llu\n",
+      key.c_str(), static_cast<unsigned long long>(revision));
+}
+
 std::string DescribeStages(const TransferReport& report) {
   Table table({"stage", "lane", "source", "bytes", "seconds", "busy", "GB/s"});
   for (const StageReport& stage : report.stages) {

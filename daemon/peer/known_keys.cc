@@ -1,0 +1,159 @@
+#include "daemon/peer/known_keys.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "core/posix/unique_fd.h"
+#include "core/status/status.h"
+#include "otel/api/steady_time.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr absl::Duration kPatienceWhileAway = absl::Milliseconds(500);
+
+// Readable by this user alone: names of models can be secrets. A file that the power cut short is no loss.
+absl::Status ReplaceFile(const std::string& path, const std::string& content) {
+  const std::string temporary = absl::StrCat(path, ".new");
+  const UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file) {
+    return ErrnoStatus(errno, "open", temporary);
+  }
+  const ssize_t written = write(file.get(), content.data(), content.size());
+  if (written != static_cast<ssize_t>(content.size())) {
+    return ErrnoStatus(written < 0 ? errno : ENOSPC, "write", temporary);
+  }
+  return rename(temporary.c_str(), path.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "rename", path);
+}
+
+}  // namespace
+
+KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t most)
+    : global_store_(global_store), file_(std::move(file)), most_(most) {
+  Load();
+}
+
+absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, const std::string& name) {
+  const absl::Time asked = SteadyNow();
+  const bool away = global_store_->away_for() > absl::ZeroDuration();
+  RequestContext call = context;
+  call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
+  ResolvedKey resolved;
+  const absl::Status status = global_store_->ResolveKey(call, name, &resolved.key);
+  if (status.ok()) {
+    Note(resolved.key, asked);
+    return resolved;
+  }
+  if (absl::IsNotFound(status)) {
+    Forget(name, asked);
+  }
+  if (!absl::IsUnavailable(status)) {
+    return status;
+  }
+  TC_RETURN_IF_ERROR(context.Check("resolving a key"));
+  if (std::optional<v1::Key> known = Find(name); known.has_value()) {
+    LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
+                 << known->revision() << ", as this node last knew it: " << status.message();
+    return ResolvedKey{.key = *std::move(known), .unconfirmed = true};
+  }
+  return Annotate(status, absl::StrCat("what key ", name, " means is not known on this node"));
+}
+
+std::optional<v1::Key> KnownKeys::Find(const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) {
+    return std::nullopt;
+  }
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->key;
+}
+
+void KnownKeys::Note(const v1::Key& key, absl::Time asked) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_name_.find(key.name());
+  if (found == by_name_.end()) {
+    changed_ = true;
+    Put({.key = key, .noted = SteadyNow()});
+    return;
+  }
+  Entry& entry = *found->second;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  // A lower revision is news only from a global store that lost its database.
+  if (key.revision() < entry.key.revision() && asked < entry.noted) {
+    return;
+  }
+  changed_ |= key.revision() != entry.key.revision() || key.artifact_id() != entry.key.artifact_id();
+  entry = {.key = key, .noted = SteadyNow()};
+}
+
+void KnownKeys::Forget(const std::string& name, absl::Time asked) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end() || asked < found->second->noted) {
+    return;
+  }
+  entries_.erase(found->second);
+  by_name_.erase(found);
+  changed_ = true;
+}
+
+void KnownKeys::Put(Entry entry) {
+  entries_.push_front(std::move(entry));
+  by_name_[entries_.front().key.name()] = entries_.begin();
+  if (entries_.size() > most_) {
+    by_name_.erase(entries_.back().key.name());
+    entries_.pop_back();
+  }
+}
+
+void KnownKeys::Load() {
+  std::ifstream file(file_, std::ios::binary);
+  if (!file) {
+    return;
+  }
+  v1::ListKeysResponse known;
+  if (!known.ParseFromIstream(&file)) {
+    LOG(WARNING) << file_ << " is damaged: the keys that this node knew are forgotten";
+    return;
+  }
+  absl::MutexLock lock(&mutex_);
+  for (auto key = known.keys().rbegin(); key != known.keys().rend(); ++key) {
+    if (!by_name_.contains(key->name())) {
+      Put({.key = *key, .noted = absl::InfinitePast()});
+    }
+  }
+}
+
+void KnownKeys::Save() {
+  absl::MutexLock save_lock(&save_mutex_);
+  v1::ListKeysResponse known;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!std::exchange(changed_, false)) {
+      return;
+    }
+    for (const Entry& entry : entries_) {
+      *known.add_keys() = entry.key;
+    }
+  }
+  const absl::Status written = ReplaceFile(file_, known.SerializeAsString());
+  LOG_IF(WARNING, !written.ok() && !failing_)
+      << "The keys that this node knows are not kept for its next start, for now: " << written;
+  failing_ = !written.ok();
+  if (failing_) {
+    absl::MutexLock lock(&mutex_);
+    changed_ = true;
+  }
+}
+
+}  // namespace tensorcast::daemon
