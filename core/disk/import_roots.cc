@@ -147,12 +147,10 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   if (!file.fd) {
     return Refuse(path, ErrnoStatus(errno, "open", path));
   }
-  // Looked at before, so that a store in the meantime is a change.
   if (fstat(file.fd.get(), &info) != 0) {
     return Refuse(path, ErrnoStatus(errno, "look at", path));
   }
   file.identity = {.path = real, .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)};
-  WriteOutMappedPages(file.fd.get());
   return file;
 }
 
@@ -167,6 +165,7 @@ absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const std::string& path) co
   found.is_folder = fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode);
   if (!found.is_folder) {
     TC_ASSIGN_OR_RETURN(found.file, OpenRegular(path, found.path, entry->get()));
+    WriteOutMappedPages(found.file.fd.get());
   }
   return found;
 }
@@ -183,7 +182,9 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const std::string& path,
   if (!entry.ok()) {
     return Refuse(path, entry.status());
   }
-  return OpenRegular(path, real, entry->get());
+  TC_ASSIGN_OR_RETURN(OpenedFile file, OpenRegular(path, real, entry->get()));
+  WriteOutMappedPages(file.fd.get());
+  return file;
 }
 
 absl::StatusOr<bool> ImportRoots::Has(const std::string& folder, const std::string& name) const {

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <set>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -64,39 +66,36 @@ class Chunks {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
-absl::StatusOr<SecondLook> SecondLook::At(const std::vector<OpenedFile>& files,
-                                          std::vector<FileExtent> extents) {
-  SecondLook look;
-  for (const OpenedFile& file : files) {
-    OpenedFile& same = look.files_.emplace_back();
-    same.identity = file.identity;
-    same.fd = UniqueFd(fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
-    if (!same.fd) return ErrnoStatus(errno, "keeping open", file.identity.path);
-    look.paths_.push_back(file.identity.path);
+// The files that a part of the image comes from, for a message.
+std::string FilesOf(const ByteRange& range, const std::vector<FileExtent>& extents,
+                    const std::vector<std::string>& paths) {
+  std::set<uint32_t> files;
+  for (const FileExtent& extent : extents) {
+    if (Overlap(extent, range)) files.insert(extent.file);
   }
-  look.extents_ = std::move(extents);
-  return look;
-}
-
-std::string SecondLook::FilesOf(const ByteRange& range) const {
-  std::vector<uint32_t> files;
-  for (const FileExtent& extent : extents_) {
-    if (Overlap(extent, range)) files.push_back(extent.file);
-  }
-  std::ranges::sort(files);
-  const auto repeated = std::ranges::unique(files);
-  files.erase(repeated.begin(), repeated.end());
   if (files.empty()) return "no file";
-  const std::string& first = paths_[files.front()];
+  const std::string& first = paths[*files.begin()];
   return files.size() == 1 ? first : absl::StrCat(first, " and ", files.size() - 1, " more");
 }
 
-absl::Status SecondLook::Compare(const RequestContext& context, const Manifest& manifest) && {
+}  // namespace
+
+absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>& files) {
+  std::vector<OpenedFile> same;
+  for (const OpenedFile& file : files) {
+    same.push_back({file.identity, UniqueFd(fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0))});
+    if (!same.back().fd) return ErrnoStatus(errno, "keeping open", file.identity.path);
+  }
+  return same;
+}
+
+absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
+                          const std::vector<FileExtent>& extents, const Manifest& manifest) {
   const ImageLayout& layout = manifest.layout();
+  std::vector<std::string> paths;
+  for (const OpenedFile& file : files) paths.push_back(file.identity.path);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkSource> source,
-                      OpenFileSource(std::move(files_), extents_, layout.image_bytes));
+                      OpenFileSource(std::move(files), extents, layout.image_bytes));
   Chunks chunks(layout.chunk_count());
   const auto work = [&] {
     const AlignedBuffer buffer = AllocateAligned(kStepBytes);
@@ -108,7 +107,7 @@ absl::Status SecondLook::Compare(const RequestContext& context, const Manifest& 
         chunks.Fail(digest.status());
       } else if (*digest != manifest.digests()[chunk]) {
         chunks.Fail(absl::AbortedError(
-            absl::StrCat("chunk ", chunk, " was not the same when ", FilesOf(range),
+            absl::StrCat("chunk ", chunk, " was not the same when ", FilesOf(range, extents, paths),
                          " was read a second time: something writes the file; import it when that is done")));
       }
     }

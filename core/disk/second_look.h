@@ -4,10 +4,9 @@
 // of all stores to a mapped file (README.md says which). Whatever wrote meanwhile: when all chunks are the
 // same twice, what was read is the file as it was at one moment between the two passes.
 //
-// One owner; Compare may be called once and starts a few threads of its own.
+// Functions only, thread-safe.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,21 +17,13 @@
 
 namespace tensorcast {
 
-class SecondLook {
- public:
-  // Of the same open files, though they be renamed or removed meanwhile: takes descriptors of its own.
-  static absl::StatusOr<SecondLook> At(const std::vector<OpenedFile>& files, std::vector<FileExtent> extents);
+// The same open files once more, though they be renamed or removed since.
+absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>& files);
 
-  // `manifest` is what the first pass made of the files. ABORTED, naming chunk and file, when a chunk is not
-  // the same; otherwise the errors of a source that reads files.
-  absl::Status Compare(const RequestContext& context, const Manifest& manifest) &&;
-
- private:
-  std::string FilesOf(const ByteRange& range) const;
-
-  std::vector<OpenedFile> files_;
-  std::vector<std::string> paths_;
-  std::vector<FileExtent> extents_;
-};
+// `manifest` is what the first pass made of these extents of the files. ABORTED, naming chunk and file, when
+// a chunk is not the same now; otherwise the errors of a source that reads files. Starts a few threads of its
+// own.
+absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
+                          const std::vector<FileExtent>& extents, const Manifest& manifest);
 
 }  // namespace tensorcast

@@ -39,12 +39,10 @@ class SecondLookTest : public ::testing::Test {
     WriteFile(folder_.File(name), Pattern(kFileBytes, seed));
     return IdentityOf(folder_.File(name));
   }
-  absl::StatusOr<SecondLook> Look() const {
-    return SecondLook::At(Opened({a_, b_}), {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}});
-  }
-  absl::Status Compare(absl::StatusOr<SecondLook> look) const {
-    EXPECT_TRUE(look.ok()) << look.status();
-    return std::move(*look).Compare(RequestContext::Background(absl::Minutes(1)), *manifest_);
+  absl::Status Compare(std::vector<OpenedFile> files,
+                       const RequestContext& context = RequestContext::Background(absl::Minutes(1))) const {
+    return CompareAgain(context, std::move(files), {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}},
+                        *manifest_);
   }
   // Another byte at that place, and the mtime of before: as a store to a mapped page that was dirty already.
   static void Store(const FileIdentity& file, uint64_t offset) {
@@ -65,18 +63,19 @@ class SecondLookTest : public ::testing::Test {
 };
 
 TEST_F(SecondLookTest, FilesThatNobodyWritesAreTheSameTwiceThoughTheirNamesAreGone) {
-  EXPECT_TRUE(Compare(Look()).ok());
-  auto look = Look();
+  EXPECT_TRUE(Compare(Opened({a_, b_})).ok());
+  auto files = Duplicate(Opened({a_, b_}));
+  ASSERT_TRUE(files.ok()) << files.status();
   std::filesystem::remove(a_.path);
   WriteFile(b_.path + ".new", "other");
   std::filesystem::rename(b_.path + ".new", b_.path);
-  const absl::Status status = Compare(std::move(look));
+  const absl::Status status = Compare(*std::move(files));
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(SecondLookTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
   Store(b_, kFileBytes - 1);
-  const absl::Status status = Compare(Look());
+  const absl::Status status = Compare(Opened({a_, b_}));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 6 "));
   EXPECT_THAT(std::string(status.message()), HasSubstr(b_.path));
@@ -84,23 +83,21 @@ TEST_F(SecondLookTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
 
 TEST_F(SecondLookTest, AChunkOfTwoFilesNamesThemBoth) {
   Store(a_, kFileBytes - 1);
-  const absl::Status status = Compare(Look());
+  const absl::Status status = Compare(Opened({a_, b_}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 3 "));
   EXPECT_THAT(std::string(status.message()), HasSubstr(a_.path + " and 1 more"));
 }
 
 TEST_F(SecondLookTest, AFileWithAnotherTimeHasChanged) {
-  auto look = Look();
+  auto files = Opened({a_, b_});
   WriteFile(a_.path, "short");
-  EXPECT_EQ(Compare(std::move(look)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Compare(std::move(files)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(SecondLookTest, EndsWithItsCaller) {
-  RequestContext context = RequestContext::Background(absl::Minutes(1));
+  const RequestContext context = RequestContext::Background(absl::Minutes(1));
   context.cancellation.Cancel();
-  auto look = Look();
-  ASSERT_TRUE(look.ok()) << look.status();
-  EXPECT_EQ(std::move(*look).Compare(context, *manifest_).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Compare(Opened({a_, b_}), context).code(), absl::StatusCode::kCancelled);
 }
 
 }  // namespace

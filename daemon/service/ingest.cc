@@ -1,7 +1,9 @@
 #include "daemon/service/ingest.h"
 
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
@@ -25,8 +27,8 @@ struct NewArtifact {
   FirstIngestRequest ingest;
   const v1::KeyBinding* binding = nullptr;  // null: no key
   bool durable = false;
-  v1::Origin origin;  // of an import; empty for a put
-  std::optional<SecondLook> verify;
+  v1::Origin origin;                   // of an import; empty for a put
+  std::vector<OpenedFile> read_again;  // to be compared with what was read of them first
 };
 
 // The replicas that this call made, dropped unless the artifact is published.
@@ -137,6 +139,20 @@ absl::Status CheckNew(const NodeParts& parts, const v1::KeyBinding& binding, boo
   return absl::OkStatus();
 }
 
+// The headers and the bytes that they describe: was something written between the two passes, or during one?
+absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> files,
+                       const Manifest& manifest) {
+  const std::string first = files.front().identity.path;
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
+                      ReadSafetensors(std::move(files), manifest.layout().chunk_bytes));
+  if (model.layout != manifest.layout()) {
+    return absl::AbortedError(
+        absl::StrCat("the header of ", first, " or of a file beside it was not the same when ",
+                     "it was read a second time; import it when nothing writes it any more"));
+  }
+  return CompareAgain(context, std::move(model.files), model.extents, manifest);
+}
+
 absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const RequestContext& context,
                                             NewArtifact artifact, const OnProgress& on_progress) {
   MadeHere made(parts.engine);  // outlives the leases: an eviction waits for none
@@ -144,8 +160,8 @@ absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const Reques
                       parts.engine->Ingest(context, std::move(artifact.ingest)));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
   made.Add(*pending, *lease);
-  if (artifact.verify.has_value()) {
-    TC_RETURN_IF_ERROR(std::move(*artifact.verify).Compare(context, *lease->manifest()));
+  if (!artifact.read_again.empty()) {
+    TC_RETURN_IF_ERROR(ReadAgain(context, std::move(artifact.read_again), *lease->manifest()));
   }
   // Deleted and put again: until it is published, the global store would have the new replica dropped too.
   const Publications::Hold hold(&parts.publications, lease->manifest()->id());
@@ -237,7 +253,7 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
     TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
   }
   if (request.verify()) {
-    TC_ASSIGN_OR_RETURN(artifact.verify, SecondLook::At(model.files, model.extents));
+    TC_ASSIGN_OR_RETURN(artifact.read_again, Duplicate(model.files));
   }
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ChunkSource> source,
