@@ -33,7 +33,11 @@ class DiskSource final : public ChunkSource {
   DiskSource(std::string_view kind, std::string name, Files files, FileExtents extents,
              std::shared_ptr<void> keep_alive, const DiskSourceOptions& options)
       : kind_(kind),
-        info_{SourceType::kDisk, "disk", std::move(name)},
+        info_{.type = SourceType::kDisk,
+              .lane = "disk",
+              .name = std::move(name),
+              .span = options.span,
+              .made_by = options.made_by},
         max_concurrency_(std::max(1, options.max_concurrency)),
         read_bytes_(std::max(AlignDown(options.read_bytes), kPackedAlignment)),
         keep_alive_(std::move(keep_alive)),

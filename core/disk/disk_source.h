@@ -40,6 +40,8 @@ struct OpenedFile {
 struct DiskSourceOptions {
   int max_concurrency = 4;         // reads in flight
   uint64_t read_bytes = 4u << 20;  // of one read
+  otel::TraceContext span = {};    // as in SourceInfo
+  otel::TraceContext made_by = {};
 };
 
 // Checks every file against its identity: FAILED_PRECONDITION when it changed.

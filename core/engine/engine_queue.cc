@@ -7,6 +7,7 @@
 #include "core/engine/engine_impl.h"
 #include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
 
 namespace tensorcast {
 
@@ -24,6 +25,9 @@ absl::StatusOr<EngineImpl::JobPtr> EngineImpl::Enqueue(IngestSpec spec, const Re
   replica.image_bytes = job->spec().layout().image_bytes;
   replica.chunks_total = job->spec().layout().chunk_count();
   replica.ingest = job->cancellation();
+  if (otel::IsTracing()) {
+    replica.made_by = job->span();
+  }
   table_.Add(std::move(replica));
   jobs_.insert(job);
   if (job->spec().manifest != nullptr) {

@@ -6,6 +6,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
+#include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast {
@@ -16,6 +17,7 @@ IngestJob::IngestJob(IngestSpec spec, const RequestContext& first)
       replica_id_(NewUuid()),
       queued_(SteadyNow()),
       first_(first.Child()),
+      span_(otel::ReserveSpan(first.trace)),
       progress_(spec_.layout().image_bytes),
       deadline_(first.deadline) {}
 
@@ -32,6 +34,7 @@ TransferReport IngestJob::ReportSoFar() const {
   report.replica_id = replica_id_;
   report.destination = spec_.location;
   report.trace = first_.trace;
+  report.span = span_;
   report.bytes = progress.bytes_done;
   report.bytes_total = progress.bytes_total;
   report.queued = queued_;
@@ -45,6 +48,7 @@ TransferReport IngestJob::ReportSoFar() const {
 RequestContext IngestJob::Context() const {
   RequestContext context = first_;
   context.cancellation = cancellation_;
+  context.trace = span_;
   absl::MutexLock lock(&mutex_);
   context.deadline = deadline_;
   return context;

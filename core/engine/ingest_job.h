@@ -56,8 +56,9 @@ class IngestJob {
   TransferReport ReportSoFar() const;
 
   // The context of the work as it is now: the latest deadline of those who joined, the job's own
-  // cancellation, the trace of the caller that started it.
+  // cancellation, the span reserved for the ingest, which is a child of the caller's that started it.
   RequestContext Context() const;
+  const otel::TraceContext& span() const { return span_; }
 
   // One more interest; false when the job is being cancelled and cannot be joined.
   bool Join(absl::Time deadline);
@@ -91,6 +92,7 @@ class IngestJob {
   const std::string replica_id_;
   const absl::Time queued_;
   const RequestContext first_;
+  const otel::TraceContext span_;
   const Cancellation cancellation_;
   ProgressTracker progress_;
 

@@ -100,6 +100,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
   const ReplicaMemory& memory = shared->memory();
   const uint64_t image_bytes = shared->manifest()->layout().image_bytes;
   SourceInfo info = InfoOf(shared->location());
+  info.made_by = shared->made_by();
   switch (shared->location().kind) {
     case LocationKind::kCpu: {
       const std::vector<HostSpan> spans = memory.host->Spans(0, image_bytes);
@@ -108,7 +109,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
     case LocationKind::kGpu:
       return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads);
     case LocationKind::kDisk:
-      return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared);
+      return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared,
+                              {.made_by = shared->made_by()});
   }
   return absl::InternalError("a replica at no known location");
 }

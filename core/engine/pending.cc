@@ -23,6 +23,7 @@ class ReadyPending final : public PendingReplica {
   }
   std::optional<TransferReport> report() const override { return std::nullopt; }
   bool shared() const override { return false; }
+  otel::TraceContext ingest() const override { return {}; }
 
  private:
   ReplicaTable* const table_;
@@ -50,6 +51,7 @@ class JobPending final : public PendingReplica {
   TransferProgress progress() const override { return job_->progress().Get(); }
   std::optional<TransferReport> report() const override { return job_->report(); }
   bool shared() const override { return shared_; }
+  otel::TraceContext ingest() const override { return job_->span(); }
 
  private:
   void Leave() {

@@ -12,6 +12,7 @@
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
+#include "otel/api/trace_context.h"
 
 namespace tensorcast {
 
@@ -65,6 +66,8 @@ class ReplicaLease {
   virtual const Location& location() const = 0;
   virtual const std::shared_ptr<const Manifest>& manifest() const = 0;
   virtual const ReplicaMemory& memory() const = 0;
+  // The span of the ingest that made the replica; not valid for one that was found at start.
+  virtual const otel::TraceContext& made_by() const = 0;
 };
 
 }  // namespace tensorcast

@@ -19,6 +19,7 @@ class LeaseImpl final : public ReplicaLease {
   const Location& location() const override { return record_->location; }
   const std::shared_ptr<const Manifest>& manifest() const override { return record_->manifest; }
   const ReplicaMemory& memory() const override { return memory_; }
+  const otel::TraceContext& made_by() const override { return record_->made_by; }
 
  private:
   static ReplicaMemory MemoryOf(const ReplicaStorage& storage) {

@@ -80,6 +80,7 @@ void ReplicaTable::Add(NewReplica replica) {
   record->image_bytes = replica.image_bytes;
   record->chunks.assign(replica.chunks_total, false);
   record->ingest = std::move(replica.ingest);
+  record->made_by = std::move(replica.made_by);
   absl::MutexLock lock(&mutex_);
   Touch(*record);
   Notify(*record);

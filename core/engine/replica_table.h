@@ -39,6 +39,7 @@ struct NewReplica {
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;
   Cancellation ingest;  // cancelled: the replica will fail soon and its memory comes back
+  otel::TraceContext made_by;  // the ingest's span
 };
 
 // What holds one pool (all locations of one kind, or one device): replicas and their bytes by what keeps them

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast {
@@ -27,6 +28,23 @@ void AppendShare(std::string& text, const PoolHolders::Share& share, std::string
   if (share.replicas > 0) {
     absl::StrAppend(&text, ", ", share.replicas, " ", what, " (", share.bytes, " bytes)");
   }
+}
+
+// An eviction concerns the replica that goes, whoever wants its room: a trace of its own, with a link. A
+// request that is not sampled has its evictions not sampled either.
+otel::Span EvictionSpan(const ReplicaInfo& victim, const otel::TraceContext& needed_by) {
+  if (!needed_by.IsSampled()) {
+    return otel::Span();
+  }
+  namespace attr = otel::attr;
+  const otel::SpanLink link{.context = needed_by};
+  return otel::Span("StoreEngine/Evict", otel::TraceContext(),
+                    {{attr::kReplicaId, victim.id},
+                     {attr::kArtifactId, victim.artifact_id},
+                     {attr::kLocation, LocationKindName(victim.location.kind)},
+                     {attr::kSizeBytes, victim.image_bytes},
+                     {attr::kReason, "space"}},
+                    {.links = {&link, 1}});
 }
 
 }  // namespace
@@ -67,7 +85,7 @@ absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& requ
     if (WholeGranules(request.bytes) > UsableBytes(pool)) {
       return Full(pool, request, memory.status(), refused.size());
     }
-    if (WorthEvicting(pool, request.bytes) && TryEvictOne(pool, refused)) {
+    if (WorthEvicting(pool, request.bytes) && TryEvictOne(pool, context.trace, refused)) {
       continue;
     }
     if (!request.wait && !table_->Holders(pool).in_flux) {
@@ -94,16 +112,19 @@ bool Space::WorthEvicting(Location pool, uint64_t bytes) const {
   return free + table_->Holders(pool).idle.bytes >= WholeGranules(bytes);
 }
 
-bool Space::TryEvictOne(Location pool, std::set<std::string>& refused) {
+bool Space::TryEvictOne(Location pool, const otel::TraceContext& needed_by, std::set<std::string>& refused) {
   const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
   if (!victim.has_value()) {
     return false;
   }
+  otel::Span span = EvictionSpan(*victim, needed_by);
+  const otel::Scope scope(span.context().IsValid() ? span.context() : needed_by);  // the guard's call is its child
   absl::Status evicted = guard_ == nullptr ? absl::OkStatus() : guard_->MayEvict(*victim);
   if (evicted.ok()) {
     evicted = table_->Drain(victim->id, {.only_idle = true});
   }
   if (!evicted.ok()) {
+    span.SetError(evicted);
     VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
     refused.insert(victim->id);
     table_->Unreserve(victim->id);

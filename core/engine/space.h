@@ -45,7 +45,8 @@ class Space {
   absl::StatusOr<Memory> AllocateIn(Location pool, const SpaceRequest& request,
                                     const std::function<absl::StatusOr<Memory>()>& allocate);
   // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
-  bool TryEvictOne(Location pool, std::set<std::string>& refused);
+  // `needed_by`: the span that wants the room; the eviction's, of a trace of its own, is linked to it.
+  bool TryEvictOne(Location pool, const otel::TraceContext& needed_by, std::set<std::string>& refused);
   // True when eviction could make enough room.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
   PoolStats Stats(Location pool) const;

@@ -51,6 +51,7 @@ struct TransferReport {
   std::string replica_id;  // of the replica that the caller was given a lease on, or of the one that failed
   Location destination;
   otel::TraceContext trace;  // of the request that started it
+  otel::TraceContext span;   // its own, reserved when it was asked for; what it does is a child of it
   uint64_t bytes = 0;        // in chunks that are in their place
   uint64_t bytes_total = 0;  // of the image
   absl::Time queued;

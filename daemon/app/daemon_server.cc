@@ -222,6 +222,7 @@ void DaemonServerImpl::ConnectToGlobalStore() {
   feed_ = std::make_unique<ReplicaFeed>([this](const TransferReport& report) {
     transfers_.Add(report);
     RecordTransfer(report);
+    LogTransfer(report);
   });
   link_ = std::make_unique<GlobalStoreLink>(GlobalStoreLink::Options{.node = DescribeNode(),
                                                                      .client = global_store_.get(),

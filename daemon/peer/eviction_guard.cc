@@ -2,6 +2,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
@@ -11,8 +12,11 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   link_->SetIdentity(request.mutable_node());
   request.set_replica_id(replica.id);
   v1::RequestEvictionResponse response;
-  const absl::Status status =
-      client_->RequestEviction(RequestContext::Background(timeout_), request, &response);
+  RequestContext call = RequestContext::Background(timeout_);
+  if (const otel::TraceContext& cause = otel::CurrentContext(); cause.IsValid()) {
+    call.trace = cause;  // of the eviction, or of the request for it
+  }
+  const absl::Status status = client_->RequestEviction(call, request, &response);
   if (status.ok() && response.granted()) {
     absl::MutexLock lock(&mutex_);
     granted_[replica.id] = SteadyNow();

@@ -37,6 +37,7 @@ std::vector<std::string> LanesToTry(const PeerAccess& access, const v1::Transpor
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context, const PeerAccess& access,
                                                       const v1::TransportGrant& grant,
+                                                      const otel::TraceContext& pulling,
                                                       const std::string& lane, const Cancellation& revoked,
                                                       GrantOpening* opening) {
   transport::Transport* transport = access.FindLane(lane);
@@ -56,12 +57,16 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
   v1::OpenPullResponse response;
   TC_RETURN_IF_ERROR(access.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
   opening->pull_opened = true;
+  open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));
-  SourceInfo info{.type = SourceType::kRemote,
-                  .lane = lane,
-                  .name = grant.source().name(),
-                  .transport_id = grant.transport_id()};
+  SourceInfo info{
+      .type = SourceType::kRemote,
+      .lane = lane,
+      .name = grant.source().name(),
+      .transport_id = grant.transport_id(),
+      .span = pulling,
+      .made_by = otel::TraceContext::FromTraceparent(response.made_by()).value_or(otel::TraceContext())};
   return MakePullSource(std::move(info), std::move(pull), revoked, access.peer_timeout);
 }
 
@@ -78,9 +83,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& cont
                    {otel::attr::kTransportId, grant.transport_id()},
                    {otel::attr::kPeerNodeId, grant.source().node_id()}});
   span.AttachTo(&connect);
+  // What the source does for this pull is linked to the pull itself, which begins once this is done.
+  const otel::TraceContext pulling = otel::ReserveSpan(context.trace);
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-      lane == kLocalLane ? AttachToPeer(connect, access, grant, manifest)
-                         : PullOver(connect, access, grant, lane, revoked, opening);
+      lane == kLocalLane ? AttachToPeer(connect, access, grant, manifest, pulling)
+                         : PullOver(connect, access, grant, pulling, lane, revoked, opening);
   span.SetError(source.status());
   otel::metrics::kP2pStageSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),
                                          {lane, "receive", "connect"});

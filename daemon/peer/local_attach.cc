@@ -20,6 +20,10 @@ namespace {
 // transfer, hardly ever four. On an idle one the second thread of a core costs nothing.
 int CopySlots() { return std::clamp(2 * static_cast<int>(std::thread::hardware_concurrency()), 2, 4); }
 
+otel::TraceContext MadeBy(const v1::AttachReplicaResponse& response) {
+  return otel::TraceContext::FromTraceparent(response.made_by()).value_or(otel::TraceContext());
+}
+
 // What a source over a peer's host memory holds: the lease and the mapping.
 struct AttachedHost {
   std::unique_ptr<ClaimedReplica> claim;
@@ -81,15 +85,16 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
 absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& context,
                                                           const PeerAccess& access,
                                                           const v1::TransportGrant& grant,
-                                                          const Manifest& manifest) {
+                                                          const Manifest& manifest,
+                                                          const otel::TraceContext& reading) {
   RequestContext attach = context.Child();
   attach.deadline = std::min(context.deadline, SteadyNow() + access.peer_timeout);
   v1::AttachReplicaRequest request;
   request.set_replica_id(grant.replica().replica_id());
   request.set_transport_id(grant.transport_id());
   request.set_grant_token(grant.token());
-  if (!attach.trace.IsUnstarted()) {
-    request.set_traceparent(attach.trace.ToTraceparent());
+  if (!reading.IsUnstarted()) {
+    request.set_traceparent(reading.ToTraceparent());
   }
   v1::AttachReplicaResponse response;
   TC_RETURN_IF_ERROR(access.peers->AttachReplica(attach, grant.source().grpc_address(), request, &response));
@@ -105,7 +110,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
   SourceInfo info{.type = SourceType::kLocal,
                   .lane = std::string(kLocalLane),
                   .name = std::string(grant.source().name()),
-                  .transport_id = grant.transport_id()};
+                  .transport_id = grant.transport_id(),
+                  .span = reading,
+                  .made_by = MadeBy(response)};
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
     return OverHost(std::move(claim), *host, access.pools, std::move(info), response.handle_socket(),
                     image_bytes);
@@ -116,7 +123,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
   const int fd = claim->fd();
   return OpenPackedSource(absl::StrCat("the packed file of ", grant.source().name()), fd,
                           std::get<FileHandles>(handles.memory).image_offset, image_bytes,
-                          std::shared_ptr<ClaimedReplica>(std::move(claim)));
+                          std::shared_ptr<ClaimedReplica>(std::move(claim)),
+                          {.span = reading, .made_by = MadeBy(response)});
 }
 
 }  // namespace tensorcast::daemon

@@ -13,10 +13,12 @@
 
 namespace tensorcast::daemon {
 
-// UNAVAILABLE or what the peer says when it cannot be attached to.
+// UNAVAILABLE or what the peer says when it cannot be attached to. `reading`: the span reserved for what is
+// then read; the peer links its serving to it.
 absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& context,
                                                           const PeerAccess& access,
                                                           const v1::TransportGrant& grant,
-                                                          const Manifest& manifest);
+                                                          const Manifest& manifest,
+                                                          const otel::TraceContext& reading);
 
 }  // namespace tensorcast::daemon

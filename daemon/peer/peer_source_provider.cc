@@ -13,6 +13,7 @@
 #include "daemon/peer/granted_source.h"
 #include "daemon/peer/own_sources.h"
 #include "daemon/wire/wire.h"
+#include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
@@ -47,6 +48,7 @@ class PeerSourceProvider : public SourceProvider {
   void ObserveWaits(WaitObserver observer) override { observer_ = std::move(observer); }
 
   absl::StatusOr<Source> Next(const RequestContext& context, const SourceFailure* failure) override {
+    trace_ = context.trace;
     if (failure != nullptr) {
       NoteFailure(*failure);
     }
@@ -262,17 +264,22 @@ class PeerSourceProvider : public SourceProvider {
       complete.set_bytes(grant.replica().image_bytes());
     }
     const bool close = std::exchange(pull_opened_, false);
-    access_.errands->Run([&access = access_, complete, close, address = grant.source().grpc_address()] {
+    access_.errands->Run([&access = access_, complete, close, address = grant.source().grpc_address(),
+                          trace = trace_] {
+      const otel::Scope scope(trace);
+      const auto errand = [&trace] {
+        RequestContext context = RequestContext::Background(kErrandTimeout);
+        context.trace = trace;
+        return context;
+      };
       if (close) {
         v1::ClosePullRequest request;
         request.set_transport_id(complete.transport_id());
         v1::ClosePullResponse ignored;
         // A source that cannot be told ends it with the grant.
-        access.peers->ClosePull(RequestContext::Background(kErrandTimeout), address, request, &ignored)
-            .IgnoreError();
+        access.peers->ClosePull(errand(), address, request, &ignored).IgnoreError();
       }
-      const absl::Status told =
-          access.global_store->CompleteReplicaTransport(RequestContext::Background(kErrandTimeout), complete);
+      const absl::Status told = access.global_store->CompleteReplicaTransport(errand(), complete);
       LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.transport_id()
                                   << " was not told; its grant expires: " << told;
     });
@@ -308,6 +315,7 @@ class PeerSourceProvider : public SourceProvider {
 
   const PeerAccess& access_;
   const PeerSourceRequest request_;
+  otel::TraceContext trace_;  // of the ingest, for what is done after it
   WaitObserver observer_;
   std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;

@@ -13,6 +13,7 @@
 #include "core/safetensors/safetensors.h"
 #include "core/status/status.h"
 #include "daemon/peer/peer_source_provider.h"
+#include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
 #include "otel/api/steady_time.h"
 
@@ -105,7 +106,9 @@ absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, con
                           .wait_for_space = true};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       parts.engine->Materialize(context, std::move(pack)));
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = pending->Wait(context);
+  otel::Span joined = JoinSpan(context, *pending);
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = joined.Record(pending->Wait(context));
+  joined.End();
   if (!packed.ok()) {
     return Annotate(packed.status(), "packing to disk");
   }

@@ -121,7 +121,10 @@ absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts&
       .wait_for_space = request.wait_for_space()};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       parts.engine->Materialize(context, std::move(ingest)));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
+  otel::Span joined = JoinSpan(context, *pending);
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease,
+                      joined.Record(Await(context, *pending, on_progress)));
+  joined.End();
 
   v1::MaterializeReplicaResult result;
   result.set_artifact_id(asked.artifact_id);
@@ -147,6 +150,7 @@ absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const NodeParts& parts, 
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, LeaseFor(parts, context, request));
   v1::AttachReplicaResponse response;
   TC_RETURN_IF_ERROR(SetReplicaOf(parts, *lease, response.mutable_replica()));
+  response.set_made_by(lease->made_by().ToTraceparent());
   if (request.transport_id().empty()) {
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), parts.sessions->IssueTicket(std::move(lease)));
   } else {

@@ -22,10 +22,12 @@ bool Matches(const std::string& claimed, const std::string& asked) {
 
 }  // namespace
 
-ServeRegistry::Served::Served(LocationKind location, std::shared_ptr<ServedReplica> image,
+ServeRegistry::Served::Served(LocationKind location, otel::TraceContext made_by,
+                              std::shared_ptr<ServedReplica> image,
                               std::unique_ptr<transport::Serving> serving, ServeRecord record,
                               ServeReport asked, ServeLog* ended)
     : location_(location),
+      made_by_(std::move(made_by)),
       image_(std::move(image)),
       serving_(std::move(serving)),
       record_(std::move(record)),
@@ -83,6 +85,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
                                                       opening.artifact_id));
   }
   const LocationKind location = lease->location().kind;
+  otel::TraceContext made_by = lease->made_by();
   TC_ASSIGN_OR_RETURN(
       std::shared_ptr<ServedReplica> image,
       ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
@@ -97,12 +100,12 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
                     .receiver_node_id = opening.receiver_node_id,
                     .lane = opening.lane,
                     .opened = SteadyNow()};
-  return std::make_unique<Served>(location, std::move(image), *std::move(serving),
+  return std::make_unique<Served>(location, std::move(made_by), std::move(image), *std::move(serving),
                                   ServeRecord(trace, opening.lane, opening.transport_id, opening.artifact_id),
                                   std::move(asked), &ended_);
 }
 
-absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening, const otel::TraceContext& trace) {
+absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const otel::TraceContext& trace) {
   TC_RETURN_IF_ERROR(CheckGrant(opening));
   {
     absl::MutexLock lock(&mutex_);
@@ -112,18 +115,18 @@ absl::StatusOr<std::string> ServeRegistry::Open(const PullOpening& opening, cons
     }
     const auto open = entries_.find(opening.transport_id);
     if (open != entries_.end() && open->second.lane == opening.lane) {
-      return open->second.served->descriptor();  // a repeated call
+      return open->second.served->opened();  // a repeated call
     }
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening, trace));
-  std::string descriptor = served->descriptor();
+  OpenedPull opened = served->opened();
   Entry replaced;  // the same grant over another lane, if there was one
   absl::MutexLock lock(&mutex_);
   Entry& entry = entries_[opening.transport_id];
   replaced = std::exchange(entry, Entry{.lane = opening.lane,
                                         .served = std::move(served),
                                         .expires = options_.now() + options_.grant_life});
-  return descriptor;
+  return opened;
 }
 
 ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id) {

@@ -40,6 +40,11 @@ struct PullOpening {
   std::string lane;
 };
 
+struct OpenedPull {
+  std::string descriptor;      // for the receiver's transport
+  otel::TraceContext made_by;  // the ingest that made the replica; not valid: not known any more
+};
+
 class ServeRegistry {
  public:
   struct Options {
@@ -60,8 +65,8 @@ class ServeRegistry {
   // PERMISSION_DENIED. An empty receiver or artifact is not compared.
   absl::Status CheckGrant(const PullOpening& opening) const;
 
-  // The descriptor for the receiver's transport. `trace` is the receiver's.
-  absl::StatusOr<std::string> Open(const PullOpening& opening, const otel::TraceContext& trace = {});
+  // `trace` is the receiver's.
+  absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const otel::TraceContext& trace = {});
   // The bytes it served. OK, with none, for one that is unknown or was closed.
   uint64_t Close(std::string_view transport_id);
   void Revoke(const std::vector<std::string>& transport_ids);
@@ -86,17 +91,18 @@ class ServeRegistry {
   class Served {
    public:
     // `asked`: what the opening said; the rest is found here. `ended`: where the report goes.
-    Served(LocationKind location, std::shared_ptr<ServedReplica> image,
+    Served(LocationKind location, otel::TraceContext made_by, std::shared_ptr<ServedReplica> image,
            std::unique_ptr<transport::Serving> serving, ServeRecord record, ServeReport asked,
            ServeLog* ended);
     ~Served();
-    const std::string& descriptor() const { return serving_->descriptor(); }
+    OpenedPull opened() const { return {.descriptor = serving_->descriptor(), .made_by = made_by_}; }
     uint64_t bytes() const { return serving_->stats().bytes; }
     ServeReport Report() const;
     LocationKind location() const { return location_; }
 
    private:
     const LocationKind location_;
+    const otel::TraceContext made_by_;
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     ServeRecord record_;

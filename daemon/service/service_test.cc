@@ -298,20 +298,20 @@ TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   EXPECT_EQ(Leases(), 1);
-  auto bytes = Pull(*descriptor);
+  auto bytes = Pull(descriptor->descriptor);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
   EXPECT_EQ(registry_->Close("transport"), artifact_.image.size());
   EXPECT_EQ(registry_->active(), 0);
   EXPECT_EQ(Leases(), 0);
   EXPECT_EQ(registry_->Close("transport"), 0);
-  EXPECT_FALSE(Pull(*descriptor).ok());
+  EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
 TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kGpu, 0})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
-  auto bytes = Pull(*descriptor);
+  auto bytes = Pull(descriptor->descriptor);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
   EXPECT_FALSE(registry_->Reports()[0].in_place);
@@ -323,7 +323,7 @@ TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   ASSERT_EQ(registry_->Reports().size(), 1);
   EXPECT_EQ(registry_->Reports()[0].requests, 0);
-  ASSERT_TRUE(Pull(*descriptor).ok());
+  ASSERT_TRUE(Pull(descriptor->descriptor).ok());
   const ServeReport open = registry_->Reports()[0];
   EXPECT_EQ(open.transport_id, "transport");
   EXPECT_EQ(open.receiver_node_id, "receiver");
@@ -348,7 +348,7 @@ TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {
   auto first = registry_->Open(opening);
   auto second = registry_->Open(opening);
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(*first, *second);
+  EXPECT_EQ(first->descriptor, second->descriptor);
   EXPECT_EQ(registry_->active(), 1);
   registry_->Close("transport");
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -365,7 +365,7 @@ TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
   ASSERT_TRUE(descriptor.ok());
   registry_->Revoke({"transport", "another"});
   EXPECT_EQ(Leases(), 0);
-  EXPECT_FALSE(Pull(*descriptor).ok());
+  EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
 TEST_F(ServeRegistryTest, WhoAwaitsItsEndWaitsForTheLastPullOrToTheDeadline) {
@@ -387,7 +387,7 @@ TEST_F(ServeRegistryTest, AnExpiredPullEndsWhenNothingMovesAndARenewedOneLives) 
   registry_->Sweep();
   EXPECT_EQ(registry_->active(), 1);
   now_ += absl::Seconds(2);
-  ASSERT_TRUE(Pull(*descriptor).ok());
+  ASSERT_TRUE(Pull(descriptor->descriptor).ok());
   registry_->Sweep();
   EXPECT_EQ(registry_->active(), 1) << "bytes moved since the last sweep";
   now_ += absl::Seconds(29);

@@ -227,7 +227,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
   return rpc::HandleUnary(
       call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
         TC_RETURN_IF_ERROR(parts_.CheckAccepting());
-        TC_ASSIGN_OR_RETURN(*response->mutable_pull_descriptor(),
+        TC_ASSIGN_OR_RETURN(OpenedPull opened,
                             parts_.servings->Open(PullOpening{.transport_id = request->transport_id(),
                                                               .grant_token = request->grant_token(),
                                                               .replica_id = request->replica_id(),
@@ -235,6 +235,8 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
                                                               .receiver_node_id = request->receiver_node_id(),
                                                               .lane = request->lane()},
                                                   context.trace));
+        response->set_pull_descriptor(std::move(opened.descriptor));
+        response->set_made_by(opened.made_by.ToTraceparent());
         return absl::OkStatus();
       });
 }

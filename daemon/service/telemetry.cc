@@ -1,7 +1,13 @@
 #include "daemon/service/telemetry.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
+#include "absl/log/log.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/steady_time.h"
 
@@ -61,7 +67,11 @@ void RecordStageSpan(const StageReport& stage, LocationKind destination, const o
                    {attr::kSizeBytes, stage.bytes},
                    {attr::kChunks, stage.chunks},
                    {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
-                  {.start = stage.start});
+                  {.start = stage.start,
+                   .reserved = stage.stage == Stage::kFetch ? &stage.source.span : nullptr});
+  if (!stage.source.transport_id.empty()) {
+    span.SetAttribute(attr::kTransportId, stage.source.transport_id);
+  }
   span.SetError(stage.status);
   span.End(stage.end);
 }
@@ -88,7 +98,19 @@ void AddEvents(const SourceChange& change, int attempt, otel::Span& ingest) {
                   change.at);
 }
 
+// The ingests that made the replicas which this one read.
+std::vector<otel::SpanLink> LinksOf(const TransferReport& report) {
+  std::vector<otel::SpanLink> links;
+  for (const StageReport& stage : report.stages) {
+    if (stage.stage == Stage::kFetch && stage.source.made_by.IsValid()) {
+      links.push_back({.context = stage.source.made_by});
+    }
+  }
+  return links;
+}
+
 void RecordSpans(const TransferReport& report) {
+  const std::vector<otel::SpanLink> links = LinksOf(report);
   otel::Span span(IngestName(report), report.trace,
                   {{attr::kTransferId, report.transfer_id},
                    {attr::kArtifactId, report.artifact_id},
@@ -96,7 +118,10 @@ void RecordSpans(const TransferReport& report) {
                    {attr::kLocation, LocationKindName(report.destination.kind)},
                    {attr::kSizeBytes, report.bytes},
                    {attr::kRefetchedChunks, report.refetched_chunks}},
-                  {.start = report.start});
+                  {.links = links, .start = report.start, .reserved = &report.span});
+  if (report.destination.kind == LocationKind::kGpu) {
+    span.SetAttribute(attr::kDeviceId, report.destination.device);
+  }
   for (const StageReport& stage : report.stages) {
     RecordStageSpan(stage, report.destination.kind, span);
   }
@@ -151,7 +176,33 @@ void RecordMetrics(const TransferReport& report) {
   }
 }
 
+// "ucx from node-1, disk from /models": each source once, in the order in which they were read.
+std::string SourcesText(const TransferReport& report) {
+  std::vector<std::string> sources;
+  for (const StageReport& stage : report.stages) {
+    std::string source = absl::StrCat(stage.source.lane, " from ", stage.source.name);
+    if (stage.stage == Stage::kFetch && std::ranges::find(sources, source) == sources.end()) {
+      sources.push_back(std::move(source));
+    }
+  }
+  return sources.empty() ? "no source" : absl::StrJoin(sources, ", ");
+}
+
 }  // namespace
+
+void LogTransfer(const TransferReport& report) {
+  const otel::Scope scope(report.span);
+  const std::string artifact = report.artifact_id.empty() ? "a new artifact" : report.artifact_id;
+  const std::string line =
+      absl::StrCat("transfer ", report.transfer_id, " of ", artifact, " to ", report.destination.ToString(), ": ",
+                   report.bytes, " of ", report.bytes_total, " bytes in ",
+                   absl::FormatDuration(report.end - report.start), ", ", SourcesText(report));
+  if (report.status.ok() || absl::IsCancelled(report.status)) {
+    LOG(INFO) << line << ": " << Outcome(report.status);
+  } else {
+    LOG(WARNING) << line << ": failed: " << absl::Utf8SafeCEscape(report.status.ToString());
+  }
+}
 
 void RecordTransfer(const TransferReport& report) {
   if (otel::IsTracing()) {
@@ -160,6 +211,14 @@ void RecordTransfer(const TransferReport& report) {
   if (otel::IsMeasuring()) {
     RecordMetrics(report);
   }
+}
+
+otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending) {
+  if (!otel::IsTracing() || !pending.shared()) {
+    return otel::Span();
+  }
+  const otel::SpanLink link{.context = pending.ingest()};
+  return otel::Span("StoreEngine/JoinIngest", context, {{attr::kShared, true}}, {.links = {&link, 1}});
 }
 
 ServeRecord::ServeRecord(const otel::TraceContext& parent, std::string_view lane,
@@ -189,10 +248,14 @@ void ServeRecord::End(const transport::ServeStats& stats, std::string_view outco
                    {attr::kSizeBytes, stats.bytes}},
                   options);
   if (outcome != "ok") span.AddEvent("ended early", {{attr::kReason, outcome}});
+  const otel::Scope scope(span.context().IsValid() ? span.context() : parent_);
+  LOG(INFO) << "served transport " << transport_id_ << " of " << artifact_id_ << " over " << lane_ << ": "
+            << stats.bytes << " bytes in " << SteadyNow() - opened_ << ": " << outcome;
 }
 
 AttachRecord::AttachRecord(const otel::TraceContext& parent, const otel::TraceContext& receiver,
-                           std::string_view transport_id, std::string_view artifact_id) {
+                           std::string_view transport_id, std::string_view artifact_id)
+    : parent_(parent), transport_id_(transport_id), artifact_id_(artifact_id), opened_(SteadyNow()) {
   const otel::SpanLink link{.context = receiver};
   otel::SpanOptions options;
   if (receiver.IsValid()) options.links = {&link, 1};
@@ -200,6 +263,12 @@ AttachRecord::AttachRecord(const otel::TraceContext& parent, const otel::TraceCo
       "P2P/Serve", parent,
       {{attr::kLane, "local"}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}},
       options);
+}
+
+AttachRecord::~AttachRecord() {
+  const otel::Scope scope(span_.context().IsValid() ? span_.context() : parent_);
+  LOG(INFO) << "served transport " << transport_id_ << " of " << artifact_id_ << " over local: for "
+            << SteadyNow() - opened_;
 }
 
 void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,

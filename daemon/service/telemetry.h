@@ -5,16 +5,25 @@
 #include <string>
 #include <string_view>
 
+#include "core/engine/engine.h"
 #include "core/engine/transfer.h"
 #include "otel/api/span.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
 
-// A finished ingest: a child of the request that started it, over the time that it took.
+// A transfer that ended is one line in the log, with its trace.
+void LogTransfer(const TransferReport& report);
+
+// A finished ingest: a child of the request that started it, over the time that it took, with the ids that
+// were reserved for it; linked to the ingests that made the replicas which it read.
 void RecordTransfer(const TransferReport& report);
 
-// A pull that this node serves, from its opening to its end. The span is a child of the call that opened it
+// Over the time that a request waits for an ingest that another one started, with a link to it. No span for
+// a request that started its own, or that needs none.
+otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending);
+
+// A pull that this node serves, from its opening to its end: a span, metrics, and a line in the log. The span is a child of the call that opened it
 // and is linked to what the receiver's transport said it pulls for.
 class ServeRecord {
  public:
@@ -38,8 +47,15 @@ class AttachRecord {
   // `parent`: the call that asked for it; `receiver`: the span that reads, for a link; may be invalid.
   AttachRecord(const otel::TraceContext& parent, const otel::TraceContext& receiver,
                std::string_view transport_id, std::string_view artifact_id);
+  AttachRecord(const AttachRecord&) = delete;
+  AttachRecord& operator=(const AttachRecord&) = delete;
+  ~AttachRecord();
 
  private:
+  const otel::TraceContext parent_;
+  const std::string transport_id_;
+  const std::string artifact_id_;
+  const absl::Time opened_;
   otel::Span span_;
 };
 

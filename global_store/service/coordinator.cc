@@ -7,6 +7,7 @@
 #include "absl/log/log.h"
 #include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -88,24 +89,24 @@ absl::StatusOr<TransportOffer> Coordinator::RequestTransport(std::string_view re
       return *std::move(repeated);
   }
   TC_ASSIGN_OR_RETURN(TransportOffer offer, directory_.RequestTransport(transport, now));
-  if (offer.granted.has_value()) otel::metrics::kGlobalGrantsIssued.Add(1);
-  if (!request.empty() && offer.granted.has_value()) {
-    const std::string& transport_id = offer.granted->grant.transport_id;
-    transport_of_request_[request] = transport_id;
-    request_of_transport_[transport_id] = std::string(request);
-  }
+  if (!offer.granted.has_value()) return offer;
+  otel::metrics::kGlobalGrantsIssued.Add(1);
+  const std::string& transport_id = offer.granted->grant.transport_id;
+  if (!request.empty()) transport_of_request_[request] = transport_id;
+  asker_of_transport_[transport_id] = {.request = std::string(request), .trace = otel::CurrentContext()};
   return offer;
 }
 
 void Coordinator::NoteEndedGrants() {
   for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
     otel::metrics::kGlobalGrantsEnded.Add(1, {GrantEndName(ended.end)});
-    if (auto known = request_of_transport_.find(ended.grant.transport_id);
-        known != request_of_transport_.end()) {
-      transport_of_request_.erase(known->second);
-      request_of_transport_.erase(known);
+    Asker asker;
+    if (auto known = asker_of_transport_.find(ended.grant.transport_id); known != asker_of_transport_.end()) {
+      asker = std::move(known->second);
+      asker_of_transport_.erase(known);
+      if (!asker.request.empty()) transport_of_request_.erase(asker.request);
     }
-    if (ended.end == GrantEnd::kSucceeded) continue;
+    const otel::Scope scope(asker.trace);  // whatever ended it, the line is about that request
     LOG(INFO) << "transport " << ended.grant.transport_id << " of " << ended.grant.artifact_id
               << " from node " << ended.grant.source_node << " to " << ended.grant.receiver_node << " over "
               << ended.grant.lane << " " << GrantEndName(ended.end);

@@ -25,6 +25,7 @@
 #include "global_store/metadata/metadata_store.h"
 #include "global_store/service/key_watches.h"
 #include "otel/api/steady_time.h"
+#include "otel/api/trace_context.h"
 
 namespace tensorcast::global_store {
 
@@ -109,9 +110,13 @@ class Coordinator {
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_purge_ ABSL_GUARDED_BY(mutex_);
   bool store_usable_ ABSL_GUARDED_BY(mutex_) = true;
+  struct Asker {
+    std::string request;  // may be empty
+    otel::TraceContext trace;
+  };
   // Requests whose grant lives, and the way back.
   absl::flat_hash_map<std::string, std::string> transport_of_request_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, std::string> request_of_transport_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Asker> asker_of_transport_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::global_store

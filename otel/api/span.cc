@@ -59,6 +59,10 @@ void Span::Start(std::string_view name, const TraceContext& parent, AttributeLis
                         .time = ToSpanTime(options.start),
                         .scoped = scoped};
   State& state = state_.emplace();
+  // Reserved while nobody traced: then it is the parent's.
+  if (options.reserved != nullptr && options.reserved->span_id != parent.span_id) {
+    state.context = *options.reserved;
+  }
   for (size_t i = 0; i < kSinkKinds; ++i) {
     TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i));
     if (sink == nullptr) continue;
@@ -99,6 +103,13 @@ void Span::EndStarted(absl::Time end) {
     if (record != nullptr) record->End(ToSpanTime(end));
   }
   state_.reset();
+}
+
+TraceContext ReserveSpan(const TraceContext& parent) {
+  for (size_t i = 0; IsTracing() && i < kSinkKinds; ++i) {
+    if (TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i))) return sink->Reserve(parent);
+  }
+  return parent;
 }
 
 const TraceContext& Span::context() const { return state_.has_value() ? state_->context : kNoContext; }

@@ -35,7 +35,12 @@ struct SpanOptions {
   SpanKind kind = SpanKind::kInternal;
   std::span<const SpanLink> links = {};
   absl::Time start = absl::InfinitePast();  // for work that is over already; InfinitePast: now
+  const TraceContext* reserved = nullptr;   // what ReserveSpan gave for this span; null: new ids
 };
+
+// The ids of a span that is made only when its work is over: until then others can be its children, or link
+// to it. Whether it is recorded is decided here. With telemetry off it is `parent` itself.
+TraceContext ReserveSpan(const TraceContext& parent);
 
 // The thread's current span, or an invalid context.
 const TraceContext& CurrentContext();

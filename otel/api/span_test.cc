@@ -23,6 +23,11 @@ using ::testing::ElementsAre;
 class NotingSink final : public TraceSink {
  public:
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override;
+  TraceContext Reserve(const TraceContext& parent) override {
+    TraceContext context = parent.IsValid() ? parent.NewChild() : TraceContext::NewRoot();
+    context.trace_state.clear();
+    return context;
+  }
 
   std::vector<std::string> lines;
   std::vector<TraceContext> parents;
@@ -56,8 +61,7 @@ class NotingRecord final : public SpanRecord {
 
 std::unique_ptr<SpanRecord> NotingSink::Start(const SpanStart& start, TraceContext& context) {
   parents.push_back(*start.parent);
-  context = start.parent->IsValid() ? start.parent->NewChild() : TraceContext::NewRoot();
-  context.trace_state.clear();
+  if (!context.IsValid()) context = Reserve(*start.parent);
   if (!record) return nullptr;
   std::string line = absl::StrCat(start.name, ": start");
   for (const Attribute& a : start.attributes)

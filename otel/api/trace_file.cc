@@ -248,6 +248,7 @@ class TraceFile::Sink final : public TraceSink {
     if (!context.IsValid()) context = MakeContext(*start.parent);
     return std::make_unique<Record>(writer_, start, context);
   }
+  TraceContext Reserve(const TraceContext& parent) override { return MakeContext(parent); }
 
  private:
   static TraceContext MakeContext(const TraceContext& parent) {

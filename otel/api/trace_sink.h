@@ -60,8 +60,10 @@ class TraceSink {
   virtual ~TraceSink() = default;
 
   // Starts a span, or returns null when this one is not recorded. `context` is what its children and other
-  // processes are to see: invalid until a sink has set it, and the one that comes first does. Must not block.
+  // processes are to see: valid when it was reserved; else the sink that comes first sets it. Must not block.
   virtual std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) = 0;
+  // The context that a span under this parent would get, for one that is started later.
+  virtual TraceContext Reserve(const TraceContext& parent) = 0;
 };
 
 // In the order in which they see a span's start: telemetry assigns the ids where it is on.

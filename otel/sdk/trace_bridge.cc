@@ -137,33 +137,46 @@ class Sink final : public TraceSink {
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override {
     const TraceContext& parent = *start.parent;
+    if (!context.IsValid()) Identify(parent, start.name, start.kind, context);
+    if (!context.IsSampled()) return nullptr;
+    const bool is_child = parent.IsValid() && !parent.IsUnstarted();
+    return StartRecorded(start, is_child ? ToSpanId(parent) : api::SpanId(), ToSpanContext(context, false));
+  }
+
+  TraceContext Reserve(const TraceContext& parent) override {
+    TraceContext context;
+    Identify(parent, "", SpanKind::kInternal, context);
+    return context;
+  }
+
+ private:
+  // Gives a span its ids and decides whether it is recorded. What has an unsampled parent stays that parent.
+  void Identify(const TraceContext& parent, std::string_view name, SpanKind kind, TraceContext& context) {
     const bool has_trace = parent.IsValid();
     const bool is_child = has_trace && !parent.IsUnstarted();
     const bool follows = is_child && pipeline_.sampler_kind == SamplerKind::kParentRatio;
-    if (is_child && pipeline_.sampler_kind != SamplerKind::kAlwaysOn && !parent.IsSampled()) {
+    const bool asks_parent =
+        pipeline_.sampler_kind == SamplerKind::kParentRatio || pipeline_.sampler_kind == SamplerKind::kAlwaysOff;
+    if (is_child && asks_parent && !parent.IsSampled()) {
       context = parent;
-      return nullptr;
+      return;
     }
-    const api::SpanId parent_id = is_child ? ToSpanId(parent) : api::SpanId();
     const api::TraceId trace_id = has_trace ? ToTraceId(parent) : ids_.GenerateTraceId();
     const api::SpanId span_id = ids_.GenerateSpanId();
-    const bool recorded = follows || IsSampled(start, is_child, trace_id);
+    const bool recorded = follows || IsSampled(parent, is_child, name, kind, trace_id);
 
     trace_id.CopyBytesTo(context.trace_id);
     span_id.CopyBytesTo(context.span_id);
     context.flags = recorded ? api::TraceFlags::kIsSampled : 0;
     if (is_child) context.trace_state = parent.trace_state;
-    if (!recorded) return nullptr;
-    return StartRecorded(start, parent_id, ToSpanContext(context, false));
   }
 
- private:
   // The samplers that there are look at nothing but the parent and the trace's id.
-  bool IsSampled(const SpanStart& start, bool is_child, const api::TraceId& trace_id) const {
+  bool IsSampled(const TraceContext& parent, bool is_child, std::string_view name, SpanKind kind,
+                 const api::TraceId& trace_id) const {
     return pipeline_.sampler
-        ->ShouldSample(is_child ? ToSpanContext(*start.parent, HasRemoteParent(start.kind))
-                                : api::SpanContext::GetInvalid(),
-                       trace_id, ToNostd(start.name), ToSpanKind(start.kind),
+        ->ShouldSample(is_child ? ToSpanContext(parent, HasRemoteParent(kind)) : api::SpanContext::GetInvalid(),
+                       trace_id, ToNostd(name), ToSpanKind(kind),
                        opentelemetry::common::NoopKeyValueIterable(), api::NullSpanContext())
         .IsSampled();
   }

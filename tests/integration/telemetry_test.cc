@@ -102,6 +102,15 @@ class TelemetryFixture : public ::testing::Test {
     return TraceOf(context);
   }
 
+  // Whether a log line with this text names the request's trace.
+  bool AwaitLog(const RequestContext& context, std::string_view text) const {
+    return receiver_->WaitFor(kArrival, [&] {
+      return std::ranges::any_of(receiver_->logs(), [&](const ReceivedLog& log) {
+        return absl::StrContains(log.body, text) && log.trace_id == context.trace.TraceIdHex();
+      });
+    });
+  }
+
   std::set<std::string> MetricNames() const {
     std::set<std::string> names;
     for (const ReceivedMetric& metric : receiver_->metrics()) names.insert(metric.name);
@@ -165,11 +174,15 @@ TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStage
     EXPECT_EQ(Only(trace, stage).attributes.at("tc.chunks"), "9") << stage << ": one span for all chunks";
   }
   EXPECT_EQ(parent_of("StoreEngine/P2PIngest"), "StoreDaemon/MaterializeReplica");
-  EXPECT_EQ(parent_of("P2P/Connect"), "StoreDaemon/MaterializeReplica");
+  EXPECT_EQ(parent_of("P2P/Connect"), "StoreEngine/P2PIngest");
+  for (auto [it, end] = trace.equal_range("GlobalStore/RequestReplicaTransport"); it != end; ++it) {
+    const std::string parent = name_of[it->second.parent_span_id];
+    EXPECT_TRUE(parent == "StoreEngine/P2PIngest" || parent == "GlobalStore/RequestReplicaTransport") << parent;
+  }
   EXPECT_EQ(parent_of("P2P/Serve"), "StoreDaemon/OpenPull");
   ASSERT_THAT(Only(trace, "P2P/Serve").links, SizeIs(1));
-  EXPECT_EQ(name_of[Only(trace, "P2P/Serve").links[0].span_id], "P2P/Connect")
-      << "the source's work is linked to the pull that it serves";
+  EXPECT_EQ(name_of[Only(trace, "P2P/Serve").links[0].span_id], "P2P/Pull")
+      << "the source's work is linked to the pull that it serves, which is no ancestor of it";
   EXPECT_EQ(Only(trace, "StoreEngine/P2PIngest").attributes.at("tc.artifact.id"), put.artifact_id);
 }
 
@@ -180,12 +193,144 @@ TEST_F(AcceptanceCriteria, Traces_TheServingOfALocalPullIsLinkedToItsReader) {
   const client::PutResult put = Import(a, MakeChunkedArtifact(2, 5, kTestChunkBytes));
   const RequestContext request = Soon();
   ASSERT_TRUE(b.client().Get(request, put.artifact_id, {.attach = false}).ok());
-  const Trace trace =
-      AwaitTrace(request, {"P2P/Connect", "StoreDaemon/AttachReplica", "P2P/Serve", "P2P/Pull"});
+  const Trace trace = AwaitTrace(request, {"StoreDaemon/AttachReplica", "P2P/Serve", "P2P/Pull"});
   const ReceivedSpan& serve = Only(trace, "P2P/Serve");
   EXPECT_EQ(serve.attributes.at("tc.lane"), "local");
   ASSERT_THAT(serve.links, SizeIs(1));
-  EXPECT_EQ(serve.links[0].span_id, Only(trace, "P2P/Connect").span_id);
+  EXPECT_EQ(serve.links[0].span_id, Only(trace, "P2P/Pull").span_id);
+}
+
+// What is told after a transfer has ended belongs to it, and so do the lines about one that failed.
+TEST_F(AcceptanceCriteria, Traces_TheEndOfATransferStaysInItsTrace) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const client::PutResult put = Import(a, MakeChunkedArtifact(20, 5, kTestChunkBytes));
+  const RequestContext request = Soon();
+  ASSERT_TRUE(b.client().Get(request, put.artifact_id, {.attach = false}).ok());
+  const Trace trace = AwaitTrace(
+      request, {"StoreEngine/P2PIngest", "StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"});
+  const std::string ingest = Only(trace, "StoreEngine/P2PIngest").span_id;
+  for (const char* name : {"StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"}) {
+    const auto [first, last] = trace.equal_range(name);
+    EXPECT_TRUE(std::any_of(first, last, [&](const auto& s) { return s.second.parent_span_id == ingest; }))
+        << name;
+  }
+
+  const TestArtifact damaged = MakeChunkedArtifact(21, 5, kTestChunkBytes);
+  const client::PutResult wrong = Import(a, damaged);
+  Damage(a, wrong.replica_id);
+  const RequestContext failing = Soon();
+  ASSERT_FALSE(b.client().Get(failing, wrong.artifact_id, {.attach = false}).ok());
+  EXPECT_TRUE(AwaitLog(failing, " failed")) << "the global store's line about the transport";
+}
+
+TEST_F(AcceptanceCriteria, Traces_AGetThatJoinsAnIngestIsLinkedToIt) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const client::PutResult put = Import(a, MakeChunkedArtifact(22, 5, kTestChunkBytes));
+  b.gate().Hold();
+  const RequestContext first = Soon();
+  auto running = b.client().StartGet(first, put.artifact_id, {.attach = false});
+  b.gate().AwaitHeld(1);
+  // One that joins and gives up, and one that waits.
+  RequestContext impatient = RequestContext::Background(absl::Milliseconds(200));
+  EXPECT_FALSE(b.client().Get(impatient, put.artifact_id, {.attach = false}).ok());
+  AwaitTrace(impatient, {"StoreEngine/JoinIngest"});
+  b.gate().Release();
+  ASSERT_TRUE(running->Wait(absl::InfiniteFuture()).ok());
+  const Trace of_first = AwaitTrace(first, {"StoreEngine/P2PIngest"});
+  const Trace of_second = TraceOf(impatient);
+  EXPECT_EQ(of_first.count("StoreEngine/JoinIngest"), 0);
+  EXPECT_EQ(of_second.count("StoreEngine/P2PIngest"), 0);
+  const ReceivedSpan& joined = Only(of_second, "StoreEngine/JoinIngest");
+  EXPECT_EQ(joined.attributes.at("tc.shared"), "true");
+  EXPECT_TRUE(joined.error) << "it gave up";
+  ASSERT_THAT(joined.links, SizeIs(1));
+  EXPECT_EQ(joined.links[0].trace_id, first.trace.TraceIdHex());
+  EXPECT_EQ(joined.links[0].span_id, Only(of_first, "StoreEngine/P2PIngest").span_id);
+}
+
+// From a peer over the network, from one of the same host, and from another place on the same node.
+TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a");
+  TestNode& neighbour = cluster_.AddNode("neighbour");
+  TestNode& far = cluster_.AddNode("far", OnItsOwnHost);
+  const RequestContext import = Soon();
+  const TestArtifact artifact = MakeChunkedArtifact(23, 5, kTestChunkBytes);
+  auto put = a.client().Import(import, cluster_.WriteModel("model", artifact),
+                               {.chunk_bytes = artifact.layout.chunk_bytes});
+  ASSERT_TRUE(put.ok()) << put.status();
+  const std::string maker = Only(AwaitTrace(import, {"StoreEngine/DiskIngest"}), "StoreEngine/DiskIngest").span_id;
+  const auto get = [&](TestNode& node, const std::string& location) {
+    const RequestContext request = Soon();
+    EXPECT_TRUE(node.client().Get(request, put->artifact_id, {.location = location, .attach = false}).ok());
+    return request;
+  };
+  const auto expect_link = [&](const RequestContext& request, const std::string& name) {
+    const Trace trace = AwaitTrace(request, {name});
+    const ReceivedSpan& ingest = Only(trace, name);
+    ASSERT_THAT(ingest.links, SizeIs(1)) << name;
+    EXPECT_EQ(ingest.links[0].trace_id, import.trace.TraceIdHex()) << name;
+    EXPECT_EQ(ingest.links[0].span_id, maker) << name;
+  };
+  expect_link(get(a, "gpu:0"), "StoreEngine/LocalIngest");
+  const auto replicas = a.admin().ListReplicas(Soon(), put->artifact_id);
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  ASSERT_THAT(*replicas, SizeIs(2));
+  for (const v1::Replica& replica : *replicas) {
+    if (replica.replica_id() != put->replica_id) {
+      ASSERT_TRUE(a.admin().EvictReplica(Soon(), replica.replica_id(), /*force=*/true).ok());
+    }
+  }
+  expect_link(get(neighbour, "cpu"), "StoreEngine/P2PIngest");
+  ASSERT_TRUE(neighbour.admin()
+                  .EvictReplica(Soon(), neighbour.admin().ListReplicas(Soon(), "")->front().replica_id(), true)
+                  .ok());
+  expect_link(get(far, "cpu"), "StoreEngine/P2PIngest");
+}
+
+TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestThatNeededRoom) {
+  StartAll();
+  constexpr uint64_t kLarge = 192;  // chunks: 12 MiB, of which the pool holds one beside the staging buffers
+  const auto small_pool = [](daemon::DaemonOptions& options) { options.host_pool_bytes = 32 << 20; };
+  TestNode& a = cluster_.AddNode("a", small_pool);
+  const client::PutResult first = Import(a, MakeChunkedArtifact(24, kLarge, kTestChunkBytes), {.durable = true});
+  const RequestContext request = Soon();
+  const TestArtifact second = MakeChunkedArtifact(25, kLarge, kTestChunkBytes);
+  ASSERT_TRUE(a.client()
+                  .Import(request, cluster_.WriteModel("second", second),
+                          {.chunk_bytes = second.layout.chunk_bytes})
+                  .ok());
+  const Trace trace = AwaitTrace(request, {"StoreEngine/DiskIngest"});
+  std::optional<ReceivedSpan> evict;
+  std::vector<ReceivedSpan> asked;
+  ASSERT_TRUE(receiver_->WaitFor(kArrival, [&] {
+    asked.clear();
+    for (const ReceivedSpan& span : receiver_->spans()) {
+      if (span.name == "StoreEngine/Evict" && span.attributes.at("tc.replica.id") == first.replica_id) {
+        evict = span;
+      }
+    }
+    if (!evict.has_value()) return false;
+    for (const ReceivedSpan& span : receiver_->spans()) {
+      if (span.name == "GlobalStore/RequestEviction" && span.trace_id == evict->trace_id) asked.push_back(span);
+    }
+    return asked.size() == 2;
+  })) << "the eviction, and the question to the global store on both of its ends, in one trace";
+  EXPECT_EQ(evict->parent_span_id, "");
+  EXPECT_EQ(evict->attributes.at("tc.artifact.id"), first.artifact_id);
+  ASSERT_THAT(evict->links, SizeIs(1));
+  EXPECT_EQ(evict->links[0].trace_id, request.trace.TraceIdHex());
+  EXPECT_EQ(evict->links[0].span_id, Only(trace, "StoreEngine/DiskIngest").span_id);
+
+  // One that is asked for is part of the request.
+  const RequestContext remove = Soon();
+  const std::string left = a.admin().ListReplicas(Soon(), "")->front().replica_id();
+  (void)a.admin().EvictReplica(remove, left, /*force=*/false);
+  AwaitTrace(remove, {"StoreDaemon/EvictReplica", "GlobalStore/RequestEviction"});
 }
 
 // A peer that lies: its chunks come from the files of the import instead, in the same trace, which says why.
@@ -360,6 +505,33 @@ TEST_F(AcceptanceCriteria, Logs_LinesOfARequestNameItsTraceAndSpan) {
     const Trace trace = AwaitTrace(request, {"StoreDaemon/MaterializeReplica"});
     EXPECT_TRUE(std::ranges::any_of(trace, [&](const auto& s) { return s.second.span_id == line->span_id; }))
         << text;
+  }
+}
+
+TEST_F(AcceptanceCriteria, Logs_ARequestThatFailsIsALineOnEachProcessThatFailedIt) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a");
+  const RequestContext request = Soon();
+  EXPECT_FALSE(a.client().Get(request, "no such model", {}).ok());
+  EXPECT_TRUE(AwaitLog(request, "GlobalStore/ResolveKey failed: NOT_FOUND"));
+  EXPECT_TRUE(AwaitLog(request, "StoreDaemon/MaterializeReplica failed: NOT_FOUND"));
+}
+
+TEST_F(AcceptanceCriteria, Logs_ATransferThatEndsIsALineOnBothOfItsEndsAndInTheGlobalStore) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a");
+  TestNode& far = cluster_.AddNode("far", OnItsOwnHost);
+  TestNode& neighbour = cluster_.AddNode("neighbour");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(26, 5, kTestChunkBytes));
+  for (TestNode* node : {&far, &neighbour}) {
+    const RequestContext request = Soon();
+    ASSERT_TRUE(node->client().Get(request, put.artifact_id, {.attach = false}).ok());
+    const std::string lane = node == &far ? "loopback" : "local";
+    const std::vector<std::string> texts = {"to cpu: 327680 of 327680 bytes in ", ", " + lane + " from ",
+                                            "over " + lane + ": ", "over " + lane + " succeeded"};
+    for (const std::string& text : texts) {
+      EXPECT_TRUE(AwaitLog(request, text)) << text;
+    }
   }
 }
 

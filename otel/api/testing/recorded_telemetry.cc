@@ -68,8 +68,7 @@ class Traces final : public TraceSink {
  public:
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override {
     const bool is_child = start.parent->IsValid() && !start.parent->IsUnstarted();
-    context = start.parent->IsValid() ? start.parent->NewChild() : TraceContext::NewRoot();
-    if (!is_child) context.trace_state.clear();  // the mark of a trace without spans
+    if (!context.IsValid()) context = Reserve(*start.parent);
     RecordedSpan span{.name = std::string(start.name),
                       .kind = start.kind,
                       .context = context,
@@ -77,6 +76,12 @@ class Traces final : public TraceSink {
                       .attributes = TextsOf(start.attributes)};
     for (const SpanLink& link : start.links) span.links.push_back(link.context);
     return std::make_unique<Record>(std::move(span));
+  }
+  TraceContext Reserve(const TraceContext& parent) override {
+    TraceContext context = parent.IsValid() ? parent.NewChild() : TraceContext::NewRoot();
+    // The mark of a trace without spans.
+    if (!parent.IsValid() || parent.IsUnstarted()) context.trace_state.clear();
+    return context;
   }
 };
 
