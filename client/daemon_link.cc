@@ -20,7 +20,7 @@ bool IsSocket(const std::string& path) {
 }  // namespace
 
 DaemonLink::DaemonLink(const std::string& address) : address_(address) {
-  const auto channel = rpc::MakeChannel(address);
+  const auto channel = rpc::MakeChannel(address, {.session_id = NewUuid()});
   daemon_ = v1::StoreDaemon::NewStub(channel);
   global_store_ = v1::GlobalStore::NewStub(channel);
 }

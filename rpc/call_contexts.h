@@ -23,6 +23,8 @@ namespace tensorcast::rpc {
 inline constexpr char kTraceparentKey[] = "traceparent";
 inline constexpr char kTracestateKey[] = "tracestate";
 inline constexpr char kRequestIdKey[] = "tc-request-id";
+// Of the client that calls: the same for all that it does from its connecting to its end.
+inline constexpr char kSessionIdKey[] = "tc-session-id";
 // Which attempt at the same call this is, when it is not the first.
 inline constexpr char kAttemptKey[] = "tc-attempt";
 // How many messages a client stream has. A server cannot tell a stream that ended from one that was cut off

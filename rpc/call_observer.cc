@@ -1,11 +1,15 @@
 #include "rpc/call_observer.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/api/steady_time.h"
+#include "rpc/failure_log.h"
+#include "rpc/request_attributes.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -48,7 +52,7 @@ MethodName ParseMethod(std::string_view path) {
 CallObserver::~CallObserver() { End(kCancelledCode, "the call ended without a status"); }
 
 void CallObserver::Start(CallSide side, const char* method, std::string_view attempt,
-                         RequestContext* context) {
+                         std::string_view session, RequestContext* context) {
   call_.emplace(Call{.side = side, .name = ParseMethod(method), .start = SteadyNow(), .span = {}});
   metrics::kRpcInFlight.Add(1, {SideName(side), call_->name.label});
   if (!DeservesSpan(call_->name)) return;
@@ -59,14 +63,20 @@ void CallObserver::Start(CallSide side, const char* method, std::string_view att
                             {attr::kRpcMethod, call_->name.method}},
                            {.kind = kind});
   if (!context->request_id.empty()) call_->span.SetAttribute(attr::kRequestId, context->request_id);
+  if (!session.empty()) call_->span.SetAttribute(attr::kSessionId, session);
   NoteAttempt(call_->span, side, attempt);
   call_->span.AttachTo(context);
+}
+
+void CallObserver::SetIds(const google::protobuf::Message& request) {
+  if (!std::exchange(call_->named, true)) SetRequestAttributes(request, call_->span);
 }
 
 void CallObserver::Finish(int code, const std::string& message) {
   const absl::Status status(static_cast<absl::StatusCode>(code), message);
   call_->span.SetAttribute(attr::kRpcGrpcStatusCode, code);
-  call_->span.SetError(status);
+  // What the caller did wrong is no error of the server.
+  if (call_->side == CallSide::kClient || IsServersFault(status.code())) call_->span.SetError(status);
   call_->span.End();
 
   const std::string_view side = SideName(call_->side);

@@ -15,6 +15,10 @@
 #include "otel/api/span.h"
 #include "otel/api/trace_sink.h"
 
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
+
 namespace tensorcast::rpc {
 
 enum class CallSide : uint8_t { kClient, kServer };
@@ -35,9 +39,16 @@ class CallObserver {
 
   // `method`, as gRPC has it, outlives this. The span is a child of the context's trace and takes its place.
   // `attempt`: in words, as the metadata has it; empty for the first.
-  void Begin(CallSide side, const char* method, std::string_view attempt, RequestContext* context) {
+  // `session`: the client's, as the metadata has it; empty: none.
+  void Begin(CallSide side, const char* method, std::string_view attempt, std::string_view session,
+             RequestContext* context) {
     if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
-      Start(side, method, attempt, context);
+      Start(side, method, attempt, session, context);
+  }
+  // The first message of the request, for the ids that it names.
+  void Name(const google::protobuf::Message& request) {
+    if (call_.has_value() && call_->span.recording()) [[unlikely]]
+      SetIds(request);
   }
   // `code`: a gRPC status code. Later ends count for nothing.
   void End(int code, const std::string& message) {
@@ -52,8 +63,11 @@ class CallObserver {
     MethodName name;
     absl::Time start;
     otel::Span span;
+    bool named = false;
   };
-  void Start(CallSide side, const char* method, std::string_view attempt, RequestContext* context);
+  void Start(CallSide side, const char* method, std::string_view attempt, std::string_view session,
+             RequestContext* context);
+  void SetIds(const google::protobuf::Message& request);
   void Finish(int code, const std::string& message);
 
   std::optional<Call> call_;

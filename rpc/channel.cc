@@ -40,7 +40,7 @@ grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(MakeClientInterceptorFactory());
+  interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
   return grpc::experimental::CreateCustomChannelWithInterceptors(
       address, MakeChannelCredentials(), ArgumentsOf(options), std::move(interceptors));
 }

@@ -21,6 +21,7 @@ struct ChannelOptions {
   absl::Duration keepalive_timeout = absl::Seconds(10);   // no answer for this long: the connection is dead
   absl::Duration max_reconnect_backoff = absl::Seconds(2);
   int max_message_bytes = kMaxMessageBytes;
+  std::string session_id;  // told to the server with each call, for its spans; empty: none
 };
 
 // `address` is host:port or unix:/path. Never fails and does not wait: a bad or silent address shows as

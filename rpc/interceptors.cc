@@ -1,5 +1,6 @@
 #include "rpc/interceptors.h"
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/client_interceptor.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -9,10 +10,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "rpc/call_contexts.h"
 #include "rpc/call_observer.h"
+#include "rpc/failure_log.h"
+#include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -22,7 +26,8 @@ using grpc::experimental::InterceptorBatchMethods;
 
 class ClientInterceptor final : public grpc::experimental::Interceptor {
  public:
-  ClientInterceptor(const void* call, const char* method) : call_(call), method_(method) {}
+  ClientInterceptor(const void* call, const char* method, const std::string& session_id)
+      : call_(call), method_(method), session_id_(session_id) {}
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
@@ -38,10 +43,12 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
 
  private:
   void Inject(std::multimap<std::string, std::string>& metadata) {
+    if (!session_id_.empty()) metadata.emplace(kSessionIdKey, session_id_);
     std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
     if (!context.has_value()) return;
     const auto attempt = metadata.find(kAttemptKey);
-    observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second, &*context);
+    observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second,
+                    session_id_, &*context);
     if (context->trace.IsValid()) {
       metadata.emplace(kTraceparentKey, context->trace.ToTraceparent());
       if (!context->trace.trace_state.empty()) metadata.emplace(kTracestateKey, context->trace.trace_state);
@@ -51,14 +58,19 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
 
   const void* const call_;
   const char* const method_;
+  const std::string& session_id_;  // the factory's, which the channel keeps
   CallObserver observer_;
 };
 
 class ClientInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
  public:
+  explicit ClientInterceptorFactory(std::string session_id) : session_id_(std::move(session_id)) {}
   grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo* info) override {
-    return new ClientInterceptor(info->client_context(), info->method());
+    return new ClientInterceptor(info->client_context(), info->method(), session_id_);
   }
+
+ private:
+  const std::string session_id_;
 };
 
 using ReceivedMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
@@ -68,13 +80,14 @@ std::string_view ValueOf(const ReceivedMetadata& metadata, const char* key) {
   return it == metadata.end() ? std::string_view() : std::string_view(it->second.data(), it->second.size());
 }
 
-bool IsRequestId(std::string_view text) {
+bool IsId(std::string_view text) {
   return text.size() <= kMaxRequestIdBytes && std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
 }
 
 class ServerInterceptor final : public grpc::experimental::Interceptor {
  public:
-  ServerInterceptor(grpc::ServerContextBase* call, const char* method) : call_(call), method_(method) {}
+  ServerInterceptor(grpc::ServerContextBase* call, const char* method)
+      : call_(call), method_(method), ours_(ParseMethod(method).service.starts_with("tensorcast.")) {}
   // gRPC destroys its interceptors with the call's context object, so an address is never filed twice at a
   // time.
   ~ServerInterceptor() override { CallContexts::ForServer().Remove(call_); }
@@ -83,15 +96,27 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       File(*methods->GetRecvInitialMetadata());
     }
-    if (observer_.observing() &&
-        methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      const grpc::Status status = methods->GetSendStatus();
-      observer_.End(status.error_code(), status.error_message());
+    // gRPC passes the address of the message; the types of our own services are protobuf messages first of all.
+    if (observer_.observing() && ours_ &&
+        methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      const auto* message = static_cast<const google::protobuf::Message*>(methods->GetRecvMessage());
+      if (message != nullptr) observer_.Name(*message);
+    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      End(methods->GetSendStatus());
     }
     methods->Proceed();
   }
 
  private:
+  void End(const grpc::Status& status) {
+    observer_.End(status.error_code(), status.error_message());
+    if (status.ok() || !ours_) return;
+    if (const auto context = CallContexts::ForServer().Find(call_); context.has_value()) {
+      LogFailedCall(ParseMethod(method_).label, *context, FromGrpcStatus(status));
+    }
+  }
+
   void File(const ReceivedMetadata& metadata) {
     RequestContext context;
     context.deadline = ServerCallDeadline(*call_);
@@ -100,13 +125,16 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     // As it came: where no span is made here, what this call causes is the caller's span's child.
     context.trace = caller.has_value() ? *caller : otel::TraceContext::NewRoot();
     const std::string_view request_id = ValueOf(metadata, kRequestIdKey);
-    if (IsRequestId(request_id)) context.request_id = std::string(request_id);
-    observer_.Begin(CallSide::kServer, method_, ValueOf(metadata, kAttemptKey), &context);
+    if (IsId(request_id)) context.request_id = std::string(request_id);
+    const std::string_view session_id = ValueOf(metadata, kSessionIdKey);
+    observer_.Begin(CallSide::kServer, method_, ValueOf(metadata, kAttemptKey),
+                    IsId(session_id) ? session_id : "", &context);
     CallContexts::ForServer().File(call_, std::move(context));
   }
 
   grpc::ServerContextBase* const call_;
   const char* const method_;
+  const bool ours_;
   CallObserver observer_;
 };
 
@@ -119,8 +147,9 @@ class ServerInterceptorFactory final : public grpc::experimental::ServerIntercep
 
 }  // namespace
 
-std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory() {
-  return std::make_unique<ClientInterceptorFactory>();
+std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
+    std::string session_id) {
+  return std::make_unique<ClientInterceptorFactory>(std::move(session_id));
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory() {

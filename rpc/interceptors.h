@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 namespace grpc::experimental {
 class ClientInterceptorFactoryInterface;
@@ -12,12 +13,14 @@ class ServerInterceptorFactoryInterface;
 
 namespace tensorcast::rpc {
 
-// Adds traceparent, tracestate and tc-request-id of the call's filed RequestContext; nothing when none is
-// filed.
-std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory();
+// Adds traceparent, tracestate and tc-request-id of the call's filed RequestContext, where one is filed, and
+// tc-session-id, where there is a session.
+std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
+    std::string session_id);
 
 // Files a RequestContext made of the call's metadata and deadline: in the caller's trace or, when the
-// caller sent none that is well-formed, a new root.
+// caller sent none that is well-formed, a new root. The span names the ids that the request names, and a call
+// that fails is a line in the log (failure_log.h).
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory();
 
 }  // namespace tensorcast::rpc
