@@ -96,6 +96,7 @@ class Folder {
       } else {
         otel::metrics::kDiskErrors.Add(1, {"scan"});
         LOG(WARNING) << entry.path() << " is left alone and not offered: " << file.status();
+        NoteDamaged(artifact_id, file.status());
       }
     }
     scan.End(!error);
@@ -138,6 +139,20 @@ class Folder {
     return usage;
   }
 
+  std::vector<DamagedFile> Damaged() const {
+    std::vector<DamagedFile> damaged;
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, error] : damaged_) {
+      damaged.push_back({.path = PathOf(id), .artifact_id = id, .error = error});
+    }
+    return damaged;
+  }
+
+  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) {
+    absl::MutexLock lock(&mutex_);
+    damaged_[std::string(artifact_id)] = error;
+  }
+
   // Gives a finished file its name and lists it.
   absl::StatusOr<std::shared_ptr<PackedFile>> Adopt(PartialFile& partial,
                                                     const std::shared_ptr<const Manifest>& manifest) {
@@ -151,6 +166,7 @@ class Folder {
       TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
       file = std::make_shared<PackedFileImpl>(path, std::move(fd), partial.image_offset(), manifest);
       replaced = std::exchange(files_[manifest->id()], file);
+      damaged_.erase(manifest->id());
     }
     TC_RETURN_IF_ERROR(Sync());
     return file;
@@ -168,6 +184,7 @@ class Folder {
       if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "removing", path);
       removed = std::move(it->second);
       files_.erase(it);
+      if (const auto damaged = damaged_.find(artifact_id); damaged != damaged_.end()) damaged_.erase(damaged);
     }
     return Sync();
   }
@@ -186,6 +203,7 @@ class Folder {
   const UniqueFd fd_;
   mutable absl::Mutex mutex_;
   std::map<std::string, std::shared_ptr<PackedFile>, std::less<>> files_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, absl::Status, std::less<>> damaged_ ABSL_GUARDED_BY(mutex_);  // by artifact id
 };
 
 class PackedWriterImpl final : public PackedWriter {
@@ -248,6 +266,10 @@ class ArtifactStoreImpl final : public ArtifactStore {
   }
   absl::Status Remove(std::string_view artifact_id) override { return folder_->Remove(artifact_id); }
   DiskUsage Usage() const override { return folder_->Usage(); }
+  std::vector<DamagedFile> Damaged() const override { return folder_->Damaged(); }
+  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {
+    folder_->NoteDamaged(artifact_id, error);
+  }
 
  private:
   const std::shared_ptr<Folder> folder_;

@@ -39,6 +39,14 @@ struct DiskUsage {
   uint64_t free_bytes = 0;  // of the file system that they are on
 };
 
+// A packed file that is not what it should be. It stays where it is, for people to look at, until the same
+// artifact is written again or removed.
+struct DamagedFile {
+  std::string path;
+  std::string artifact_id;
+  absl::Status error;
+};
+
 class ArtifactStore {
  public:
   // Creates the folder if need be and removes what unfinished writers left behind.
@@ -51,6 +59,11 @@ class ArtifactStore {
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
 
   virtual DiskUsage Usage() const = 0;
+
+  // Those found at Open and those that were told of since.
+  virtual std::vector<DamagedFile> Damaged() const = 0;
+  // The artifact's file was read and is wrong.
+  virtual void NoteDamaged(std::string_view artifact_id, const absl::Status& error) = 0;
 
   // `manifest_bytes_max` bounds the manifest that Commit will be given, since the image begins behind it.
   virtual absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,

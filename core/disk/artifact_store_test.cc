@@ -249,6 +249,25 @@ TEST_F(DiskTier, DamagedAndForeignFilesAreLeftAloneAndNotOffered) {
   EXPECT_THAT(Open()->List(), IsEmpty()) << "truncated";
 }
 
+TEST_F(DiskTier, DamagedFilesAreListedUntilTheyAreWrittenAgainOrRemoved) {
+  const std::string image = Pattern(4096, 9);
+  const std::string path = Pack(*Open(), image)->path();
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  const auto store = Open();
+  const std::vector<DamagedFile> damaged = store->Damaged();
+  ASSERT_EQ(damaged.size(), 1u);
+  EXPECT_EQ(damaged[0].path, path);
+  EXPECT_EQ(damaged[0].artifact_id, ManifestOf(image)->id());
+  EXPECT_FALSE(damaged[0].error.ok());
+  Pack(*store, image);
+  EXPECT_THAT(store->Damaged(), IsEmpty()) << "written again";
+
+  store->NoteDamaged(ManifestOf(image)->id(), absl::DataLossError("wrong bytes"));
+  EXPECT_EQ(store->Damaged().size(), 1u);
+  ASSERT_TRUE(store->Remove(ManifestOf(image)->id()).ok());
+  EXPECT_THAT(store->Damaged(), IsEmpty()) << "removed";
+}
+
 TEST_F(DiskTier, AFolderThatCannotBeMadeIsAnError) {
   WriteFile(folder_.File("file"), "x");
   EXPECT_FALSE(ArtifactStore::Open(folder_.File("file/inside")).ok());

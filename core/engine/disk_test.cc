@@ -109,9 +109,13 @@ TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {
       << "the provider is asked for a first source, not blamed for ours";
   EXPECT_EQ(engine_->LeaseArtifact(artifact_.manifest->id(), kDisk).status().code(),
             absl::StatusCode::kNotFound);
+  const std::vector<DamagedFile> damaged = store_->Damaged();
+  ASSERT_EQ(damaged.size(), 1);
+  EXPECT_EQ(damaged[0].artifact_id, artifact_.manifest->id());
   auto rewritten = Get(artifact_, kDisk);
   ASSERT_TRUE(rewritten.ok()) << rewritten.status();
   EXPECT_TRUE(Read(**rewritten) == artifact_.image) << "packing it anew heals it";
+  EXPECT_THAT(store_->Damaged(), IsEmpty());
 }
 
 TEST_F(EngineLocal, ACorruptPackedFileAloneFailsTheIngest) {

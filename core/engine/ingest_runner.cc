@@ -88,7 +88,7 @@ absl::Status IngestRunner::Fill(IngestJob& job, const std::function<void(bool)>&
                                 Destination& destination, AtTheEnd& ended, std::vector<Digest>& digests) {
   const IngestSpec& spec = job.spec();
   LocalFirstSources sources(tools_.table, tools_.devices, spec.sources.get(),
-                            {spec.artifact_id(), spec.location, tools_.copy_threads});
+                            {spec.artifact_id(), spec.location, tools_.copy_threads, tools_.artifact_store});
   sources.ObserveWaits([&job, &on_wait, waits = false](const std::string& what) mutable {
     job.progress().SetWaitingFor(what);
     const bool now = !what.empty();

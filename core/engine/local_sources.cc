@@ -48,6 +48,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const Reque
     if (withdrawn.ok()) {
       otel::metrics::kPoolEvictions.Add(1, {LocationKindName(local_location_.kind), "corrupt"});
     }
+    if (local_location_.kind == LocationKind::kDisk && options_.artifact_store != nullptr) {
+      options_.artifact_store->NoteDamaged(options_.artifact_id, failure->status);
+    }
     LOG(ERROR) << "replica " << local_replica_ << " of " << options_.artifact_id
                << " does not match its manifest and is withdrawn: " << failure->status << "; " << withdrawn;
   }

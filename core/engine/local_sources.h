@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
+#include "core/disk/artifact_store.h"
 #include "core/engine/replica_table.h"
 #include "core/source/chunk_source.h"
 
@@ -26,6 +27,7 @@ class LocalFirstSources final : public SourceProvider {
     std::string artifact_id;  // empty: a first ingest, for which there is nothing local
     Location destination;
     int copy_threads = 1;
+    ArtifactStore* artifact_store = nullptr;  // told of a packed file that is wrong; may be null
   };
   // `others` may be null: then only this node is asked. `table` and `devices` must outlive it.
   LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others, Options options);

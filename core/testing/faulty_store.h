@@ -27,6 +27,10 @@ class FaultyStore final : public ArtifactStore {
                                                        uint64_t manifest_bytes_max) override;
   absl::Status Remove(std::string_view artifact_id) override { return store_->Remove(artifact_id); }
   DiskUsage Usage() const override { return store_->Usage(); }
+  std::vector<DamagedFile> Damaged() const override { return store_->Damaged(); }
+  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {
+    store_->NoteDamaged(artifact_id, error);
+  }
 
  private:
   const std::unique_ptr<ArtifactStore> store_;

@@ -115,6 +115,9 @@ void NodeGauges::ObserveDisk(const ArtifactStore* store) {
   registrations_.push_back(metrics::kDiskUsedBytes.Observe([store](otel::Gauge<0>::Observer& observer) {
     observer.Observe(static_cast<double>(store->Usage().used_bytes));
   }));
+  registrations_.push_back(metrics::kDiskDamagedFiles.Observe([store](otel::Gauge<0>::Observer& observer) {
+    observer.Observe(static_cast<double>(store->Damaged().size()));
+  }));
   registrations_.push_back(metrics::kDiskFreeBytes.Observe([store](otel::Gauge<0>::Observer& observer) {
     observer.Observe(static_cast<double>(store->Usage().free_bytes));
   }));

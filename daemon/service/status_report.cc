@@ -112,6 +112,14 @@ void FillStatus(const NodeParts& parts, v1::GetStatusResponse* out) {
   out->set_active_transfers(parts.engine->active_ingests());
   out->set_active_servings(parts.servings->active());
   FillTransfers(parts, out);
+  if (parts.artifact_store != nullptr) {
+    for (const DamagedFile& file : parts.artifact_store->Damaged()) {
+      v1::DamagedFile* damaged = out->add_damaged_files();
+      damaged->set_path(file.path);
+      damaged->set_artifact_id(file.artifact_id);
+      damaged->set_error(file.error.ToString());
+    }
+  }
 }
 
 }  // namespace tensorcast::daemon

@@ -477,6 +477,12 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   EXPECT_TRUE(AwaitMetric("tc_disk_read_bytes_total", {{"kind", "packed"}}, 6 * kTestChunkBytes));
   EXPECT_TRUE(AwaitMetric("tc_disk_read_bytes_total", {{"kind", "origin"}}, 6 * kTestChunkBytes));
   EXPECT_TRUE(AwaitMetric("tc_disk_errors_total", {{"operation", "scan"}}));
+  EXPECT_TRUE(AwaitMetric("tc_disk_damaged_files", {}));
+  const auto status = a.admin().GetStatus(Soon());
+  ASSERT_TRUE(status.ok()) << status.status();
+  ASSERT_EQ(status->damaged_files_size(), 1);
+  EXPECT_TRUE(absl::StrContains(status->damaged_files(0).path(), "/a/artifacts/"));
+  EXPECT_FALSE(status->damaged_files(0).error().empty());
   EXPECT_TRUE(AwaitMetric("tc_transfers_created_total", {{"location", "gpu"}}));
 }
 

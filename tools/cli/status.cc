@@ -35,7 +35,12 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
-  std::printf("  lanes      %s\n\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
+  std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
+  for (const v1::DamagedFile& file : status.damaged_files()) {
+    std::printf("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path().c_str(),
+                file.error().c_str());
+  }
+  std::printf("\n");
 }
 
 void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
