@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,10 +20,29 @@ struct GaugeRegistration::Entry {
 namespace {
 
 using Entries = std::vector<std::weak_ptr<GaugeRegistration::Entry>>;
+using Values = std::map<std::vector<std::string>, double>;  // by label values
 
 struct Registry {
   absl::Mutex mutex;
   std::map<MetricId, Entries> entries ABSL_GUARDED_BY(mutex);
+  // What callbacks that are gone said last. A process takes its parts down before telemetry exports for the
+  // last time.
+  std::map<MetricId, Values> last_words ABSL_GUARDED_BY(mutex);
+};
+
+// Keeps what is reported, and passes it on where there is anybody to pass it on to.
+class KeepingObserver final : public GaugeObserver {
+ public:
+  explicit KeepingObserver(GaugeObserver* to) : to_(to) {}
+  void Report(double value, LabelValues labels) override {
+    values_[{labels.begin(), labels.end()}] = value;
+    if (to_ != nullptr) to_->Report(value, labels);
+  }
+  Values& values() { return values_; }
+
+ private:
+  GaugeObserver* const to_;
+  Values values_;
 };
 
 Registry& registry() {
@@ -30,18 +51,27 @@ Registry& registry() {
 }
 
 void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
+  KeepingObserver last_words(nullptr);
   {
-    absl::MutexLock lock(&registry().mutex);
-    std::erase_if(registry().entries[entry->id],
-                  [&](const auto& other) { return other.expired() || other.lock() == entry; });
+    absl::MutexLock lock(&entry->mutex);
+    if (entry->callback != nullptr && IsMeasuring()) entry->callback(last_words);
+    entry->callback = nullptr;
   }
-  absl::MutexLock lock(&entry->mutex);
-  entry->callback = nullptr;
+  absl::MutexLock lock(&registry().mutex);
+  std::erase_if(registry().entries[entry->id],
+                [&](const auto& other) { return other.expired() || other.lock() == entry; });
+  for (const auto& [labels, value] : last_words.values()) registry().last_words[entry->id][labels] = value;
 }
 
 }  // namespace
 
-void InstallMetricSink(MetricSink* sink) { internal::metric_sink.store(sink, std::memory_order_release); }
+void InstallMetricSink(MetricSink* sink) {
+  if (sink != nullptr) {
+    absl::MutexLock lock(&registry().mutex);
+    registry().last_words.clear();  // for another one's ears
+  }
+  internal::metric_sink.store(sink, std::memory_order_release);
+}
 
 GaugeRegistration::GaugeRegistration(std::shared_ptr<Entry> entry) : entry_(std::move(entry)) {}
 
@@ -71,17 +101,25 @@ GaugeRegistration internal::RegisterGauge(MetricId id, std::function<void(GaugeO
 
 void CollectGauge(MetricId id, GaugeObserver& to) {
   Entries entries;
+  Values last_words;
   {
     absl::MutexLock lock(&registry().mutex);
-    auto found = registry().entries.find(id);
-    if (found == registry().entries.end()) return;
-    entries = found->second;
+    if (auto found = registry().entries.find(id); found != registry().entries.end()) entries = found->second;
+    if (auto found = registry().last_words.find(id); found != registry().last_words.end()) {
+      last_words = found->second;
+    }
   }
+  KeepingObserver living(&to);
   for (const auto& weak : entries) {
     const auto entry = weak.lock();
     if (entry == nullptr) continue;
     absl::MutexLock lock(&entry->mutex);
-    if (entry->callback != nullptr) entry->callback(to);
+    if (entry->callback != nullptr) entry->callback(living);
+  }
+  for (const auto& [labels, value] : last_words) {
+    if (living.values().contains(labels)) continue;
+    const std::vector<std::string_view> views(labels.begin(), labels.end());
+    to.Report(value, views);
   }
 }
 

@@ -107,8 +107,8 @@ class GaugeObserver {
   virtual void Report(double value, LabelValues labels) = 0;
 };
 
-// Keeps a callback registered; its destructor waits for a running call to end. The callback may take locks
-// that are not held while a registration is destroyed. Movable.
+// Keeps a callback registered; its destructor waits for a running call and, under telemetry, calls it a last
+// time: the values stand until telemetry ends. It may take locks not held where this is destroyed. Movable.
 class GaugeRegistration {
  public:
   struct Entry;

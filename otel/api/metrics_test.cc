@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class NotingSink final : public MetricSink {
  public:
@@ -43,6 +44,12 @@ class NotingObserver final : public GaugeObserver {
   }
   std::vector<std::string> seen;
 };
+
+std::vector<std::string> Read(MetricId metric) {
+  NotingObserver observer;
+  CollectGauge(metric, observer);
+  return observer.seen;
+}
 
 TEST(Metrics, GoToTheSinkWhileOneIsInstalled) {
   NotingSink sink;
@@ -89,6 +96,27 @@ TEST(Gauges, ARegistrationIsGoneOnceItIsDestroyedHoweverItRaces) {
   }
   stop = true;
   collector.join();
+}
+
+// A process takes its parts down before telemetry exports for the last time.
+TEST(Gauges, WhatAPartSaidLastIsReportedUntilTelemetryEnds) {
+  NotingSink kept;
+  InstallMetricSink(&kept);
+  {
+    const GaugeRegistration gone =
+        metrics::kTransfersActive.Observe([](auto& to) { to.Observe(3); });
+  }
+  EXPECT_THAT(Read(metrics::kTransfersActive.id()), ElementsAre("3"));
+  {
+    const GaugeRegistration next =
+        metrics::kTransfersActive.Observe([](auto& to) { to.Observe(4); });
+    EXPECT_THAT(Read(metrics::kTransfersActive.id()), ElementsAre("4")) << "the living speak for themselves";
+  }
+  InstallMetricSink(nullptr);
+  EXPECT_THAT(Read(metrics::kTransfersActive.id()), ElementsAre("4")) << "collected once more at the end";
+  InstallMetricSink(&kept);
+  EXPECT_THAT(Read(metrics::kTransfersActive.id()), IsEmpty()) << "telemetry that began anew";
+  InstallMetricSink(nullptr);
 }
 
 TEST(Catalogue, NamesAreUniqueAndSayTheirUnit) {
