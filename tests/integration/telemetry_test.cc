@@ -443,7 +443,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   v1::AttachReplicaResponse attached;
   ASSERT_TRUE(peer->AttachReplica(Soon(), b.server().addresses().front(), attach, &attached).ok());
   // More than fits, and what was asked for in vain.
-  Import(b, MakeChunkedArtifact(7, kLarge, kTestChunkBytes));
+  Import(b, MakeChunkedArtifact(7, kLarge, kTestChunkBytes), {.durable = true});
   Import(b, MakeChunkedArtifact(8, kLarge, kTestChunkBytes));
   EXPECT_FALSE(b.client().Get(Soon(), "no such model", {}).ok());
   // A peer whose bytes are wrong, and a packed file that is none.
