@@ -33,6 +33,7 @@ class TestReplica final : public client::Replica {
   const Location& location() const override { return location_; }
   const Manifest& manifest() const override { return *manifest_; }
   uint64_t key_revision() const override { return 0; }
+  bool key_unconfirmed() const override { return false; }
   std::span<const std::byte> image() const override { return image_; }
   const std::optional<TransferReport>& transfer() const override { return transfer_; }
   bool lost() const override { return false; }
