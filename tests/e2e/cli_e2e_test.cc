@@ -116,7 +116,9 @@ TEST_F(CommandLine, GcDeletesWhatNoKeyNames) {
   const std::string dropped = MakeModel("dropped.safetensors", 4 << 20, 1, 2);
   const std::string kept_id = Json(0, {"put", kept, "--key", "k"}).value("artifact_id", "");
   const std::string dropped_id = Json(0, {"put", dropped}).value("artifact_id", "");
-  EXPECT_THAT(OnNode(0, {"gc", "--older-than", "1h"}).output, testing::Not(HasSubstr(dropped_id)));
+  const CommandResult none = OnNode(0, {"gc", "--older-than", "1h"});
+  EXPECT_EQ(none.exit_code, 0) << none.output;
+  EXPECT_THAT(none.output, testing::Not(HasSubstr(dropped_id)));
   EXPECT_THAT(OnNode(0, {"gc", "--older-than", "0s", "--dry-run"}).output, HasSubstr(dropped_id));
   EXPECT_THAT(OnNode(0, {"gc", "--older-than", "0s"}).output, HasSubstr(dropped_id));
   const nlohmann::json listed = Json(0, {"ls"});

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "absl/time/clock.h"
 #include "client/admin.h"
@@ -17,24 +16,22 @@ constexpr absl::Duration kExit = absl::Seconds(40);
 
 class Drain : public E2eTest {
  protected:
-  // Pools that hold a model large enough to be caught in the middle of its transfer, and nodes that may be
-  // stopped for a while without being given up.
-  ClusterOptions PatientOptions() const {
+  // Nodes of which one may wait for its GPU for a while without being given up.
+  void StartPatientCluster(int daemons) {
     ClusterOptions options = DefaultOptions();
-    options.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=30s"};
-    options.daemon_settings.push_back("daemon.host_pool=640MiB");
+    options.daemons = daemons;
     options.daemon_settings.push_back("daemon.peer_timeout=30s");
-    return options;
+    TC_ASSERT_OK_AND_ASSIGN(receivers_gpu_, AddDeviceFaults(options, 1));
+    StartCluster(options);
   }
 
-  // Starts a get on node 1 from node 0 and stops node 1 in the middle of it.
-  std::unique_ptr<client::PendingGet> StartGetAndStopItsReceiver() {
-    client::GetOptions get{.lane = "ucx"};
-    get.on_progress = [this](const TransferProgress& progress) {
-      if (progress.bytes_done == 0 || stopped_.exchange(true)) return;
-      (void)cluster_->daemon(1).Signal(SIGSTOP);
-    };
-    return client(1).StartGet(Context(), "m", get);
+  // Starts a get on node 1 from node 0, which stays in its middle until node 1's GPU is let go on.
+  absl::StatusOr<std::unique_ptr<client::PendingGet>> StartGetAndHoldIt() {
+    HoldCopies(*receivers_gpu_);
+    auto get = client(1).StartGet(Context(), "m", {.location = "gpu:0", .lane = "ucx"});
+    TC_RETURN_IF_ERROR(AwaitHeldCopy(*receivers_gpu_));
+    TC_RETURN_IF_ERROR(AwaitStatus(0, [&](const auto& status) { return status.active_servings() == 1; }));
+    return get;
   }
 
   absl::Status AwaitStatus(int node, const std::function<bool(const v1::GetStatusResponse&)>& condition) {
@@ -60,18 +57,15 @@ class Drain : public E2eTest {
     });
   }
 
-  std::atomic<bool> stopped_ = false;
+  std::shared_ptr<FakeDeviceFaults> receivers_gpu_;
 };
 
 TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
-  ClusterOptions options = PatientOptions();
-  options.daemons = 3;
-  StartCluster(options);
-  const std::string model = MakeModel("model.safetensors", 500 << 20);
+  ASSERT_NO_FATAL_FAILURE(StartPatientCluster(3));
+  const std::string model = MakeModel("model.safetensors", 80 << 20);
   const std::string small = MakeModel("small.safetensors", 4 << 20, 1, 2);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
-  const auto get = StartGetAndStopItsReceiver();
-  TC_ASSERT_OK(AwaitStatus(0, [&](const auto& status) { return stopped_ && status.active_servings() == 1; }));
+  TC_ASSERT_OK_AND_ASSIGN(const auto get, StartGetAndHoldIt());
 
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
   TC_ASSERT_OK(AwaitThatTheClusterKnows("node-0"));
@@ -81,7 +75,7 @@ TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
   EXPECT_FALSE(client(2).Get(Context(absl::Seconds(3)), "m", {.lane = "ucx"}).ok());
   EXPECT_TRUE(cluster_->daemon(0).running()) << "it left before its transfer had ended";
 
-  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGCONT));
+  receivers_gpu_->copy_delay_ns = 0;
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(absl::Now() + kStepTimeout));
   TC_ASSERT_OK(Compare(*replica, model).status());
   EXPECT_EQ(replica->transfer()->refetched_chunks, 0u);
@@ -93,14 +87,13 @@ TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
 }
 
 TEST_F(Drain, ATransferThatDoesNotEndIsGivenUpAndTheExitCodeIsStillZero) {
-  StartCluster(PatientOptions());
-  const std::string model = MakeModel("model.safetensors", 500 << 20);
+  ASSERT_NO_FATAL_FAILURE(StartPatientCluster(2));
+  const std::string model = MakeModel("model.safetensors", 80 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
-  const auto get = StartGetAndStopItsReceiver();
-  TC_ASSERT_OK(AwaitStatus(0, [&](const auto& status) { return stopped_ && status.active_servings() == 1; }));
+  TC_ASSERT_OK_AND_ASSIGN(const auto get, StartGetAndHoldIt());
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
   EXPECT_EQ(cluster_->daemon(0).Wait(absl::Now() + kExit).value_or(-1), 0);
-  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGCONT));
+  receivers_gpu_->copy_delay_ns = 0;
   const auto replica = get->Wait(absl::Now() + kStepTimeout);
   EXPECT_FALSE(replica.ok());
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();

@@ -52,6 +52,29 @@ void E2eTest::StartCluster(const ClusterOptions& options) {
   }
 }
 
+absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> E2eTest::AddDeviceFaults(ClusterOptions& options,
+                                                                           int node) {
+  const std::string path = absl::StrCat(directory_->path(), "/device-faults-", node);
+  if (options.settings_of_daemon.size() <= static_cast<size_t>(node)) {
+    options.settings_of_daemon.resize(node + 1);
+  }
+  options.settings_of_daemon[node].push_back("daemon.fake_device_faults=" + path);
+  return OpenFakeDeviceFaults(path);
+}
+
+void E2eTest::HoldCopies(FakeDeviceFaults& faults) {
+  faults.copy_delay_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
+}
+
+absl::Status E2eTest::AwaitHeldCopy(const FakeDeviceFaults& faults) {
+  const absl::Time deadline = absl::Now() + kStepTimeout;
+  while (faults.delayed_copies == 0) {
+    if (absl::Now() > deadline) return absl::DeadlineExceededError("no copy came to be held");
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<client::Client>> E2eTest::NewClient(int node) {
   return client::Client::Connect(
       {.daemon = cluster_->addresses(node).unix_socket, .devices = devices_.get()});

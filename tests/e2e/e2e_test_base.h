@@ -44,6 +44,13 @@ class E2eTest : public ::testing::Test {
   void StartCluster(const ClusterOptions& options);
   void StartCluster() { StartCluster(DefaultOptions()); }
 
+  // Faults of this node's fake GPUs, in a cluster that is started with these options.
+  absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> AddDeviceFaults(ClusterOptions& options, int node);
+  // Lets no copy to or from these GPUs end until its delay is set to 0, which keeps a get to them in its
+  // middle for as long as a test wants, however fast the machine is.
+  static void HoldCopies(FakeDeviceFaults& faults);
+  static absl::Status AwaitHeldCopy(const FakeDeviceFaults& faults);
+
   client::Client& client(int node) { return *clients_[node]; }
   // A client of its own; another process's place in the tests.
   absl::StatusOr<std::unique_ptr<client::Client>> NewClient(int node);

@@ -25,12 +25,6 @@ constexpr absl::Duration kNotALongTime = absl::Seconds(8);
 class Failures : public E2eTest {
  protected:
   // Pools that hold a model large enough to be caught in the middle of its transfer.
-  ClusterOptions LargeOptions() const {
-    ClusterOptions options = DefaultOptions();
-    options.daemon_settings.push_back("daemon.host_pool=640MiB");
-    return options;
-  }
-
   // Waits until the daemon's status satisfies `condition`; the daemon streams it.
   absl::Status AwaitStatus(int node, const std::function<bool(const v1::GetStatusResponse&)>& condition) {
     auto admin = client::AdminClient::Connect(cluster_->addresses(node).unix_socket);
@@ -64,36 +58,35 @@ class Failures : public E2eTest {
 };
 
 TEST_F(Failures, ASourceKilledInTheMiddleIsReplacedByAnother) {
-  ClusterOptions options = LargeOptions();
+  ClusterOptions options = DefaultOptions();
   options.daemons = 3;
+  TC_ASSERT_OK_AND_ASSIGN(const auto receivers_gpu, AddDeviceFaults(options, 2));
   StartCluster(options);
-  const std::string model = MakeModel("model.safetensors", 500 << 20);
+  const std::string model = MakeModel("model.safetensors", 80 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "local"}).status());
 
-  std::atomic<bool> killed = false;
-  std::atomic<bool> in_the_middle = false;
-  client::GetOptions get{.lane = "ucx"};
-  get.on_progress = [&](const TransferProgress& progress) {
-    if (progress.bytes_done == 0 || killed.exchange(true)) return;
-    in_the_middle = progress.bytes_done < progress.bytes_total / 2;
-    const int source = progress.source.name.find("node-1") != std::string::npos ? 1 : 0;
-    (void)cluster_->daemon(source).Signal(SIGKILL);
-  };
-  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(2).Get(Context(), "m", get));
+  HoldCopies(*receivers_gpu);
+  auto get = client(2).StartGet(Context(), "m", {.location = "gpu:0", .lane = "ucx"});
+  TC_ASSERT_OK(AwaitHeldCopy(*receivers_gpu));
+  TC_ASSERT_OK_AND_ASSIGN(const auto first, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK_AND_ASSIGN(const auto status, first->GetStatus(Context()));
+  const int source = status.active_servings() == 1 ? 0 : 1;
+  TC_ASSERT_OK(cluster_->daemon(source).Signal(SIGKILL));
+  receivers_gpu->copy_delay_ns = 0;
+
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(absl::Now() + kStepTimeout));
   TC_ASSERT_OK(Compare(*replica, model).status());
   ASSERT_TRUE(replica->transfer().has_value());
   const auto& stages = replica->transfer()->stages;
-  if (in_the_middle) {
-    EXPECT_TRUE(
-        std::any_of(stages.begin(), stages.end(), [](const auto& stage) { return !stage.status.ok(); }));
-    EXPECT_NE(stages.front().source.name, stages.back().source.name);
-  }
+  EXPECT_TRUE(
+      std::any_of(stages.begin(), stages.end(), [](const auto& stage) { return !stage.status.ok(); }));
+  EXPECT_NE(stages.front().source.name, stages.back().source.name);
 }
 
 TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
-  StartCluster(LargeOptions());
-  const std::string model = MakeModel("model.safetensors", 500 << 20);
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", 40 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
   TC_ASSERT_OK_AND_ASSIGN(const auto before, admin->GetStatus(Context()));

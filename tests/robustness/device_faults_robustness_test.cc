@@ -1,7 +1,6 @@
 // Devices that run out of memory or whose copies fail, under real daemons: the fake ones, switched from here.
 #include <gmock/gmock.h>
 
-#include "absl/strings/str_cat.h"
 #include "core/device/fake_device.h"
 #include "tests/robustness/robustness_test_base.h"
 
@@ -16,9 +15,7 @@ class DeviceFaults : public RobustnessTest {
     RobustnessTest::SetUp();
     ClusterOptions options = FastOptions();
     for (int node : {0, 1}) {
-      const std::string path = absl::StrCat(directory_->path(), "/device-faults-", node);
-      TC_ASSERT_OK_AND_ASSIGN(faults_[node], OpenFakeDeviceFaults(path));
-      options.settings_of_daemon.push_back({"daemon.fake_device_faults=" + path});
+      TC_ASSERT_OK_AND_ASSIGN(faults_[node], AddDeviceFaults(options, node));
     }
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     model_ = MakeModel("model.safetensors", 24 << 20);
@@ -65,11 +62,9 @@ TEST_F(DeviceFaults, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
 }
 
 TEST_F(DeviceFaults, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
-  faults_[1]->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
+  HoldCopies(*faults_[1]);
   auto pending = client(1).StartGet(Context(), "m", OnGpu());
-  TC_ASSERT_OK(invariants().Await(1, Soon(), [&](const auto&) {
-    return faults_[1]->delayed_copies > 0 ? absl::OkStatus() : absl::InternalError("no copy has begun");
-  }));
+  TC_ASSERT_OK(AwaitHeldCopy(*faults_[1]));
   faults_[1]->fail_copies = 1;
   faults_[1]->copy_delay_ns = 0;
   EXPECT_FALSE(pending->Wait(absl::Now() + kStepTimeout).ok());
