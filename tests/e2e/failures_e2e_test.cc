@@ -299,7 +299,7 @@ TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
   }
   EXPECT_EQ(client(0).Import(Context(), directory_->path() + "/nothing-here", {}).status().code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(Failures, UnknownNamesAreNotFound) {
