@@ -1,0 +1,86 @@
+#include "core/posix/private_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/posix/unique_fd.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr mode_t kOthers = 0077;  // the permissions of group and world
+constexpr mode_t kOthersWrite = 0022;
+constexpr mode_t kPermissions = 07777;
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path above = std::filesystem::path(path).parent_path();
+  if (!above.empty()) std::filesystem::create_directories(above, error);
+  if (error) return ErrnoStatus(error.value(), "create folder", above.string());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, "create folder", path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> IsOurs(const std::string& path, std::string_view own_entry) {
+  std::error_code error;
+  if (!own_entry.empty() && std::filesystem::exists(absl::StrCat(path, "/", own_entry), error)) return true;
+  const bool empty = std::filesystem::is_empty(path, error);
+  if (error) return ErrnoStatus(error.value(), "list folder", path);
+  return empty;
+}
+
+}  // namespace
+
+absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) {
+    if (errno != ENOENT) return ErrnoStatus(errno, "look at folder", path);
+    TC_RETURN_IF_ERROR(MakeFolder(path));
+  }
+  // The folder itself, whatever becomes of the path meanwhile.
+  const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return ErrnoStatus(errno, "open folder", path);
+  if (fstat(folder.get(), &found) != 0) return ErrnoStatus(errno, "look at folder", path);
+  if (found.st_uid != geteuid() && found.st_uid != 0) {
+    return absl::PermissionDeniedError(absl::StrCat("folder ", path, " belongs to user ", found.st_uid,
+                                                    ", not to user ", geteuid(),
+                                                    ", who runs this; choose a folder of its own"));
+  }
+  const mode_t wanted = (found.st_mode & kPermissions & ~kOthers) | others;
+  if (found.st_uid == geteuid() && (found.st_mode & kPermissions) != wanted) {
+    TC_ASSIGN_OR_RETURN(const bool ours, IsOurs(path, own_entry));
+    if (ours) {
+      if (fchmod(folder.get(), wanted) != 0) return ErrnoStatus(errno, "make private the folder", path);
+      return absl::OkStatus();
+    }
+  }
+  if ((found.st_mode & kOthersWrite) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("folder %s can be written by others (mode %04o); choose one of its own, or chmod 700",
+                        path, found.st_mode & kPermissions));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakePrivateFile(const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
+  if (!file) return ErrnoStatus(errno, "open", path);
+  struct stat found;
+  if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
+  if (!S_ISREG(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is no file"));
+  if (found.st_uid != geteuid() || (found.st_mode & kOthers) == 0) return absl::OkStatus();
+  if (fchmod(file.get(), found.st_mode & kPermissions & ~kOthers) != 0) {
+    return ErrnoStatus(errno, "make private", path);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast

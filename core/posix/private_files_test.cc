@@ -1,0 +1,98 @@
+#include "core/posix/private_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tensorcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+mode_t ModeOf(const std::string& path) {
+  struct stat found {};
+  EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
+  return found.st_mode & 07777;
+}
+
+class PrivateFilesTest : public ::testing::Test {
+ protected:
+  PrivateFilesTest() : umask_(umask(0)) { EXPECT_NE(mkdtemp(root_.data()), nullptr); }
+  ~PrivateFilesTest() override {
+    std::filesystem::remove_all(root_);
+    umask(umask_);
+  }
+
+  std::string Folder(const std::string& name, mode_t mode) {
+    const std::string path = root_ + "/" + name;
+    EXPECT_EQ(mkdir(path.c_str(), mode), 0);
+    return path;
+  }
+  void Touch(const std::string& path) { std::ofstream(path) << "x"; }
+
+  std::string root_ = testing::TempDir() + "private-XXXXXX";
+  const mode_t umask_;
+};
+
+TEST_F(PrivateFilesTest, AFolderIsMadeForItsUserAlone) {
+  const std::string path = root_ + "/a/b";
+  ASSERT_TRUE(MakePrivateFolder(path, "own").ok());
+  EXPECT_EQ(ModeOf(path), 0700u);
+}
+
+TEST_F(PrivateFilesTest, AnOpenFolderThatIsEmptyOrOursIsClosed) {
+  const std::string empty = Folder("empty", 0777);
+  ASSERT_TRUE(MakePrivateFolder(empty, "own").ok());
+  EXPECT_EQ(ModeOf(empty), 0700u);
+
+  const std::string ours = Folder("ours", 0755);
+  Touch(ours + "/own");
+  Touch(ours + "/more");
+  ASSERT_TRUE(MakePrivateFolder(ours, "own", 0011).ok());
+  EXPECT_EQ(ModeOf(ours), 0711u);
+  ASSERT_TRUE(MakePrivateFolder(ours, "own").ok());
+  EXPECT_EQ(ModeOf(ours), 0700u);
+}
+
+TEST_F(PrivateFilesTest, AFolderWithOthersFilesIsNotChangedAndRefusedWhenOthersMayWriteToIt) {
+  const std::string read = Folder("read", 0755);
+  Touch(read + "/theirs");
+  ASSERT_TRUE(MakePrivateFolder(read, "own").ok());
+  EXPECT_EQ(ModeOf(read), 0755u);
+
+  const std::string write = Folder("write", 01777);
+  Touch(write + "/theirs");
+  const absl::Status refused = MakePrivateFolder(write, "own");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.message(), HasSubstr(write));
+  EXPECT_EQ(ModeOf(write), 01777u);
+}
+
+TEST_F(PrivateFilesTest, AFolderOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
+  const std::string path = Folder("theirs", 0700);
+  ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+  const absl::Status refused = MakePrivateFolder(path, "own");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.message(), HasSubstr("belongs to user 65534"));
+}
+
+TEST_F(PrivateFilesTest, AFileIsMadePrivateWithItsContent) {
+  const std::string path = root_ + "/file";
+  ASSERT_TRUE(MakePrivateFile(path).ok());
+  EXPECT_EQ(ModeOf(path), 0600u);
+  Touch(path);
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  ASSERT_TRUE(MakePrivateFile(path).ok());
+  EXPECT_EQ(ModeOf(path), 0600u);
+  EXPECT_EQ(std::filesystem::file_size(path), 1u);
+  EXPECT_FALSE(MakePrivateFile(root_).ok());
+}
+
+}  // namespace
+}  // namespace tensorcast
