@@ -1,0 +1,92 @@
+#include "rpc/address.h"
+
+#include <sys/un.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/status/status.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+constexpr std::string_view kUnixPrefix = "unix:";
+constexpr uint32_t kMaxPort = 65535;
+
+absl::Status NotHostPort(std::string_view text, std::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not host:port", why.empty() ? "" : ": ", why));
+}
+
+}  // namespace
+
+bool IsUnixAddress(std::string_view address) { return absl::StartsWith(address, kUnixPrefix); }
+
+std::string SocketPath(std::string_view address) {
+  return absl::ConsumePrefix(&address, kUnixPrefix) ? std::string(address) : std::string();
+}
+
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return NotHostPort(text, "");
+  const std::string_view digits = text.substr(colon + 1);
+  uint32_t port = 0;
+  if (digits.empty() || !std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(digits, &port) || port > kMaxPort) {
+    return NotHostPort(text, absl::StrCat("a port is a number from 0 to ", kMaxPort));
+  }
+  std::string_view host = text.substr(0, colon);
+  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (brackets) host = host.substr(1, host.size() - 2);
+  if (!brackets && absl::StrContains(host, ':')) {
+    return NotHostPort(text, "an IPv6 address stands in brackets, [::1]:7000; a URL is not expected");
+  }
+  const bool blank = std::any_of(host.begin(), host.end(), [](unsigned char c) {
+    return absl::ascii_isspace(c) || c == '/' || c == '[';
+  });
+  if (blank) return NotHostPort(text, "that is no name of a host");
+  return HostPort{std::string(host), static_cast<uint16_t>(port)};
+}
+
+std::string FormatHostPort(const HostPort& address) {
+  return absl::StrContains(address.host, ':') ? absl::StrCat("[", address.host, "]:", address.port)
+                                              : absl::StrCat(address.host, ":", address.port);
+}
+
+bool IsWildcard(const HostPort& address) {
+  // Every way to write zeros: 0.0.0.0, 0, ::, 0:0:0:0:0:0:0:0, ::ffff:0.0.0.0.
+  std::string_view host = address.host;
+  if (absl::StartsWithIgnoreCase(host, "::ffff:")) host.remove_prefix(7);
+  return host == "*" || host.find_first_not_of("0.:") == std::string_view::npos;
+}
+
+absl::Status CheckSocketPath(std::string_view path) {
+  constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+  if (!path.empty() && path.size() <= kMost && !absl::StrContains(path, '\0')) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMost));
+}
+
+absl::Status CheckListenAddress(std::string_view address) {
+  if (IsUnixAddress(address)) return CheckSocketPath(SocketPath(address));
+  return ParseHostPort(address).status();
+}
+
+absl::Status CheckServerAddress(std::string_view address) {
+  if (IsUnixAddress(address)) return CheckSocketPath(SocketPath(address));
+  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok())
+    return absl::InvalidArgumentError(absl::StrCat(parsed.status().message(), ", nor unix:/path"));
+  if (parsed->port == 0) return NotHostPort(address, "port 0 cannot be connected to");
+  if (IsWildcard(*parsed)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", address, "\" stands for every address of a machine and cannot be connected to"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::rpc

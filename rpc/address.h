@@ -1,0 +1,37 @@
+// Addresses of servers as people write them: "host:port" and "unix:/path". Nothing is looked up here.
+// Stateless; thread-safe. Errors are INVALID_ARGUMENT and say what is expected.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tensorcast::rpc {
+
+struct HostPort {
+  std::string host;  // without the brackets of an IPv6 address
+  uint16_t port = 0;
+};
+
+bool IsUnixAddress(std::string_view address);
+// The path in a unix address; empty for any other.
+std::string SocketPath(std::string_view address);
+
+// "10.0.0.1:7000", "node-a:7000", "[fd00::1]:7000". The port is a number of digits up to 65535.
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
+std::string FormatHostPort(const HostPort& address);
+
+// Whether the host stands for every address of a machine: to be listened on, never to be connected to.
+bool IsWildcard(const HostPort& address);
+
+// Whether `path` can be that of a unix socket: 1 to 107 bytes.
+absl::Status CheckSocketPath(std::string_view path);
+
+// What a server can listen on, and what can be connected to (the port is not 0, the host no wildcard).
+absl::Status CheckListenAddress(std::string_view address);
+absl::Status CheckServerAddress(std::string_view address);
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,50 @@
+#include "rpc/address.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tensorcast::rpc {
+namespace {
+
+TEST(Address, HostAndPortAreReadAndWritten) {
+  for (const char* text : {"10.0.0.1:7000", "node-a.example:1", "[fd00::1]:65535", "localhost:0"}) {
+    const auto parsed = ParseHostPort(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(FormatHostPort(*parsed), text);
+  }
+  EXPECT_EQ(ParseHostPort("[::1]:7")->host, "::1");
+}
+
+TEST(Address, WhatIsNotHostAndPortIsRefusedByName) {
+  for (const std::string text :
+       {"", "foo", ":7000", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:+1", "127.0.0.1: 1", "127.0.0.1:0x1",
+        "::1:7000", "http://127.0.0.1:7000", "a b:1", "[::1:7000"}) {
+    const absl::Status refused = ParseHostPort(text).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(refused.message(), ::testing::HasSubstr("\"" + text + "\""));
+  }
+}
+
+TEST(Address, EveryFormOfTheWildcardIsKnown) {
+  for (const char* text :
+       {"0.0.0.0:1", "0:1", "[::]:1", "[0:0:0:0:0:0:0:0]:1", "[::ffff:0.0.0.0]:1", "*:1"}) {
+    EXPECT_TRUE(IsWildcard(*ParseHostPort(text))) << text;
+    EXPECT_TRUE(CheckListenAddress(text).ok());
+    EXPECT_FALSE(CheckServerAddress(text).ok());
+  }
+  for (const char* text : {"10.0.0.0:1", "[::1]:1", "localhost:1"}) {
+    EXPECT_FALSE(IsWildcard(*ParseHostPort(text))) << text;
+  }
+}
+
+TEST(Address, UnixSocketsHaveAPathThatFits) {
+  EXPECT_TRUE(CheckListenAddress("unix:/run/x.sock").ok());
+  EXPECT_TRUE(CheckServerAddress("unix:/run/x.sock").ok());
+  EXPECT_FALSE(CheckListenAddress("unix:").ok());
+  EXPECT_TRUE(CheckSocketPath(std::string(107, 'x')).ok());
+  EXPECT_FALSE(CheckSocketPath(std::string(108, 'x')).ok());
+  EXPECT_FALSE(CheckServerAddress("127.0.0.1:0").ok());
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc
