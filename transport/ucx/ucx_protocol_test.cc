@@ -4,11 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "transport/testing/test_image.h"
 #include "transport/ucx/address.h"
@@ -278,6 +283,60 @@ TEST(UcxTransportOptions, AnAddressThatIsTakenIsUnavailable) {
   auto first = *UcxTransport::Create({});
   EXPECT_EQ(UcxTransport::Create({.listen = first->address()}).status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+// The ports that this process listens on.
+std::set<int> ListeningPorts() {
+  std::set<std::string> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    sockets.insert(std::filesystem::read_symlink(entry.path(), ignored).string());
+  }
+  std::set<int> ports;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    // "sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode": address is HEX:PORT.
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() < 10 || words[3] != "0A" || !sockets.contains("socket:[" + words[9] + "]")) continue;
+    ports.insert(std::stoi(words[1].substr(words[1].find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+// A run of ports that nothing uses now.
+int FreePorts(int count) {
+  for (int first = 21000;; first += count) {
+    bool free = true;
+    for (int port = first; free && port < first + count; ++port) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const SocketAddress address = *Resolve({"127.0.0.1", static_cast<uint16_t>(port)});
+      free = bind(fd, address.get(), address.length) == 0;
+      close(fd);
+    }
+    if (free) return first;
+  }
+}
+
+TEST(UcxTransportOptions, UcxListensOnTheConfiguredPortsAndNoOther) {
+  const int first = FreePorts(3);
+  const PortRange data{static_cast<uint16_t>(first + 1), static_cast<uint16_t>(first + 2)};
+  const std::string listen = absl::StrCat("127.0.0.1:", first);
+  const std::set<int> before = ListeningPorts();
+  auto one = UcxTransport::Create({.listen = listen, .data_ports = data});
+  ASSERT_TRUE(one.ok()) << one.status();
+  std::set<int> expected = before;
+  expected.insert({first, first + 1});
+  EXPECT_EQ(ListeningPorts(), expected);
+
+  // The next transport takes the next port; a third finds none, and says so at once.
+  auto two = UcxTransport::Create({.listen = "127.0.0.1:0", .data_ports = data});
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_THAT(ListeningPorts(), testing::Contains(first + 2));
+  const absl::Status none = UcxTransport::Create({.listen = "127.0.0.1:0", .data_ports = data}).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(none.message(), testing::HasSubstr(absl::StrCat(first + 1, " to ", first + 2)));
 }
 
 TEST(UcxTransportOptions, WithoutAnAddressATransportOnlyReceives) {

@@ -1,5 +1,7 @@
 #include "transport/ucx/ucx_transport.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -8,6 +10,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "core/posix/unique_fd.h"
 #include "core/status/status.h"
 #include "otel/api/steady_time.h"
 #include "transport/registered_memory.h"
@@ -39,6 +42,39 @@ absl::Status RequireRdmaDevice() {
     return absl::OkStatus();
   }
   return absl::UnavailableError(absl::StrCat("there is no RDMA device in ", kDevices));
+}
+
+// Whether UCX could listen there now. Asked first, since UCX complains on its own log, and since on a range
+// of taken ports it would go on trying.
+bool IsFree(const HostPort& address) {
+  const absl::StatusOr<SocketAddress> resolved = Resolve(address);
+  if (!resolved.ok()) {
+    return false;
+  }
+  const UniqueFd probe(socket(resolved->get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return probe && bind(probe.get(), resolved->get(), resolved->length) == 0;
+}
+
+// A worker whose data port is the first free one of the range.
+absl::StatusOr<std::unique_ptr<UcxWorker>> CreateWorker(UcxWorker::Options options, const std::string& host,
+                                                        const PortRange& ports) {
+  if (ports.first == 0) {
+    return UcxWorker::Create(options);
+  }
+  absl::Status last = absl::UnavailableError("all of them are in use");
+  for (uint32_t port = ports.first; port <= ports.last; ++port) {
+    options.tcp_data_port = static_cast<uint16_t>(port);
+    if (!IsFree({host, options.tcp_data_port})) {
+      continue;
+    }
+    absl::StatusOr<std::unique_ptr<UcxWorker>> worker = UcxWorker::Create(options);
+    if (worker.ok()) {
+      return worker;
+    }
+    last = worker.status();
+  }
+  return Annotate(last, absl::StrCat("UCX needs a free data port of ", ports.first, " to ", ports.last,
+                                     " on ", host, " (one that served a moment ago is free after a minute)"));
 }
 
 class UcxServing : public Serving {
@@ -162,13 +198,21 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
     return absl::InvalidArgumentError("a UCX transport needs at least one request, byte and serving thread");
   }
+  if (options.data_ports.first > options.data_ports.last) {
+    return absl::InvalidArgumentError(absl::StrCat("UCX's data ports go from ", options.data_ports.first,
+                                                   " to ", options.data_ports.last, ", which is less"));
+  }
+  std::string data_host;
+  PortRange data_ports;
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {
     TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
     TC_ASSIGN_OR_RETURN(const SocketAddress socket, Resolve(listen));
     worker_options.net_devices = InterfaceOf(socket);
+    data_host = listen.host;
+    data_ports = options.data_ports;
   }
-  absl::StatusOr<std::unique_ptr<UcxWorker>> worker = UcxWorker::Create(worker_options);
+  absl::StatusOr<std::unique_ptr<UcxWorker>> worker = CreateWorker(worker_options, data_host, data_ports);
   if (!worker.ok()) {
     return absl::UnavailableError(worker.status().message());
   }

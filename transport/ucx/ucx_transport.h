@@ -16,6 +16,12 @@
 
 namespace tensorcast::transport {
 
+// Ports from `first` to `last`; first 0: any.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+};
+
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;
   // "host:port" to serve on; port 0 takes a free one. UCX listens on a trusted network only: it does not
@@ -23,6 +29,10 @@ struct UcxOptions {
   std::string listen = "127.0.0.1:0";
   // The host that receivers connect to; empty: the listening one. Needed when that is a wildcard.
   std::string advertise_host;
+  // Over TCP, UCX listens a second time, for the connections that the data goes over, and here is where: on
+  // the first port of these that is free. One alone may be too few: UCX does not reuse an address, so a port
+  // on which this host closed connections stays taken for a minute.
+  PortRange data_ports;
   // UCX's names of the transports to use, like "tcp" or "rc,dc". Empty: "tcp" for messages, RDMA for
   // one-sided reads.
   std::string tls;
