@@ -1,4 +1,4 @@
-// What this host can give a pool. Private to this folder.
+// What this host can give a pool: asked by the pool itself, and by whoever checks its size beforehand.
 #pragma once
 
 #include <cstdint>

@@ -24,12 +24,14 @@ using TransportFactory =
 
 struct DaemonOptions {
   std::string name;                    // of the node, for people; empty: the host's name
-  std::string listen = "127.0.0.1:0";  // gRPC
-  std::string advertise;               // what others connect to; empty: what it listens on
-  std::string unix_socket;             // gRPC for clients of this host; empty: <state_dir>/daemon.sock
-  std::string handle_socket;           // empty: <state_dir>/handles.sock
-  std::vector<gid_t> handle_groups;    // that may use the unix sockets, beside the daemon's own user
-  int max_connections = 16384;         // of gRPC, and as many of the handle socket
+  std::string listen = "127.0.0.1:0";  // gRPC for other hosts; empty: this host's sockets only
+  // What others connect to; empty: what it listens on, or unix_socket. With port 0: listen's port. REQUIRES:
+  // set when `listen` stands for every address.
+  std::string advertise;
+  std::string unix_socket;           // gRPC for clients of this host; empty: <state_dir>/daemon.sock
+  std::string handle_socket;         // empty: <state_dir>/handles.sock
+  std::vector<gid_t> handle_groups;  // that may use the unix sockets, beside the daemon's own user
+  int max_connections = 16384;       // of gRPC, and as many of the handle socket
   std::string state_dir;
   bool disk_tier = true;
   std::string disk_dir;  // packed artifacts; empty: <state_dir>/artifacts

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/log/log.h"
-#include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
+#include "core/posix/private_files.h"
 #include "core/status/status.h"
 #include "daemon/app/housekeeper.h"
 #include "daemon/app/node_agent.h"
@@ -22,6 +22,7 @@
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/telemetry.h"
 #include "otel/api/steady_time.h"
+#include "rpc/address.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
 #include "rpc/server.h"
@@ -41,17 +42,31 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unnamed";
 }
 
-// What others are told to connect to. A wildcard is an address to listen on, not one to connect to.
-std::string Advertised(const DaemonOptions& options, const std::string& bound) {
-  if (!options.advertise.empty()) {
-    return options.advertise;
+// What others are told to connect to: an address of this host alone where nothing else is listened on.
+absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound) {
+  if (rpc::IsUnixAddress(bound)) {
+    return bound;
   }
-  for (const std::string_view wildcard : {"0.0.0.0:", "[::]:"}) {
-    if (absl::StartsWith(bound, wildcard)) {
-      return absl::StrCat(HostName(), bound.substr(bound.rfind(':')));
+  TC_ASSIGN_OR_RETURN(const rpc::HostPort listening, rpc::ParseHostPort(bound));
+  rpc::HostPort advertised = listening;
+  if (!options.advertise.empty()) {
+    TC_ASSIGN_OR_RETURN(advertised, rpc::ParseHostPort(options.advertise));
+    if (advertised.port == 0) {
+      advertised.port = listening.port;
     }
   }
-  return bound;
+  if (rpc::IsWildcard(advertised)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "daemon.listen is ", options.listen,
+        ", every address of this host, and others need one to connect to: set daemon.advertise"));
+  }
+  return rpc::FormatHostPort(advertised);
+}
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
 }
 
 // Page-locked host memory, for as long as this lives.
@@ -159,6 +174,9 @@ void DaemonServerImpl::FillDefaults() {
   fill(options_.unix_socket, absl::StrCat(options_.state_dir, "/daemon.sock"));
   fill(options_.handle_socket, absl::StrCat(options_.state_dir, "/handles.sock"));
   fill(options_.disk_dir, absl::StrCat(options_.state_dir, "/artifacts"));
+  // Told to processes with other working folders.
+  options_.unix_socket = Absolute(options_.unix_socket);
+  options_.handle_socket = Absolute(options_.handle_socket);
   fill(options_.global_store_label, options_.global_store);
   devices_ = options_.devices;
   if (devices_ == nullptr) {
@@ -173,6 +191,7 @@ absl::Status DaemonServerImpl::OpenStorage() {
                                                .prefault_threads = options_.prefault_threads}));
   TC_ASSIGN_OR_RETURN(host_registration_, HostRegistration::Make(devices_, pool_.get()));
   if (options_.disk_tier) {
+    TC_RETURN_IF_ERROR(MakePrivateFolder(options_.disk_dir, ""));
     TC_ASSIGN_OR_RETURN(artifact_store_, ArtifactStore::Open(options_.disk_dir));
   }
   TC_ASSIGN_OR_RETURN(parts_.import_roots, ImportRoots::Beneath(options_.import_roots));
@@ -300,13 +319,17 @@ absl::Status DaemonServerImpl::StartServing() {
   service_ = std::make_unique<StoreDaemonService>(&parts_, quick_.get(), waiting_.get());
   proxy_ = std::make_unique<GlobalStoreProxy>(global_store_channel_, global_store_.get(), known_keys_.get(),
                                               quick_.get(), waiting_.get());
-  TC_ASSIGN_OR_RETURN(
-      server_, rpc::Server::Start({.listen = {options_.listen, absl::StrCat("unix:", options_.unix_socket)},
-                                   .unix_groups = options_.handle_groups,
-                                   .services = {service_.get(), proxy_.get()},
-                                   .max_connections = options_.max_connections}));
+  std::vector<std::string> listen = {absl::StrCat("unix:", options_.unix_socket)};
+  if (!options_.listen.empty()) {
+    listen.insert(listen.begin(), options_.listen);
+  }
+  TC_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = std::move(listen),
+                                                   .unix_groups = options_.handle_groups,
+                                                   .services = {service_.get(), proxy_.get()},
+                                                   .max_connections = options_.max_connections}));
   v1::Node node = DescribeNode();
-  node.set_grpc_address(Advertised(options_, server_->addresses().front()));
+  TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options_, server_->addresses().front()));
+  node.set_grpc_address(advertised);
   parts_.SetNode(node);
   agent_ = std::make_unique<NodeAgent>(&parts_);
   link_->Start(agent_.get(), node.grpc_address());
@@ -319,6 +342,9 @@ absl::Status DaemonServerImpl::Start() {
   if (options_.state_dir.empty() || options_.global_store.empty()) {
     return absl::InvalidArgumentError("a daemon needs a state_dir and the address of a global store");
   }
+  // Clients of other users pass through the state folder to the sockets in it.
+  const mode_t others = options_.handle_groups.empty() ? 0 : 0011;
+  TC_RETURN_IF_ERROR(MakePrivateFolder(options_.state_dir, "node_id", others));
   TC_ASSIGN_OR_RETURN(state_, NodeState::Open(options_.state_dir));
   FillDefaults();
   if (options_.host_id.empty()) {

@@ -23,7 +23,7 @@ class DaemonServer {
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
   virtual ~DaemonServer() = default;  // Shutdown, at once
 
-  // Where it serves gRPC: host:port first, then the unix socket.
+  // Where it serves gRPC: host:port first, if it listens there, then the unix socket.
   virtual const std::vector<std::string>& addresses() const = 0;
   virtual const std::string& handle_socket() const = 0;
   virtual const std::string& node_id() const = 0;

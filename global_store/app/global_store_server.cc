@@ -16,6 +16,7 @@
 #include "global_store/service/random_secrets.h"
 #include "global_store/service/ticker.h"
 #include "otel/api/steady_time.h"
+#include "rpc/address.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -71,7 +72,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   state->service =
-      MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval});
+      MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval,
+                                                        .own_host_only = rpc::IsUnixAddress(options.listen)});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections}));

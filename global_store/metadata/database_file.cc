@@ -14,7 +14,7 @@ namespace {
 // Far behind the bytes that SQLite locks, which begin at 1 GiB.
 constexpr off_t kLockedByte = off_t{1} << 62;
 
-constexpr mode_t kMode = 0644;  // as SQLite would create it
+constexpr mode_t kMode = 0600;  // SQLite gives its log and index the same
 
 }  // namespace
 

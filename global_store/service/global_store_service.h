@@ -14,6 +14,8 @@ namespace tensorcast::global_store {
 
 struct ServiceOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);  // told to the nodes
+  // Only nodes of this host come here; else a node's address must be one that other hosts can connect to.
+  bool own_host_only = false;
 };
 
 // To be registered with an rpc::Server, and to be destroyed after it. `coordinator` must outlive the service.

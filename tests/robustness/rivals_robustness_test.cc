@@ -168,11 +168,12 @@ TEST_F(Rivals, ASecondGlobalStoreOnOneDatabaseEndsAndSaysWhy) {
   for (const std::string& path :
        {folder + "/metadata.db", directory_->path() + "/symlink.db", directory_->path() + "/hardlink.db"}) {
     const std::string log = directory_->path() + "/second.log";
-    TC_ASSERT_OK_AND_ASSIGN(const auto second,
-                            Process::Start({.argv = {DefaultOptions().binary, "global-store", "--set",
-                                                     "global_store.listen=127.0.0.1:0", "--set",
-                                                     "global_store.metadata_path=" + path},
-                                            .log_path = log}));
+    TC_ASSERT_OK_AND_ASSIGN(
+        const auto second,
+        Process::Start({.argv = {DefaultOptions().binary, "global-store", "--set",
+                                 "global_store.listen=unix:" + directory_->path() + "/second", "--set",
+                                 "global_store.metadata_path=" + path},
+                        .log_path = log}));
     TC_ASSERT_OK_AND_ASSIGN(const int code, second->Wait(Soon()));
     EXPECT_EQ(code, 1) << path;
     EXPECT_THAT(FileTail(log, 1), HasSubstr(path + " is locked: another global store uses this database"));
@@ -181,7 +182,9 @@ TEST_F(Rivals, ASecondGlobalStoreOnOneDatabaseEndsAndSaysWhy) {
 }
 
 TEST_F(Rivals, ASecondDaemonOnOnePortEndsAndSaysWhich) {
-  StartRobustCluster(FastOptions());
+  ClusterOptions options = FastOptions();
+  options.daemon_settings.push_back("daemon.listen=127.0.0.1:0");
+  StartRobustCluster(options);
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({"daemon.listen=" + cluster_->addresses(0).grpc}));
   TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));

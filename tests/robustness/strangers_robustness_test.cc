@@ -8,11 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <set>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "core/handles/codec.h"
@@ -21,6 +18,7 @@
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
 #include "transport/ucx/descriptor.h"
 #include "transport/ucx/raw_peer.h"
@@ -28,37 +26,10 @@
 namespace tensorcast {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kVisitors = 200;
-constexpr char kListening[] = "0A";
-
-// The TCP ports that a process listens on by IPv4, but for gRPC's: UCX's.
-std::vector<int> UcxPorts(pid_t pid, int grpc_port) {
-  std::set<std::string> inodes;
-  for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/fd"))) {
-    std::error_code closed_meanwhile;
-    const std::string target = fs::read_symlink(entry.path(), closed_meanwhile).string();
-    if (target.starts_with("socket:[")) inodes.insert(target.substr(8, target.size() - 9));
-  }
-  std::vector<int> ports;
-  std::ifstream table(absl::StrCat("/proc/", pid, "/net/tcp"));
-  std::string line;
-  std::getline(table, line);  // the heading
-  while (std::getline(table, line)) {
-    std::istringstream fields(line);
-    std::string slot, local, remote, state, skipped, inode;
-    fields >> slot >> local >> remote >> state;
-    for (int i = 0; i < 5; ++i) fields >> skipped;
-    fields >> inode;
-    if (state != kListening || !inodes.contains(inode)) continue;
-    const int port = std::stoi(local.substr(local.find(':') + 1), nullptr, 16);
-    if (port != grpc_port) ports.push_back(port);
-  }
-  return ports;
-}
 
 // The next frame from the handle socket.
 absl::StatusOr<Frame> ReceiveFrame(int socket) {
@@ -155,6 +126,8 @@ class Strangers : public RobustnessTest {
   void SetUp() override {
     RobustnessTest::SetUp();
     ClusterOptions options = FastOptions();
+    options.global_store_settings.push_back("global_store.listen=127.0.0.1:0");
+    options.daemon_settings.push_back("daemon.listen=127.0.0.1:0");
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     model_ = MakeModel("model.safetensors", 20 << 20);
     TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_));
@@ -177,6 +150,13 @@ class Strangers : public RobustnessTest {
       if (visitor % 10 == 0) staying.push_back(std::move(fd));
     }
     ExpectServed();
+  }
+
+  // What daemon 0 listens on beside gRPC.
+  std::set<int> UcxPorts() {
+    std::set<int> ports = ListeningPorts(cluster_->daemon(0).pid());
+    ports.erase(PortOf(cluster_->addresses(0).grpc));
+    return ports;
   }
 
   // A get over the network and an attach, beside whatever else goes on.
@@ -207,7 +187,7 @@ TEST_F(Strangers, AtADaemonsPort) {
 }
 
 TEST_F(Strangers, AtTheUcxPorts) {
-  const std::vector<int> ports = UcxPorts(cluster_->daemon(0).pid(), PortOf(cluster_->addresses(0).grpc));
+  const std::set<int> ports = UcxPorts();
   ASSERT_FALSE(ports.empty());
   for (const int port : ports) {
     ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }, WordsForUcx)) << "port " << port;
@@ -246,7 +226,7 @@ TEST_F(Strangers, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
 TEST_F(Strangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
   using namespace transport;
   int told = 0;
-  for (const int port : UcxPorts(cluster_->daemon(0).pid(), PortOf(cluster_->addresses(0).grpc))) {
+  for (const int port : UcxPorts()) {
     RawPeer peer;
     peer.Connect(absl::StrCat("127.0.0.1:", port));
     for (const uint8_t version : {wire::kMaxVersion + 1, 0xff}) {

@@ -117,7 +117,10 @@ int RunBench(const CommonFlags& common, const BenchFlags& flags);
 int RunBenchEmptyServer(const ServerFlags& flags);  // the reference of "control", which it starts itself
 int RunBenchCollector(const ServerFlags& flags);    // of "telemetry", likewise
 
-int RunConfigCheck(const CommonFlags& common);
+struct ConfigCheckFlags {
+  std::string role = "all";  // whose start is tried: "daemon", "global-store", "all"
+};
+int RunConfigCheck(const CommonFlags& common, const ConfigCheckFlags& flags);
 int RunConfigShow(const CommonFlags& common);
 
 }  // namespace tensorcast::cli

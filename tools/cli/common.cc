@@ -10,8 +10,10 @@
 #include "client/client.h"
 #include "core/status/status.h"
 #include "proto/config.pb.h"
+#include "rpc/address.h"
 #include "tools/cluster/local_cluster.h"
 #include "tools/config/config.h"
+#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -26,24 +28,34 @@ sigset_t TerminationSignals() {
   return signals;
 }
 
-absl::StatusOr<std::string> DaemonAddress(const CommonFlags& flags) {
-  if (!flags.daemon.empty()) return flags.daemon;
+// client.daemon and client.connect_timeout, as the flags and the configuration have them.
+struct Endpoint {
+  std::string address;
+  absl::Duration connect_timeout;
+};
+
+absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
-  return config.client().daemon();
+  TC_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseDuration(config.client().connect_timeout()));
+  if (flags.daemon.empty()) return Endpoint{config.client().daemon(), timeout};
+  TC_RETURN_IF_ERROR(Annotate(rpc::CheckServerAddress(flags.daemon), "--daemon"));
+  return Endpoint{flags.daemon, timeout};
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
                                                               DeviceRuntime* devices) {
-  TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
-  return client::Client::Connect(
-      {.daemon = address, .cancellation = OnTerminationSignal(), .devices = devices});
+  TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
+  return client::Client::Connect({.daemon = daemon.address,
+                                  .connect_timeout = daemon.connect_timeout,
+                                  .cancellation = OnTerminationSignal(),
+                                  .devices = devices});
 }
 
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const std::string address, DaemonAddress(flags));
-  return client::AdminClient::Connect(address, absl::Seconds(5), OnTerminationSignal());
+  TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
+  return client::AdminClient::Connect(daemon.address, daemon.connect_timeout, OnTerminationSignal());
 }
 
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {

@@ -1,15 +1,20 @@
 #include <cstdio>
 
 #include "proto/config.pb.h"
+#include "tools/cli/check_config.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/json.h"
 #include "tools/config/config.h"
 
 namespace tensorcast::cli {
 
-int RunConfigCheck(const CommonFlags& common) {
+int RunConfigCheck(const CommonFlags& common, const ConfigCheckFlags& flags) {
   const absl::StatusOr<v1::Config> config = LoadConfig(common);
   if (!config.ok()) return Fail(config.status());
+  const Roles roles = flags.role == "daemon"         ? Roles::kDaemon
+                      : flags.role == "global-store" ? Roles::kGlobalStore
+                                                     : Roles::kAll;
+  if (const absl::Status good = CheckConfig(*config, roles); !good.ok()) return Fail(good);
   std::printf(common.json ? "{\"ok\": true}\n" : "the configuration is good\n");
   return 0;
 }
@@ -17,7 +22,7 @@ int RunConfigCheck(const CommonFlags& common) {
 int RunConfigShow(const CommonFlags& common) {
   const absl::StatusOr<v1::Config> config = LoadConfig(common);
   if (!config.ok()) return Fail(config.status());
-  std::fputs((common.json ? ToJson(*config) : config::ToYaml(*config)).c_str(), stdout);
+  std::fputs((common.json ? ToJson(*config, /*every_field=*/true) : config::ToYaml(*config)).c_str(), stdout);
   return 0;
 }
 

@@ -1,16 +1,13 @@
 #include <grp.h>
 
-#include <filesystem>
-
 #include "absl/log/log.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "core/device/fake_device.h"
+#include "core/posix/private_files.h"
 #include "core/status/status.h"
+#include "rpc/address.h"
 #include "tools/cli/servers.h"
 #include "tools/config/units.h"
-#include "transport/ucx/ucx_transport.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -50,46 +47,35 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const v1::DaemonConfi
   return CreateNullRuntime();
 }
 
-// The one-sided lane listens beside the messages lane: on the next port, or on any where that one does.
-absl::StatusOr<std::string> NextPort(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("daemon.ucx_listen is \"", listen, "\"; it wants host:port"));
-  }
-  return absl::StrCat(listen.substr(0, colon), ":", port == 0 ? 0 : port + 1);
-}
-
 // The host that peers know this one by, for a data plane that listens on every interface; empty when not
 // configured.
 std::string AdvertisedHost(const v1::DaemonConfig& config) {
-  return config.advertise().substr(0, config.advertise().rfind(':'));
+  const absl::StatusOr<rpc::HostPort> address = rpc::ParseHostPort(config.advertise());
+  return address.ok() ? address->host : "";
 }
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const v1::DaemonConfig& config,
+                                                                    const UcxPorts& ports,
                                                                     const std::string& lane) {
-  if (lane == "ucx") {
-    return transport::UcxTransport::Create({.lane = transport::UcxLane::kMessages,
-                                            .listen = config.ucx_listen(),
-                                            .advertise_host = AdvertisedHost(config)});
-  }
-  if (lane == "ucx-rma") {
-    TC_ASSIGN_OR_RETURN(const std::string listen, NextPort(config.ucx_listen()));
-    return transport::UcxTransport::Create({.lane = transport::UcxLane::kRma,
-                                            .listen = listen,
-                                            .advertise_host = AdvertisedHost(config),
-                                            .tls = config.ucx_rma_tls()});
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "daemon.lanes names \"", lane, "\"; it can hold ucx-rma and ucx (local is daemon.local_lane)"));
+  const bool rma = lane == "ucx-rma";
+  return transport::UcxTransport::Create(
+      {.lane = rma ? transport::UcxLane::kRma : transport::UcxLane::kMessages,
+       .listen = rma ? ports.rma_listen : ports.messages_listen,
+       .advertise_host = AdvertisedHost(config),
+       .data_ports = ports.data,
+       .tls = rma ? config.ucx_rma_tls() : ""});
 }
 
 absl::Status OpenTransports(const v1::DaemonConfig& config, DaemonParts& parts) {
   parts.transports =
       std::make_shared<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>>();
+  if (config.ucx_listen().empty()) {
+    LOG(INFO) << "no data plane to other hosts: daemon.ucx_listen is not set";
+    return absl::OkStatus();
+  }
+  TC_ASSIGN_OR_RETURN(const UcxPorts ports, PortsOfUcx(config));
   for (const std::string& lane : config.lanes()) {
-    absl::StatusOr<std::unique_ptr<transport::Transport>> opened = OpenTransport(config, lane);
+    absl::StatusOr<std::unique_ptr<transport::Transport>> opened = OpenTransport(config, ports, lane);
     // A host without RDMA has one lane less; it is not misconfigured.
     if (lane == "ucx-rma" && absl::IsUnavailable(opened.status())) {
       LOG(INFO) << "lane ucx-rma is not available here: " << opened.status().message();
@@ -156,14 +142,15 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
 // A daemon alone: a global store in this process, reachable through a socket in the state folder only.
 absl::Status EmbedGlobalStore(const v1::Config& config, DaemonParts& parts) {
   const std::string& folder = config.daemon().state_dir();
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return ErrnoStatus(error.value(), "create daemon.state_dir", folder);
+  // Clients of the groups that are let in pass through it to the sockets.
+  const mode_t others = config.daemon().handle_groups().empty() ? 0 : 0011;
+  TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder, "node_id", others), "daemon.state_dir"));
   TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
   options.listen = absl::StrCat("unix:", folder, "/global-store.sock");
   options.metadata_store = "sqlite";
   options.metadata_path = folder + "/metadata.db";
   options.awaits_nodes = false;
+  TC_RETURN_IF_ERROR(MakePrivateFile(options.metadata_path));
   TC_ASSIGN_OR_RETURN(parts.embedded, global_store::GlobalStoreServer::Start(options));
   parts.options.global_store = parts.embedded->address();
   parts.options.global_store_label = "embedded";
@@ -183,6 +170,37 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));
   TC_ASSIGN_OR_RETURN(options.grant_ttl, Interval("global_store.grant_ttl", config.grant_ttl()));
   return options;
+}
+
+absl::StatusOr<UcxPorts> PortsOfUcx(const v1::DaemonConfig& config) {
+  constexpr uint32_t kLanes = 2;
+  constexpr uint32_t kDataPorts = 8;
+  TC_ASSIGN_OR_RETURN(const rpc::HostPort listen, rpc::ParseHostPort(config.ucx_listen()));
+  const uint32_t first = listen.port;
+  const auto address = [&](uint32_t offset) {
+    return rpc::FormatHostPort({listen.host, static_cast<uint16_t>(first == 0 ? 0 : first + offset)});
+  };
+  Ports data;
+  if (!config.ucx_data_ports().empty()) {
+    TC_ASSIGN_OR_RETURN(data, ParsePorts(config.ucx_data_ports()));
+    if (first != 0 && data.first < first + kLanes && data.last >= first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", config.ucx_data_ports(), "\" has the ports ", first, " and ", first + 1,
+                       " in it, on which daemon.ucx_listen has the lanes ucx and ucx-rma; choose others"));
+    }
+  } else if (first != 0) {
+    if (first + kLanes + kDataPorts - 1 > 65535) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("is empty, and daemon.ucx_listen \"", config.ucx_listen(), "\" leaves no room for ",
+                       kDataPorts, " ports from its own + ", kLanes, "; set it, or choose a lower port"));
+    }
+    data = {static_cast<uint16_t>(first + kLanes), static_cast<uint16_t>(first + kLanes + kDataPorts - 1)};
+  }
+  if (first > 65534) {
+    return absl::InvalidArgumentError(absl::StrCat("daemon.ucx_listen \"", config.ucx_listen(),
+                                                   "\" leaves no next port for the lane ucx-rma"));
+  }
+  return UcxPorts{address(0), address(1), {data.first, data.last}};
 }
 
 absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config) {

@@ -136,6 +136,9 @@ class Demo {
     // The image, and room for the staging buffers.
     options.daemon_settings = {absl::StrCat("daemon.host_pool=", image_bytes_ + (uint64_t{320} << 20)),
                                absl::StrCat("daemon.device_runtime=", fake_ ? "fake" : "cuda")};
+    // A model of one's own may be anywhere, or a folder of links to anywhere; these daemons have no other
+    // users.
+    if (!flags_.model.empty()) options.daemon_settings.push_back("daemon.import_roots=[/]");
     if (fake_) {
       options.daemon_settings.push_back("daemon.fake_devices=2");
       options.daemon_settings.push_back(absl::StrCat("daemon.fake_device_memory=", DeviceBytes()));

@@ -1,5 +1,7 @@
 #include "tools/cli/flags.h"
 
+#include <sys/stat.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -26,6 +28,7 @@ struct AllFlags {
   BenchFlags bench;
   ExplainFlags explain;
   TopFlags top;
+  ConfigCheckFlags config_check;
   std::function<int()> run;
 };
 
@@ -232,7 +235,10 @@ void AddTools(CLI::App& app, AllFlags& all) {
   CLI::App* config = app.add_subcommand("config", "Check or show the configuration");
   config->require_subcommand(1);
   AddCommand(*config, all, "check", "Say what is wrong with a configuration, and where",
-             [&] { return RunConfigCheck(all.common); });
+             [&] { return RunConfigCheck(all.common, all.config_check); })
+      ->add_option("--role", all.config_check.role, "Whose start it is to serve on this host")
+      ->check(CLI::IsMember({"daemon", "global-store", "all"}))
+      ->capture_default_str();
   AddCommand(*config, all, "show", "Print the configuration in force, defaults included",
              [&] { return RunConfigShow(all.common); });
 }
@@ -243,6 +249,8 @@ int RunObserved(const CLI::App& app, const AllFlags& all) {
   // These say themselves what is wrong with a configuration, or have telemetry of their own.
   if (name == "config" || name == "make-model" || name == "otel-smoke") return all.run();
   const bool server = name == "global-store" || name == "daemon";
+  // Before the first file is made: what a server keeps is for its own user.
+  if (server) umask(0077);
   const absl::StatusOr<CommandTelemetry> telemetry = StartTelemetry(all.common, server ? name : "client");
   if (!telemetry.ok()) return Fail(telemetry.status());
   return all.run();

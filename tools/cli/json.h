@@ -10,7 +10,7 @@ class Message;
 
 namespace tensorcast::cli {
 
-// One line break at the end; field names as in the .proto files, unset fields left out.
-std::string ToJson(const google::protobuf::Message& message);
+// One line break at the end; field names as in the .proto files, unset fields left out unless `every_field`.
+std::string ToJson(const google::protobuf::Message& message, bool every_field = false);
 
 }  // namespace tensorcast::cli

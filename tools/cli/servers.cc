@@ -13,9 +13,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/posix/descriptors.h"
+#include "core/posix/private_files.h"
 #include "core/status/status.h"
 #include "daemon/app/daemon_server.h"
 #include "otel/api/steady_time.h"
+#include "rpc/address.h"
+#include "tools/cli/check_config.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/telemetry.h"
 
@@ -60,18 +63,33 @@ class Termination {
   const Cancellation::Registration registration_;
 };
 
+// The metadata file and its folder are the business of this process's user alone.
+absl::Status MakePrivate(const std::string& metadata_path) {
+  const std::filesystem::path path = metadata_path;
+  if (const auto folder = path.parent_path(); !folder.empty()) {
+    TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder.string(), path.filename().string()),
+                                "the folder of global_store.metadata_path"));
+  }
+  return Annotate(MakePrivateFile(metadata_path), "global_store.metadata_path");
+}
+
+// The folder of a unix socket, where there is none yet; one that is there is somebody's decision.
+absl::Status MakeSocketFolder(const std::string& listen) {
+  const std::filesystem::path folder = std::filesystem::path(rpc::SocketPath(listen)).parent_path();
+  std::error_code ignored;
+  if (folder.empty() || std::filesystem::exists(folder, ignored)) return absl::OkStatus();
+  return Annotate(MakePrivateFolder(folder.string(), ""), "the folder of global_store.listen");
+}
+
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
+  TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kGlobalStore));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options,
                       ToGlobalStoreOptions(config.global_store()));
-  if (const auto folder = std::filesystem::path(options.metadata_path).parent_path(); !folder.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error)
-      return ErrnoStatus(error.value(), "create the folder of global_store.metadata_path", folder.string());
-  }
+  if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
+  TC_RETURN_IF_ERROR(MakeSocketFolder(options.listen));
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
   Termination termination;
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", server->address()}}));
@@ -83,6 +101,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
 absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
+  TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_ASSIGN_OR_RETURN(DaemonParts parts, MakeDaemonParts(config));
   Termination termination;  // outlives the daemon, which may demand it

@@ -11,10 +11,21 @@
 #include "global_store/app/global_store_server.h"
 #include "proto/config.pb.h"
 #include "transport/transport.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace tensorcast::cli {
 
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
+
+// Where UCX listens, from daemon.ucx_listen and daemon.ucx_data_ports: each lane introduces itself on a port
+// of its own, and all share the data ports. INVALID_ARGUMENT when they do not fit beside each other. Ports
+// are 0 (any) where ucx_listen's is.
+struct UcxPorts {
+  std::string messages_listen;  // host:port of the lane "ucx"
+  std::string rma_listen;       // of "ucx-rma"
+  transport::PortRange data;
+};
+absl::StatusOr<UcxPorts> PortsOfUcx(const v1::DaemonConfig& config);
 
 // A daemon and what it borrows or, alone, brings along. Destroy the daemon first.
 struct DaemonParts {

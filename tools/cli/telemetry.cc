@@ -4,12 +4,22 @@
 
 #include "absl/log/globals.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/status/status.h"
 #include "otel/sdk/log_sinks.h"
 #include "proto/config.pb.h"
+#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {
+
+// A duration as configured, in the units that the SDK reads: it knows no days.
+std::string WithoutDays(const std::string& text) {
+  const absl::StatusOr<absl::Duration> duration = ParseDuration(text);
+  return duration.ok() ? absl::FormatDuration(*duration) : text;
+}
+
+}  // namespace
 
 otel::TelemetryConfig ToTelemetryConfig(const v1::OtelConfig& config) {
   otel::TelemetryConfig out;
@@ -17,7 +27,7 @@ otel::TelemetryConfig ToTelemetryConfig(const v1::OtelConfig& config) {
   out.service_name = config.service_name();
   out.exporter = config.exporter();
   out.endpoint = config.endpoint();
-  out.timeout = config.timeout();
+  out.timeout = WithoutDays(config.timeout());
   out.compression = config.compression();
   out.sampler = config.sampler();
   out.max_span_attributes = config.max_span_attributes();
@@ -26,9 +36,9 @@ otel::TelemetryConfig ToTelemetryConfig(const v1::OtelConfig& config) {
   out.max_attribute_bytes = config.max_attribute_bytes();
   out.queue_size = config.queue_size();
   out.batch_size = config.batch_size();
-  out.batch_interval = config.batch_interval();
-  out.metric_interval = config.metric_interval();
-  out.shutdown_timeout = config.shutdown_timeout();
+  out.batch_interval = WithoutDays(config.batch_interval());
+  out.metric_interval = WithoutDays(config.metric_interval());
+  out.shutdown_timeout = WithoutDays(config.shutdown_timeout());
   out.log_level = config.log_level();
   out.all_attributes = config.all_attributes();
   out.resource_attributes = {config.resource_attributes().begin(), config.resource_attributes().end()};
@@ -45,16 +55,16 @@ otel::TelemetryConfig ToTelemetryConfig(const v1::OtelConfig& config) {
   return out;
 }
 
-}  // namespace
-
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
   CommandTelemetry started;
   TC_ASSIGN_OR_RETURN(started.telemetry,
                       otel::InitTelemetry(ToTelemetryConfig(config.observability().otel()), role));
   if (const std::string& path = config.observability().trace_file(); !path.empty()) {
-    TC_ASSIGN_OR_RETURN(started.trace_file,
-                        otel::TraceFile::Open(path, {.process_name = absl::StrCat("tensorcast ", role)}));
+    absl::StatusOr<std::unique_ptr<otel::TraceFile>> file =
+        otel::TraceFile::Open(path, {.process_name = absl::StrCat("tensorcast ", role)});
+    if (!file.ok()) return Annotate(file.status(), "observability.trace_file");
+    started.trace_file = *std::move(file);
   }
   return started;
 }

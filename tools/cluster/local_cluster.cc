@@ -12,19 +12,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "core/posix/private_files.h"
 #include "core/status/status.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(20);
-
-absl::Status MakeDirectory(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return ErrnoStatus(error.value(), "create folder", path);
-  return absl::OkStatus();
-}
 
 void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
@@ -94,9 +88,10 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const ClusterO
 
 absl::Status LocalCluster::StartGlobalStore() {
   const std::string directory = options_.directory + "/global-store";
-  TC_RETURN_IF_ERROR(MakeDirectory(directory));
-  // A restart keeps the port: daemons know the store by its address.
-  const std::string listen = global_store_address_.empty() ? "127.0.0.1:0" : global_store_address_;
+  TC_RETURN_IF_ERROR(MakePrivateFolder(directory, "log"));
+  // A restart keeps the address, by which daemons know the store.
+  const std::string listen =
+      global_store_address_.empty() ? absl::StrCat("unix:", directory, "/store.sock") : global_store_address_;
   ProcessOptions process;
   process.argv = {options_.binary, "global-store"};
   AddSettings(process.argv,
@@ -114,11 +109,11 @@ absl::Status LocalCluster::StartGlobalStore() {
 
 absl::Status LocalCluster::LaunchDaemon(int index) {
   const std::string directory = daemon_directory(index);
-  TC_RETURN_IF_ERROR(MakeDirectory(directory));
+  TC_RETURN_IF_ERROR(MakePrivateFolder(directory, "log"));
   ProcessOptions process;
   process.argv = {options_.binary, "daemon"};
-  AddSettings(process.argv, {absl::StrCat("daemon.name=node-", index), "daemon.listen=127.0.0.1:0",
-                             "daemon.state_dir=" + directory, "daemon.ucx_listen=127.0.0.1:0"});
+  AddSettings(process.argv, {absl::StrCat("daemon.name=node-", index), "daemon.state_dir=" + directory,
+                             "daemon.import_roots=" + options_.directory, "daemon.ucx_listen=127.0.0.1:0"});
   if (options_.global_store) AddSettings(process.argv, {"daemon.global_store=" + global_store_address_});
   AddSettings(process.argv, options_.daemon_settings);
   if (index < static_cast<int>(options_.settings_of_daemon.size())) {

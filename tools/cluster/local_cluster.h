@@ -1,5 +1,7 @@
 // A cluster of real processes on this machine: one global store and N daemons, each with folders of its own
-// below one directory. The demo, the benchmarks and the end-to-end tests use it. Thread-compatible; see
+// below one directory. They talk over unix sockets and, for the lanes between hosts, UCX on loopback;
+// settings can give them TCP ports. Daemons import from below the directory. The demo, the benchmarks and the
+// end-to-end tests use it. Thread-compatible; see
 // process.h about threads.
 #pragma once
 
@@ -31,7 +33,7 @@ struct ClusterOptions {
 
 // A daemon's addresses, as it reported them when it was ready.
 struct DaemonAddresses {
-  std::string grpc;           // host:port
+  std::string grpc;           // host:port where daemon.listen says so, else the unix socket
   std::string unix_socket;    // "unix:/path"
   std::string handle_socket;  // path
 };
@@ -50,7 +52,7 @@ class LocalCluster {
   const std::string& global_store_address() const { return global_store_address_; }
   std::string daemon_directory(int index) const;
 
-  // Starts one again after it ended, with the same folders (and, for the global store, the same port).
+  // Starts one again after it ended, with the same folders (and, for the global store, the same address).
   absl::Status RestartDaemon(int index);
   absl::Status RestartGlobalStore();
 

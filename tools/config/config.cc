@@ -1,15 +1,17 @@
 #include "tools/config/config.h"
 
+#include <fcntl.h>
 #include <google/protobuf/descriptor.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/posix/unique_fd.h"
 #include "core/status/status.h"
 #include "tools/config/setter.h"
 
@@ -18,6 +20,8 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+
+constexpr size_t kLongestFile = 1 << 20;
 
 // Reads one YAML document into a configuration and gathers everything that is wrong with it.
 class YamlReader {
@@ -174,6 +178,30 @@ void EmitSection(YAML::Emitter& out, const Message& section) {
   out << YAML::EndMap;
 }
 
+// The whole of a configuration file. A device or a file without end is not one.
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return ErrnoStatus(errno, "open", path);
+  struct stat found;
+  if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
+  if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+  std::string content(kLongestFile + 1, '\0');
+  size_t size = 0;
+  while (size < content.size()) {
+    const ssize_t got = read(file.get(), content.data() + size, content.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, "read", path);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  if (size > kLongestFile) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has more than ", kLongestFile, " bytes: that is no configuration"));
+  }
+  content.resize(size);
+  return content;
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
@@ -187,12 +215,8 @@ absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
 
 absl::StatusOr<v1::Config> Load(const LoadOptions& options) {
   if (options.path.empty()) return Parse("", "", options.sets);
-  std::ifstream file(options.path);
-  if (!file) return ErrnoStatus(errno, "open", options.path);
-  std::ostringstream yaml;
-  yaml << file.rdbuf();
-  if (file.bad() || yaml.fail()) return absl::DataLossError(absl::StrCat("cannot read ", options.path));
-  return Parse(yaml.str(), options.path, options.sets);
+  TC_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(options.path));
+  return Parse(yaml, options.path, options.sets);
 }
 
 std::string ToYaml(const v1::Config& config) {

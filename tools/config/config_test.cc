@@ -25,12 +25,12 @@ std::string ErrorOf(std::string_view yaml, const std::vector<std::string>& sets 
 }
 
 TEST(Config, TheFileGoesOverTheDefaultsAndSetsOverTheFile) {
-  auto config = Parse("daemon:\n  name: node-a\n  host_pool: 64GiB\n  lanes: [loopback]\n", "node.yaml",
+  auto config = Parse("daemon:\n  name: node-a\n  host_pool: 64GiB\n  lanes: [ucx]\n", "node.yaml",
                       {"daemon.host_pool=2GiB"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->daemon().name(), "node-a");
   EXPECT_EQ(config->daemon().host_pool(), "2GiB");
-  EXPECT_THAT(config->daemon().lanes(), ElementsAre("loopback"));
+  EXPECT_THAT(config->daemon().lanes(), ElementsAre("ucx"));
   EXPECT_EQ(config->daemon().device_runtime(), Defaults().daemon().device_runtime());
 }
 
@@ -64,8 +64,7 @@ TEST(Config, BadValuesAreErrorsThatSayWhatIsExpected) {
   EXPECT_THAT(ErrorOf("daemon:\n  peer_timeout: 10\n"), HasSubstr("\"10\" is not a duration"));
   EXPECT_THAT(ErrorOf("daemon:\n  huge_pages: maybe\n"), HasSubstr("\"maybe\" is not true or false"));
   EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 1.5\n"), HasSubstr("is not a number"));
-  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 99999999999\n"),
-              HasSubstr("is not a whole number that fits"));
+  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 99999999999\n"), HasSubstr("is not a number from 1"));
   EXPECT_THAT(ErrorOf("daemon:\n  max_concurrent_ingests: 0\n"), HasSubstr("is not a number from 1"));
   EXPECT_THAT(ErrorOf("daemon:\n  device_runtime: gpu\n"), HasSubstr("is not one of auto, cuda, none, fake"));
   EXPECT_THAT(ErrorOf("daemon:\n  lanes: [ucx, carrier-pigeon]\n"),
@@ -93,11 +92,11 @@ TEST(Config, EveryMistakeIsReportedAtOnce) {
 
 TEST(Config, SetsTakeTextAsItIsAndListsInEitherForm) {
   auto config = Parse("", "",
-                      {"client.daemon=unix:/run/a=b: c.sock", "daemon.lanes=ucx,loopback",
+                      {"client.daemon=unix:/run/a=b: c.sock", "daemon.lanes=ucx,ucx-rma",
                        "daemon.import_roots=[\"/models\", '/more']", "daemon.handle_groups="});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->client().daemon(), "unix:/run/a=b: c.sock");
-  EXPECT_THAT(config->daemon().lanes(), ElementsAre("ucx", "loopback"));
+  EXPECT_THAT(config->daemon().lanes(), ElementsAre("ucx", "ucx-rma"));
   EXPECT_THAT(config->daemon().import_roots(), ElementsAre("/models", "/more"));
   EXPECT_THAT(config->daemon().handle_groups(), IsEmpty());
 }
@@ -129,6 +128,56 @@ TEST(Config, KeysOfNestedSectionsAreReadAndChecked) {
   EXPECT_THAT(ErrorOf("observability:\n  otel:\n    timeout: 3\n"),
               HasSubstr("node.yaml:3: observability.otel.timeout: \"3\" is not a duration"));
   EXPECT_THAT(ErrorOf("observability:\n  otel:\n    sampling_ratio: many\n"), HasSubstr("is not a number"));
+  EXPECT_THAT(
+      ErrorOf("observability:\n  otel:\n    sampling_ratio: 2\n"),
+      HasSubstr("node.yaml:3: observability.otel.sampling_ratio: \"2\" is not a number between 0 and 1"));
+}
+
+TEST(Config, AValueThatCannotWorkIsAnErrorWithItsLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"daemon.host_pool=0", "more than 0 bytes"},
+      {"daemon.host_pool=", "a value is needed"},
+      {"daemon.fake_devices=0", "is not a number from 1"},
+      {"daemon.fake_device_memory=0", "more than 0 bytes"},
+      {"daemon.copy_threads=2000000000", "is not a number from 0"},
+      {"daemon.max_concurrent_ingests=2000000000", "is not a number from 1"},
+      {"daemon.staging_buffers=100000", "is not a number from 1"},
+      {"daemon.device_runtime=", "a value is needed"},
+      {"daemon.listen=foo", "is not host:port"},
+      {"daemon.listen=127.0.0.1:99999", "a port is a number from 0 to 65535"},
+      {"daemon.listen=unix:/x", "see daemon.unix_socket"},
+      {"daemon.ucx_listen=::1:7010", "in brackets"},
+      {"daemon.ucx_data_ports=9-7", "is not a range of ports"},
+      {"daemon.advertise=0.0.0.0:7001", "name the one that others connect to"},
+      {"daemon.global_store=http://a:1", "is not host:port"},
+      {"daemon.global_store=a:0", "port 0 cannot be connected to"},
+      {"daemon.unix_socket=/" + std::string(107, 'x'), "has 108 bytes"},
+      {"daemon.lanes=[loopback]", "is not one of ucx-rma, ucx"},
+      {"daemon.peer_timeout=0", "is not between 1ms and 365d"},
+      {"daemon.peer_timeout=inf", "is not between 1ms and 365d"},
+      {"daemon.name=\xff", "is not valid UTF-8"},
+      {"global_store.listen=foo", "is not host:port"},
+      {"global_store.listen=", "a value is needed"},
+      {"global_store.listen=unix:", "has 0 bytes"},
+      {"global_store.metadata_store=", "a value is needed"},
+      {"global_store.heartbeat_interval=1ns", "is not between 1ms"},
+      {"client.daemon=foo", "nor unix:/path"},
+      {"client.connect_timeout=0", "is not between 1ms"},
+      {"log.level=", "a value is needed"},
+      {"observability.otel.sampling_ratio=nan", "between 0 and 1"},
+      {"observability.otel.timeout=0", "is not between 1ms"},
+  };
+  for (const auto& [set, expected] : cases) {
+    EXPECT_THAT(ErrorOf("", {set}), testing::AllOf(HasSubstr("--set " + set), HasSubstr(expected)));
+  }
+}
+
+TEST(Config, NothingIsReachedFromAnotherHostAndNothingIsImportedUnlessConfigured) {
+  const v1::Config config = Defaults();
+  EXPECT_THAT(config.global_store().listen(), testing::StartsWith("unix:/"));
+  EXPECT_EQ(config.daemon().listen(), "");
+  EXPECT_EQ(config.daemon().ucx_listen(), "");
+  EXPECT_THAT(config.daemon().import_roots(), IsEmpty());
 }
 
 TEST(Config, TheDumpShowsEveryKey) {
@@ -152,6 +201,18 @@ TEST(Config, LoadReadsAFileAndSaysWhenThereIsNone) {
   EXPECT_TRUE(absl::IsNotFound(Load({.path = path}).status()));
 }
 
+TEST(Config, AnEmptyFileIsTheDefaultsAndWhatIsNoFileIsRefused) {
+  const std::string path = testing::TempDir() + "/config_test_odd.yaml";
+  std::ofstream(path, std::ios::trunc).close();
+  auto config = Load({.path = path});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->SerializeAsString(), Defaults().SerializeAsString());
+  std::ofstream(path) << std::string((1 << 20) + 1, '#');
+  EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = path}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = "/dev/zero"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = testing::TempDir()}).status()));
+}
+
 TEST(Units, SizesAreReadExactly) {
   EXPECT_EQ(*ParseSize("64GiB"), uint64_t{64} << 30);
   EXPECT_EQ(*ParseSize(" 1.5 mib "), 1536u * 1024);
@@ -173,6 +234,15 @@ TEST(Units, FormattedSizesReadBack) {
   for (uint64_t bytes :
        {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, (uint64_t{1} << 40) + 512}) {
     EXPECT_EQ(*ParseSize(FormatSize(bytes)), bytes);
+  }
+}
+
+TEST(Units, PortsAreOneOrARangeThatGoesUp) {
+  EXPECT_EQ(ParsePorts("7012-7019")->last, 7019);
+  EXPECT_EQ(ParsePorts("7012")->first, 7012);
+  EXPECT_EQ(ParsePorts("7012")->last, 7012);
+  for (const char* text : {"", "-", "7012-", "-7012", "0-5", "9-8", "1-65536", "a-b"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParsePorts(text).status())) << text;
   }
 }
 

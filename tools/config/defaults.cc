@@ -11,6 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "core/status/status.h"
+#include "rpc/address.h"
 #include "tools/config/config.h"
 #include "tools/config/setter.h"
 #include "tools/config/units.h"
@@ -18,7 +21,23 @@
 namespace tensorcast::config {
 namespace {
 
-enum class Kind { kText, kSize, kDuration, kCount, kPositive, kChoice };
+enum class Kind {
+  kText,
+  kSize,         // more than nothing
+  kInterval,     // a duration between 1 ms and a year
+  kCount,        // 0 to 1,000,000
+  kThreads,      // 0 to 1,024
+  kConnections,  // 1 to 1,000,000
+  kPositive,     // 1 to 1,024: threads, buffers
+  kRatio,        // 0 to 1
+  kChoice,
+  kListen,      // host:port or unix:/path
+  kListenTcp,   // host:port
+  kAdvertise,   // host:port that can be connected to; port 0 stands for the one listened on
+  kServer,      // host:port or unix:/path that can be connected to
+  kSocketPath,  // of a unix socket
+  kPorts,       // first-last
+};
 
 struct Key {
   std::string_view path;
@@ -28,44 +47,48 @@ struct Key {
 };
 
 constexpr Key kKeys[] = {
-    {"global_store.listen", Kind::kText, "127.0.0.1:7000"},
+    {"global_store.listen", Kind::kListen, "unix:$STATE/global_store.sock"},
     {"global_store.metadata_store", Kind::kChoice, "sqlite", "sqlite|memory"},
     {"global_store.metadata_path", Kind::kText, "$STATE/global_store.db"},
-    {"global_store.heartbeat_interval", Kind::kDuration, "2s"},
-    {"global_store.node_ttl", Kind::kDuration, "10s"},
-    {"global_store.grant_ttl", Kind::kDuration, "30s"},
-    {"global_store.max_connections", Kind::kPositive, "16384"},
+    {"global_store.heartbeat_interval", Kind::kInterval, "2s"},
+    {"global_store.node_ttl", Kind::kInterval, "10s"},
+    {"global_store.grant_ttl", Kind::kInterval, "30s"},
+    {"global_store.max_connections", Kind::kConnections, "16384"},
 
-    {"daemon.listen", Kind::kText, "127.0.0.1:7001"},
+    // Nothing listens beyond this host's sockets, and nothing is imported, unless it is configured.
+    {"daemon.listen", Kind::kListenTcp, ""},
+    {"daemon.advertise", Kind::kAdvertise, ""},
+    {"daemon.unix_socket", Kind::kSocketPath, ""},
+    {"daemon.handle_socket", Kind::kSocketPath, ""},
     {"daemon.state_dir", Kind::kText, "$STATE"},
+    {"daemon.global_store", Kind::kServer, ""},
     {"daemon.host_pool", Kind::kSize, "4GiB"},
     {"daemon.huge_pages", Kind::kText, "true"},
     {"daemon.device_runtime", Kind::kChoice, "auto", "auto|cuda|none|fake"},
-    {"daemon.fake_devices", Kind::kCount, "1"},
+    {"daemon.fake_devices", Kind::kPositive, "1"},
     {"daemon.fake_device_memory", Kind::kSize, "1GiB"},
     {"daemon.device_pool", Kind::kSize, ""},
-    // Everything that the daemon's user may read; what was imported can be read only by those whom the handle
-    // socket admits.
-    {"daemon.import_roots", Kind::kText, "[/]"},
     {"daemon.max_concurrent_ingests", Kind::kPositive, "4"},
-    {"daemon.copy_threads", Kind::kCount, "0"},
+    {"daemon.copy_threads", Kind::kThreads, "0"},
     {"daemon.staging_buffers", Kind::kPositive, "8"},
-    {"daemon.lanes", Kind::kChoice, "[ucx-rma, ucx]", "ucx-rma|ucx|loopback"},
-    {"daemon.ucx_listen", Kind::kText, "127.0.0.1:0"},
+    {"daemon.lanes", Kind::kChoice, "[ucx-rma, ucx]", "ucx-rma|ucx"},
+    {"daemon.ucx_listen", Kind::kListenTcp, ""},
+    {"daemon.ucx_data_ports", Kind::kPorts, ""},
     {"daemon.local_lane", Kind::kText, "true"},
-    {"daemon.peer_timeout", Kind::kDuration, "10s"},
-    {"daemon.max_connections", Kind::kPositive, "16384"},
+    {"daemon.peer_timeout", Kind::kInterval, "10s"},
+    {"daemon.max_connections", Kind::kConnections, "16384"},
 
-    {"client.daemon", Kind::kText, "unix:$STATE/daemon.sock"},
-    {"client.connect_timeout", Kind::kDuration, "5s"},
+    {"client.daemon", Kind::kServer, "unix:$STATE/daemon.sock"},
+    {"client.connect_timeout", Kind::kInterval, "5s"},
 
     {"log.level", Kind::kChoice, "info", "info|warning|error"},
     {"log.format", Kind::kChoice, "text", "text|json"},
 
     // Defaults are in otel/sdk: not set here means them.
     {"observability.otel.exporter", Kind::kChoice, "", "otlp_grpc|otlp_http|console|jaeger|none"},
-    {"observability.otel.timeout", Kind::kDuration, ""},
+    {"observability.otel.timeout", Kind::kInterval, ""},
     {"observability.otel.compression", Kind::kChoice, "", "none|gzip"},
+    {"observability.otel.sampling_ratio", Kind::kRatio, ""},
     {"observability.otel.sampler", Kind::kChoice, "", "parent_ratio|always_on|always_off"},
     {"observability.otel.max_span_attributes", Kind::kCount, ""},
     {"observability.otel.max_span_events", Kind::kCount, ""},
@@ -73,9 +96,9 @@ constexpr Key kKeys[] = {
     {"observability.otel.max_attribute_bytes", Kind::kCount, ""},
     {"observability.otel.queue_size", Kind::kCount, ""},
     {"observability.otel.batch_size", Kind::kCount, ""},
-    {"observability.otel.batch_interval", Kind::kDuration, ""},
-    {"observability.otel.metric_interval", Kind::kDuration, ""},
-    {"observability.otel.shutdown_timeout", Kind::kDuration, ""},
+    {"observability.otel.batch_interval", Kind::kInterval, ""},
+    {"observability.otel.metric_interval", Kind::kInterval, ""},
+    {"observability.otel.shutdown_timeout", Kind::kInterval, ""},
     {"observability.otel.log_level", Kind::kChoice, "", "info|warning|error"},
 };
 
@@ -94,10 +117,49 @@ std::string StateDirectory() {
   return absl::StrCat("/tmp/tensorcast-", geteuid());
 }
 
-absl::Status CheckNumber(std::string_view text, int64_t least) {
+constexpr absl::Duration kShortest = absl::Milliseconds(1);
+constexpr absl::Duration kLongest = absl::Hours(365 * 24);
+constexpr int64_t kLargestCount = 1000000;
+constexpr int64_t kMostThreads = 1024;
+
+absl::Status CheckNumber(std::string_view text, int64_t least, int64_t most) {
   int64_t number = 0;
-  if (absl::SimpleAtoi(text, &number) && number >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a number from ", least));
+  if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not a number from ", least, " to ", most));
+}
+
+absl::Status CheckRatio(std::string_view text) {
+  double ratio = 0;
+  if (absl::SimpleAtod(text, &ratio) && ratio >= 0 && ratio <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a number between 0 and 1"));
+}
+
+absl::Status CheckSize(std::string_view text) {
+  TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
+  if (bytes > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is nothing; more than 0 bytes are needed"));
+}
+
+absl::Status CheckInterval(std::string_view text) {
+  TC_ASSIGN_OR_RETURN(const absl::Duration duration, ParseDuration(text));
+  if (duration >= kShortest && duration <= kLongest) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not between 1ms and 365d"));
+}
+
+absl::Status CheckListenTcp(std::string_view text) {
+  if (rpc::IsUnixAddress(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is a unix socket, and host:port is expected; see daemon.unix_socket"));
+  }
+  return rpc::CheckListenAddress(text);
+}
+
+absl::Status CheckAdvertise(std::string_view text) {
+  TC_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(text));
+  if (!rpc::IsWildcard(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
 }
 
 absl::Status CheckChoice(std::string_view text, std::string_view choices) {
@@ -111,20 +173,41 @@ absl::Status CheckChoice(std::string_view text, std::string_view choices) {
 }  // namespace
 
 absl::Status CheckValue(std::string_view path, std::string_view text) {
-  if (text.empty()) return absl::OkStatus();
   for (const Key& key : kKeys) {
     if (key.path != path) continue;
+    if (text.empty()) {
+      if (key.value.empty() || key.kind == Kind::kText) return absl::OkStatus();
+      return absl::InvalidArgumentError("a value is needed here; leave the key out to have the default");
+    }
     switch (key.kind) {
       case Kind::kText:
         return absl::OkStatus();
       case Kind::kSize:
-        return ParseSize(text).status();
-      case Kind::kDuration:
-        return ParseDuration(text).status();
+        return CheckSize(text);
+      case Kind::kInterval:
+        return CheckInterval(text);
       case Kind::kCount:
-        return CheckNumber(text, 0);
+        return CheckNumber(text, 0, kLargestCount);
+      case Kind::kConnections:
+        return CheckNumber(text, 1, kLargestCount);
+      case Kind::kThreads:
+        return CheckNumber(text, 0, kMostThreads);
       case Kind::kPositive:
-        return CheckNumber(text, 1);
+        return CheckNumber(text, 1, kMostThreads);
+      case Kind::kRatio:
+        return CheckRatio(text);
+      case Kind::kListen:
+        return rpc::CheckListenAddress(text);
+      case Kind::kListenTcp:
+        return CheckListenTcp(text);
+      case Kind::kAdvertise:
+        return CheckAdvertise(text);
+      case Kind::kServer:
+        return rpc::CheckServerAddress(text);
+      case Kind::kSocketPath:
+        return rpc::CheckSocketPath(text);
+      case Kind::kPorts:
+        return ParsePorts(text).status();
       case Kind::kChoice:
         return CheckChoice(text, key.choices);
     }

@@ -10,7 +10,7 @@
 namespace tensorcast::config {
 
 // INVALID_ARGUMENT when `text` is no good value of the key at `path` ("daemon.host_pool"). An empty text is
-// always good: it stands for what the key's comment says.
+// good where the default is empty: there it stands for what the key's comment says.
 absl::Status CheckValue(std::string_view path, std::string_view text);
 
 }  // namespace tensorcast::config

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/artifact/text.h"
 #include "core/status/status.h"
 #include "tools/config/defaults.h"
 
@@ -151,6 +152,7 @@ absl::Status SetScalar(Message& section, const FieldDescriptor& field, std::stri
   const Reflection& reflection = *section.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
+      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8");
       TC_CONFIG_STORE(String, text);
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_BOOL:

@@ -1,0 +1,208 @@
+// A deployment that nobody configured to be reached: who can do what with it.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/e2e_test_base.h"
+#include "tests/e2e/listening_ports.h"
+
+namespace tensorcast {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uid_t kNobody = 65534;
+
+// What this process could do as somebody else, who has these groups only: the paths below `folder` that it
+// can open or connect to.
+std::string ReachedBy(uid_t user, gid_t group, const std::vector<std::string>& paths) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return "pipe2 failed";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgroups(0, nullptr) != 0 || setresgid(group, group, group) != 0 ||
+        setresuid(user, user, user) != 0) {
+      _exit(1);
+    }
+    for (const std::string& path : paths) {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+      const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+      if (connected || open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK) >= 0) {
+        const std::string line = path + "\n";
+        if (write(ends[1], line.data(), line.size()) < 0) _exit(1);
+      }
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string reached;
+  char buffer[4096];
+  for (ssize_t got; (got = read(ends[0], buffer, sizeof(buffer))) > 0;) reached.append(buffer, got);
+  close(ends[0]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? reached : "the child could not become that user";
+}
+
+class DefaultDeployment : public E2eTest {
+ protected:
+  // The commands of the README, on one host: what is configured is where things are, and how large. What this
+  // process does to be somebody else's undoing begins with an open umask.
+  void StartDeployment(const std::vector<std::string>& daemon_settings = {}) {
+    const mode_t before = umask(0);
+    Start(store_, "global-store",
+          {"global_store.listen=unix:" + Path("store/store.sock"),
+           "global_store.metadata_path=" + Path("store/meta.db")});
+    std::vector<std::string> settings = {"daemon.state_dir=" + Path("node"), "daemon.host_pool=192MiB",
+                                         "daemon.global_store=unix:" + Path("store/store.sock"),
+                                         "daemon.import_roots=" + Path("models")};
+    settings.insert(settings.end(), daemon_settings.begin(), daemon_settings.end());
+    fs::create_directory(Path("models"));
+    Start(daemon_, "daemon", settings);
+    umask(before);
+  }
+
+  void Start(std::unique_ptr<Process>& process, const std::string& role,
+             const std::vector<std::string>& settings) {
+    std::vector<std::string> argv = {DefaultOptions().binary, role};
+    for (const std::string& setting : settings) argv.insert(argv.end(), {"--set", setting});
+    TC_ASSERT_OK_AND_ASSIGN(
+        process,
+        Process::Start({.argv = std::move(argv), .log_path = Path(role + ".log"), .ready_pipe = true}));
+    TC_ASSERT_OK(process->WaitReady(absl::Now() + kStepTimeout).status());
+  }
+
+  std::string Path(const std::string& name) const { return directory_->path() + "/" + name; }
+  std::string Daemon() const { return "unix:" + Path("node/daemon.sock"); }
+
+  // Everything that the two servers made.
+  std::vector<std::string> StatePaths() const {
+    std::vector<std::string> paths;
+    for (const char* folder : {"store", "node"}) {
+      paths.push_back(Path(folder));
+      for (const auto& entry : fs::recursive_directory_iterator(Path(folder))) paths.push_back(entry.path());
+    }
+    return paths;
+  }
+
+  std::unique_ptr<Process> store_;
+  std::unique_ptr<Process> daemon_;
+};
+
+TEST_F(DefaultDeployment, OpensNoTcpPortAndServes) {
+  ASSERT_NO_FATAL_FAILURE(StartDeployment());
+  const std::string model = MakeModel("models/model.safetensors", 8 << 20);
+  const CommandResult put = RunCommand({"put", model, "--key", "m", "--durable", "--daemon", Daemon()});
+  ASSERT_EQ(put.exit_code, 0) << put.output;
+  EXPECT_EQ(RunCommand({"get", "m", "--daemon", Daemon()}).exit_code, 0);
+  EXPECT_THAT(ListeningPorts(store_->pid()), IsEmpty());
+  EXPECT_THAT(ListeningPorts(daemon_->pid()), IsEmpty());
+}
+
+TEST_F(DefaultDeployment, ImportsNothingUntilAFolderIsNamed) {
+  ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.import_roots="}));
+  const CommandResult put =
+      RunCommand({"put", MakeModel("model.safetensors", 1 << 20), "--daemon", Daemon()});
+  EXPECT_EQ(put.exit_code, 1);
+  EXPECT_THAT(put.output, HasSubstr("import_roots"));
+}
+
+TEST_F(DefaultDeployment, HasNothingThatAnotherUserCanReadOrConnectTo) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_NO_FATAL_FAILURE(StartDeployment());
+  const std::string model = MakeModel("models/model.safetensors", 8 << 20);
+  ASSERT_EQ(RunCommand({"put", model, "--key", "m", "--durable", "--daemon", Daemon()}).exit_code, 0);
+  for (const std::string& path : StatePaths()) {
+    struct stat found {};
+    ASSERT_EQ(lstat(path.c_str(), &found), 0) << path;
+    EXPECT_EQ(found.st_mode & 0077, 0u) << path << absl::StrCat(" has mode 0", absl::Hex(found.st_mode));
+  }
+  // Not by the modes of the folders alone.
+  ASSERT_EQ(chmod(directory_->path().c_str(), 0755), 0);
+  EXPECT_EQ(ReachedBy(kNobody, kNobody, StatePaths()), "");
+  for (const char* folder : {"store", "node"}) ASSERT_EQ(chmod(Path(folder).c_str(), 0755), 0);
+  std::vector<std::string> inside = StatePaths();
+  std::erase_if(inside,
+                [&](const std::string& path) { return path == Path("store") || path == Path("node"); });
+  EXPECT_EQ(ReachedBy(kNobody, kNobody, inside), "");
+}
+
+// With the real program: list, delete, import root's files, join with a daemon that would read them.
+TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_NO_FATAL_FAILURE(StartDeployment());
+  const std::string model = MakeModel("models/model.safetensors", 8 << 20);
+  ASSERT_EQ(RunCommand({"put", model, "--key", "m", "--daemon", Daemon()}).exit_code, 0);
+  ASSERT_EQ(chmod(directory_->path().c_str(), 0755), 0);
+  const std::string program = Path("tensorcast");
+  fs::copy_file(DefaultOptions().binary, program);
+  ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+  fs::create_directory(Path("theirs"));
+  ASSERT_EQ(chown(Path("theirs").c_str(), kNobody, kNobody), 0);
+
+  const auto as_nobody = [&](std::vector<std::string> arguments) {
+    std::vector<std::string> argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                     program};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return Process::Start({.argv = std::move(argv), .log_path = Path("theirs.log")});
+  };
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"ls"}, {"rm", "m", "--force"}, {"put", "/etc/shadow"}, {"get", "m"}, {"status"}}) {
+    std::vector<std::string> command = arguments;
+    command.insert(command.end(), {"--daemon", Daemon(), "--set", "client.connect_timeout=200ms"});
+    TC_ASSERT_OK_AND_ASSIGN(const auto attempt, as_nobody(command));
+    EXPECT_EQ(attempt->Wait(absl::Now() + kStepTimeout).value_or(-1), 1) << arguments[0];
+  }
+  // Their daemon runs, but stays alone.
+  TC_ASSERT_OK_AND_ASSIGN(const auto joiner,
+                          as_nobody({"daemon", "--set", "daemon.state_dir=" + Path("theirs/node"), "--set",
+                                     "daemon.host_pool=192MiB", "--set", "daemon.name=theirs", "--set",
+                                     "daemon.global_store=unix:" + Path("store/store.sock")}));
+  const absl::Time deadline = absl::Now() + kStepTimeout;
+  while (absl::Now() < deadline &&
+         FileTail(Path("theirs.log"), 100).find("serving without the global store") == std::string::npos) {
+    ASSERT_TRUE(joiner->running()) << FileTail(Path("theirs.log"), 20);
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  const CommandResult status = RunCommand({"status", "--daemon", Daemon()});
+  EXPECT_EQ(status.exit_code, 0);
+  EXPECT_THAT(status.output, testing::Not(HasSubstr("theirs")));
+  EXPECT_EQ(joiner->Stop(kStepTimeout).value_or(-1), 0);
+  EXPECT_EQ(RunCommand({"get", "m", "--daemon", Daemon()}).exit_code, 0);
+}
+
+TEST_F(DefaultDeployment, AFolderThatOthersCanWriteToIsNoStateFolder) {
+  fs::create_directory(Path("shared"));
+  std::ofstream(Path("shared/theirs")) << "x";
+  ASSERT_EQ(chmod(Path("shared").c_str(), 01777), 0);
+  const CommandResult result = RunCommand(
+      {"daemon", "--set", "daemon.state_dir=" + Path("shared"), "--set", "daemon.host_pool=192MiB"});
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("can be written by others"));
+}
+
+TEST_F(DefaultDeployment, ADaemonOnEveryAddressIsKnownByTheOneThatItAdvertises) {
+  ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.listen=0.0.0.0:0", "daemon.advertise=localhost:0"}));
+  const std::set<int> ports = ListeningPorts(daemon_->pid());
+  ASSERT_EQ(ports.size(), 1u);
+  const CommandResult status = RunCommand({"status", "--json", "--daemon", Daemon()});
+  EXPECT_THAT(status.output, HasSubstr(absl::StrCat("\"localhost:", *ports.begin(), "\"")));
+}
+
+}  // namespace
+}  // namespace tensorcast

@@ -1,0 +1,325 @@
+#include "tools/cli/check_config.h"
+
+#include <grp.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/memory/host_limits.h"
+#include "core/memory/host_pool.h"
+#include "core/posix/unique_fd.h"
+#include "daemon/app/daemon_options.h"
+#include "otel/sdk/options.h"
+#include "rpc/address.h"
+#include "tools/cli/servers.h"
+#include "tools/cli/telemetry.h"
+#include "tools/config/config.h"
+#include "tools/config/units.h"
+
+namespace tensorcast::cli {
+namespace {
+
+constexpr int kMostFakeDevices = 64;
+
+// Gathers what is wrong.
+class Findings {
+ public:
+  void Add(std::string_view key, std::string_view what) { lines_.push_back(absl::StrCat(key, ": ", what)); }
+  void Add(std::string_view key, const absl::Status& status) {
+    if (!status.ok()) Add(key, status.message());
+  }
+  absl::Status ToStatus() const {
+    return lines_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(lines_, "\n"));
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+std::string Quoted(std::string_view text) { return absl::StrCat("\"", text, "\""); }
+
+// Whether this host has the address: a port of the kernel's choice can be bound there, whoever uses the
+// configured one at the moment.
+bool IsOwnAddress(const rpc::HostPort& address) {
+  if (rpc::IsWildcard(address)) return true;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.host.c_str(), "0", &hints, &found) != 0) return false;
+  const UniqueFd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool own = probe && bind(probe.get(), found->ai_addr, found->ai_addrlen) == 0;
+  freeaddrinfo(found);
+  return own;
+}
+
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+}
+
+// What CheckSocketPath does not see: nothing but a socket is in the way, and the folder is there (or will be:
+// a start makes `made_folder`).
+void CheckSocketPlace(std::string_view key, const std::string& path, std::string_view made_folder,
+                      Findings& findings) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+    findings.Add(key, absl::StrCat(Quoted(path), " is there and is no socket; choose another path"));
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && folder != made_folder && !std::filesystem::is_directory(folder, ignored)) {
+    findings.Add(key,
+                 absl::StrCat(Quoted(path), ": there is no folder ", folder.string(), "; make it first"));
+  }
+}
+
+void CheckListen(std::string_view key, const std::string& listen, Findings& findings) {
+  const absl::StatusOr<rpc::HostPort> address = rpc::ParseHostPort(listen);
+  if (!address.ok()) return findings.Add(key, address.status());
+  if (!IsOwnAddress(*address)) {
+    findings.Add(key, absl::StrCat(Quoted(listen), ": ", address->host,
+                                   " is no address of this host; listen on one that it has"));
+  }
+}
+
+// A folder that a start makes when it is missing: nothing else may be in its place.
+void CheckStateFolder(std::string_view key, const std::string& path, Findings& findings) {
+  std::filesystem::path existing = path;
+  std::error_code ignored;
+  while (!existing.empty() && !std::filesystem::exists(existing, ignored)) {
+    if (existing == existing.parent_path()) break;
+    existing = existing.parent_path();
+  }
+  if (existing.empty()) existing = ".";
+  if (!std::filesystem::is_directory(existing, ignored)) {
+    return findings.Add(key, absl::StrCat(Quoted(path), ": ", existing.string(), " is no folder"));
+  }
+  if (access(existing.c_str(), W_OK | X_OK) != 0) {
+    findings.Add(key, absl::StrCat(Quoted(path), ": user ", geteuid(), " may not write to ",
+                                   existing.string(), "; choose another folder, or give it to that user"));
+  }
+}
+
+void CheckMetadata(const v1::GlobalStoreConfig& config, Findings& findings) {
+  constexpr std::string_view kKey = "global_store.metadata_path";
+  const std::string& path = config.metadata_path();
+  if (config.metadata_store() != "sqlite") return;
+  if (path.empty()) return findings.Add(kKey, "the sqlite metadata store needs the path of its file");
+  if (path == ":memory:" || absl::StartsWith(path, "file:")) {
+    return findings.Add(kKey, absl::StrCat(Quoted(path),
+                                           " names no file; for a store that forgets everything when it ends "
+                                           "say global_store.metadata_store: memory"));
+  }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    findings.Add(kKey, absl::StrCat(Quoted(path), " is a folder; name a file in it"));
+  }
+}
+
+// What holds for a global store within a daemon, too, whose socket and file are in the daemon's state folder.
+void CheckLifetimes(const v1::GlobalStoreConfig& config, Findings& findings) {
+  const absl::StatusOr<global_store::GlobalStoreOptions> options = ToGlobalStoreOptions(config);
+  if (!options.ok()) return findings.Add("global_store", options.status());
+  const absl::Duration shortest = 2 * options->heartbeat_interval;
+  const auto check = [&](std::string_view key, const std::string& text, absl::Duration life) {
+    if (life >= shortest) return;
+    findings.Add(key,
+                 absl::StrCat(Quoted(text), " is less than two heartbeats (", absl::FormatDuration(shortest),
+                              "), of which one may be lost; make it longer, or "
+                              "global_store.heartbeat_interval shorter"));
+  };
+  check("global_store.node_ttl", config.node_ttl(), options->node_ttl);
+  check("global_store.grant_ttl", config.grant_ttl(), options->grant_ttl);
+}
+
+void CheckGlobalStore(const v1::GlobalStoreConfig& config, Findings& findings) {
+  if (rpc::IsUnixAddress(config.listen())) {
+    const std::string path = rpc::SocketPath(config.listen());
+    CheckSocketPlace("global_store.listen", path, std::filesystem::path(path).parent_path().string(),
+                     findings);
+  } else {
+    CheckListen("global_store.listen", config.listen(), findings);
+  }
+  CheckMetadata(config, findings);
+  CheckLifetimes(config, findings);
+}
+
+// Where others find this daemon.
+void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
+  if (config.listen().empty()) {
+    if (!config.advertise().empty()) {
+      findings.Add("daemon.advertise", absl::StrCat(Quoted(config.advertise()),
+                                                    " is where others connect to, but nothing listens: set "
+                                                    "daemon.listen"));
+    }
+    if (!config.global_store().empty() && !rpc::IsUnixAddress(config.global_store())) {
+      findings.Add(
+          "daemon.listen",
+          absl::StrCat("a global store at ", config.global_store(),
+                       " may serve other hosts, which reach this daemon by TCP: set daemon.listen to "
+                       "host:port, or have the global store listen on a unix socket"));
+    }
+  } else {
+    CheckListen("daemon.listen", config.listen(), findings);
+  }
+  const absl::StatusOr<rpc::HostPort> store = rpc::ParseHostPort(config.global_store());
+  const bool store_elsewhere = store.ok() && !IsLoopback(store->host) && !IsOwnAddress(*store);
+  for (const auto& [key, listen] :
+       {std::pair<std::string_view, std::string>{"daemon.listen", config.listen()},
+        std::pair<std::string_view, std::string>{"daemon.ucx_listen", config.ucx_listen()}}) {
+    const absl::StatusOr<rpc::HostPort> address = rpc::ParseHostPort(listen);
+    if (address.ok() && rpc::IsWildcard(*address) && config.advertise().empty()) {
+      findings.Add(key, absl::StrCat(Quoted(listen),
+                                     " is every address of this host, and others need one to connect to: set "
+                                     "daemon.advertise to host:port, or listen on one address"));
+    }
+    if (address.ok() && IsLoopback(address->host) && store_elsewhere) {
+      findings.Add(
+          key,
+          absl::StrCat(Quoted(listen), " is reached from this host only, and the global store at ",
+                       config.global_store(), " tells it to others; listen on an address of the network"));
+    }
+  }
+}
+
+void CheckLanes(const v1::DaemonConfig& config, Findings& findings) {
+  std::set<std::string> seen;
+  for (const std::string& lane : config.lanes()) {
+    if (!seen.insert(lane).second) {
+      findings.Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
+    }
+  }
+  if (config.ucx_listen().empty()) return;
+  CheckListen("daemon.ucx_listen", config.ucx_listen(), findings);
+  const absl::StatusOr<UcxPorts> ports = PortsOfUcx(config);
+  if (!ports.ok()) findings.Add("daemon.ucx_data_ports", ports.status());
+}
+
+void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
+  const auto check = [&](std::string_view key, const std::string& configured, std::string_view name) {
+    if (!configured.empty()) {
+      CheckSocketPlace(key, configured, config.state_dir(), findings);
+      return configured;
+    }
+    std::string derived = absl::StrCat(config.state_dir(), "/", name);
+    findings.Add("daemon.state_dir", rpc::CheckSocketPath(derived));
+    return derived;
+  };
+  if (config.global_store().empty()) check("", "", "global-store.sock");  // that of the one within
+  const std::string grpc = check("daemon.unix_socket", config.unix_socket(), "daemon.sock");
+  const std::string handles = check("daemon.handle_socket", config.handle_socket(), "handles.sock");
+  if (grpc == handles) {
+    findings.Add(
+        "daemon.handle_socket",
+        absl::StrCat(Quoted(handles), " is daemon.unix_socket too; the two speak different protocols"));
+  }
+}
+
+void CheckPools(const v1::DaemonConfig& config, Findings& findings) {
+  const absl::StatusOr<uint64_t> pool = ParseSize(config.host_pool());
+  if (!pool.ok()) return findings.Add("daemon.host_pool", pool.status());
+  const daemon::DaemonOptions defaults;
+  const uint64_t staging = static_cast<uint64_t>(config.staging_buffers()) * defaults.staging_buffer_bytes;
+  const uint64_t serving = static_cast<uint64_t>(defaults.serving_buffers) * kGranuleBytes;
+  if (*pool < staging + serving) {
+    findings.Add(
+        "daemon.host_pool",
+        absl::StrCat(Quoted(config.host_pool()), " is less than what the daemon itself takes of it, ",
+                     FormatSize(staging + serving), " with ", config.staging_buffers(),
+                     " staging buffers; make it larger, or daemon.staging_buffers smaller"));
+  }
+  // The default is for hosts that run a daemon; where it does not fit, the start says so.
+  const bool configured = config.host_pool() != config::Defaults().daemon().host_pool();
+  if (configured && *pool > FreeHugePageBytes()) {
+    findings.Add("daemon.host_pool", CheckFits(*pool, /*prefaulted=*/false, ReadHostLimits()));
+  }
+}
+
+void CheckDevices(const v1::DaemonConfig& config, Findings& findings) {
+  const std::string& kind = config.device_runtime();
+  if (kind == "cuda") return findings.Add("daemon.device_runtime", CreateCudaRuntime().status());
+  if (kind != "fake") return;
+  if (config.fake_devices() > kMostFakeDevices) {
+    findings.Add("daemon.fake_devices", absl::StrCat("\"", config.fake_devices(),
+                                                     "\" is not a number from 1 to ", kMostFakeDevices));
+  }
+  if (const std::string& faults = config.fake_device_faults(); !faults.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(faults).parent_path();
+    std::error_code ignored;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+      findings.Add("daemon.fake_device_faults", absl::StrCat(Quoted(faults), ": there is no such folder"));
+    }
+  }
+}
+
+void CheckAccess(const v1::DaemonConfig& config, Findings& findings) {
+  for (const std::string& name : config.handle_groups()) {
+    if (getgrnam(name.c_str()) == nullptr) {
+      findings.Add("daemon.handle_groups",
+                   absl::StrCat(Quoted(name), " is no group here; make it, or leave it out"));
+    }
+  }
+  for (const std::string& root : config.import_roots()) {
+    std::error_code error;
+    if (!std::filesystem::path(root).is_absolute() || !std::filesystem::is_directory(root, error)) {
+      findings.Add("daemon.import_roots",
+                   absl::StrCat(Quoted(root), " is not the absolute path of a folder on this host"));
+    }
+  }
+}
+
+void CheckDaemon(const v1::DaemonConfig& config, Findings& findings) {
+  if (config.state_dir().empty()) {
+    findings.Add("daemon.state_dir", "a folder is needed; leave the key out to have the default");
+  } else if (config.state_dir() != config::Defaults().daemon().state_dir()) {
+    CheckStateFolder("daemon.state_dir", config.state_dir(), findings);
+  }
+  CheckReach(config, findings);
+  CheckLanes(config, findings);
+  CheckSockets(config, findings);
+  CheckPools(config, findings);
+  CheckDevices(config, findings);
+  CheckAccess(config, findings);
+  if (!config.disk_dir().empty()) CheckStateFolder("daemon.disk_dir", config.disk_dir(), findings);
+}
+
+void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {
+  // Names the key itself.
+  const absl::Status otel = otel::sdk::ResolveOptions(ToTelemetryConfig(config.otel()), "daemon").status();
+  if (!otel.ok()) findings.Add("observability", otel);
+  if (const std::string& file = config.trace_file(); !file.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    std::error_code ignored;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+      findings.Add("observability.trace_file",
+                   absl::StrCat(Quoted(file), ": there is no folder ", folder.string(), "; make it first"));
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status CheckConfig(const v1::Config& config, Roles roles) {
+  Findings findings;
+  const bool daemon = roles != Roles::kGlobalStore;
+  if (roles != Roles::kDaemon) {
+    CheckGlobalStore(config.global_store(), findings);
+  } else if (config.daemon().global_store().empty()) {
+    CheckLifetimes(config.global_store(), findings);
+  }
+  if (daemon) CheckDaemon(config.daemon(), findings);
+  CheckObservability(config.observability(), findings);
+  return findings.ToStatus();
+}
+
+}  // namespace tensorcast::cli
