@@ -135,6 +135,38 @@ TEST_F(CommandLine, StatusShowsTheClusterAndTheDaemon) {
   EXPECT_EQ(json["cluster"]["nodes"].size(), 2u);
 }
 
+TEST_F(CommandLine, FlagsWithoutSenseAreRefusedInAFewWords) {
+  const std::vector<std::vector<std::string>> commands = {{"get", "m", "--out", ""},
+                                                          {"get", "m", "--timeout", "-1"},
+                                                          {"put", "m", "--key", ""},
+                                                          {"bench", "p2p", "--runs", "0"},
+                                                          {"rm", "--replica", ""}};
+  for (const std::vector<std::string>& command : commands) {
+    SCOPED_TRACE(command[0] + " " + command[1] + " " + command.back());
+    const CommandResult result = RunCommand(command);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.output, HasSubstr("--"));
+    EXPECT_LT(result.output.size(), 200u) << result.output;
+  }
+}
+
+TEST_F(CommandLine, AGetIntoAFolderThatIsNotThereMovesNothing) {
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  (void)Json(0, {"put", model, "--key", "m"});
+  const std::string out = directory_->path() + "/no-such-folder/m.safetensors";
+  const CommandResult get = OnNode(1, {"get", "m", "--out", out});
+  EXPECT_EQ(get.exit_code, 1);
+  EXPECT_THAT(get.output, HasSubstr("no-such-folder"));
+  EXPECT_TRUE(Json(1, {"ls", "--replicas"})["replicas"].empty());
+}
+
+TEST_F(CommandLine, MakeModelPrintsItsPathAsJsonWhateverIsInIt) {
+  const std::string path = directory_->path() + "/a \"quoted\" name.safetensors";
+  const CommandResult made = RunCommand({"make-model", path, "--size", "4MiB", "--json"});
+  ASSERT_EQ(made.exit_code, 0) << made.output;
+  EXPECT_EQ(nlohmann::json::parse(made.output, nullptr, /*allow_exceptions=*/false).value("path", ""), path);
+}
+
 TEST_F(CommandLine, AnUnreachableDaemonIsNamed) {
   const std::string address = "unix:" + directory_->path() + "/nobody.sock";
   const CommandResult result = RunCommand({"ls", "--daemon", address});

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "absl/strings/numbers.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/telemetry.h"
 
@@ -31,6 +32,21 @@ struct AllFlags {
   ConfigCheckFlags config_check;
   std::function<int()> run;
 };
+
+// The checks of flags, each with a message for people: CLI11's own ranges print 300 digits.
+const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
+const CLI::Validator kNotNegative(
+    [](const std::string& text) {
+      double value = 0;
+      return absl::SimpleAtod(text, &value) && value >= 0 ? "" : text + " is no number of at least 0";
+    },
+    "");
+const CLI::Validator kPositive(
+    [](const std::string& text) {
+      int value = 0;
+      return absl::SimpleAtoi(text, &value) && value > 0 ? "" : text + " is no number of at least 1";
+    },
+    "");
 
 void AddCommon(CLI::App* command, CommonFlags& common) {
   command->add_option("--config", common.config, "YAML configuration file")->check(CLI::ExistingFile);
@@ -81,7 +97,7 @@ void AddTransfers(CLI::App& app, AllFlags& all) {
   put->add_option("model", all.put.model,
                   "A .safetensors file, or a folder with model.safetensors.index.json")
       ->required();
-  put->add_option("--key", all.put.key, "Bind this name to the artifact");
+  put->add_option("--key", all.put.key, "Bind this name to the artifact")->check(kNotEmpty);
   put->add_option("--expect-revision", all.put.expected_revision,
                   "Bind only if the key has this revision (0: does not exist)");
   put->add_flag("--durable", all.put.durable, "Also pack it to disk before returning");
@@ -96,10 +112,10 @@ void AddTransfers(CLI::App& app, AllFlags& all) {
   get->add_option("artifact", all.get.artifact, "A key, or an artifact id (tc1:...)")->required();
   get->add_option("--device", all.get.device, "gpu:N, cpu or disk")->capture_default_str();
   get->add_option("--lane", all.get.lane, "Force the way: local, ucx, ucx-rma or disk");
-  get->add_option("--out", all.get.out, "Write the tensors to this .safetensors file");
+  get->add_option("--out", all.get.out, "Write the tensors to this .safetensors file")->check(kNotEmpty);
   get->add_flag("--wait", all.get.wait_for_space, "Wait for space instead of failing when the pool is held");
   get->add_option("--timeout", all.get.timeout_seconds, "Give up after this many seconds")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
 }
 
 void AddManagement(CLI::App& app, AllFlags& all) {
@@ -110,7 +126,8 @@ void AddManagement(CLI::App& app, AllFlags& all) {
   CLI::App* rm = AddClientCommand(app, all, "rm", "Delete an artifact, or evict one replica",
                                   [&] { return RunRemove(all.common, all.remove); });
   rm->add_option("artifact", all.remove.artifact, "A key (which is removed too), or an artifact id");
-  rm->add_option("--replica", all.remove.replica, "Evict only this replica from this daemon");
+  rm->add_option("--replica", all.remove.replica, "Evict only this replica from this daemon")
+      ->check(kNotEmpty);
   rm->add_flag("--force", all.remove.force, "Even when other keys are bound to it, or it is the last copy");
 
   CLI::App* gc = AddClientCommand(app, all, "gc", "Delete artifacts that no key names",
@@ -152,20 +169,20 @@ void AddKeys(CLI::App& app, AllFlags& all) {
   key->require_subcommand(1);
   CLI::App* bind = AddClientCommand(*key, all, "bind", "Bind a key to an artifact id",
                                     [&] { return RunKeyBind(all.common, all.key); });
-  bind->add_option("key", all.key.key)->required();
+  bind->add_option("key", all.key.key, "The name; it is made, or led to another artifact")->required();
   bind->add_option("artifact", all.key.artifact, "An artifact id (tc1:...)")->required();
   CLI::App* resolve = AddClientCommand(*key, all, "resolve", "Show what a key names",
                                        [&] { return RunKeyResolve(all.common, all.key); });
-  resolve->add_option("key", all.key.key)->required();
+  resolve->add_option("key", all.key.key, "The name")->required();
   CLI::App* list =
       AddClientCommand(*key, all, "ls", "List keys", [&] { return RunKeyList(all.common, all.key); });
   list->add_option("prefix", all.key.key, "Only keys that start so");
   CLI::App* watch = AddClientCommand(*key, all, "watch", "Print keys that start so, and each change of them",
                                      [&] { return RunKeyWatch(all.common, all.key); });
-  watch->add_option("prefix", all.key.key)->required();
+  watch->add_option("prefix", all.key.key, "What their names start with")->required();
   CLI::App* remove =
       AddClientCommand(*key, all, "rm", "Remove a key", [&] { return RunKeyRemove(all.common, all.key); });
-  remove->add_option("key", all.key.key)->required();
+  remove->add_option("key", all.key.key, "The name; its artifact stays")->required();
   for (CLI::App* command : {bind, remove}) {
     command->add_option("--expect-revision", all.key.expected_revision,
                         "Only if the key has this revision (0: does not exist)");
@@ -189,7 +206,7 @@ void AddBench(CLI::App& app, AllFlags& all) {
       return RunBench(all.common, all.bench);
     });
     command->add_option("--runs", all.bench.runs, "Pairs of measurement and reference (memory: transfers)")
-        ->check(CLI::PositiveNumber);
+        ->check(kPositive);
     command->add_option("--bytes", all.bench.bytes, "Of the artifact, such as 1GiB");
     command->add_flag("--smoke", all.bench.smoke, "Tiny and short: proves that it runs, measures nothing");
     const bool telemetry = name == std::string_view("telemetry");
@@ -215,8 +232,11 @@ void AddTools(CLI::App& app, AllFlags& all) {
   make_model->add_option("out", all.make_model.out, "A .safetensors file; with --shards a folder")
       ->required();
   make_model->add_option("--size", all.make_model.size, "About this many bytes")->capture_default_str();
-  make_model->add_option("--shards", all.make_model.shards)->check(CLI::Range(1, 999))->capture_default_str();
-  make_model->add_option("--seed", all.make_model.seed)->capture_default_str();
+  make_model->add_option("--shards", all.make_model.shards, "Into how many files")
+      ->check(CLI::Range(1, 999))
+      ->capture_default_str();
+  make_model->add_option("--seed", all.make_model.seed, "The same seed and size give the same bytes")
+      ->capture_default_str();
 
   CLI::App* demo =
       AddCommand(app, all, "demo", "Run the main job on a cluster of real processes on this machine",

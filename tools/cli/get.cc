@@ -1,4 +1,8 @@
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 #include "client/client.h"
 #include "core/safetensors/safetensors.h"
@@ -39,7 +43,15 @@ void PrintJson(const client::Replica& replica) {
   std::fputs(ToJson(message).c_str(), stdout);
 }
 
+// Before the bytes are moved, which can take long.
+absl::Status CheckFolderOf(const std::string& out) {
+  const std::filesystem::path folder = std::filesystem::path(out).parent_path();
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "write to the folder of --out,", folder.string());
+}
+
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
+  if (!flags.out.empty()) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   ProgressBar bar("get");
   client::GetOptions options{.location = flags.device,

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "tools/cli/commands.h"
 #include "tools/config/units.h"
@@ -13,7 +14,10 @@ int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
       flags.out,
       {.bytes = *bytes, .shards = flags.shards, .seed = flags.seed, .context = InterruptibleContext()});
   if (status.ok() && !common.json) std::printf("wrote %s\n", flags.out.c_str());
-  if (status.ok() && common.json) std::printf("{\"path\": \"%s\"}\n", flags.out.c_str());
+  if (status.ok() && common.json) {
+    const nlohmann::json made = {{"path", flags.out}};
+    std::printf("%s\n", made.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  }
   return ExitCode(status);
 }
 
