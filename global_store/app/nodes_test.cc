@@ -117,6 +117,7 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
   explicit FakeDaemon(rpc::Executor* executor) : executor_(*executor) {}
 
   std::atomic<int> checks = 0;
+  std::atomic<int> materialized = 0;
   std::atomic<bool> intact = true;
 
   grpc::ServerUnaryReactor* CheckOrigin(grpc::CallbackServerContext* call,
@@ -134,8 +135,9 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
       grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) override {
     return rpc::HandleWriteStream<v1::MaterializeReplicaResponse>(
         call, executor_,
-        [request](const RequestContext&,
-                  rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) -> absl::Status {
+        [this, request](const RequestContext&,
+                        rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) -> absl::Status {
+          ++materialized;
           if (request->location().kind() == v1::LOCATION_KIND_DISK)
             return absl::ResourceExhaustedError("disk full");
           v1::MaterializeReplicaResponse response;
@@ -203,6 +205,34 @@ TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImporte
   Import();
   EXPECT_TRUE(AskToEvict().granted());
   EXPECT_EQ(daemon_service_.checks, 2);
+}
+
+TEST_F(OriginsOfNodes, AreReadOnceForOtherNodesWhereNobodyHasAReplica) {
+  Register("b");
+  v1::UpdateReplicasRequest update;
+  *update.mutable_node() = Identity("a");
+  update.set_sequence(1);
+  *update.add_replicas() = SomeReplica("r", manifest_->id());
+  update.mutable_replicas(0)->set_state(v1::REPLICA_STATE_GONE);
+  ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
+  for (const char* node : {"a", "b"}) {
+    const auto listed = rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 1, [&](size_t) {
+      v1::ReconcileInventoryRequest nothing;
+      *nothing.mutable_node() = Identity(node);
+      nothing.set_sequence(2);
+      return nothing;
+    });
+    ASSERT_TRUE(listed.ok()) << listed.status();
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto offer = RequestTransport("b", manifest_->id());
+    ASSERT_TRUE(offer.ok()) << offer.status();
+    ASSERT_THAT(offer->waiting_for(), SizeIs(1));
+    EXPECT_THAT(offer->waiting_for(0), HasSubstr("the files that a imported"));
+    EXPECT_TRUE(offer->has_retry_after());
+    while (daemon_service_.materialized == 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(daemon_service_.materialized, 1);
 }
 
 TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {

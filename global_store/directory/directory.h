@@ -128,6 +128,9 @@ class Directory {
   // Ignored when another origin of that node is on record by now.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, absl::Time now);
+  // How it went to have an origin read (TransportOffer::origin_to_read). Until this is told, or an hour is
+  // over, receivers wait for it; one that could not be read is tried again after some seconds.
+  void NoteReading(const OriginToCheck& origin, const absl::Status& read, absl::Time now);
 
   // ---- Grants (grants.cc) ----
   absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, absl::Time now);
@@ -189,10 +192,16 @@ class Directory {
     std::string reason;                              // why it is gone
     absl::Time noted;
   };
+  // An origin that is read for other nodes, or could not be.
+  struct OriginReading {
+    std::string error;  // empty: it is under way
+    absl::Time until;   // from then on it is as if it had not been tried
+  };
   struct ArtifactState {
     ArtifactRecord record;
     std::set<std::string> keys;
     std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
+    std::map<std::string, OriginReading, std::less<>> readings;   // by node id
   };
   // What a node that is gone held when it was last heard: it may come back with it.
   struct AwayNode {
@@ -255,6 +264,11 @@ class Directory {
                            const SourceQuery& query, absl::Time now) const;
   void AddBeginning(const TransportRequest& request, const SourceQuery& query, absl::Time now,
                     Filling& filling) const;
+  // A ready replica on the host of that node; null when it has none.
+  const HeldReplica* FindInMemory(std::string_view artifact_id, const NodeState& node) const;
+  // Has an origin on another node read, where the receiver has none itself.
+  void OfferOrigins(const TransportRequest& request, const NodeState& receiver, const SourceQuery& query,
+                    absl::Time now, TransportOffer& offer);
   void NoteBeginning(const TransportRequest& request, absl::Time now);
   void NoteReported(const std::string& node_id, const std::string& artifact_id);
   std::vector<std::string> NodesThatWillReport(const NodeState& receiver, absl::Time now) const;

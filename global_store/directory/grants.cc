@@ -82,7 +82,8 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
                           .soft_grants_per_source = options_.soft_grants_per_source};
   const std::optional<SourceChoice> choice = ChooseSource(query, candidates);
   if (!choice.has_value()) {
-    offer.no_source_reason = WhyNoSource(elsewhere, candidates.size(), request.required_lane);
+    offer.no_source_reason = absl::StrCat(WhyNoSource(elsewhere, candidates.size(), request.required_lane),
+                                          JudgeOrigins(request.artifact_id, now).others);
     const bool has_origin = std::ranges::any_of(
         offer.origins, [&](const Origin& origin) { return origin.node_id == request.receiver.node_id; });
     if (has_origin && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);

@@ -2,10 +2,26 @@
 //
 // A file can go or change behind everybody's back, so an origin is a copy only for a moment after its node
 // found it intact. What was found is soft state: after a restart of the global store each is looked at again.
+//
+// Where nobody else has the bytes, an intact origin serves other nodes, too: its node is asked to make a
+// replica of it, once for all who want it, and they wait for that.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "global_store/directory/directory.h"
+#include "global_store/scheduler/scheduler.h"
 
 namespace tensorcast::global_store {
+namespace {
+
+constexpr absl::Duration kLongestReading = absl::Hours(1);
+// From the end of a reading until its replica was reported.
+constexpr absl::Duration kReportTime = absl::Seconds(5);
+// Before a node that could not read its files (no room for them, perhaps) is asked to again.
+constexpr absl::Duration kPauseAfterFailure = absl::Seconds(5);
+constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
+
+}  // namespace
 
 std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const {
   std::vector<Origin> live;
@@ -36,6 +52,76 @@ void Directory::RenewOrigin(std::string_view artifact_id, std::string_view node_
   if (artifact == artifacts_.end()) return;
   auto note = artifact->second.origin_notes.find(node_id);
   if (note != artifact->second.origin_notes.end()) artifact->second.origin_notes.erase(note);
+}
+
+void Directory::NoteReading(const OriginToCheck& origin, const absl::Status& read, absl::Time now) {
+  auto artifact = artifacts_.find(origin.artifact_id);
+  if (artifact == artifacts_.end()) return;
+  artifact->second.readings[origin.origin.node_id] = {
+      .error = std::string(read.message()), .until = now + (read.ok() ? kReportTime : kPauseAfterFailure)};
+}
+
+const Directory::HeldReplica* Directory::FindInMemory(std::string_view artifact_id,
+                                                      const NodeState& node) const {
+  const HeldReplica* found = nullptr;
+  ForEachReplica(artifact_id, [&](const NodeState& holder, const HeldReplica& held) {
+    const bool in_memory = held.facts.location.kind == LocationKind::kCpu;
+    if (&holder == &node && in_memory && held.facts.state == ReplicaState::kReady) found = &held;
+    return found == nullptr;
+  });
+  return found;
+}
+
+void Directory::OfferOrigins(const TransportRequest& request, const NodeState& receiver,
+                             const SourceQuery& query, absl::Time now, TransportOffer& offer) {
+  ArtifactState& artifact = artifacts_.find(request.artifact_id)->second;
+  const auto note_of = [&](const Origin& origin) -> const OriginNote* {
+    const auto note = artifact.origin_notes.find(origin.node_id);
+    return note == artifact.origin_notes.end() ? nullptr : &note->second;
+  };
+  const auto is_gone = [&](const Origin& origin) {
+    const OriginNote* note = note_of(origin);
+    return note != nullptr && note->finding == OriginFinding::kGone;
+  };
+  const std::string& receiver_id = receiver.facts.node_id;
+  const auto own = std::ranges::find(artifact.record.origins, receiver_id, &Origin::node_id);
+  if (own != artifact.record.origins.end() && !is_gone(*own)) {
+    // It reads them itself, unless they turn out to be gone, which matters where another node has some, too.
+    const OriginNote* note = note_of(*own);
+    const bool known = note != nullptr && now - note->noted <= options_.origin_finding_age;
+    const bool silent = now - receiver.silent_since <= options_.origin_finding_age;
+    if (offer.origins.size() > 1 && !known && !silent) {
+      offer.origin_to_check = {request.artifact_id, *own, receiver.facts.grpc_address};
+    }
+    return;
+  }
+  for (const Origin& origin : offer.origins) {
+    const NodeState& node = nodes_.find(origin.node_id)->second;
+    const SourceCandidate candidate{.replica_id = "", .end = EndOf(node.facts)};
+    if (origin.node_id == receiver_id || is_gone(origin)) continue;
+    if (!ChooseSource(query, {&candidate, 1}).has_value()) continue;
+    // One that it holds in memory is what it would answer with.
+    const HeldReplica* held = FindInMemory(request.artifact_id, node);
+    if (held != nullptr && !held->evicting) continue;
+    if (held != nullptr) {
+      offer.waiting_for = {absl::StrCat("a replica that ", node.facts.name, " may be about to evict")};
+      offer.retry_after = kAskAgain;
+      return;
+    }
+    OriginReading& reading = artifact.readings[origin.node_id];
+    if (reading.until > now && !reading.error.empty()) {
+      offer.waiting_for.push_back(absl::StrCat("the files that ", node.facts.name,
+                                               " imported, which it could not read (", reading.error, ")"));
+      continue;
+    }
+    if (reading.until <= now) {
+      reading = {.error = "", .until = now + kLongestReading};
+      offer.origin_to_read = {request.artifact_id, origin, node.facts.grpc_address};
+    }
+    offer.waiting_for = {absl::StrCat("the files that ", node.facts.name, " imported, which it reads")};
+    offer.retry_after = kAskAgain;
+    return;
+  }
 }
 
 Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, absl::Time now) const {

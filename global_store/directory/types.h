@@ -178,6 +178,11 @@ struct TransportOffer {
   // where that is zero, nobody knows when.
   std::vector<std::string> waiting_for;
   absl::Duration retry_after;
+  // When not granted, at most one of these. The first: nobody but the files of an import can give the bytes;
+  // have their node make a replica of them and say how that went (Directory::NoteReading). The second: so it
+  // may be, or the receiver's own files can; look at those (Directory::NoteOrigin) and ask again.
+  std::optional<OriginToCheck> origin_to_read;
+  std::optional<OriginToCheck> origin_to_check;
 };
 
 // How a grant ended; each ends exactly once.

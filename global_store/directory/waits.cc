@@ -1,5 +1,5 @@
 // What a receiver may wait for when nobody can give it bytes now: replicas that fill, nodes that have yet to
-// report what they hold.
+// report what they hold, files of an import that another node reads.
 //
 // Replicas that fill may wait for each other, so one that was itself told to wait several times in a row is
 // no reason to wait any more, unless it was told so a moment ago because of one that fills from what it has:
@@ -41,12 +41,18 @@ void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver
                             size_t elsewhere, absl::Time now, TransportOffer& offer) {
   Filling filling = FillingElsewhere(request, receiver, query, now);
   std::vector<std::string> reporting = NodesThatWillReport(receiver, now);
-  const bool hope = filling.from_what_it_has || !reporting.empty();
+  bool hope = filling.from_what_it_has || !reporting.empty();
   offer.waiting_for = std::move(filling.names);
   offer.waiting_for.insert(offer.waiting_for.end(), reporting.begin(), reporting.end());
   if (offer.waiting_for.empty()) {
-    offer.waiting_for = NodesAwayWith(request.artifact_id, now);
-    return;
+    OfferOrigins(request, receiver, query, now, offer);
+    hope = offer.retry_after > absl::ZeroDuration();
+    if (!hope) {
+      for (std::string& away : NodesAwayWith(request.artifact_id, now)) {
+        offer.waiting_for.push_back(std::move(away));
+      }
+      return;
+    }
   }
   offer.retry_after = RetryAfter(elsewhere);
   if (HeldReplica* own = FindDestination(request, receiver)) {

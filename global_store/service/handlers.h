@@ -25,6 +25,8 @@ class Handlers {
  public:
   Handlers(Coordinator* coordinator, const ServiceOptions& options)
       : coordinator_(*coordinator), options_(options) {}
+  // Cancels the readings of origins that are under way.
+  ~Handlers() { readings_.Cancel(); }
 
   // handlers_nodes.cc
   absl::Status RegisterNode(const RequestContext& context, const v1::RegisterNodeRequest& request,
@@ -111,6 +113,9 @@ class Handlers {
 
   // Asks the nodes of these origins about them, and notes what they found.
   void CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
+  // Has an origin's node make a replica of it, and notes how that went. Returns at once.
+  void StartReading(const RequestContext& context, const OriginToCheck& origin);
+  absl::Status ReadOrigin(const RequestContext& context, const OriginToCheck& origin);
 
   // Stands for a request id together with what it asks: one id may go with several calls of one job. Empty
   // when the call has none.
@@ -119,6 +124,7 @@ class Handlers {
 
   Coordinator& coordinator_;
   const ServiceOptions options_;
+  Cancellation readings_;
   Replicator replicator_;
 };
 

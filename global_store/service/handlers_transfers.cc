@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "core/status/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
+#include "global_store/service/origin_report.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
@@ -12,6 +14,8 @@
 
 namespace tensorcast::global_store {
 namespace {
+
+constexpr absl::Duration kLongestReading = absl::Minutes(30);
 
 absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
   switch (outcome) {
@@ -59,7 +63,12 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const absl::Time asked = SteadyNow();
-  TC_ASSIGN_OR_RETURN(const TransportOffer offer, coordinator_.RequestTransport(key, transport));
+  TC_ASSIGN_OR_RETURN(TransportOffer offer, coordinator_.RequestTransport(key, transport));
+  if (offer.origin_to_check.has_value()) {
+    CheckOrigins(context, {*offer.origin_to_check});
+    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestTransport(key, transport));
+  }
+  if (offer.origin_to_read.has_value()) StartReading(context, *offer.origin_to_read);
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {offer.granted.has_value()                  ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
@@ -72,6 +81,45 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
     *response.mutable_retry_after() = rpc::ToProto(offer.retry_after);
   }
   return absl::OkStatus();
+}
+
+void Handlers::StartReading(const RequestContext& context, const OriginToCheck& origin) {
+  RequestContext reading = RequestContext::Background(kLongestReading);
+  reading.trace = context.trace;
+  reading.cancellation = readings_;
+  const auto note = [this, origin](const absl::Status& read) {
+    coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+      directory.NoteReading(origin, read, now);
+      return true;
+    });
+  };
+  const absl::Status started =
+      replicator_.Start([this, reading, origin, note] { note(ReadOrigin(reading, origin)); });
+  if (!started.ok()) note(started);
+}
+
+absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToCheck& origin) {
+  LOG(INFO) << "node " << origin.origin.node_id << " is asked to read " << origin.artifact_id
+            << " from the files that it imported: nobody else has it";
+  const OriginReport report = AskForOrigin(context, origin);
+  absl::Status read;
+  if (report.finding == OriginFinding::kIntact) {
+    v1::Location host;
+    host.set_kind(v1::LOCATION_KIND_CPU);
+    read = replicator_.Materialize(context, origin.artifact_id, host, origin.grpc_address);
+  } else {
+    read = absl::UnavailableError(report.reason);
+  }
+  // Files of the right size and time that give other bytes, or none, are as good as gone.
+  const bool useless = absl::IsDataLoss(read) || absl::IsNotFound(read) || absl::IsFailedPrecondition(read);
+  const OriginFinding finding = useless ? OriginFinding::kGone : report.finding;
+  coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+    directory.NoteOrigin(origin.artifact_id, origin.origin, finding, read.message(), now);
+    return true;
+  });
+  LOG_IF(WARNING, !read.ok()) << "node " << origin.origin.node_id << " could not read " << origin.artifact_id
+                              << " from the files that it imported: " << read;
+  return read;
 }
 
 absl::Status Handlers::CompleteReplicaTransport(const RequestContext&,

@@ -12,12 +12,12 @@
 namespace tensorcast::global_store {
 namespace {
 
-absl::Status Materialize(const RequestContext& context, const std::string& artifact_id,
-                         const Replicator::Target& target, std::string* replica_id) {
-  auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(target.address));
+absl::Status Ask(const RequestContext& context, const std::string& artifact_id, const v1::Location& location,
+                 const std::string& address, std::string* replica_id) {
+  auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(address));
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(artifact_id);
-  *request.mutable_location() = target.location;
+  *request.mutable_location() = location;
   return rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
                                [&](v1::MaterializeReplicaResponse&& response) {
                                  if (response.has_result())
@@ -30,7 +30,7 @@ void Ask(const RequestContext& context, const std::string& artifact_id, const Re
          v1::ReplicateArtifactResponse::Result* result) {
   std::string replica_id;
   absl::Status status = target.error;
-  if (status.ok()) status = Materialize(context, artifact_id, target, &replica_id);
+  if (status.ok()) status = Ask(context, artifact_id, target.location, target.address, &replica_id);
   if (status.ok() && replica_id.empty())
     status = absl::InternalError("the daemon ended the stream without a result");
   if (!status.ok()) result->set_error(status.ToString());
@@ -38,6 +38,12 @@ void Ask(const RequestContext& context, const std::string& artifact_id, const Re
 }
 
 }  // namespace
+
+absl::Status Replicator::Materialize(const RequestContext& context, const std::string& artifact_id,
+                                     const v1::Location& location, const std::string& address) {
+  std::string replica_id;
+  return Ask(context, artifact_id, location, address, &replica_id);
+}
 
 v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& context,
                                                     const std::string& artifact_id,

@@ -1,8 +1,9 @@
-// Asks many daemons at once to make a replica of an artifact, and waits for all. Private to this folder.
-// Thread-safe.
+// Asks daemons to make a replica of an artifact: many at once, waiting for all, or one without waiting.
+// Private to this folder. Thread-safe.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,13 @@ class Replicator {
   // latest.
   v1::ReplicateArtifactResponse Replicate(const RequestContext& context, const std::string& artifact_id,
                                           std::vector<Target> targets);
+
+  // Asks one daemon and waits for it.
+  absl::Status Materialize(const RequestContext& context, const std::string& artifact_id,
+                           const v1::Location& location, const std::string& address);
+  // Runs `task`, which may wait for daemons, on a thread of this. REQUIRES: what it waits for ends before
+  // this is destroyed.
+  absl::Status Start(rpc::Executor::Task task) { return executor_.Schedule(std::move(task)); }
 
  private:
   // Apart from the service's own executor, so that those who wait here cannot starve it.

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -37,6 +38,18 @@ class Origins : public E2eTest {
       if (!put.ok()) return put;
     }
     return absl::OkStatus();
+  }
+
+  // Waits until the global store knows of one replica of the only artifact.
+  void AwaitOneReplica() {
+    const absl::Time deadline = absl::Now() + kStepTimeout;
+    while (absl::Now() < deadline) {
+      TC_ASSERT_OK_AND_ASSIGN(const auto artifacts,
+                              admin_->ListArtifacts(Context(), false, absl::ZeroDuration()));
+      ASSERT_EQ(artifacts.size(), 1);
+      if (artifacts[0].replicas_size() == 1) return;
+    }
+    FAIL() << "more than one replica for a minute";
   }
 
   void ExpectTheKeyStillGives(const std::string& model) {
@@ -99,6 +112,28 @@ TEST_F(Origins, AReplicaWhoseFileIsIntactMakesRoomAndComesBackFromIt) {
   ExpectTheKeyStillGives(model);
 }
 
+TEST_F(Origins, AnIntactFileOnANodeServesTheOtherNodes) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
+  TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK(admin_->EvictReplica(Context(), put.replica_id, /*force=*/false));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "k", {}));
+  TC_ASSERT_OK(Compare(*replica, model).status());
+}
+
+TEST_F(Origins, AFileThatIsGoneIsNamedToTheOtherNodes) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
+  TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK(admin_->EvictReplica(Context(), put.replica_id, /*force=*/false));
+  std::filesystem::remove(model);
+  const absl::Status lost = client(1).Get(Context(), "k", {}).status();
+  EXPECT_EQ(lost.code(), absl::StatusCode::kNotFound) << lost;
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("what node node-0 imported it from is gone"));
+}
+
 TEST_F(Origins, AFileOnANodeThatDoesNotAnswerIsNoCopy) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
@@ -106,8 +141,9 @@ TEST_F(Origins, AFileOnANodeThatDoesNotAnswerIsNoCopy) {
   TC_ASSERT_OK_AND_ASSIGN(const auto copy, client(1).Get(Context(), "k", {.attach = false}));
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
   TC_ASSERT_OK(admin->EvictReplica(Context(), put.replica_id, /*force=*/true));
-  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));
   TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
+  AwaitOneReplica();
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));
   const absl::Status refused = admin_->EvictReplica(Context(), copy->replica_id(), /*force=*/false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGCONT));
