@@ -1,6 +1,7 @@
 #include "core/disk/artifact_store.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -283,6 +284,13 @@ absl::StatusOr<std::unique_ptr<ArtifactStore>> ArtifactStore::Open(const std::st
   if (error) return ErrnoStatus(error.value(), "creating the folder of the disk tier,", directory);
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, "opening the folder of the disk tier,", directory);
+  // Each would offer, and count as copies, files that the other removes.
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "locking the folder of the disk tier,", directory)
+                                : absl::FailedPreconditionError(
+                                      absl::StrCat("another daemon keeps its packed files in ", directory,
+                                                   "; give this one a disk_dir of its own"));
+  }
   RemoveAbandonedPartials(directory);
   auto folder = std::make_shared<Folder>(directory, std::move(fd));
   folder->Scan();

@@ -49,7 +49,8 @@ struct DamagedFile {
 
 class ArtifactStore {
  public:
-  // Creates the folder if need be and removes what unfinished writers left behind.
+  // Creates the folder if need be and removes what unfinished writers left behind. The folder is locked from
+  // then on: FAILED_PRECONDITION while another store has it.
   static absl::StatusOr<std::unique_ptr<ArtifactStore>> Open(const std::string& directory);
   virtual ~ArtifactStore() = default;
 

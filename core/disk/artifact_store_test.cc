@@ -56,6 +56,20 @@ class DiskTier : public ::testing::Test {
   TestFolder folder_;
 };
 
+TEST(ArtifactStore, HasItsFolderToItselfByWhateverPathWhileItLives) {
+  const TestFolder folder;
+  auto store = ArtifactStore::Open(folder.File("packed"));
+  ASSERT_TRUE(store.ok()) << store.status();
+  std::filesystem::create_directory_symlink(folder.File("packed"), folder.File("link"));
+  for (const char* name : {"packed", "link"}) {
+    const absl::Status second = ArtifactStore::Open(folder.File(name)).status();
+    EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition) << name;
+    EXPECT_THAT(second.message(), ::testing::HasSubstr(folder.File(name)));
+  }
+  store->reset();
+  EXPECT_TRUE(ArtifactStore::Open(folder.File("packed")).ok());
+}
+
 TEST_F(DiskTier, AnArtifactIsThereAfterARestart) {
   const std::string image = Pattern(kImageBytes, 1);
   const auto manifest = ManifestOf(image);
@@ -138,7 +152,7 @@ TEST_F(DiskTier, WhatAKilledWriterLeftIsRemovedAndWhatALivingOneWritesIsNot) {
   waitpid(child, &status, 0);
   ASSERT_EQ(status, 0);
   ASSERT_EQ(folder_.Names().size(), 2u);
-  const auto second = Open();
+  RemoveAbandonedPartials(folder_.path());
   EXPECT_EQ(folder_.Names(), living_names);
 }
 

@@ -88,7 +88,7 @@ TEST_F(DiskMetrics, TheFilesOfAnImportAreOrigins) {
 }
 
 TEST_F(DiskMetrics, WhatTheDiskFailedToDoIsCountedAndWhatWasGivenUpIsNot) {
-  const auto store = Open();
+  auto store = Open();
   EXPECT_FALSE(store->Create(OneTensorLayout(uint64_t{1} << 50), kManifestMax).ok()) << "a petabyte";
   EXPECT_EQ(Errors("pack"), 1);
   { auto given_up = store->Create(OneTensorLayout(kImageBytes), kManifestMax); }
@@ -110,6 +110,7 @@ TEST_F(DiskMetrics, WhatTheDiskFailedToDoIsCountedAndWhatWasGivenUpIsNot) {
   EXPECT_EQ(Times("read"), 0);
 
   WriteFile(folder_.File(PackedFileName(Pack(*store)->manifest()->id())), "short");
+  store.reset();
   Open();
   EXPECT_EQ(Errors("scan"), 1);
 }
