@@ -53,6 +53,10 @@ uint64_t TotalBytes(std::span<const ConstHostSpan> spans) {
   return total;
 }
 
+// What packed files leave free, so that they do not fill the disk to the last block for everybody else who
+// writes to it, their own daemon's restart among them.
+constexpr uint64_t kHeadroomBytes = uint64_t{4} << 20;
+
 uint64_t FreeBytes(const struct statvfs& disk) { return uint64_t{disk.f_bavail} * disk.f_frsize; }
 
 // What is left of `spans` behind their first `done` bytes, as far as one call takes it.
@@ -104,7 +108,8 @@ absl::Status PartialFile::Reserve() {
   // A file system may fill itself up before it says that there is too little, at the expense of everybody
   // else.
   struct statvfs disk;
-  if (fstatvfs(fd_.get(), &disk) == 0 && disk.f_blocks > 0 && FreeBytes(disk) < header_.file_bytes()) {
+  if (fstatvfs(fd_.get(), &disk) == 0 && disk.f_blocks > 0 &&
+      FreeBytes(disk) < header_.file_bytes() + kHeadroomBytes) {
     return Failed(ENOSPC, "reserving space for");
   }
   const off_t bytes = static_cast<off_t>(header_.file_bytes());
@@ -125,7 +130,9 @@ absl::Status PartialFile::Failed(int error_number, std::string_view operation) c
   const bool known = fstatvfs(fd_.get(), &disk) == 0;
   return absl::ResourceExhaustedError(
       absl::StrCat(status.message(), "; the packed file needs ", header_.file_bytes(), " bytes",
-                   known ? absl::StrCat(" and the disk has ", FreeBytes(disk), " free") : "",
+                   known ? absl::StrCat(" and the disk has ", FreeBytes(disk), " free, of which ",
+                                        kHeadroomBytes, " stay so")
+                         : "",
                    "; remove artifacts from the disk tier or move it to a larger disk"));
 }
 

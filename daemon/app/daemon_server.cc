@@ -355,6 +355,7 @@ absl::Status DaemonServerImpl::Start() {
   ConnectToGlobalStore();
   TC_RETURN_IF_ERROR(StartEngine());
   TC_RETURN_IF_ERROR(StartServing());
+  state_->KeepRoom();
   LOG(INFO) << "Node " << options_.name << " serves at " << addresses().front() << ", on the host at "
             << options_.unix_socket << " and " << options_.handle_socket;
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
+#include "core/posix/space_reserve.h"
 #include "core/status/status.h"
 #include "otel/api/request_context.h"
 
@@ -21,6 +22,12 @@ namespace tensorcast::daemon {
 namespace {
 
 constexpr size_t kUuidLength = 36;
+
+// What a start writes is a few blocks: the incarnation, sockets, entries of the directory.
+constexpr uint64_t kReserveBytes = 256 << 10;
+
+// The global store takes none from here on; this leaves room for as many starts as there will be.
+constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 
 // The whole of a small file, without white space at its ends. NOT_FOUND when there is none.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
@@ -44,25 +51,75 @@ absl::Status SyncDirectory(const std::string& directory) {
   return absl::OkStatus();
 }
 
+absl::Status WriteAndSync(int file, const std::string& path, std::string_view content) {
+  const ssize_t written = pwrite(file, content.data(), content.size(), 0);
+  if (written == static_cast<ssize_t>(content.size()) && fsync(file) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(written >= 0 && written < static_cast<ssize_t>(content.size()) ? ENOSPC : errno, "write",
+                     path);
+}
+
+// Over what is there, which takes no room. It is a line in one sector, so a reader still sees the old or the
+// new.
+absl::Status OverwriteSmallFile(const std::string& path, std::string line) {
+  UniqueFd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file || fstat(file.get(), &info) != 0) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  line.resize(std::max<size_t>(line.size(), info.st_size), '\n');
+  return WriteAndSync(file.get(), path, line);
+}
+
 // A reader sees the old content or the new, whenever the power goes.
 absl::Status ReplaceSmallFile(const std::string& directory, const std::string& name,
                               std::string_view content) {
   const std::string path = absl::StrCat(directory, "/", name);
   const std::string temporary = absl::StrCat(path, ".new");
-  UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file) {
-    return ErrnoStatus(errno, "open", temporary);
-  }
   const std::string line = absl::StrCat(content, "\n");
-  if (write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-      fsync(file.get()) != 0) {
-    return ErrnoStatus(errno, "write", temporary);
+  UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const absl::Status written =
+      file ? WriteAndSync(file.get(), temporary, line) : ErrnoStatus(errno, "open", temporary);
+  if (!written.ok()) {
+    unlink(temporary.c_str());
+    const bool full = absl::IsResourceExhausted(written);
+    return full && OverwriteSmallFile(path, line).ok() ? absl::OkStatus() : written;
   }
   if (rename(temporary.c_str(), path.c_str()) != 0) {
     return ErrnoStatus(errno, "rename", path);
   }
   return SyncDirectory(directory);
 }
+
+// The file with the node id, made if need be, and locked.
+absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/node_id");
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file && errno == ENOENT) {
+    TC_RETURN_IF_ERROR(ReplaceSmallFile(directory, "node_id", NewUuid()));
+    file = UniqueFd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  if (!file) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  const bool locked = flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!locked && errno != EWOULDBLOCK) {
+    return ErrnoStatus(errno, "lock", path);
+  }
+  // Two that start at once on an empty directory both make the file; one of them has it in the end.
+  struct stat mine {};
+  struct stat there {};
+  const bool same = fstat(file.get(), &mine) == 0 && stat(path.c_str(), &there) == 0 &&
+                    mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+  if (locked && same) {
+    return file;
+  }
+  return absl::FailedPreconditionError(absl::StrCat("another daemon uses the state directory ", directory,
+                                                    "; stop it, or give this one a state_dir of its own"));
+}
+
+std::string ReservePath(const std::string& directory) { return absl::StrCat(directory, "/reserve"); }
 
 }  // namespace
 
@@ -72,42 +129,30 @@ absl::StatusOr<std::unique_ptr<NodeState>> NodeState::Open(const std::string& di
   if (error) {
     return ErrnoStatus(error.value(), "create state directory", directory);
   }
-  const std::string lock_path = absl::StrCat(directory, "/lock");
-  UniqueFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock) {
-    return ErrnoStatus(errno, "open", lock_path);
-  }
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock", lock_path)
-                                : absl::FailedPreconditionError(
-                                      absl::StrCat("another daemon uses the state directory ", directory,
-                                                   "; stop it, or give this one a state_dir of its own"));
-  }
+  TC_ASSIGN_OR_RETURN(UniqueFd lock, LockNodeId(directory));
+  ReleaseSpace(ReservePath(directory));
   std::unique_ptr<NodeState> state(new NodeState(directory, std::move(lock)));
   TC_RETURN_IF_ERROR(state->Load());
   return state;
 }
 
+void NodeState::KeepRoom() const { ReserveSpace(ReservePath(directory_), kReserveBytes); }
+
 absl::Status NodeState::Load() {
-  absl::StatusOr<std::string> id = ReadSmallFile(absl::StrCat(directory_, "/node_id"));
-  if (absl::IsNotFound(id.status())) {
-    id = NewUuid();
-    TC_RETURN_IF_ERROR(ReplaceSmallFile(directory_, "node_id", *id));
-  }
-  TC_RETURN_IF_ERROR(id.status());
-  if (id->size() != kUuidLength) {
+  TC_ASSIGN_OR_RETURN(node_id_, ReadSmallFile(absl::StrCat(directory_, "/node_id")));
+  if (node_id_.size() != kUuidLength) {
     return absl::DataLossError(
         absl::StrCat(directory_, "/node_id does not hold a UUID; remove it to become a new node"));
   }
-  node_id_ = *std::move(id);
 
   uint64_t last = 0;
   absl::StatusOr<std::string> text = ReadSmallFile(absl::StrCat(directory_, "/incarnation"));
   if (!text.ok() && !absl::IsNotFound(text.status())) {
     return text.status();
   }
-  if (text.ok() && !absl::SimpleAtoi(*text, &last)) {
-    return absl::DataLossError(absl::StrCat(directory_, "/incarnation does not hold a number; remove it"));
+  if (text.ok() && (!absl::SimpleAtoi(*text, &last) || last >= kIncarnationsEnd - 1)) {
+    return absl::DataLossError(absl::StrCat(directory_, "/incarnation does not hold a number below ",
+                                            kIncarnationsEnd, "; remove it"));
   }
   // The clock as well as the counter: a state directory restored from a backup must not fall behind itself.
   incarnation_ = std::max(last + 1, static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));

@@ -1,8 +1,10 @@
 // Who this node is: the state directory's lock, node id and incarnation.
 //
 // The node id is a UUID made once and kept; the incarnation grows with each start, so that what an earlier
-// process of this node still sends is recognised as old. One process at a time may hold a state directory.
-// Thread-safe once open.
+// process of this node still sends is recognised as old. One process at a time may hold a state directory:
+// the lock is on the file with the node id, so it holds by whatever path that is reached, no two processes
+// are one node of it, and it ends with the process. Room for the next start is kept there, too. Thread-safe
+// once open.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,9 @@ class NodeState {
   // Creates the directory if need be. FAILED_PRECONDITION when another daemon holds it, DATA_LOSS when a file
   // in it is damaged.
   static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
+
+  // To be called once the start is over: from here on room is kept for the next one.
+  void KeepRoom() const;
 
   const std::string& directory() const { return directory_; }
   const std::string& node_id() const { return node_id_; }

@@ -60,14 +60,45 @@ TEST_F(NodeStateTest, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
   EXPECT_NE(second.status().message().find(directory), std::string::npos);
 }
 
+TEST_F(NodeStateTest, ADirectoryIsHeldByWhateverPathAndWhateverIsRemovedFromIt) {
+  const std::string directory = FreshDirectory();
+  auto first = NodeState::Open(directory);
+  ASSERT_TRUE(first.ok()) << first.status();
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().filename() != "node_id") std::filesystem::remove(entry.path());
+  }
+  EXPECT_EQ(NodeState::Open(directory).status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::string link = directory + "-link";
+  std::filesystem::create_directory_symlink(directory, link);
+  EXPECT_EQ(NodeState::Open(link).status().code(), absl::StatusCode::kFailedPrecondition);
+  std::filesystem::remove(link);
+  first->reset();
+  EXPECT_TRUE(NodeState::Open(directory).ok());
+}
+
+TEST_F(NodeStateTest, RoomIsKeptForTheNextStartAndIsFreeDuringIt) {
+  const std::string directory = FreshDirectory();
+  auto state = NodeState::Open(directory);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_FALSE(std::filesystem::exists(directory + "/reserve"));
+  (*state)->KeepRoom();
+  EXPECT_GE(std::filesystem::file_size(directory + "/reserve"), 64u << 10);
+  state->reset();
+  state = NodeState::Open(directory);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_FALSE(std::filesystem::exists(directory + "/reserve"));
+}
+
 TEST_F(NodeStateTest, ADamagedFileIsReportedNotReplaced) {
   const std::string directory = FreshDirectory();
   std::filesystem::create_directories(directory);
   std::ofstream(directory + "/node_id") << "half a uu";
   EXPECT_EQ(NodeState::Open(directory).status().code(), absl::StatusCode::kDataLoss);
   std::filesystem::remove(directory + "/node_id");
-  std::ofstream(directory + "/incarnation") << "seven";
-  EXPECT_EQ(NodeState::Open(directory).status().code(), absl::StatusCode::kDataLoss);
+  for (const char* damaged : {"seven", "9223372036854775807", "18446744073709551615"}) {
+    std::ofstream(directory + "/incarnation") << damaged;
+    EXPECT_EQ(NodeState::Open(directory).status().code(), absl::StatusCode::kDataLoss) << damaged;
+  }
 }
 
 TEST_F(NodeStateTest, TheBootIdIsTheSameEachTime) {

@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/posix/space_reserve.h"
 #include "core/status/status.h"
 #include "global_store/metadata/database_file.h"
 #include "global_store/metadata/sqlite_connection.h"
@@ -18,6 +19,9 @@ namespace {
 
 // SQLite limits a blob to 10^9 bytes and holds one in memory whole.
 constexpr size_t kPieceBytes = size_t{16} << 20;
+
+// What opening a database takes: the index of its log (32 KiB), and a page or two.
+constexpr uint64_t kReserveBytes = 128 << 10;
 
 struct WriteStatements {
   SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, put_request;
@@ -274,6 +278,8 @@ absl::Status Configure(SqliteConnection& writer, const SqliteOptions& options) {
 absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options) {
   if (options.path.empty()) return absl::InvalidArgumentError("the sqlite metadata store needs a path");
   TC_ASSIGN_OR_RETURN(DatabaseFile file, DatabaseFile::Open(options.path));
+  const std::string reserve = absl::StrCat(options.path, ".reserve");
+  ReleaseSpace(reserve);
   TC_ASSIGN_OR_RETURN(SqliteConnection writer, SqliteConnection::Open(options.path));
   TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), options.path));
   TC_ASSIGN_OR_RETURN(SqliteConnection reader, SqliteConnection::Open(options.path));
@@ -284,6 +290,7 @@ absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptio
   for (const char* suffix : {"-wal", "-shm"}) {
     TC_RETURN_IF_ERROR(file.Watch(absl::StrCat(writer.path(), suffix)));
   }
+  ReserveSpace(reserve, kReserveBytes);
   TC_RETURN_IF_ERROR(file.Check());  // SQLite opened the file that is locked
   return std::make_unique<SqliteStore>(std::move(file), std::move(writer), std::move(reader),
                                        std::move(writes), std::move(reads));

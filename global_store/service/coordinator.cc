@@ -33,7 +33,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const Coordinat
                                                                  MetadataStore* store, Secrets* secrets) {
   std::unique_ptr<Coordinator> coordinator(new Coordinator(options, store, secrets));
   const absl::Time now = coordinator->wall_now();
-  TC_RETURN_IF_ERROR(store->Purge(now - kRequestAge, now - kTombstoneAge));
+  const absl::Status purged = store->Purge(now - kRequestAge, now - kTombstoneAge);
+  // On a full disk nothing can be dropped, and nothing need be: what is there can be read.
+  if (!absl::IsResourceExhausted(purged)) TC_RETURN_IF_ERROR(purged);
   TC_RETURN_IF_ERROR(coordinator->Load());
   return coordinator;
 }

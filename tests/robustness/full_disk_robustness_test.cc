@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "tests/robustness/robustness_test_base.h"
@@ -65,6 +66,93 @@ TEST_F(FullDisk, ADurablePutFailsClearlyLeavesNothingAndWorksOnceThereIsRoom) {
   TC_ASSERT_OK(Import(0, "m", model, /*durable=*/true).status());
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+}
+
+// Its own packed files first, down to the smallest that goes in, then whatever else.
+class FullStateFolder : public FullDisk {
+ protected:
+  void FillWithPackedFiles() {
+    int packed = 0;
+    for (uint64_t bytes = uint64_t{16} << 20; bytes >= uint64_t{64} << 10;) {
+      const std::string name = absl::StrCat("model-", packed);
+      const auto put =
+          Import(0, name, MakeModel(name + ".safetensors", bytes, 1, packed + 1), /*durable=*/true);
+      if (put.ok()) {
+        ++packed;
+        continue;
+      }
+      ASSERT_EQ(put.status().code(), absl::StatusCode::kResourceExhausted) << put.status();
+      std::filesystem::remove(directory_->path() + "/" + name + ".safetensors");
+      bytes /= 2;
+    }
+    ASSERT_GE(packed, 2);
+  }
+  void FillWithOtherFiles() {
+    std::ofstream file(disk_ + "/others", std::ios::binary | std::ios::app);
+    const std::string block(4096, 'x');
+    while (file.write(block.data(), static_cast<std::streamsize>(block.size())).flush()) {
+    }
+    ASSERT_EQ(std::filesystem::space(disk_).available, 0u);
+  }
+  void KillAndRestartDaemon() {
+    TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
+    TC_ASSERT_OK(cluster_->daemon(0).Wait(Soon()).status());
+    TC_ASSERT_OK(cluster_->RestartDaemon(0));
+    Reconnect(0);
+  }
+  // The daemon starts again, twice, and serves what is packed.
+  void ExpectRestarts() {
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_NO_FATAL_FAILURE(KillAndRestartDaemon()) << "round " << round;
+      TC_ASSERT_OK(client(0).Get(Context(), "model-0", {}).status());
+    }
+  }
+};
+
+TEST_F(FullStateFolder, DoesNotKeepADaemonFromStartingAgain) {
+  ASSERT_NO_FATAL_FAILURE(MountDisk("64m"));
+  if (IsSkipped()) return;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  options.daemon_settings.push_back("daemon.state_dir=" + disk_ + "/state");
+  StartRobustCluster(options);
+  ASSERT_NO_FATAL_FAILURE(FillWithPackedFiles());
+  EXPECT_GT(std::filesystem::space(disk_).available, 1u << 20) << "packed files leave something free";
+  ASSERT_NO_FATAL_FAILURE(ExpectRestarts());
+  ASSERT_NO_FATAL_FAILURE(FillWithOtherFiles());
+  ASSERT_NO_FATAL_FAILURE(ExpectRestarts());
+}
+
+TEST_F(FullStateFolder, DoesNotKeepADaemonThatWorksAloneFromStartingAgain) {
+  ASSERT_NO_FATAL_FAILURE(MountDisk("64m"));
+  if (IsSkipped()) return;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  options.global_store = false;
+  options.daemon_settings.push_back("daemon.state_dir=" + disk_ + "/state");
+  StartRobustCluster(options);
+  ASSERT_NO_FATAL_FAILURE(FillWithPackedFiles());
+  ASSERT_NO_FATAL_FAILURE(FillWithOtherFiles());
+  ASSERT_NO_FATAL_FAILURE(ExpectRestarts());
+}
+
+TEST_F(FullStateFolder, DoesNotKeepAGlobalStoreFromStartingAgain) {
+  ASSERT_NO_FATAL_FAILURE(MountDisk("2m"));
+  if (IsSkipped()) return;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  options.global_store_settings.push_back("global_store.metadata_path=" + disk_ + "/metadata.db");
+  StartRobustCluster(options);
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 4 << 20)).status());
+  // Ended in order, it leaves neither log nor index, and has to make both again.
+  for (const int how : {SIGKILL, SIGTERM}) {
+    TC_ASSERT_OK(cluster_->global_store().Signal(how));
+    TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
+    ASSERT_NO_FATAL_FAILURE(FillWithOtherFiles());
+    TC_ASSERT_OK(cluster_->RestartGlobalStore());
+    TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
+    TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
+  }
 }
 
 TEST_F(FullDisk, APutThatIsNotDurableDoesNotNeedTheDisk) {

@@ -149,11 +149,28 @@ TEST_F(Rivals, ANodeThatSomebodyElseRegisteredTakesItsPlaceAgainWhenThatOneIsSil
 TEST_F(Rivals, ASecondDaemonOnOneStateDirectoryEndsAndSaysWhy) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
-  TC_ASSERT_OK_AND_ASSIGN(const auto rival,
-                          StartRival({"daemon.state_dir=" + cluster_->daemon_directory(0)}));
+  const std::string state_dir = cluster_->daemon_directory(0);
+  std::filesystem::remove(state_dir + "/lock");  // of the versions that had one
+  std::filesystem::create_directory_symlink(state_dir, directory_->path() + "/symlink");
+  for (const std::string& path : {state_dir, directory_->path() + "/symlink"}) {
+    TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({"daemon.state_dir=" + path}));
+    TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
+    EXPECT_EQ(code, 1) << RivalLog();
+    EXPECT_THAT(FileTail(directory_->path() + "/rival.log", 1),
+                HasSubstr("another daemon uses the state directory " + path));
+  }
+  ExpectUnharmed();
+}
+
+// Each would count the other's packed files as copies, and remove them.
+TEST_F(Rivals, ASecondDaemonOnOneFolderOfPackedFilesEndsAndSaysWhy) {
+  StartRobustCluster(FastOptions());
+  TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20), /*durable=*/true).status());
+  const std::string disk_dir = cluster_->daemon_directory(0) + "/artifacts";
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({"daemon.disk_dir=" + disk_dir}));
   TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
   EXPECT_EQ(code, 1) << RivalLog();
-  EXPECT_THAT(RivalLog(), HasSubstr("another daemon uses the state directory"));
+  EXPECT_THAT(RivalLog(), HasSubstr("another daemon keeps its packed files in " + disk_dir));
   ExpectUnharmed();
 }
 
