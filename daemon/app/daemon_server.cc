@@ -1,6 +1,7 @@
 #include "daemon/app/daemon_server.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -86,6 +87,19 @@ class HostRegistration {
   DeviceRuntime* const devices_;
   std::byte* const base_;
 };
+
+// A packed file can be removed or cut short behind the daemon's back.
+absl::Status CheckPackedFile(const PackedFile& packed) {
+  struct stat open {};
+  struct stat named {};
+  const bool there = fstat(packed.fd(), &open) == 0 && stat(packed.path().c_str(), &named) == 0 &&
+                     open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
+  if (there && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the packed file ", packed.path(), there ? " was cut short" : " was removed or replaced",
+      ": it is no copy any more; drop its replica (rm --replica --force) and put the artifact again"));
+}
 
 bool SomebodyListens(const std::string& path) {
   sockaddr_un address{};
@@ -248,9 +262,12 @@ void DaemonServerImpl::ConnectToGlobalStore() {
                                                                      .feed = feed_.get(),
                                                                      .devices = devices_,
                                                                      .on_replaced = options_.on_replaced});
-  const auto durable_here = [this](const ReplicaInfo& replica) {
-    return replica.location.kind != LocationKind::kDisk && artifact_store_ != nullptr &&
-           artifact_store_->Find(replica.artifact_id).ok();
+  const auto durable_here = [this](const ReplicaInfo& replica) -> absl::StatusOr<bool> {
+    if (replica.location.kind == LocationKind::kDisk || artifact_store_ == nullptr) return false;
+    const auto packed = artifact_store_->Find(replica.artifact_id);
+    if (!packed.ok()) return false;
+    TC_RETURN_IF_ERROR(CheckPackedFile(**packed));
+    return true;
   };
   guard_ = std::make_unique<ClusterEvictionGuard>(global_store_.get(), link_.get(), durable_here);
 }

@@ -2,12 +2,14 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "core/status/status.h"
 #include "otel/api/span.h"
 #include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
 absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
+  TC_ASSIGN_OR_RETURN(const bool durable, durable_here_(replica));
   v1::RequestEvictionRequest request;
   link_->SetIdentity(request.mutable_node());
   request.set_replica_id(replica.id);
@@ -25,7 +27,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   if (status.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("the global store keeps it: ", response.reason()));
   }
-  if (durable_here_(replica)) {
+  if (durable) {
     VLOG(1) << "Evicting " << replica.id
             << " without the global store's consent: a packed file holds the same bytes";
     return absl::OkStatus();

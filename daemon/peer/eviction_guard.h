@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
@@ -17,9 +19,10 @@ namespace tensorcast::daemon {
 
 class ClusterEvictionGuard : public EvictionGuard {
  public:
-  // True when this node has the same artifact on disk: then the replica may go whatever the global store
-  // knows.
-  using DurableHere = std::function<bool(const ReplicaInfo&)>;
+  // Whether this node has the same artifact in another replica's packed file, looked at just now: then the
+  // replica may go whatever the global store knows. An error when the file is listed, but is not what it
+  // should be: others still believe in it, so nothing goes for its sake.
+  using DurableHere = std::function<absl::StatusOr<bool>(const ReplicaInfo&)>;
 
   // `client` and `link` must outlive it.
   ClusterEvictionGuard(GlobalStoreClient* client, GlobalStoreLink* link, DurableHere durable_here,

@@ -98,6 +98,23 @@ TEST_F(Origins, ALastCopyWhoseFileIsGoneIsEvictedByHandOnlyWithForce) {
             0);
 }
 
+TEST_F(Origins, APackedFileThatWasCutShortIsNoCopy) {
+  StartAlone();
+  const std::string kept = MakeModel("kept.safetensors", kModelBytes);
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k", .durable = true}));
+  std::filesystem::remove(model);
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(cluster_->daemon_directory(0) + "/artifacts")) {
+    if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), kModelBytes / 2);
+  }
+  const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("was cut short"));
+  EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
+  ExpectTheKeyStillGives(kept);
+}
+
 TEST_F(Origins, AReplicaWhoseFileIsIntactMakesRoomAndComesBackFromIt) {
   StartAlone();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
