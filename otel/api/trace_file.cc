@@ -268,8 +268,10 @@ TraceFile::TraceFile(std::shared_ptr<Writer> writer)
 
 absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Open(const std::string& path,
                                                            const TraceFileOptions& options) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // Non-blocking only to be opened: a FIFO that nobody reads is an error, not a wait.
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("creating the trace file ", path));
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   return std::unique_ptr<TraceFile>(new TraceFile(std::make_shared<Writer>(fd, path, options)));
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -128,6 +129,11 @@ TEST_F(TraceFileTest, SpansThatEndAfterTheFileIsClosedDoNoHarm) {
   }
   span.End();
   EXPECT_TRUE(OfPhase(Read(), "b").empty());
+}
+
+TEST_F(TraceFileTest, AFifoThatNobodyReadsIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_FALSE(TraceFile::Open(path()).ok());
 }
 
 TEST_F(TraceFileTest, AFileThatCannotBeCreatedOrWrittenSaysSo) {
