@@ -77,6 +77,23 @@ TEST(Unary, ErrorsComeBackWithCodeAndMessage) {
   EXPECT_EQ(response.status(), absl::AbortedError("key k has revision 3, expected 2"));
 }
 
+TEST(Unary, TextThatIsNotUtf8IsRefusedInSoManyWords) {
+  TestServer server;
+  bool called = false;
+  server.service.bind_key = [&](const RequestContext&, const v1::BindKeyRequest&, v1::BindKeyResponse&) {
+    called = true;
+    return absl::OkStatus();
+  };
+  server.Start();
+  v1::BindKeyRequest request;
+  request.set_key("llama\xff");
+  const absl::Status refused =
+      CallUnary(*server.stub, &Stub::BindKey, Within(absl::Seconds(10)), request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("UTF-8"));
+  EXPECT_FALSE(called);
+}
+
 TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
   absl::Notification started;
   absl::Notification server_saw_it;

@@ -47,8 +47,8 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
     std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
     if (!context.has_value()) return;
     const auto attempt = metadata.find(kAttemptKey);
-    observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second,
-                    session_id_, &*context);
+    observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second, session_id_,
+                    &*context);
     if (context->trace.IsValid()) {
       metadata.emplace(kTraceparentKey, context->trace.ToTraceparent());
       if (!context->trace.trace_state.empty()) metadata.emplace(kTracestateKey, context->trace.trace_state);
@@ -96,19 +96,37 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       File(*methods->GetRecvInitialMetadata());
     }
-    // gRPC passes the address of the message; the types of our own services are protobuf messages first of all.
+    // gRPC passes the address of the message; the types of our own services are protobuf messages first of
+    // all.
     if (observer_.observing() && ours_ &&
         methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
       const auto* message = static_cast<const google::protobuf::Message*>(methods->GetRecvMessage());
       if (message != nullptr) observer_.Name(*message);
     }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
+        methods->GetRecvMessage() == nullptr) {
+      unreadable_ = true;
+    }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      ExplainUnreadable(*methods);
       End(methods->GetSendStatus());
     }
     methods->Proceed();
   }
 
  private:
+  // For a request that it cannot parse gRPC calls no handler, and answers as if there were none.
+  void ExplainUnreadable(InterceptorBatchMethods& methods) const {
+    const grpc::Status status = methods.GetSendStatus();
+    if (!unreadable_ || !ours_ || status.error_code() != grpc::StatusCode::UNIMPLEMENTED ||
+        !status.error_message().empty()) {
+      return;
+    }
+    methods.ModifySendStatus({grpc::StatusCode::INVALID_ARGUMENT,
+                              "the request cannot be read: a key, a path or another text in it is not valid "
+                              "UTF-8, or its sender is of a version that nobody knows here"});
+  }
+
   void End(const grpc::Status& status) {
     observer_.End(status.error_code(), status.error_message());
     if (status.ok() || !ours_) return;
@@ -135,6 +153,7 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
   grpc::ServerContextBase* const call_;
   const char* const method_;
   const bool ours_;
+  bool unreadable_ = false;  // the last message that was received
   CallObserver observer_;
 };
 
