@@ -35,6 +35,32 @@ class CommandLine : public E2eTest {
   }
 };
 
+TEST_F(CommandLine, AWordThatIsNoCommandIsNamed) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"frobnicate"}, {"key", "frobnicate"}}) {
+    const CommandResult result = RunCommand(words);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.output, HasSubstr("\"frobnicate\" is no command of tensorcast"));
+  }
+}
+
+TEST_F(CommandLine, TextThatIsNotUtf8IsRefusedInSoManyWords) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"key", "resolve", "m\xff"}, {"get", "m\xff"}, {"put", directory_->path() + "/m\xff"}}) {
+    const CommandResult result = OnNode(0, words);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr("UTF-8")) << words[0];
+  }
+}
+
+TEST_F(CommandLine, TheConfigurationIsShownWholeInBothForms) {
+  const CommandResult json = RunCommand({"config", "show", "--json"});
+  const nlohmann::json shown = nlohmann::json::parse(json.output, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(shown.is_object()) << json.output;
+  EXPECT_EQ(shown["daemon"]["listen"], "") << "keys that are empty are shown, too";
+  EXPECT_THAT(RunCommand({"config", "show"}).output, HasSubstr("\n  listen: \"\"\n"));
+}
+
 TEST_F(CommandLine, PutListGetAndRemove) {
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   const nlohmann::json put = Json(0, {"put", model, "--key", "llama/prod"});

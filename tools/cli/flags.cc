@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 
 #include "absl/strings/numbers.h"
@@ -11,6 +12,8 @@
 
 namespace tensorcast::cli {
 namespace {
+
+constexpr int kUsageError = 2;  // the exit code for a command line that makes no sense
 
 // The flags of all commands live as long as the parse; one command runs.
 struct AllFlags {
@@ -276,6 +279,22 @@ int RunObserved(const CLI::App& app, const AllFlags& all) {
   return all.run();
 }
 
+// What is wrong when a word stands where a command is expected and is none; empty when that is not it. CLI11
+// says only that a command is missing.
+std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (const std::string& word : words) {
+    if (command->get_require_subcommand_min() == 0 || word.empty() || word.front() == '-') return "";
+    const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
+    if (named.empty()) {
+      const std::string name = command == &app ? "tensorcast" : "tensorcast " + command->get_name();
+      return "\"" + word + "\" is no command of " + name + "; see " + name + " --help";
+    }
+    command = named.front();
+  }
+  return "";
+}
+
 }  // namespace
 
 int ParseAndRun(int argc, char** argv) {
@@ -293,7 +312,11 @@ int ParseAndRun(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (const std::string unknown = UnknownCommand(app, {argv + 1, argv + argc}); !unknown.empty()) {
+      std::fprintf(stderr, "%s\n", unknown.c_str());
+      return kUsageError;
+    }
+    return app.exit(error) == 0 ? 0 : kUsageError;
   }
   return RunObserved(app, all);
 }
