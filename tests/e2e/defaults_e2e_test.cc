@@ -59,6 +59,11 @@ std::string ReachedBy(uid_t user, gid_t group, const std::vector<std::string>& p
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? reached : "the child could not become that user";
 }
 
+std::string GroupName(gid_t id) {
+  const group* const found = getgrgid(id);
+  return found == nullptr ? "" : found->gr_name;
+}
+
 class DefaultDeployment : public E2eTest {
  protected:
   // The commands of the README, on one host: what is configured is where things are, and how large. What this
@@ -72,7 +77,7 @@ class DefaultDeployment : public E2eTest {
                                          "daemon.global_store=unix:" + Path("store/store.sock"),
                                          "daemon.import_roots=" + Path("models")};
     settings.insert(settings.end(), daemon_settings.begin(), daemon_settings.end());
-    fs::create_directory(Path("models"));
+    fs::create_directories(Path("models"));
     Start(daemon_, "daemon", settings);
     umask(before);
   }
@@ -85,6 +90,24 @@ class DefaultDeployment : public E2eTest {
         process,
         Process::Start({.argv = std::move(argv), .log_path = Path(role + ".log"), .ready_pipe = true}));
     TC_ASSERT_OK(process->WaitReady(absl::Now() + kStepTimeout).status());
+  }
+
+  // The program as another user, who has this group only.
+  absl::StatusOr<std::unique_ptr<Process>> StartAs(uid_t user, gid_t group,
+                                                   std::vector<std::string> arguments) {
+    const std::string program = Path("tensorcast");  // where everybody can run it
+    if (!fs::exists(program)) {
+      fs::copy_file(DefaultOptions().binary, program);
+      fs::permissions(program, fs::perms(0755));
+    }
+    std::vector<std::string> argv = {"/usr/bin/setpriv", absl::StrCat("--reuid=", user),
+                                     absl::StrCat("--regid=", group), "--clear-groups", program};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return Process::Start({.argv = std::move(argv), .log_path = Path("theirs.log")});
+  }
+  int RunAs(uid_t user, gid_t group, std::vector<std::string> arguments) {
+    const auto process = StartAs(user, group, std::move(arguments));
+    return process.ok() ? (*process)->Wait(absl::Now() + kStepTimeout).value_or(-1) : -1;
   }
 
   std::string Path(const std::string& name) const { return directory_->path() + "/" + name; }
@@ -149,30 +172,21 @@ TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
   const std::string model = MakeModel("models/model.safetensors", 8 << 20);
   ASSERT_EQ(RunCommand({"put", model, "--key", "m", "--daemon", Daemon()}).exit_code, 0);
   ASSERT_EQ(chmod(directory_->path().c_str(), 0755), 0);
-  const std::string program = Path("tensorcast");
-  fs::copy_file(DefaultOptions().binary, program);
-  ASSERT_EQ(chmod(program.c_str(), 0755), 0);
   fs::create_directory(Path("theirs"));
   ASSERT_EQ(chown(Path("theirs").c_str(), kNobody, kNobody), 0);
 
-  const auto as_nobody = [&](std::vector<std::string> arguments) {
-    std::vector<std::string> argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-                                     program};
-    argv.insert(argv.end(), arguments.begin(), arguments.end());
-    return Process::Start({.argv = std::move(argv), .log_path = Path("theirs.log")});
-  };
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {"ls"}, {"rm", "m", "--force"}, {"put", "/etc/shadow"}, {"get", "m"}, {"status"}}) {
     std::vector<std::string> command = arguments;
     command.insert(command.end(), {"--daemon", Daemon(), "--set", "client.connect_timeout=200ms"});
-    TC_ASSERT_OK_AND_ASSIGN(const auto attempt, as_nobody(command));
-    EXPECT_EQ(attempt->Wait(absl::Now() + kStepTimeout).value_or(-1), 1) << arguments[0];
+    EXPECT_EQ(RunAs(kNobody, kNobody, command), 1) << arguments[0];
   }
   // Their daemon runs, but stays alone.
   TC_ASSERT_OK_AND_ASSIGN(const auto joiner,
-                          as_nobody({"daemon", "--set", "daemon.state_dir=" + Path("theirs/node"), "--set",
-                                     "daemon.host_pool=192MiB", "--set", "daemon.name=theirs", "--set",
-                                     "daemon.global_store=unix:" + Path("store/store.sock")}));
+                          StartAs(kNobody, kNobody,
+                                  {"daemon", "--set", "daemon.state_dir=" + Path("theirs/node"), "--set",
+                                   "daemon.host_pool=192MiB", "--set", "daemon.name=theirs", "--set",
+                                   "daemon.global_store=unix:" + Path("store/store.sock")}));
   const absl::Time deadline = absl::Now() + kStepTimeout;
   while (absl::Now() < deadline &&
          FileTail(Path("theirs.log"), 100).find("serving without the global store") == std::string::npos) {
@@ -184,6 +198,30 @@ TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
   EXPECT_THAT(status.output, testing::Not(HasSubstr("theirs")));
   EXPECT_EQ(joiner->Stop(kStepTimeout).value_or(-1), 0);
   EXPECT_EQ(RunCommand({"get", "m", "--daemon", Daemon()}).exit_code, 0);
+}
+
+// handle_groups opens both sockets of the daemon to a group, and nothing else of it.
+TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string theirs = GroupName(kNobody);
+  const std::string another = GroupName(1);
+  if (theirs.empty() || another.empty()) GTEST_SKIP() << "there are no groups to try it with";
+  for (const std::string& groups : {theirs, theirs + "," + another}) {
+    ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.handle_groups=" + groups}));
+    ASSERT_EQ(chmod(directory_->path().c_str(), 0755), 0);
+    EXPECT_EQ(ReachedBy(kNobody, kNobody, {Path("node/daemon.sock")}), Path("node/daemon.sock") + "\n");
+    EXPECT_EQ(ReachedBy(kNobody, kNobody, {Path("node/handles.sock")}), Path("node/handles.sock") + "\n");
+    std::vector<std::string> others = StatePaths();
+    std::erase_if(others, [](const std::string& path) {
+      return path.ends_with("/daemon.sock") || path.ends_with("/handles.sock");
+    });
+    EXPECT_EQ(ReachedBy(kNobody, kNobody, others), "");
+    // Who is in none of the groups is turned away, at the latest by the daemon.
+    EXPECT_EQ(RunAs(kNobody, 2, {"ls", "--daemon", Daemon(), "--set", "client.connect_timeout=200ms"}), 1);
+    EXPECT_EQ(RunAs(kNobody, kNobody, {"ls", "--daemon", Daemon()}), 0);
+    daemon_->Stop(kStepTimeout).IgnoreError();
+    store_->Stop(kStepTimeout).IgnoreError();
+  }
 }
 
 TEST_F(DefaultDeployment, AFolderThatOthersCanWriteToIsNoStateFolder) {

@@ -63,17 +63,42 @@ bool Network::AddNode(int node) {
          Ip({"-n", space, "link", "set", "eth0", "up"}) && Ip({"-n", space, "link", "set", "lo", "up"});
 }
 
-void Network::Use(ClusterOptions& options) const {
+void Network::Use(ClusterOptions& options) const { Use(options, Ports{}); }
+
+void Network::UseDocumentedPorts(ClusterOptions& options) const {
+  Use(options, {.global_store = 7000, .daemon = 7001, .ucx = 7010});
+}
+
+void Network::Use(ClusterOptions& options, const Ports& ports) const {
   options.daemons = nodes_;
   options.global_store_network_namespace = Hub();
-  options.global_store_settings.push_back(absl::StrCat("global_store.listen=", Address(0), ":0"));
+  options.global_store_settings.push_back(
+      absl::StrCat("global_store.listen=", Address(0), ":", ports.global_store));
   for (int node = 0; node < nodes_; ++node) {
     const std::string address = Address(node + 1);
-    options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":0"),
-                                          absl::StrCat("daemon.ucx_listen=", address, ":0"),
+    options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":", ports.daemon),
+                                          absl::StrCat("daemon.ucx_listen=", address, ":", ports.ucx),
                                           absl::StrCat("daemon.host_id=host-", node)});
     options.network_namespaces.push_back(Namespace(node));
   }
+}
+
+// By rules of the routing: there is `ip` wherever there are namespaces, but not everywhere a packet filter.
+bool Network::AllowOnly(int node, const std::vector<std::string>& ports) {
+  const auto rule = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"-n", Namespace(node), "rule"});
+    return Ip(std::move(words));
+  };
+  const std::string allow = "100", refuse = "200";
+  while (rule({"del", "pref", allow})) {
+  }
+  rule({"del", "pref", refuse});
+  for (const std::string& range : ports) {
+    for (const char* end : {"dport", "sport"}) {
+      if (!rule({"add", "pref", allow, "ipproto", "tcp", end, range, "lookup", "main"})) return false;
+    }
+  }
+  return rule({"add", "pref", refuse, "to", Address(0) + "/24", "ipproto", "tcp", "prohibit"});
 }
 
 bool Network::Cut(int node) { return InHub({"link", "set", Link(node), "down"}); }

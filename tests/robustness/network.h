@@ -24,13 +24,24 @@ class Network {
   bool SetUp();
   // Puts the cluster on it: as many daemons as nodes, each on a host of its own.
   void Use(ClusterOptions& options) const;
+  // The same on the ports of the README's example: 7000, 7001, 7010.
+  void UseDocumentedPorts(ClusterOptions& options) const;
 
   bool Cut(int node);
   bool Heal(int node);
   // What the node sends from now on leaves it at this rate at most; needs `tc`.
   bool Throttle(int node, uint64_t bits_per_second);
+  // A firewall: to and from other hosts, TCP passes the node only where one end has a port of these, such as
+  // {"7000", "7010-7019"}. Replaces what was allowed before.
+  bool AllowOnly(int node, const std::vector<std::string>& ports);
 
  private:
+  struct Ports {
+    int global_store = 0;
+    int daemon = 0;
+    int ucx = 0;
+  };
+  void Use(ClusterOptions& options, const Ports& ports) const;
   bool AddNode(int node);
 
   const int nodes_;

@@ -1,0 +1,62 @@
+// A firewall between the hosts: the ports that SECURITY.md names are enough, and all of them are needed.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/e2e/listening_ports.h"
+#include "tests/robustness/network.h"
+#include "tests/robustness/robustness_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsSubsetOf;
+
+class Firewall : public RobustnessTest {
+ protected:
+  void Allow(const std::vector<std::string>& ports) {
+    for (int node : {0, 1}) {
+      if (!network_.AllowOnly(node, ports)) {
+        GTEST_SKIP() << "this kernel's routing has no rules for ports";
+      }
+    }
+  }
+
+  Network network_{2};
+};
+
+TEST_F(Firewall, WithTheDocumentedPortsOnlyEveryPullSucceeds) {
+  if (!network_.SetUp()) {
+    GTEST_SKIP() << "network namespaces cannot be made here: this test needs root, `ip` and veth";
+  }
+  ClusterOptions options = FastOptions();
+  network_.UseDocumentedPorts(options);
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  EXPECT_THAT(ListeningPorts(cluster_->global_store().pid()), ElementsAre(7000));
+  for (int node : {0, 1}) {
+    EXPECT_THAT(ListeningPorts(cluster_->daemon(node).pid()), ElementsAre(7001, 7010, 7012));
+  }
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+
+  // The bytes go where UCX listens for itself: without those ports there is no pull.
+  ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001", "7010-7011"}));
+  if (IsSkipped()) return;
+  EXPECT_FALSE(client(1).Get(Context(absl::Seconds(4)), "m", {.lane = "ucx"}).ok());
+
+  ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001", "7010-7019"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK(Compare(*replica, model).status());
+
+  // Started again at once, a daemon that served finds another of its data ports where the first is not free
+  // yet.
+  cluster_->daemon(0).Stop(kStepTimeout).IgnoreError();
+  TC_ASSERT_OK(cluster_->RestartDaemon(0));
+  std::set<int> documented = {7001, 7010};
+  for (int port = 7012; port <= 7019; ++port) documented.insert(port);
+  EXPECT_THAT(ListeningPorts(cluster_->daemon(0).pid()), IsSubsetOf(documented));
+}
+
+}  // namespace
+}  // namespace tensorcast
