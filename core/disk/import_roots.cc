@@ -60,12 +60,13 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
   return at;
 }
 
-// Both name the file behind a descriptor, and no path.
+// The file behind a descriptor, whatever now lies where it was found.
 std::string Behind(int entry) { return absl::StrCat("/proc/self/fd/", entry); }
 
 // A store to a mapped page changes the file's mtime only where the page was clean. Once all of them have been
 // written out, each first store to one of them does, so that a file which somebody writes through a mapping
-// is seen to change. A file system that does not take part (in memory, or stacked) leaves things as they are.
+// is seen to change; its time was looked at before, so that a store in the meantime is seen as well. A file
+// system that does not take part (in memory, or stacked) leaves things as they are.
 void WriteOutMappedPages(int fd) {
   (void)sync_file_range(fd, 0, 0,
                         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
