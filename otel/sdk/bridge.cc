@@ -1,7 +1,11 @@
 #include "otel/sdk/bridge.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "opentelemetry/logs/logger.h"
@@ -50,7 +54,7 @@ class SdkLogHandler final : public internal_log::LogHandler {
     if (!sdk_may_complain) return;
     if (level == internal_log::LogLevel::Error) {
       ++counters_.sdk_errors;
-      ++sdk_errors_on_this_thread;
+      NoteExport(message == nullptr ? "" : message);
     } else if (level == internal_log::LogLevel::Warning) {
       ++counters_.sdk_warnings;
     } else {
@@ -60,8 +64,28 @@ class SdkLogHandler final : public internal_log::LogHandler {
   }
 
  private:
+  // Which of the SDK's errors are about an export, and what they say of it. Not every one is: a setting that
+  // the SDK does not know is an error, too, with each export that works without.
+  void NoteExport(std::string_view message) {
+    constexpr std::string_view kAnswer = "[OTLP HTTP Client] Export failed, Status:";
+    if (message.starts_with(kAnswer)) {
+      // From the thread that spoke to the collector, before the exporter's own line below.
+      http_status_ = std::atoi(std::string(message.substr(kAnswer.size(), 3)).c_str());
+    } else if (message.starts_with("[OTLP ") &&
+               message.find("HTTP Exporter] ERROR: Export ") != message.npos) {
+      export_trouble = {.failed = true, .final = IsFinal(http_status_.exchange(0))};
+    }
+  }
+  // As OTLP's specification has it. 0: there was no answer.
+  static bool IsFinal(int status) {
+    return status != 0 && status != 429 && status != 502 && status != 503 && status != 504;
+  }
+
   Counters& counters_;
   const Complain complain_;
+  // Of the last answer that was an error. Signals share it: one may be taken for another's when both fail at
+  // the same moment, and is then retried, or not, as that one.
+  std::atomic<int> http_status_ = 0;
 };
 
 opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options) {
@@ -76,6 +100,8 @@ std::unique_ptr<opentelemetry::sdk::trace::Sampler> MakeSampler(const BridgeOpti
     case SamplerKind::kParentRatio:
       return ParentBasedSamplerFactory::Create(
           std::shared_ptr<Sampler>(TraceIdRatioBasedSamplerFactory::Create(options.sampling_ratio)));
+    case SamplerKind::kRatio:
+      return TraceIdRatioBasedSamplerFactory::Create(options.sampling_ratio);
     case SamplerKind::kAlwaysOn:
       return AlwaysOnSamplerFactory::Create();
     case SamplerKind::kAlwaysOff:
@@ -90,6 +116,15 @@ opentelemetry::logs::Severity ToSeverity(int severity) {
   return severity >= 0 && severity < 4 ? kSeverities[severity] : Severity::kInfo;
 }
 
+// What is collected next tells all that a metrics batch had and more: no reason to keep that waiting. The
+// SDK's exporters over HTTP take spans and records apart when they send them: there is nothing left to send
+// again.
+std::chrono::milliseconds RetryFor(Signal signal, const BridgeOptions& options) {
+  if (signal == Signal::kMetrics) return std::min(options.retry_for, options.metric_interval / 2);
+  return options.ExporterOf(signal) == ExporterKind::kOtlpGrpc ? options.retry_for
+                                                               : std::chrono::milliseconds(0);
+}
+
 class BridgeImpl final : public Bridge {
  public:
   BridgeImpl(const BridgeOptions& options, Exporters exporters) : counters_(*options.counters) {
@@ -98,8 +133,8 @@ class BridgeImpl final : public Bridge {
         shared_ptr<internal_log::LogHandler>(new SdkLogHandler(*options.counters, options.complain)));
     internal_log::GlobalLogHandler::SetLogLevel(internal_log::LogLevel::Warning);
     for (size_t i = 0; i < kSignals; ++i) {
-      guards_[i] =
-          std::make_shared<Guard>(options.counters->signals[i], options.queue_size, options.complain);
+      guards_[i] = std::make_shared<Guard>(options.counters->signals[i], options.queue_size,
+                                           RetryFor(static_cast<Signal>(i), options), options.complain);
     }
     const opentelemetry::sdk::resource::Resource resource = MakeResource(options);
     if (exporters.spans != nullptr) StartTraces(options, std::move(exporters.spans), resource);
@@ -212,7 +247,7 @@ class BridgeImpl final : public Bridge {
     auto guarded = std::make_unique<GuardedLogExporter>(std::move(exporter), shared);
     // A record for the console only points at the line's text, so it is printed while the line lives.
     std::unique_ptr<otel_logs::LogRecordProcessor> processor =
-        options.exporter == ExporterKind::kConsole
+        options.ExporterOf(Signal::kLogs) == ExporterKind::kConsole
             ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
             : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
     logger_provider_ = otel_logs::LoggerProviderFactory::Create(

@@ -4,6 +4,7 @@
 // here mentions Abseil: this header is the border between the two.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,8 @@
 namespace tensorcast::otel::sdk {
 
 enum class ExporterKind : uint8_t { kOtlpGrpc, kOtlpHttp, kConsole };
-enum class SamplerKind : uint8_t { kParentRatio, kAlwaysOn, kAlwaysOff };
+// kParentRatio: a child as its parent, a root by the ratio. kRatio: all by the ratio.
+enum class SamplerKind : uint8_t { kParentRatio, kRatio, kAlwaysOn, kAlwaysOff };
 
 struct SpanLimits {
   size_t max_attributes = 64;
@@ -31,6 +33,7 @@ struct SpanLimits {
 
 struct BridgeOptions {
   ExporterKind exporter = ExporterKind::kOtlpGrpc;
+  std::array<bool, kSignals> on_console{};  // these instead of where `exporter` sends the others
   std::string endpoint;  // http(s)://host:port[/path]; empty: what the SDK takes from OTEL_* or its default
   std::vector<std::pair<std::string, std::string>> headers;
   std::string ca_file;
@@ -38,7 +41,8 @@ struct BridgeOptions {
   std::string key_file;
   bool insecure_skip_verify = false;
   std::chrono::milliseconds timeout{0};  // 0: the SDK's
-  std::string compression;               // "none", "gzip"; empty: the SDK's
+  std::chrono::milliseconds retry_for{10000};
+  std::string compression;  // "none", "gzip"; empty: the SDK's
 
   std::vector<std::pair<std::string, std::string>> resource;
 
@@ -54,6 +58,10 @@ struct BridgeOptions {
   size_t batch_size = 512;
   std::chrono::milliseconds batch_interval{1000};
   std::chrono::milliseconds metric_interval{10000};
+
+  ExporterKind ExporterOf(Signal signal) const {
+    return on_console[static_cast<size_t>(signal)] ? ExporterKind::kConsole : exporter;
+  }
 
   Counters* counters = nullptr;  // must live as long as the process
   // Told of what the SDK complains about and of what is dropped, from any thread, possibly often.

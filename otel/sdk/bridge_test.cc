@@ -211,9 +211,11 @@ TEST_F(BridgeTest, ASamplerThatIsNotParentBasedDecidesForChildrenToo) {
   EXPECT_EQ(context.TraceIdHex(), unsampled->TraceIdHex());
   EXPECT_EQ(context.trace_state, "v=1");
   Restart(SamplerKind::kAlwaysOff);
+  context = {};
   EXPECT_EQ(bridge_->traces()->Start({.name = "A/B", .parent = &*sampled}, context), nullptr);
   EXPECT_FALSE(context.IsSampled());
   EXPECT_EQ(context.TraceIdHex(), sampled->TraceIdHex());
+  context = {};
   EXPECT_EQ(bridge_->traces()->Start({.name = "A/B", .parent = &*unsampled}, context), nullptr);
   EXPECT_EQ(context.SpanIdHex(), unsampled->SpanIdHex());  // passed on
 }

@@ -2,13 +2,11 @@
 
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "opentelemetry/exporters/ostream/log_record_exporter_factory.h"
 #include "opentelemetry/exporters/ostream/metric_exporter_factory.h"
 #include "opentelemetry/exporters/ostream/span_exporter_factory.h"
-#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
-#include "opentelemetry/exporters/otlp/otlp_grpc_log_record_exporter_factory.h"
-#include "opentelemetry/exporters/otlp/otlp_grpc_log_record_exporter_options.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_metric_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_metric_exporter_options.h"
 #include "opentelemetry/exporters/otlp/otlp_http_exporter_factory.h"
@@ -20,7 +18,7 @@
 #include "opentelemetry/sdk/logs/recordable.h"
 #include "opentelemetry/sdk/metrics/instruments.h"
 #include "opentelemetry/sdk/trace/recordable.h"
-#include "otel/sdk/grpc_span_exporter.h"
+#include "otel/sdk/grpc_exporters.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
@@ -72,8 +70,7 @@ Exporters MakeGrpc(const BridgeOptions& options) {
   return {.spans = MakeGrpcSpanExporter(GrpcOptions<otlp::OtlpGrpcExporterOptions>(options)),
           .metrics = otlp::OtlpGrpcMetricExporterFactory::Create(
               GrpcOptions<otlp::OtlpGrpcMetricExporterOptions>(options)),
-          .logs = otlp::OtlpGrpcLogRecordExporterFactory::Create(
-              GrpcOptions<otlp::OtlpGrpcLogRecordExporterOptions>(options))};
+          .logs = MakeGrpcLogExporter(GrpcOptions<otlp::OtlpGrpcLogRecordExporterOptions>(options))};
 }
 
 Exporters MakeHttp(const BridgeOptions& options) {
@@ -92,8 +89,8 @@ Exporters MakeConsole() {
           .logs = opentelemetry::exporter::logs::OStreamLogRecordExporterFactory::Create(std::cerr)};
 }
 
-Exporters MakeAll(const BridgeOptions& options) {
-  switch (options.exporter) {
+Exporters MakeAll(const BridgeOptions& options, ExporterKind kind) {
+  switch (kind) {
     case ExporterKind::kOtlpGrpc:
       return MakeGrpc(options);
     case ExporterKind::kOtlpHttp:
@@ -107,7 +104,14 @@ Exporters MakeAll(const BridgeOptions& options) {
 }  // namespace
 
 Exporters MakeExporters(const BridgeOptions& options) {
-  Exporters exporters = MakeAll(options);
+  Exporters exporters = MakeAll(options, options.exporter);
+  Exporters console = MakeConsole();
+  if (options.ExporterOf(Signal::kTraces) == ExporterKind::kConsole)
+    exporters.spans = std::move(console.spans);
+  if (options.ExporterOf(Signal::kMetrics) == ExporterKind::kConsole) {
+    exporters.metrics = std::move(console.metrics);
+  }
+  if (options.ExporterOf(Signal::kLogs) == ExporterKind::kConsole) exporters.logs = std::move(console.logs);
   if (!options.traces) exporters.spans = nullptr;
   if (!options.metrics) exporters.metrics = nullptr;
   if (!options.logs) exporters.logs = nullptr;

@@ -16,6 +16,21 @@ std::string TargetOf(std::string_view endpoint) {
   return std::string(endpoint.substr(0, endpoint.find('/')));
 }
 
+// As OTLP's specification lists them, for an answer without RetryInfo.
+bool IsRetryable(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DATA_LOSS:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const GrpcSenderOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetUserAgentPrefix(options.user_agent);
@@ -30,7 +45,7 @@ class Sender final : public GrpcSender {
   Sender(const GrpcSenderOptions& options, const std::string& method)
       : options_(options), method_(method), stub_(MakeChannel(options)) {}
 
-  std::string Send(const std::string& message) override {
+  GrpcSendResult Send(const std::string& message) override {
     grpc::ClientContext context;
     if (options_.timeout.count() > 0)
       context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
@@ -49,7 +64,8 @@ class Sender final : public GrpcSender {
     bool ok = false;
     queue.Next(&tag, &ok);
     if (status.ok()) return {};
-    return status.error_message().empty() ? "an error without a message" : status.error_message();
+    return {.error = status.error_message().empty() ? "an error without a message" : status.error_message(),
+            .retryable = IsRetryable(status.error_code())};
   }
 
  private:

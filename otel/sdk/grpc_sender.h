@@ -20,6 +20,11 @@ struct GrpcSenderOptions {
   std::chrono::nanoseconds timeout{0};  // of a call; 0: none
 };
 
+struct GrpcSendResult {
+  std::string error;      // what went wrong, or nothing
+  bool retryable = true;  // whether OTLP lets a client send the same again
+};
+
 // Thread-safe.
 class GrpcSender {
  public:
@@ -27,8 +32,8 @@ class GrpcSender {
   static std::unique_ptr<GrpcSender> Create(const GrpcSenderOptions& options, const std::string& method);
   virtual ~GrpcSender() = default;
 
-  // Blocks for the answer, whose content is ignored. What went wrong, or nothing.
-  virtual std::string Send(const std::string& message) = 0;
+  // Blocks for the answer, whose content is ignored.
+  virtual GrpcSendResult Send(const std::string& message) = 0;
 };
 
 }  // namespace tensorcast::otel::sdk

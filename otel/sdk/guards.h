@@ -2,8 +2,9 @@
 // is counted; the SDK would drop it silently. Includes OpenTelemetry.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,15 +30,24 @@ namespace otel_trace = opentelemetry::sdk::trace;
 using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
-// Errors that the SDK logged on this thread. Its HTTP exporters report failures nowhere else: they return
-// success.
-inline thread_local uint64_t sdk_errors_on_this_thread = 0;
+// What is known of the export that runs on this thread beside its result. The SDK's HTTP exporters return
+// success when they failed, and say in its log that they did (bridge.cc listens). Its gRPC exporter of
+// metrics does not tell why it failed: what may have been refused for good is then tried again, too.
+struct ExportTrouble {
+  bool failed = false;
+  bool final = false;  // the collector does not want to be asked again
+};
+inline thread_local ExportTrouble export_trouble;
 
 // The state that a signal's processor and exporter share.
 class Guard {
  public:
-  Guard(SignalCounters& counters, size_t queue_size, Complain complain)
-      : counters_(counters), queue_size_(static_cast<int64_t>(queue_size)), complain_(std::move(complain)) {}
+  // `retry_for`: how long an export that failed is tried again, from when it was first tried.
+  Guard(SignalCounters& counters, size_t queue_size, std::chrono::milliseconds retry_for, Complain complain)
+      : counters_(counters),
+        queue_size_(static_cast<int64_t>(queue_size)),
+        retry_for_(retry_for),
+        complain_(std::move(complain)) {}
 
   // Whether one more item may be queued.
   bool Admit() {
@@ -54,22 +64,40 @@ class Guard {
     counters_.pending.fetch_sub(static_cast<int64_t>(count), std::memory_order_relaxed);
   }
 
-  void GiveUpAt(std::chrono::steady_clock::time_point when) { give_up_at_.store(when.time_since_epoch()); }
+  // Ends the retries, too: who shuts down tries once.
+  void GiveUpAt(std::chrono::steady_clock::time_point when) {
+    const std::lock_guard lock(mutex_);
+    give_up_at_ = when;
+    giving_up_.notify_all();
+  }
 
-  // Runs one export of `count` items, unless it is too late for it.
+  // Runs one export of `count` items, unless it is too late for it; again, with growing pauses, while the
+  // collector may still take them.
   template <class Export>
   otel_common::ExportResult Run(size_t count, const Export& do_export) {
-    const uint64_t errors_before = sdk_errors_on_this_thread;
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point retry_until = Clock::now() + retry_for_;
+    std::chrono::milliseconds pause = kFirstPause;
     otel_common::ExportResult result = otel_common::ExportResult::kFailure;
-    if (std::chrono::steady_clock::now().time_since_epoch() >= give_up_at_.load()) {
-      counters_.dropped_shutdown += count;
-    } else if (result = do_export();
-               result == otel_common::ExportResult::kSuccess && sdk_errors_on_this_thread == errors_before) {
-      counters_.exported += count;
-    } else {
+    while (true) {
+      if (Clock::now() >= give_up_at()) {
+        counters_.dropped_shutdown += count;
+        break;
+      }
+      export_trouble = {};
+      result = do_export();
+      if (result == otel_common::ExportResult::kSuccess && !export_trouble.failed) {
+        counters_.exported += count;
+        break;
+      }
       ++counters_.export_failures;
-      counters_.dropped_export_failed += count;
-      complain_("an export failed");
+      const bool again = !export_trouble.final && Clock::now() + pause < retry_until && Pause(pause);
+      if (!again) {
+        counters_.dropped_export_failed += count;
+        complain_("an export failed");
+        break;
+      }
+      pause = std::min(2 * pause, kLongestPause);
     }
     counters_.pending.fetch_sub(static_cast<int64_t>(count), std::memory_order_relaxed);
     return result;
@@ -79,10 +107,29 @@ class Guard {
   void CountIn(size_t count) { counters_.pending += static_cast<int64_t>(count); }
 
  private:
+  static constexpr std::chrono::milliseconds kFirstPause{100};
+  static constexpr std::chrono::milliseconds kLongestPause{2000};
+
+  std::chrono::steady_clock::time_point give_up_at() {
+    const std::lock_guard lock(mutex_);
+    return give_up_at_;
+  }
+  // False, at once, when it is to be given up.
+  bool Pause(std::chrono::milliseconds length) {
+    std::unique_lock lock(mutex_);
+    return !giving_up_.wait_for(lock, length, [this] { return give_up_at_ != kNever; });
+  }
+
+  static constexpr std::chrono::steady_clock::time_point kNever =
+      std::chrono::steady_clock::time_point::max();
+
   SignalCounters& counters_;
   const int64_t queue_size_;
+  const std::chrono::milliseconds retry_for_;
   const Complain complain_;
-  std::atomic<std::chrono::steady_clock::duration> give_up_at_{std::chrono::steady_clock::duration::max()};
+  std::mutex mutex_;
+  std::condition_variable giving_up_;
+  std::chrono::steady_clock::time_point give_up_at_ = kNever;
 };
 
 class GuardedLogExporter final : public otel_logs::LogRecordExporter {

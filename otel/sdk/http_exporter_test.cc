@@ -1,13 +1,16 @@
 // OTLP over HTTP, against a server that knows just enough of HTTP/1.1 to take the posts.
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
@@ -29,10 +32,11 @@ struct Post {
   std::string body;
 };
 
-// Answers every post with `status`, one connection at a time.
+// Answers the posts to each path with `statuses` in turn, and from then on with the last, one connection at a
+// time.
 class HttpServer {
  public:
-  explicit HttpServer(std::string status) : status_(std::move(status)) {
+  explicit HttpServer(std::vector<std::string> statuses) : statuses_(std::move(statuses)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -54,6 +58,11 @@ class HttpServer {
   std::map<std::string, Post> posts() const {
     absl::MutexLock lock(&mutex_);
     return posts_;
+  }
+  size_t count(const std::string& path) const {
+    absl::MutexLock lock(&mutex_);
+    const auto found = counts_.find(path);
+    return found == counts_.end() ? 0 : found->second;
   }
 
  private:
@@ -85,12 +94,14 @@ class HttpServer {
     }
     post.body = text.substr(head_end + 4);
     const std::vector<std::string> request = absl::StrSplit(lines[0], ' ');
+    std::string status;
     {
       absl::MutexLock lock(&mutex_);
+      status = statuses_[std::min(counts_[request.at(1)]++, statuses_.size() - 1)];
       posts_.insert_or_assign(request.at(1), std::move(post));
     }
     const std::string answer =
-        absl::StrCat("HTTP/1.1 ", status_, "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        absl::StrCat("HTTP/1.1 ", status, "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     EXPECT_EQ(write(connection, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
   }
 
@@ -102,11 +113,12 @@ class HttpServer {
     return true;
   }
 
-  const std::string status_;
+  const std::vector<std::string> statuses_;
   int listener_ = -1;
   int port_ = 0;
   mutable absl::Mutex mutex_;
   std::map<std::string, Post> posts_ ABSL_GUARDED_BY(mutex_);  // by path
+  std::map<std::string, size_t> counts_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -124,7 +136,7 @@ std::unique_ptr<Telemetry> Start(const std::string& endpoint) {
 }
 
 TEST(HttpExporter, PostsEachSignalToItsPath) {
-  HttpServer server("200 OK");
+  HttpServer server({"200 OK"});
   auto telemetry = Start(server.endpoint() + "/base/");
   Span("A/B").End();
   LOG(INFO) << "over HTTP";
@@ -143,13 +155,45 @@ TEST(HttpExporter, PostsEachSignalToItsPath) {
 }
 
 // The SDK's HTTP exporters return success all the same (see guards.h).
-TEST(HttpExporter, AnAnswerThatIsAnErrorCountsAsALoss) {
-  HttpServer server("503 Service Unavailable");
+TEST(HttpExporter, AnAnswerThatIsAnErrorCountsAsALossAndIsNotAskedForAgain) {
+  HttpServer server({"400 Bad Request"});
+  auto telemetry = Start(server.endpoint());
+  Span("A/B").End();
+  const sdk::SignalCounters& traces = telemetry->counters().of(sdk::Signal::kTraces);
+  EXPECT_FALSE(telemetry->Flush(absl::ZeroDuration()));
+  while (traces.pending > 0) std::this_thread::yield();
+  EXPECT_EQ(traces.exported, 0u);
+  EXPECT_EQ(traces.dropped_export_failed, 1u);
+  EXPECT_EQ(server.count("/v1/traces"), 1u);
+}
+
+TEST(HttpExporter, MetricsThatARestartingCollectorRefusesAreSentAgain) {
+  HttpServer server({"503 Service Unavailable", "429 Too Many Requests", "200 OK"});
+  auto telemetry = Start(server.endpoint());
+  EXPECT_TRUE(telemetry->Flush(absl::Seconds(60)));
+  const sdk::SignalCounters& metrics = telemetry->counters().of(sdk::Signal::kMetrics);
+  EXPECT_GE(metrics.exported, 1u) << "the reader collects once when it starts, too";
+  EXPECT_EQ(metrics.export_failures, 2u);
+  EXPECT_EQ(metrics.dropped(), 0u);
+  EXPECT_EQ(server.count("/v1/metrics"), metrics.exported + 2);
+}
+
+// The SDK's exporters over HTTP take spans apart when they send them.
+TEST(HttpExporter, SpansAreLostWithTheirFirstTry) {
+  HttpServer server({"503 Service Unavailable", "200 OK"});
   auto telemetry = Start(server.endpoint());
   Span("A/B").End();
   telemetry->Shutdown();
-  EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).exported, 0u);
   EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).dropped(), 1u);
+  EXPECT_EQ(server.count("/v1/traces"), 1u);
+}
+
+// The SDK as it is packaged cannot, says so in its log with each export, and sends what it has as it is.
+TEST(HttpExporter, CompressionIsRefusedInsteadOfIgnored) {
+  const TelemetryConfig config{.enabled = true, .exporter = "otlp_http", .compression = "gzip"};
+  const absl::Status refused = InitTelemetry(config, "daemon").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("observability.otel.compression"));
 }
 
 }  // namespace

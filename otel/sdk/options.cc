@@ -100,6 +100,22 @@ void CheckEndpoint(std::string_view key, const std::string& text, Checker& check
   *out = url;
 }
 
+// The standard variable of each signal: where it goes, unless the configuration says where all go.
+void ResolveSignalExporters(const TelemetryConfig& config, Checker& check, BridgeOptions& bridge) {
+  enum class Choice { kOtlp, kConsole, kNone };
+  constexpr const char* kVariables[kSignals] = {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
+                                                "OTEL_LOGS_EXPORTER"};
+  bool* const wanted[kSignals] = {&bridge.traces, &bridge.metrics, &bridge.logs};
+  for (size_t i = 0; i < kSignals && config.exporter.empty(); ++i) {
+    Choice choice = Choice::kOtlp;
+    check.Choice<Choice>(absl::StrCat("exporter (from ", kVariables[i], ")"), Environment(kVariables[i]),
+                         {{"otlp", Choice::kOtlp}, {"console", Choice::kConsole}, {"none", Choice::kNone}},
+                         &choice);
+    bridge.on_console[i] = choice == Choice::kConsole;
+    *wanted[i] = choice != Choice::kNone;
+  }
+}
+
 void ResolveExporter(const TelemetryConfig& config, Checker& check, Options& options) {
   enum class Choice { kGrpc, kHttp, kConsole, kNone };
   Choice choice =
@@ -111,17 +127,39 @@ void ResolveExporter(const TelemetryConfig& config, Checker& check, Options& opt
                         {"jaeger", Choice::kGrpc},
                         {"none", Choice::kNone}},
                        &choice);
-  if (Environment("TENSORCAST_OTEL_DEBUG") == "1") {
-    options.enabled = true;
-    choice = Choice::kConsole;
-  }
-  if (choice == Choice::kNone || Environment("OTEL_SDK_DISABLED") == "true") options.enabled = false;
+  const bool debug = Environment("TENSORCAST_OTEL_DEBUG") == "1";
+  if (debug) choice = Choice::kConsole;
+  if (options.enabled && !debug) ResolveSignalExporters(config, check, options.bridge);
+  if (choice == Choice::kNone) options.enabled = false;
   options.bridge.exporter = choice == Choice::kHttp      ? ExporterKind::kOtlpHttp
                             : choice == Choice::kConsole ? ExporterKind::kConsole
                                                          : ExporterKind::kOtlpGrpc;
+  if (config.traces.has_value()) options.bridge.traces = *config.traces;
+  if (config.metrics.has_value()) options.bridge.metrics = *config.metrics;
+  if (config.logs.has_value()) options.bridge.logs = *config.logs;
 }
 
-void ResolveConnection(const TelemetryConfig& config, Checker& check, BridgeOptions& bridge) {
+// The SDK's HTTP exporters, as they are packaged, take the setting and send what they have as it is, with an
+// error line for each export.
+void ResolveCompression(const TelemetryConfig& config, Checker& check, Options& options) {
+  BridgeOptions& bridge = options.bridge;
+  check.Choice<std::string>("compression", config.compression, {{"none", "none"}, {"gzip", "gzip"}},
+                            &bridge.compression);
+  if (bridge.exporter != ExporterKind::kOtlpHttp) return;
+  constexpr char kWanted[] = "none with otlp_http, which cannot compress here; otlp_grpc can";
+  if (bridge.compression == "gzip") check.Fail("compression", "gzip", kWanted);
+  if (!bridge.compression.empty() || !options.enabled) return;
+  for (const char* variable :
+       {"OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
+        "OTEL_EXPORTER_OTLP_METRICS_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
+    if (Environment(variable) == "gzip") {
+      check.Fail(absl::StrCat("compression (from ", variable, ")"), "gzip", kWanted);
+    }
+  }
+}
+
+void ResolveConnection(const TelemetryConfig& config, Checker& check, Options& options) {
+  BridgeOptions& bridge = options.bridge;
   CheckEndpoint("endpoint", config.endpoint, check, &bridge.endpoint);
   if (config.endpoint.empty()) {
     CheckEndpoint("endpoint (from TENSORCAST_OTLP_ENDPOINT)", Environment("TENSORCAST_OTLP_ENDPOINT"), check,
@@ -145,17 +183,49 @@ void ResolveConnection(const TelemetryConfig& config, Checker& check, BridgeOpti
   bridge.insecure_skip_verify = config.insecure_skip_verify;
   if (Environment("OTEL_EXPORTER_OTLP_TIMEOUT").empty()) bridge.timeout = std::chrono::seconds(3);
   check.Milliseconds("timeout", config.timeout, &bridge.timeout);
-  check.Choice<std::string>("compression", config.compression, {{"none", "none"}, {"gzip", "gzip"}},
-                            &bridge.compression);
+  check.Milliseconds("retry_for", config.retry_for, &bridge.retry_for);
+  ResolveCompression(config, check, options);
 }
 
-void ResolveSampling(const TelemetryConfig& config, Checker& check, BridgeOptions& bridge) {
+// OTEL_TRACES_SAMPLER and its argument. Those of the standard's samplers whose decision somebody else is to
+// make are not here.
+void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
+  struct Standard {
+    SamplerKind kind = SamplerKind::kParentRatio;
+    std::optional<double> ratio;  // nullopt: the argument's
+  };
+  const std::string name = Environment("OTEL_TRACES_SAMPLER");
+  if (name.empty()) return;
+  Standard sampler;
+  check.Choice<Standard>("sampler (from OTEL_TRACES_SAMPLER)", name,
+                         {{"always_on", {SamplerKind::kAlwaysOn, 1.0}},
+                          {"always_off", {SamplerKind::kAlwaysOff, 0.0}},
+                          {"traceidratio", {SamplerKind::kRatio, std::nullopt}},
+                          {"parentbased_always_on", {SamplerKind::kParentRatio, 1.0}},
+                          {"parentbased_always_off", {SamplerKind::kParentRatio, 0.0}},
+                          {"parentbased_traceidratio", {SamplerKind::kParentRatio, std::nullopt}}},
+                         &sampler);
+  bridge.sampler = sampler.kind;
+  if (sampler.ratio.has_value()) bridge.sampling_ratio = *sampler.ratio;
+  const std::string argument = Environment("OTEL_TRACES_SAMPLER_ARG");
+  if (sampler.ratio.has_value() || argument.empty()) return;
+  if (!absl::SimpleAtod(argument, &bridge.sampling_ratio) ||
+      !(bridge.sampling_ratio >= 0 && bridge.sampling_ratio <= 1)) {
+    check.Fail("sampling_ratio (from OTEL_TRACES_SAMPLER_ARG)", argument, "between 0 and 1");
+  }
+}
+
+void ResolveSampling(const TelemetryConfig& config, Checker& check, Options& options) {
+  BridgeOptions& bridge = options.bridge;
+  const bool configured = !config.sampler.empty() || config.sampling_ratio.has_value();
+  if (options.enabled && !configured) ResolveStandardSampler(check, bridge);
   check.Choice<SamplerKind>("sampler", config.sampler,
                             {{"parent_ratio", SamplerKind::kParentRatio},
+                             {"ratio", SamplerKind::kRatio},
                              {"always_on", SamplerKind::kAlwaysOn},
                              {"always_off", SamplerKind::kAlwaysOff}},
                             &bridge.sampler);
-  bridge.sampling_ratio = config.sampling_ratio.value_or(1.0);
+  if (config.sampling_ratio.has_value()) bridge.sampling_ratio = *config.sampling_ratio;
   if (!(bridge.sampling_ratio >= 0 && bridge.sampling_ratio <= 1)) {
     check.Fail("sampling_ratio", absl::StrCat(bridge.sampling_ratio), "between 0 and 1");
   }
@@ -192,9 +262,13 @@ void ResolveResource(const TelemetryConfig& config, std::string_view role, Check
   std::string service = config.service_name;
   if (service.empty()) service = Environment("OTEL_SERVICE_NAME");
   if (service.empty()) service = absl::StrCat("tensorcast-", role);
-  bridge.resource = {{"service.name", service},          {"service.namespace", "tensorcast"},
-                     {"service.instance.id", NewUuid()}, {"tc.role", std::string(role)},
-                     {"host.name", HostName()},          {"process.pid", absl::StrCat(getpid())}};
+  bridge.resource = {{"service.name", service},
+                     {"service.namespace", "tensorcast"},
+                     {"service.instance.id", NewUuid()},
+                     {"tc.role", std::string(role)},
+                     {"service.version", TENSORCAST_VERSION},
+                     {"host.name", HostName()},
+                     {"process.pid", absl::StrCat(getpid())}};
   // Later ones win.
   check.Pairs("resource_attributes", config.resource_attributes, &bridge.resource);
 }
@@ -203,16 +277,14 @@ void ResolveResource(const TelemetryConfig& config, std::string_view role, Check
 
 absl::StatusOr<Options> ResolveOptions(const TelemetryConfig& config, std::string_view role) {
   Options options;
+  options.enabled = (config.enabled || Environment("TENSORCAST_OTEL_DEBUG") == "1") &&
+                    Environment("OTEL_SDK_DISABLED") != "true";
   Checker check;
-  options.enabled = config.enabled;
   ResolveExporter(config, check, options);
-  ResolveConnection(config, check, options.bridge);
-  ResolveSampling(config, check, options.bridge);
+  ResolveConnection(config, check, options);
+  ResolveSampling(config, check, options);
   ResolveQueues(config, check, options);
   ResolveResource(config, role, check, options.bridge);
-  options.bridge.traces = config.traces.value_or(true);
-  options.bridge.metrics = config.metrics.value_or(true);
-  options.bridge.logs = config.logs.value_or(true);
   check.Choice<absl::LogSeverity>("log_level", config.log_level,
                                   {{"info", absl::LogSeverity::kInfo},
                                    {"warning", absl::LogSeverity::kWarning},

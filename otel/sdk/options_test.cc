@@ -22,7 +22,9 @@ class OptionsTest : public ::testing::Test {
   static void Clear() {
     for (const char* name :
          {"TENSORCAST_OTLP_ENDPOINT", "TENSORCAST_OTEL_DEBUG", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME",
-          "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL"}) {
+          "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_SAMPLER",
+          "OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER",
+          "OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
       unsetenv(name);
     }
   }
@@ -44,6 +46,7 @@ TEST_F(OptionsTest, DefaultsAreOffWithEverySignalReady) {
   EXPECT_TRUE(options.bridge.traces && options.bridge.metrics && options.bridge.logs);
   EXPECT_THAT(options.bridge.resource, Contains(Pair("service.name", "tensorcast-daemon")));
   EXPECT_THAT(options.bridge.resource, Contains(Pair("tc.role", "daemon")));
+  EXPECT_THAT(options.bridge.resource, Contains(Pair("service.version", HasSubstr("."))));
 }
 
 TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
@@ -55,7 +58,8 @@ TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
                                    .headers = {"authorization=Bearer x"},
                                    .insecure_skip_verify = true,
                                    .timeout = "250ms",
-                                   .compression = "gzip",
+                                   .retry_for = "20s",
+                                   .compression = "none",
                                    .sampler = "always_on",
                                    .sampling_ratio = 0.25,
                                    .max_span_events = 3,
@@ -70,7 +74,9 @@ TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
   EXPECT_EQ(options.bridge.endpoint, "https://collector:4318/base");
   EXPECT_THAT(options.bridge.headers, Contains(Pair("authorization", "Bearer x")));
   EXPECT_EQ(options.bridge.timeout, std::chrono::milliseconds(250));
-  EXPECT_EQ(options.bridge.compression, "gzip");
+  EXPECT_EQ(options.bridge.retry_for, std::chrono::seconds(20));
+  EXPECT_EQ(options.bridge.compression, "none");
+  EXPECT_EQ(Resolve({.compression = "gzip"}).bridge.compression, "gzip");
   EXPECT_EQ(options.bridge.sampler, SamplerKind::kAlwaysOn);
   EXPECT_EQ(options.bridge.sampling_ratio, 0.25);
   EXPECT_EQ(options.bridge.limits.max_events, 3u);
@@ -110,6 +116,64 @@ TEST_F(OptionsTest, StandardVariablesStandBelowTheConfiguration) {
   EXPECT_EQ(Resolve({.exporter = "otlp_grpc"}).bridge.exporter, ExporterKind::kOtlpGrpc);
   setenv("OTEL_SDK_DISABLED", "true", 1);
   EXPECT_FALSE(Resolve({.enabled = true}).enabled);
+}
+
+TEST_F(OptionsTest, TheStandardSamplersAreTakenFromTheirVariable) {
+  struct Case {
+    const char* name;
+    SamplerKind kind;
+    double ratio;
+  };
+  setenv("OTEL_TRACES_SAMPLER_ARG", "0.25", 1);
+  for (const Case& expected : {Case{"always_on", SamplerKind::kAlwaysOn, 1.0},
+                               {"always_off", SamplerKind::kAlwaysOff, 0.0},
+                               {"traceidratio", SamplerKind::kRatio, 0.25},
+                               {"parentbased_always_on", SamplerKind::kParentRatio, 1.0},
+                               {"parentbased_always_off", SamplerKind::kParentRatio, 0.0},
+                               {"parentbased_traceidratio", SamplerKind::kParentRatio, 0.25}}) {
+    setenv("OTEL_TRACES_SAMPLER", expected.name, 1);
+    const BridgeOptions bridge = Resolve({.enabled = true}).bridge;
+    EXPECT_EQ(bridge.sampler, expected.kind) << expected.name;
+    EXPECT_EQ(bridge.sampling_ratio, expected.ratio) << expected.name;
+  }
+  EXPECT_EQ(Resolve({.enabled = true, .sampling_ratio = 0.5}).bridge.sampling_ratio, 0.5)
+      << "the configuration stands above";
+  EXPECT_EQ(Resolve({.enabled = true, .sampler = "ratio"}).bridge.sampling_ratio, 1.0);
+  setenv("OTEL_TRACES_SAMPLER_ARG", "often", 1);
+  EXPECT_THAT(std::string(ResolveOptions({.enabled = true}, "daemon").status().message()),
+              HasSubstr("OTEL_TRACES_SAMPLER_ARG"));
+  setenv("OTEL_TRACES_SAMPLER", "xray", 1);
+  EXPECT_THAT(std::string(ResolveOptions({.enabled = true}, "daemon").status().message()),
+              HasSubstr("OTEL_TRACES_SAMPLER"));
+  EXPECT_TRUE(ResolveOptions({}, "daemon").ok()) << "meant for others, as telemetry is off";
+}
+
+TEST_F(OptionsTest, EachSignalHasTheExporterOfItsVariable) {
+  setenv("OTEL_TRACES_EXPORTER", "none", 1);
+  setenv("OTEL_METRICS_EXPORTER", "console", 1);
+  setenv("OTEL_LOGS_EXPORTER", "otlp", 1);
+  const BridgeOptions bridge = Resolve({.enabled = true}).bridge;
+  EXPECT_FALSE(bridge.traces);
+  EXPECT_TRUE(bridge.metrics && bridge.logs);
+  EXPECT_EQ(bridge.ExporterOf(Signal::kMetrics), ExporterKind::kConsole);
+  EXPECT_EQ(bridge.ExporterOf(Signal::kLogs), ExporterKind::kOtlpGrpc);
+  EXPECT_TRUE(Resolve({.enabled = true, .exporter = "otlp_grpc"}).bridge.traces);
+  EXPECT_TRUE(Resolve({.enabled = true, .traces = true}).bridge.traces) << "the configuration stands above";
+  setenv("OTEL_TRACES_EXPORTER", "zipkin", 1);
+  EXPECT_THAT(std::string(ResolveOptions({.enabled = true}, "daemon").status().message()),
+              HasSubstr("OTEL_TRACES_EXPORTER"));
+}
+
+TEST_F(OptionsTest, CompressionOverHttpIsRefusedWhereverItWasSaid) {
+  TelemetryConfig config{.enabled = true, .exporter = "otlp_http", .compression = "gzip"};
+  EXPECT_EQ(ResolveOptions(config, "daemon").status().code(), absl::StatusCode::kInvalidArgument);
+  config.compression.clear();
+  for (const char* variable : {"OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
+    setenv(variable, "gzip", 1);
+    EXPECT_THAT(std::string(ResolveOptions(config, "daemon").status().message()), HasSubstr(variable));
+    unsetenv(variable);
+  }
+  EXPECT_TRUE(ResolveOptions(config, "daemon").ok());
 }
 
 TEST_F(OptionsTest, JaegerIsOtlpAndNoneIsOff) {

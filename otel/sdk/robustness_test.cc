@@ -96,7 +96,9 @@ TEST(Robustness, ACollectorThatWakesUpGetsWhatWaited) {
 TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
   auto receiver = *OtlpReceiver::Start();
   receiver->SetBehaviour(Behaviour::kRefuse);
-  auto telemetry = Start(Config(receiver->endpoint()));
+  TelemetryConfig config = Config(receiver->endpoint());
+  config.retry_for = "300ms";
+  auto telemetry = Start(config);
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
   MakeSpans(50);
   ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
@@ -111,6 +113,53 @@ TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
     return false;
   }));
   EXPECT_GT(telemetry->counters().sdk_errors, 0u) << "the SDK's own complaints are counted, too";
+}
+
+TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kRefuse);
+  TelemetryConfig config = Config(receiver->endpoint());
+  config.retry_for = "1h";
+  config.metric_interval = "1h";
+  auto telemetry = Start(config);
+  MakeSpans(50);
+  LOG(INFO) << "a line that must not be lost";
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() >= 4; })) << "both signals, and again";
+  receiver->SetBehaviour(Behaviour::kAccept);
+  ASSERT_TRUE(
+      receiver->WaitFor(kLong, [&] { return receiver->spans().size() == 50 && !receiver->logs().empty(); }));
+  for (const Signal signal : {Signal::kTraces, Signal::kLogs}) {
+    EXPECT_GT(telemetry->counters().of(signal).export_failures, 0u);
+    EXPECT_EQ(telemetry->counters().of(signal).dropped(), 0u);
+  }
+}
+
+TEST(Robustness, WhatACollectorRejectsForGoodIsNotSentAgain) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kReject);
+  TelemetryConfig config = Config(receiver->endpoint());
+  config.retry_for = "1h";
+  config.metrics = false;
+  config.logs = false;
+  auto telemetry = Start(config);
+  MakeSpans(50);
+  const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
+  EXPECT_EQ(traces.export_failures, static_cast<uint64_t>(receiver->calls()));
+}
+
+TEST(Robustness, TheEndDoesNotWaitForACollectorThatRefuses) {
+  auto receiver = *OtlpReceiver::Start();
+  receiver->SetBehaviour(Behaviour::kRefuse);
+  TelemetryConfig config = Config(receiver->endpoint());
+  config.retry_for = "1h";
+  config.shutdown_timeout = "1h";
+  auto telemetry = Start(config);
+  MakeSpans(50);
+  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() > 0; }));
+  telemetry->Shutdown();  // or this test takes an hour
+  ExpectAllAccountedFor(telemetry->counters().of(Signal::kTraces), 50);
+  EXPECT_EQ(telemetry->counters().of(Signal::kTraces).dropped(), 50u);
 }
 
 TEST(Robustness, ACollectorThatDiesAndComesBackIsUsedAgain) {

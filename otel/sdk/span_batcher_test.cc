@@ -54,7 +54,8 @@ class SpanBatcherTest : public ::testing::Test {
   void Start(std::chrono::milliseconds interval) {
     batcher_ = std::make_unique<SpanBatcher>(
         std::make_unique<HeldExporter>(state_),
-        std::make_shared<Guard>(counters_, queue_, [](std::string_view) {}), kBatch, interval);
+        std::make_shared<Guard>(counters_, queue_, std::chrono::milliseconds(0), [](std::string_view) {}),
+        kBatch, interval);
   }
   void End(size_t spans) {
     for (size_t i = 0; i < spans; ++i) batcher_->OnEnd(batcher_->MakeRecordable());

@@ -2,20 +2,18 @@
 
 #include <array>
 
-#include "opentelemetry/sdk/common/attribute_utils.h"
 #include "opentelemetry/sdk/instrumentationscope/instrumentation_scope.h"
 #include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/trace/span_context.h"
 #include "opentelemetry/trace/span_metadata.h"
 #include "opentelemetry/trace/trace_state.h"
+#include "otel/sdk/otlp_attributes.h"
 #include "otel/sdk/otlp_wire.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
 
-namespace nostd = opentelemetry::nostd;
-using opentelemetry::common::AttributeValue;
-using opentelemetry::sdk::common::OwnedAttributeValue;
+using namespace wire;
 
 // Field numbers of opentelemetry-proto 1.x.
 namespace span_field {
@@ -29,10 +27,13 @@ enum : uint32_t {
   kStart,
   kEnd,
   kAttributes,
-  kEvents = 11,
-  kLinks = 13,
-  kStatus = 15,
-  kFlags = 16
+  kDroppedAttributes,
+  kEvents,
+  kDroppedEvents,
+  kLinks,
+  kDroppedLinks,
+  kStatus,
+  kFlags
 };
 }
 namespace event_field {
@@ -44,97 +45,11 @@ enum : uint32_t { kTraceId = 1, kSpanId, kTraceState, kAttributes };
 namespace status_field {
 enum : uint32_t { kMessage = 2, kCode };
 }
-namespace key_value_field {
-enum : uint32_t { kKey = 1, kValue };
-}
-namespace any_value_field {
-enum : uint32_t { kString = 1, kBool, kInt, kDouble };
-}
 namespace resource_field {
 enum : uint32_t { kAttributes = 1 };
 }
 namespace scope_field {
 enum : uint32_t { kName = 1, kVersion };
-}
-
-std::string_view View(nostd::string_view text) { return {text.data(), text.size()}; }
-
-// A value that OTLP has no scalar for is left out; ours are all scalars.
-struct AnyValue {
-  uint32_t field = 0;
-  uint64_t number = 0;  // of a bool, an integer, or a double's bits
-  std::string_view text;
-
-  bool known() const { return field != 0; }
-  size_t Size() const {
-    switch (field) {
-      case any_value_field::kString:
-        return wire::FieldSize(text.size());
-      case any_value_field::kDouble:
-        return 9;
-      default:
-        return 1 + wire::VarintSize(number);
-    }
-  }
-  template <class String>
-  void AppendTo(String& out) const {
-    if (field == any_value_field::kString) {
-      wire::AppendBytes(out, field, text);
-    } else if (field == any_value_field::kDouble) {
-      wire::AppendFixed64(out, field, number);
-    } else {
-      wire::AppendUint(out, field, number);
-    }
-  }
-};
-
-// Of both of the SDK's variants, that of views and that of owned values.
-struct ToAnyValue {
-  AnyValue operator()(bool value) const { return {any_value_field::kBool, value ? 1u : 0u, {}}; }
-  AnyValue operator()(int32_t value) const { return (*this)(static_cast<int64_t>(value)); }
-  AnyValue operator()(uint32_t value) const { return (*this)(static_cast<int64_t>(value)); }
-  AnyValue operator()(int64_t value) const {
-    return {any_value_field::kInt, static_cast<uint64_t>(value), {}};
-  }
-  AnyValue operator()(uint64_t value) const { return (*this)(static_cast<int64_t>(value)); }
-  AnyValue operator()(double value) const {
-    return {any_value_field::kDouble, std::bit_cast<uint64_t>(value), {}};
-  }
-  AnyValue operator()(const char* value) const { return {any_value_field::kString, 0, value}; }
-  AnyValue operator()(nostd::string_view value) const { return {any_value_field::kString, 0, View(value)}; }
-  AnyValue operator()(const std::string& value) const { return {any_value_field::kString, 0, value}; }
-  template <class Other>
-  AnyValue operator()(const Other&) const {
-    return {};
-  }
-};
-
-size_t KeyValueSize(std::string_view key, const AnyValue& value) {
-  return wire::FieldSize(key.size()) + wire::FieldSize(value.Size());
-}
-
-template <class String>
-void AppendKeyValue(String& out, uint32_t field, std::string_view key, const AnyValue& value) {
-  if (!value.known()) return;
-  wire::AppendHead(out, field, KeyValueSize(key, value));
-  wire::AppendBytes(out, key_value_field::kKey, key);
-  wire::AppendHead(out, key_value_field::kValue, value.Size());
-  value.AppendTo(out);
-}
-
-template <class String>
-void AppendAttributes(String& out, uint32_t field,
-                      const opentelemetry::common::KeyValueIterable& attributes) {
-  attributes.ForEachKeyValue([&](nostd::string_view key, const AttributeValue& value) noexcept {
-    AppendKeyValue(out, field, View(key), nostd::visit(ToAnyValue(), value));
-    return true;
-  });
-}
-
-template <class String, class Id>
-void AppendId(String& out, uint32_t field, const Id& id) {
-  const auto bytes = id.Id();
-  wire::AppendBytes(out, field, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 template <class String>
@@ -215,6 +130,12 @@ void SpanEncoder::SetResource(const otel_api::sdk::resource::Resource& resource)
 void SpanEncoder::SetInstrumentationScope(
     const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) noexcept {
   scope_ = &scope;
+}
+
+void SpanEncoder::SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept {
+  if (attributes > 0) wire::AppendUint(bytes_, span_field::kDroppedAttributes, attributes);
+  if (events > 0) wire::AppendUint(bytes_, span_field::kDroppedEvents, events);
+  if (links > 0) wire::AppendUint(bytes_, span_field::kDroppedLinks, links);
 }
 
 std::string EncodeResource(const otel_api::sdk::resource::Resource& resource) {

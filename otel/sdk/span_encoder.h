@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory_resource>
 #include <string>
 #include <string_view>
@@ -47,6 +48,8 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
   void SetDuration(std::chrono::nanoseconds duration) noexcept override;
   void SetInstrumentationScope(
       const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) noexcept override;
+  // How many of each the span's limits cut; the SDK's interface has no word for them.
+  void SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept;
 
  private:
   // What a span of an RPC takes; a longer one grows out of `own_`.

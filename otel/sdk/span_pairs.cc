@@ -10,7 +10,7 @@
 #include "opentelemetry/sdk/trace/tracer_provider.h"
 #include "opentelemetry/sdk/trace/tracer_provider_factory.h"
 #include "opentelemetry/trace/tracer.h"
-#include "otel/sdk/grpc_span_exporter.h"
+#include "otel/sdk/grpc_exporters.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/trace_bridge.h"
 
@@ -50,7 +50,8 @@ std::unique_ptr<otel_trace::Sampler> MakeSampler(bool sampled) {
 class SpanPairImpl final : public SpanPair {
  public:
   explicit SpanPairImpl(bool sampled)
-      : guard_(std::make_shared<Guard>(counters_, 1000, [](std::string_view) {})),
+      : guard_(
+            std::make_shared<Guard>(counters_, 1000, std::chrono::milliseconds(0), [](std::string_view) {})),
         plain_(otel_trace::TracerProviderFactory::Create(
             std::make_unique<Discard>(otlp::OtlpGrpcExporterFactory::Create(), nullptr),
             opentelemetry::sdk::resource::Resource::Create({}), MakeSampler(sampled))),

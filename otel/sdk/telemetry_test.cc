@@ -168,6 +168,42 @@ TEST_F(TelemetryTest, SpanLimitsHold) {
   EXPECT_THAT(span.attributes, ElementsAre(Pair("tc.lane", "long"), Pair("tc.stage", "fetc")));
   EXPECT_EQ(span.events.size(), 1u);
   EXPECT_EQ(span.links.size(), 2u);
+  EXPECT_EQ(span.dropped_attributes, 1u) << "what was cut is counted";
+  EXPECT_EQ(span.dropped_events, 1u);
+  EXPECT_EQ(span.dropped_links, 1u);
+}
+
+TEST_F(TelemetryTest, AReservedSpanHasItsIdsBeforeItIsMade) {
+  Start(Config());
+  const RequestContext request = RequestContext::Background();
+  otel::Span root("Client/Get", request);
+  const TraceContext reserved = ReserveSpan(root.context());
+  otel::Span("P2P/Connect", reserved).End();
+  otel::Span("StoreEngine/P2PIngest", root.context(), {}, {.reserved = &reserved}).End();
+  const TraceContext alone = ReserveSpan(TraceContext());
+  otel::Span("StoreEngine/Ingest", TraceContext(), {}, {.reserved = &alone}).End();
+  root.End();
+  const ReceivedSpan ingest = Span("StoreEngine/P2PIngest");
+  EXPECT_EQ(ingest.span_id, reserved.SpanIdHex());
+  EXPECT_EQ(ingest.parent_span_id, Span("Client/Get").span_id);
+  EXPECT_EQ(Span("P2P/Connect").parent_span_id, ingest.span_id);
+  EXPECT_EQ(Span("StoreEngine/Ingest").trace_id, alone.TraceIdHex()) << "a root, too";
+  EXPECT_EQ(Span("StoreEngine/Ingest").parent_span_id, "");
+}
+
+// Whether it is recorded is decided when it is reserved, as for what is made at once.
+TEST_F(TelemetryTest, AReservedSpanOfATraceThatIsNotSampledIsNotRecorded) {
+  TelemetryConfig config = Config();
+  config.sampling_ratio = 0;
+  Start(config);
+  const TraceContext reserved = ReserveSpan(TraceContext::NewRoot());
+  EXPECT_FALSE(reserved.IsSampled());
+  EXPECT_FALSE(otel::Span("A/B", TraceContext(), {}, {.reserved = &reserved}).recording());
+}
+
+TEST(ReservedSpan, IsItsParentWhenNobodyTraces) {
+  const TraceContext parent = TraceContext::NewRoot();
+  EXPECT_EQ(ReserveSpan(parent), parent);
 }
 
 TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {

@@ -13,6 +13,7 @@
 #include "opentelemetry/trace/span_context_kv_iterable.h"
 #include "opentelemetry/trace/span_metadata.h"
 #include "opentelemetry/trace/trace_state.h"
+#include "otel/sdk/span_encoder.h"
 #include "otel/sdk/values.h"
 
 namespace tensorcast::otel::sdk {
@@ -66,6 +67,27 @@ void Write(const SpanLink& link, const SpanLimits& limits, sdk_trace::Recordable
   to.AddLink(ToSpanContext(link.context, true), attributes);
 }
 
+// What a span's limits cut.
+struct Dropped {
+  uint32_t attributes = 0;
+  uint32_t events = 0;
+  uint32_t links = 0;
+};
+
+// Ours alone takes it: the SDK's recordables, for OTLP over HTTP and for the console, have no word for it.
+void Write(const Dropped& dropped, sdk_trace::Recordable& to) {
+  if (dropped.attributes + dropped.events + dropped.links == 0) [[likely]] {
+    return;
+  }
+  if (auto* const ours = dynamic_cast<SpanEncoder*>(&to)) {
+    ours->SetDropped(dropped.attributes, dropped.events, dropped.links);
+  }
+}
+
+uint32_t Excess(size_t count, size_t limit) {
+  return static_cast<uint32_t>(count > limit ? count - limit : 0);
+}
+
 // The SDK of this version has no span limits of its own, so they are kept here.
 class Record final : public SpanRecord {
  public:
@@ -76,17 +98,25 @@ class Record final : public SpanRecord {
         limits_(limits),
         start_(start.time),
         attributes_(std::min(start.attributes.size(), limits.max_attributes)),
-        links_(std::min(start.links.size(), limits.max_links)) {}
+        links_(std::min(start.links.size(), limits.max_links)),
+        dropped_{.attributes = Excess(start.attributes.size(), limits.max_attributes),
+                 .links = Excess(start.links.size(), limits.max_links)} {}
 
   void SetAttribute(std::string_view key, const AttributeValue& value) override {
-    if (attributes_ == limits_.max_attributes) return;
+    if (attributes_ == limits_.max_attributes) {
+      ++dropped_.attributes;
+      return;
+    }
     ++attributes_;
     WithValue(value, limits_.max_attribute_bytes,
               [&](const auto& converted) { span_->SetAttribute(ToNostd(key), converted); });
   }
 
   void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) override {
-    if (events_ == limits_.max_events) return;
+    if (events_ == limits_.max_events) {
+      ++dropped_.events;
+      return;
+    }
     ++events_;
     const AttributeView view(AtMost(attributes, limits_.max_attributes), limits_.max_attribute_bytes);
     const SpanTime at = time == SpanTime() ? std::chrono::system_clock::now() : time;
@@ -94,7 +124,10 @@ class Record final : public SpanRecord {
   }
 
   void AddLink(const SpanLink& link) override {
-    if (links_ == limits_.max_links) return;
+    if (links_ == limits_.max_links) {
+      ++dropped_.links;
+      return;
+    }
     ++links_;
     Write(link, limits_, *span_);
   }
@@ -115,6 +148,7 @@ class Record final : public SpanRecord {
       duration = (time == SpanTime() ? std::chrono::system_clock::now() : time) - start_;
     }
     span_->SetDuration(std::max(duration, std::chrono::nanoseconds(1)));
+    Write(dropped_, *span_);
     processor_.OnEnd(std::move(span_));
   }
 
@@ -127,6 +161,7 @@ class Record final : public SpanRecord {
   size_t attributes_;
   size_t events_ = 0;
   size_t links_;
+  Dropped dropped_;
 };
 
 class Sink final : public TraceSink {
@@ -155,8 +190,8 @@ class Sink final : public TraceSink {
     const bool has_trace = parent.IsValid();
     const bool is_child = has_trace && !parent.IsUnstarted();
     const bool follows = is_child && pipeline_.sampler_kind == SamplerKind::kParentRatio;
-    const bool asks_parent =
-        pipeline_.sampler_kind == SamplerKind::kParentRatio || pipeline_.sampler_kind == SamplerKind::kAlwaysOff;
+    const bool asks_parent = pipeline_.sampler_kind == SamplerKind::kParentRatio ||
+                             pipeline_.sampler_kind == SamplerKind::kAlwaysOff;
     if (is_child && asks_parent && !parent.IsSampled()) {
       context = parent;
       return;
@@ -175,9 +210,10 @@ class Sink final : public TraceSink {
   bool IsSampled(const TraceContext& parent, bool is_child, std::string_view name, SpanKind kind,
                  const api::TraceId& trace_id) const {
     return pipeline_.sampler
-        ->ShouldSample(is_child ? ToSpanContext(parent, HasRemoteParent(kind)) : api::SpanContext::GetInvalid(),
-                       trace_id, ToNostd(name), ToSpanKind(kind),
-                       opentelemetry::common::NoopKeyValueIterable(), api::NullSpanContext())
+        ->ShouldSample(
+            is_child ? ToSpanContext(parent, HasRemoteParent(kind)) : api::SpanContext::GetInvalid(),
+            trace_id, ToNostd(name), ToSpanKind(kind), opentelemetry::common::NoopKeyValueIterable(),
+            api::NullSpanContext())
         .IsSampled();
   }
 

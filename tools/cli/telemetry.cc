@@ -28,6 +28,7 @@ otel::TelemetryConfig ToTelemetryConfig(const v1::OtelConfig& config) {
   out.exporter = config.exporter();
   out.endpoint = config.endpoint();
   out.timeout = WithoutDays(config.timeout());
+  out.retry_for = WithoutDays(config.retry_for());
   out.compression = config.compression();
   out.sampler = config.sampler();
   out.max_span_attributes = config.max_span_attributes();

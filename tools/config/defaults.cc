@@ -87,9 +87,10 @@ constexpr Key kKeys[] = {
     // Defaults are in otel/sdk: not set here means them.
     {"observability.otel.exporter", Kind::kChoice, "", "otlp_grpc|otlp_http|console|jaeger|none"},
     {"observability.otel.timeout", Kind::kInterval, ""},
+    {"observability.otel.retry_for", Kind::kInterval, ""},
     {"observability.otel.compression", Kind::kChoice, "", "none|gzip"},
     {"observability.otel.sampling_ratio", Kind::kRatio, ""},
-    {"observability.otel.sampler", Kind::kChoice, "", "parent_ratio|always_on|always_off"},
+    {"observability.otel.sampler", Kind::kChoice, "", "parent_ratio|ratio|always_on|always_off"},
     {"observability.otel.max_span_attributes", Kind::kCount, ""},
     {"observability.otel.max_span_events", Kind::kCount, ""},
     {"observability.otel.max_span_links", Kind::kCount, ""},

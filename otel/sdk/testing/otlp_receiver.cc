@@ -58,6 +58,9 @@ ReceivedSpan ToSpan(const otlp::Span& from, const StringMap& resource) {
                     .start = ToTime(from.start_time_unix_nano()),
                     .end = ToTime(from.end_time_unix_nano()),
                     .attributes = ToMap(from.attributes()),
+                    .dropped_attributes = from.dropped_attributes_count(),
+                    .dropped_events = from.dropped_events_count(),
+                    .dropped_links = from.dropped_links_count(),
                     .error = from.status().code() == 2,
                     .status_message = from.status().message()};
   for (const auto& event : from.events()) span.events.push_back({event.name(), ToMap(event.attributes())});
@@ -255,6 +258,9 @@ class Call final : public grpc::ServerGenericBidiReactor {
   void Answer() {
     if (store_.behaviour() == Behaviour::kRefuse) {
       return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this receiver refuses"));
+    }
+    if (store_.behaviour() == Behaviour::kReject) {
+      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "this receiver rejects"));
     }
     if (!store_.IsOfInterest(method_)) return Accept();
     std::vector<grpc::Slice> slices;

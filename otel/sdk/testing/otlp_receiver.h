@@ -43,6 +43,9 @@ struct ReceivedSpan {
   StringMap attributes;
   std::vector<ReceivedEvent> events;
   std::vector<ReceivedLink> links;
+  uint32_t dropped_attributes = 0;  // which the span's limits cut, like the two below
+  uint32_t dropped_events = 0;
+  uint32_t dropped_links = 0;
   bool error = false;
   std::string status_message;
 };
@@ -72,7 +75,8 @@ struct ReceivedLog {
 enum class Behaviour {
   kAccept,
   kHang,       // never answers, until this changes or the caller gives up
-  kRefuse,     // answers UNAVAILABLE
+  kRefuse,     // answers UNAVAILABLE: may be asked again
+  kReject,     // answers INVALID_ARGUMENT: may not
   kCountOnly,  // accepts, but keeps only metrics: spans and log records are not even read
 };
 
