@@ -23,6 +23,11 @@ using google::protobuf::Message;
 
 constexpr size_t kLongestFile = 1 << 20;
 
+// The lists of "name=value" pairs, which a file may also write as a map.
+bool IsListOfPairs(std::string_view path) {
+  return path == "observability.otel.resource_attributes" || path == "observability.otel.headers";
+}
+
 // Reads one YAML document into a configuration and gathers everything that is wrong with it.
 class YamlReader {
  public:
@@ -68,6 +73,7 @@ class YamlReader {
   void ReadList(const YAML::Node& node, const std::string& path, Message& section,
                 const FieldDescriptor& field) {
     if (node.IsNull()) return;
+    if (node.IsMap() && IsListOfPairs(path)) return ReadPairs(node, path, section, field);
     if (!node.IsSequence()) return Fail(node, path, "a list is expected here: [a, b]");
     section.GetReflection()->ClearField(&section, &field);
     for (const auto& item : node) {
@@ -75,6 +81,21 @@ class YamlReader {
         Check(item, path, SetScalar(section, field, path, item.Scalar()));
       } else {
         Fail(item, path, "a single value is expected in this list");
+      }
+    }
+  }
+
+  // "team: infra" is "team=infra".
+  void ReadPairs(const YAML::Node& node, const std::string& path, Message& section,
+                 const FieldDescriptor& field) {
+    section.GetReflection()->ClearField(&section, &field);
+    for (const auto& entry : node) {
+      if (entry.first.IsScalar() && entry.second.IsScalar()) {
+        Check(
+            entry.second, path,
+            SetScalar(section, field, path, absl::StrCat(entry.first.Scalar(), "=", entry.second.Scalar())));
+      } else {
+        Fail(entry.second, path, "a name and a single value are expected in this map");
       }
     }
   }

@@ -82,6 +82,19 @@ TEST(Config, BadShapesAreErrors) {
   EXPECT_THAT(ErrorOf("daemon: {name: a\n"), HasSubstr("this is not YAML"));
 }
 
+TEST(Config, ListsOfPairsMayBeMaps) {
+  const std::string head = "observability:\n  otel:\n    ";
+  auto config = Parse(head + "resource_attributes:\n      team: infra\n      service.version: 1.2.3\n" +
+                          "    headers: {authorization: Bearer x}\n",
+                      "node.yaml", {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->observability().otel().resource_attributes(),
+              ElementsAre("team=infra", "service.version=1.2.3"));
+  EXPECT_THAT(config->observability().otel().headers(), ElementsAre("authorization=Bearer x"));
+  EXPECT_THAT(ErrorOf(head + "resource_attributes: {team: [a, b]}\n"), HasSubstr("a single value"));
+  EXPECT_THAT(ErrorOf("daemon:\n  lanes: {a: b}\n"), HasSubstr("a list is expected"));
+}
+
 TEST(Config, EveryMistakeIsReportedAtOnce) {
   const std::string error = ErrorOf("daemon:\n  host_pool: x\nlog:\n  level: loud\n", {"daemon.nmae=a"});
   EXPECT_THAT(error, HasSubstr("node.yaml:2:"));
