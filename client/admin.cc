@@ -25,14 +25,19 @@ class AdminClientImpl final : public AdminClient {
     request.set_page_size(kArtifactsPerPage);
     request.set_unkeyed_only(unkeyed_only);
     if (min_age > absl::ZeroDuration()) *request.mutable_min_age() = rpc::ToProto(min_age);
-    std::vector<v1::Artifact> artifacts;
-    do {
-      TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse response,
-                          Store(&StoreStub::ListArtifacts, context, request));
-      for (v1::Artifact& artifact : *response.mutable_artifacts()) artifacts.push_back(std::move(artifact));
-      request.set_page_token(response.next_page_token());
-    } while (!request.page_token().empty());
-    return artifacts;
+    return InSpan("Client/ListArtifacts", context,
+                  [&](const RequestContext& operation) -> absl::StatusOr<std::vector<v1::Artifact>> {
+                    std::vector<v1::Artifact> artifacts;
+                    do {
+                      TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
+                                          CallStore(&StoreStub::ListArtifacts, operation, request));
+                      for (v1::Artifact& artifact : *page.mutable_artifacts()) {
+                        artifacts.push_back(std::move(artifact));
+                      }
+                      request.set_page_token(page.next_page_token());
+                    } while (!request.page_token().empty());
+                    return artifacts;
+                  });
   }
 
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
@@ -40,7 +45,7 @@ class AdminClientImpl final : public AdminClient {
     v1::DeleteArtifactRequest request;
     request.set_artifact_id(std::string(artifact_id));
     request.set_only_if_unkeyed(only_if_unkeyed);
-    return Store(&StoreStub::DeleteArtifact, context, request).status();
+    return Store("Client/DeleteArtifact", &StoreStub::DeleteArtifact, context, request).status();
   }
 
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
@@ -48,7 +53,7 @@ class AdminClientImpl final : public AdminClient {
     v1::ListReplicasRequest request;
     request.set_artifact_id(std::string(artifact_id));
     TC_ASSIGN_OR_RETURN(v1::ListReplicasResponse response,
-                        Daemon(&DaemonStub::ListReplicas, context, request));
+                        Daemon("Client/ListReplicas", &DaemonStub::ListReplicas, context, request));
     return std::vector<v1::Replica>(std::make_move_iterator(response.mutable_replicas()->begin()),
                                     std::make_move_iterator(response.mutable_replicas()->end()));
   }
@@ -57,22 +62,22 @@ class AdminClientImpl final : public AdminClient {
     v1::EvictReplicaRequest request;
     request.set_replica_id(std::string(replica_id));
     request.set_force(force);
-    return Daemon(&DaemonStub::EvictReplica, context, request).status();
+    return Daemon("Client/EvictReplica", &DaemonStub::EvictReplica, context, request).status();
   }
 
   absl::Status SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned) override {
     if (pinned) {
       v1::PinReplicaRequest request;
       request.set_replica_id(std::string(replica_id));
-      return Daemon(&DaemonStub::PinReplica, context, request).status();
+      return Daemon("Client/PinReplica", &DaemonStub::PinReplica, context, request).status();
     }
     v1::UnpinReplicaRequest request;
     request.set_replica_id(std::string(replica_id));
-    return Daemon(&DaemonStub::UnpinReplica, context, request).status();
+    return Daemon("Client/UnpinReplica", &DaemonStub::UnpinReplica, context, request).status();
   }
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context) override {
-    return Daemon(&DaemonStub::GetStatus, context, v1::GetStatusRequest());
+    return Daemon("Client/GetStatus", &DaemonStub::GetStatus, context, v1::GetStatusRequest());
   }
 
   absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
@@ -90,14 +95,15 @@ class AdminClientImpl final : public AdminClient {
   }
 
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context) override {
-    return Store(&StoreStub::GetClusterStatus, context, v1::GetClusterStatusRequest());
+    return Store("Client/GetClusterStatus", &StoreStub::GetClusterStatus, context,
+                 v1::GetClusterStatusRequest());
   }
 
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining) override {
     v1::DrainNodeRequest request;
     request.set_node_id(std::string(node_id));
     request.set_draining(draining);
-    return Store(&StoreStub::DrainNode, context, request).status();
+    return Store("Client/DrainNode", &StoreStub::DrainNode, context, request).status();
   }
 
  private:
@@ -106,15 +112,24 @@ class AdminClientImpl final : public AdminClient {
   template <class Request, class Response>
   using StoreMethod = grpc::Status (StoreStub::*)(grpc::ClientContext*, const Request&, Response*);
 
+  // Operations of one call.
   template <class Request, class Response>
-  absl::StatusOr<Response> Daemon(DaemonMethod<Request, Response> method, const RequestContext& context,
-                                  const Request& request) {
-    return rpc::CallUnary(link_->daemon(), method, OperationContext(context), request);
+  absl::StatusOr<Response> Daemon(std::string_view span, DaemonMethod<Request, Response> method,
+                                  const RequestContext& context, const Request& request) {
+    return InSpan(span, context, [&](const RequestContext& operation) {
+      return rpc::CallUnary(link_->daemon(), method, operation, request);
+    });
   }
   template <class Request, class Response>
-  absl::StatusOr<Response> Store(StoreMethod<Request, Response> method, const RequestContext& context,
-                                 const Request& request) {
-    return rpc::CallUnary(link_->global_store(), method, OperationContext(context), request);
+  absl::StatusOr<Response> Store(std::string_view span, StoreMethod<Request, Response> method,
+                                 const RequestContext& context, const Request& request) {
+    return InSpan(span, context,
+                  [&](const RequestContext& operation) { return CallStore(method, operation, request); });
+  }
+  template <class Request, class Response>
+  absl::StatusOr<Response> CallStore(StoreMethod<Request, Response> method, const RequestContext& context,
+                                     const Request& request) {
+    return rpc::CallUnary(link_->global_store(), method, context, request);
   }
 
   const std::unique_ptr<DaemonLink> link_;

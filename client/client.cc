@@ -12,16 +12,6 @@
 namespace tensorcast::client {
 namespace {
 
-// Makes an operation the parent of the calls that it makes.
-template <class Work>
-auto InSpan(std::string_view name, const RequestContext& context, Work work) {
-  if (!otel::IsTracing()) return work(context);
-  RequestContext traced = OperationContext(context);
-  otel::Span span(name, traced);
-  span.AttachTo(&traced);
-  return span.Record(work(traced));
-}
-
 class ClientImpl final : public Client {
  public:
   explicit ClientImpl(std::shared_ptr<Core> core) : core_(std::move(core)) {}
@@ -83,7 +73,8 @@ class ClientImpl final : public Client {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   TC_ASSIGN_OR_RETURN(auto link,
                       DaemonLink::Connect(options.daemon, options.connect_timeout, options.cancellation));
-  return std::make_unique<ClientImpl>(std::make_shared<Core>(std::move(link), options.devices));
+  return std::make_unique<ClientImpl>(
+      std::make_shared<Core>(std::move(link), options.devices, options.telemetry));
 }
 
 }  // namespace tensorcast::client

@@ -117,6 +117,9 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(5);
   Cancellation cancellation;         // of Connect alone; calls have their contexts
   DeviceRuntime* devices = nullptr;  // to open GPU replicas; may be null; must outlive the client
+  // What otel::InitTelemetry (otel/sdk/telemetry.h) returned, so that it lasts as long as the client and what
+  // it began, and then sends what is left. Null: telemetry is off, or the program's own affair.
+  std::shared_ptr<void> telemetry = nullptr;
 };
 
 // A get that runs in the background.

@@ -4,12 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "otel/api/request_context.h"
+#include "otel/api/span.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
 
@@ -45,5 +47,14 @@ class DaemonLink {
 
 // The context of one operation of the library: the caller's, with a request id and a trace where it has none.
 RequestContext OperationContext(const RequestContext& context);
+
+// Runs an operation in a span of its own, the parent of the calls that it makes.
+template <class Work>
+auto InSpan(std::string_view name, const RequestContext& context, Work work) {
+  RequestContext operation = OperationContext(context);
+  otel::Span span(name, operation);
+  span.AttachTo(&operation);
+  return span.Record(work(operation));
+}
 
 }  // namespace tensorcast::client

@@ -12,9 +12,10 @@ namespace tensorcast::client {
 
 // What the operations of one client share; a background get keeps it alive.
 struct Core {
-  Core(std::unique_ptr<DaemonLink> l, DeviceRuntime* d)
-      : link(std::move(l)), manifests(link.get()), devices(d) {}
+  Core(std::unique_ptr<DaemonLink> l, DeviceRuntime* d, std::shared_ptr<void> t)
+      : telemetry(std::move(t)), link(std::move(l)), manifests(link.get()), devices(d) {}
 
+  const std::shared_ptr<void> telemetry;  // ends after all else
   const std::unique_ptr<DaemonLink> link;
   Manifests manifests;
   DeviceRuntime* const devices;  // may be null

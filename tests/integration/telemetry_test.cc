@@ -177,7 +177,8 @@ TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStage
   EXPECT_EQ(parent_of("P2P/Connect"), "StoreEngine/P2PIngest");
   for (auto [it, end] = trace.equal_range("GlobalStore/RequestReplicaTransport"); it != end; ++it) {
     const std::string parent = name_of[it->second.parent_span_id];
-    EXPECT_TRUE(parent == "StoreEngine/P2PIngest" || parent == "GlobalStore/RequestReplicaTransport") << parent;
+    EXPECT_TRUE(parent == "StoreEngine/P2PIngest" || parent == "GlobalStore/RequestReplicaTransport")
+        << parent;
   }
   EXPECT_EQ(parent_of("P2P/Serve"), "StoreDaemon/OpenPull");
   ASSERT_THAT(Only(trace, "P2P/Serve").links, SizeIs(1));
@@ -263,7 +264,8 @@ TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
   auto put = a.client().Import(import, cluster_.WriteModel("model", artifact),
                                {.chunk_bytes = artifact.layout.chunk_bytes});
   ASSERT_TRUE(put.ok()) << put.status();
-  const std::string maker = Only(AwaitTrace(import, {"StoreEngine/DiskIngest"}), "StoreEngine/DiskIngest").span_id;
+  const std::string maker =
+      Only(AwaitTrace(import, {"StoreEngine/DiskIngest"}), "StoreEngine/DiskIngest").span_id;
   const auto get = [&](TestNode& node, const std::string& location) {
     const RequestContext request = Soon();
     EXPECT_TRUE(node.client().Get(request, put->artifact_id, {.location = location, .attach = false}).ok());
@@ -286,9 +288,10 @@ TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
     }
   }
   expect_link(get(neighbour, "cpu"), "StoreEngine/P2PIngest");
-  ASSERT_TRUE(neighbour.admin()
-                  .EvictReplica(Soon(), neighbour.admin().ListReplicas(Soon(), "")->front().replica_id(), true)
-                  .ok());
+  ASSERT_TRUE(
+      neighbour.admin()
+          .EvictReplica(Soon(), neighbour.admin().ListReplicas(Soon(), "")->front().replica_id(), true)
+          .ok());
   expect_link(get(far, "cpu"), "StoreEngine/P2PIngest");
 }
 
@@ -297,13 +300,14 @@ TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestTh
   constexpr uint64_t kLarge = 192;  // chunks: 12 MiB, of which the pool holds one beside the staging buffers
   const auto small_pool = [](daemon::DaemonOptions& options) { options.host_pool_bytes = 32 << 20; };
   TestNode& a = cluster_.AddNode("a", small_pool);
-  const client::PutResult first = Import(a, MakeChunkedArtifact(24, kLarge, kTestChunkBytes), {.durable = true});
+  const client::PutResult first =
+      Import(a, MakeChunkedArtifact(24, kLarge, kTestChunkBytes), {.durable = true});
   const RequestContext request = Soon();
   const TestArtifact second = MakeChunkedArtifact(25, kLarge, kTestChunkBytes);
-  ASSERT_TRUE(a.client()
-                  .Import(request, cluster_.WriteModel("second", second),
-                          {.chunk_bytes = second.layout.chunk_bytes})
-                  .ok());
+  ASSERT_TRUE(
+      a.client()
+          .Import(request, cluster_.WriteModel("second", second), {.chunk_bytes = second.layout.chunk_bytes})
+          .ok());
   const Trace trace = AwaitTrace(request, {"StoreEngine/DiskIngest"});
   std::optional<ReceivedSpan> evict;
   std::vector<ReceivedSpan> asked;
@@ -316,7 +320,8 @@ TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestTh
     }
     if (!evict.has_value()) return false;
     for (const ReceivedSpan& span : receiver_->spans()) {
-      if (span.name == "GlobalStore/RequestEviction" && span.trace_id == evict->trace_id) asked.push_back(span);
+      if (span.name == "GlobalStore/RequestEviction" && span.trace_id == evict->trace_id)
+        asked.push_back(span);
     }
     return asked.size() == 2;
   })) << "the eviction, and the question to the global store on both of its ends, in one trace";
@@ -572,6 +577,24 @@ TEST_F(Compatibility, AClientSaysNothingUnlessAskedTo) {
   EXPECT_TRUE(a.client().Get(Soon(), put.artifact_id, {}).ok());
   telemetry_->Shutdown();
   EXPECT_EQ(receiver_->calls(), 0);
+}
+
+// The example of client/README.md.
+TEST_F(Compatibility, AClientThatIsGivenTelemetrySaysWhatItDoesToItsEnd) {
+  TestNode& a = cluster_.AddNode("a");
+  const client::PutResult put = Import(a, MakeChunkedArtifact(27, 3, kTestChunkBytes));
+  const RequestContext request = Soon();
+  auto telemetry = otel::InitTelemetry({.enabled = true, .endpoint = receiver_->endpoint()}, "client");
+  ASSERT_TRUE(telemetry.ok()) << telemetry.status();
+  auto client =
+      client::Client::Connect({.daemon = a.server().addresses().front(), .telemetry = *std::move(telemetry)});
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_TRUE((*client)->Get(request, put.artifact_id, {}).ok());
+  EXPECT_TRUE(otel::IsTelemetryEnabled());
+  client->reset();
+  EXPECT_FALSE(otel::IsTelemetryEnabled()) << "which sent what there was";
+  const ReceivedSpan get = Only(TraceOf(request), "Client/Get");
+  EXPECT_EQ(get.resource.at("service.name"), "tensorcast-client");
 }
 
 // "Default behavior is no-op if exporters are disabled or sampling=0."

@@ -9,6 +9,7 @@
 #include "client/admin.h"
 #include "client/client.h"
 #include "core/status/status.h"
+#include "otel/api/span.h"
 #include "proto/config.pb.h"
 #include "rpc/address.h"
 #include "tools/cluster/local_cluster.h"
@@ -93,6 +94,7 @@ void HandleSignals() {
 RequestContext InterruptibleContext(absl::Duration timeout) {
   RequestContext context = RequestContext::Background(timeout);
   context.cancellation = OnTerminationSignal();
+  if (const otel::TraceContext& command = otel::CurrentContext(); command.IsValid()) context.trace = command;
   return context;
 }
 

@@ -3,10 +3,16 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <iterator>
+#include <string>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "otel/api/span.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/telemetry.h"
 
@@ -266,6 +272,16 @@ void AddTools(CLI::App& app, AllFlags& all) {
              [&] { return RunConfigShow(all.common); });
 }
 
+// Those that take several operations, none of which is the command's own: its span makes them one trace.
+constexpr std::string_view kSpannedCommands[] = {"ls", "rm", "gc", "pin", "unpin", "status"};
+
+int RunInSpan(const std::string& name, const AllFlags& all) {
+  otel::ScopedSpan span(absl::StrCat("Command/", name), otel::TraceContext());
+  const int code = all.run();
+  if (code != 0) span->SetError("exit code", absl::StrCat(code));
+  return code;
+}
+
 // Telemetry is up before the command begins, and flushed when it has ended.
 int RunObserved(const CLI::App& app, const AllFlags& all) {
   const std::string name = app.get_subcommands().front()->get_name();
@@ -276,7 +292,8 @@ int RunObserved(const CLI::App& app, const AllFlags& all) {
   if (server) umask(0077);
   const absl::StatusOr<CommandTelemetry> telemetry = StartTelemetry(all.common, server ? name : "client");
   if (!telemetry.ok()) return Fail(telemetry.status());
-  return all.run();
+  return std::ranges::find(kSpannedCommands, name) == std::end(kSpannedCommands) ? all.run()
+                                                                                 : RunInSpan(name, all);
 }
 
 // What is wrong when a word stands where a command is expected and is none; empty when that is not it. CLI11
