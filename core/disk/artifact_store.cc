@@ -23,6 +23,7 @@
 #include "core/disk/packed_writer.h"
 #include "core/posix/unique_fd.h"
 #include "core/status/status.h"
+#include "otel/api/trace_macros.h"
 
 namespace tensorcast {
 namespace {
@@ -227,9 +228,13 @@ class PackedWriterImpl final : public PackedWriter {
           absl::StrCat("the manifest of ", manifest->id(), " describes an image of ",
                        manifest->layout().image_bytes, " bytes, the file holds ", image_bytes_));
     }
-    TC_RETURN_IF_ERROR(Note(partial_->Finish(manifest->bytes())));
+    SC_TRACE_SCOPE("Disk/Commit");  // syncing may take as long as all the writes
+    const absl::Status finished = Note(partial_->Finish(manifest->bytes()));
+    SC_TRACE_ERROR(finished);
+    TC_RETURN_IF_ERROR(finished);
     absl::StatusOr<std::shared_ptr<PackedFile>> file = folder_->Adopt(*partial_, manifest);
     committed_ = Note(file.status()).ok();
+    SC_TRACE_ERROR(file.status());
     return file;
   }
 
