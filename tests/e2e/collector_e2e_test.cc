@@ -6,8 +6,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/admin.h"
@@ -119,7 +125,8 @@ TEST_F(CollectorTest, OneThatRefusesCostsTheBatchesAndNothingElse) {
   receiver->SetBehaviour(Behaviour::kRefuse);
   // Nothing but spans, until the metrics at the end.
   StartObserved(receiver->endpoint(),
-                {"observability.otel.logs=false", "observability.otel.metric_interval=1h"});
+                {"observability.otel.logs=false", "observability.otel.metric_interval=1h",
+                 "observability.otel.retry_for=1ms"});
   PutAndGet("m");
   // Of four exports by three processes, one at least is the second of its process: the first has been
   // refused.
@@ -147,6 +154,85 @@ TEST_F(CollectorTest, OneThatDiesInTheMiddleIsUsedAgainWhenItIsBack) {
   }));
   PutAndGet("after");
   ExpectACleanStop();
+}
+
+TEST_F(CollectorTest, OneThatRestartsMissesNothing) {
+  auto receiver = *OtlpReceiver::Start();
+  StartObserved(receiver->endpoint(),
+                {"observability.otel.queue_size=2048", "observability.otel.batch_size=512",
+                 "observability.otel.retry_for=10m"});
+  receiver.reset();
+  PutAndGet("meanwhile");
+  receiver = *OtlpReceiver::Start(endpoint_.substr(std::string("http://").size()));
+  EXPECT_TRUE(receiver->WaitFor(kStepTimeout, [&] {
+    const auto spans = receiver->spans();
+    const auto has = [&](std::string_view name) {
+      return std::ranges::any_of(spans, [&](const auto& span) { return span.name == name; });
+    };
+    return has("StoreDaemon/ImportArtifact") && has("StoreEngine/P2PIngest") &&
+           has("GlobalStore/PublishArtifact");
+  })) << "what was made while it was away";
+  ExpectACleanStop();
+  EXPECT_FALSE(HasLost(*receiver, "export_failed"));
+}
+
+// What a process sends last, when its parts are gone already, has their gauges still.
+TEST_F(CollectorTest, TheLastExportOfAProcessThatStopsHasItsGauges) {
+  auto receiver = *OtlpReceiver::Start();
+  StartObserved(receiver->endpoint(), {"observability.otel.metric_interval=1h"});
+  PutAndGet("m");
+  ExpectACleanStop();
+  const auto metrics = receiver->metrics();
+  for (const std::string_view name : {"tc_pool_capacity_bytes", "tc_pool_used_bytes", "tc_sessions_active",
+                                      "tc_global_store_artifacts", "tc_global_store_nodes"}) {
+    EXPECT_TRUE(std::ranges::any_of(metrics, [&](const auto& metric) { return metric.name == name; }))
+        << name;
+  }
+}
+
+// OpenTelemetry's own variables, to a real process.
+TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
+  auto receiver = *OtlpReceiver::Start();
+  StartCluster();
+  const auto spans_with = [&](const char* variable, const char* value) {
+    const size_t before = receiver->spans().size();
+    setenv(variable, value, 1);
+    const CommandResult status = RunCommand(
+        {"status", "--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", receiver->endpoint()});
+    unsetenv(variable);
+    EXPECT_EQ(status.exit_code, 0) << status.output;
+    return receiver->spans().size() - before;
+  };
+  EXPECT_GT(spans_with("OTEL_TRACES_SAMPLER", "always_on"), 0);
+  EXPECT_EQ(spans_with("OTEL_TRACES_SAMPLER", "always_off"), 0);
+  EXPECT_EQ(spans_with("OTEL_TRACES_EXPORTER", "none"), 0);
+  EXPECT_FALSE(receiver->metrics().empty()) << "of which nobody said that they should not go";
+  EXPECT_TRUE(receiver->metrics().front().resource.contains("service.version"));
+}
+
+// A command that takes several operations is one trace.
+TEST_F(CollectorTest, ManagingCommandsAreATraceEach) {
+  auto receiver = *OtlpReceiver::Start();
+  StartCluster();
+  const std::string model = MakeModel("m", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());
+  const std::vector<std::vector<std::string>> commands = {
+      {"ls"}, {"status"}, {"gc", "--older-than", "1h"}, {"rm", "k"}};
+  for (std::vector<std::string> command : commands) {
+    const std::string root = "Command/" + command[0];
+    command.insert(command.end(),
+                   {"--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", receiver->endpoint()});
+    const CommandResult result = RunCommand(command);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::map<std::string, std::string> trace_of;  // by span's name
+    for (const auto& span : receiver->spans()) trace_of[span.name] = span.trace_id;
+    ASSERT_TRUE(trace_of.contains(root)) << root;
+    int operations = 0;
+    for (const auto& [name, trace] : trace_of) {
+      operations += name.starts_with("Client/") && trace == trace_of[root] ? 1 : 0;
+    }
+    EXPECT_GT(operations, 0) << root;
+  }
 }
 
 TEST_F(CollectorTest, OneThatTakesConnectionsAndSaysNothingAtAllIsNoHindrance) {

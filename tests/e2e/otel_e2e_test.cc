@@ -1,6 +1,7 @@
 // What leaves the real processes for a collector, and that a wrong setting is an error at start.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -37,7 +38,7 @@ TEST_F(Telemetry, OtelSmokeFindsCoherentTracesMetricsAndLogs) {
   const CommandResult smoke = RunCommand({"otel-smoke"});
   EXPECT_EQ(smoke.exit_code, 0) << smoke.output;
   EXPECT_THAT(smoke.output, HasSubstr("coherent"));
-  EXPECT_THAT(smoke.output, HasSubstr("~> linked to P2P/Connect"));
+  EXPECT_THAT(smoke.output, HasSubstr("~> linked to P2P/Pull"));
   EXPECT_THAT(smoke.output,
               AllOf(HasSubstr("tc_disk_read_bytes_total"), HasSubstr("tc_disk_written_bytes_total"),
                     HasSubstr("kind=client,location=cpu")));
@@ -102,6 +103,27 @@ TEST_F(Telemetry, PutGetAndADaemonWriteTraceFilesThatLoad) {
   EXPECT_THAT(SpansIn(of_put), IsSupersetOf({"Client/Put", "StoreDaemon/ImportArtifact"}));
   EXPECT_THAT(SpansIn(of_get), IsSupersetOf({"Client/Get", "StoreDaemon/MaterializeReplica"}));
   EXPECT_THAT(SpansIn(of_daemon), IsSupersetOf({"StoreDaemon/MaterializeReplica", "StoreEngine/P2PIngest"}));
+}
+
+TEST_F(Telemetry, StatusNamesAPackedFileThatIsDamaged) {
+  ClusterOptions options = DefaultOptions();
+  StartCluster(options);
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k", .durable = true}).status());
+  clients_.clear();
+  TC_ASSERT_OK(cluster_->Stop());
+  cluster_.reset();
+  std::string damaged;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(directory_->path())) {
+    if (file.path().parent_path().filename() != "artifacts" || !file.is_regular_file()) continue;
+    damaged = file.path().filename();
+    std::filesystem::resize_file(file.path(), 100);
+  }
+  ASSERT_NE(damaged, "");
+  StartCluster(options);
+  const CommandResult status = RunCommand({"status", "--daemon", cluster_->addresses(0).unix_socket});
+  EXPECT_EQ(status.exit_code, 0) << status.output;
+  EXPECT_THAT(status.output, AllOf(HasSubstr("DAMAGED"), HasSubstr(damaged)));
 }
 
 TEST_F(Telemetry, EveryCommandTakesTheFlags) {

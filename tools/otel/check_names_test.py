@@ -24,6 +24,7 @@ FAULTS = [
     ("grafana/dashboard.json", "by (lane, direction)", "by (lane, way)", "no label way"),
     ("grafana/dashboard.json", '"uid": "prometheus"', '"uid": "thanos"', "no data source thanos"),
     ("collector-dev.yaml", "add_metric_suffixes: false", "add_metric_suffixes: true", "would add suffixes"),
+    ("collector-grafana.yaml", "add_metric_suffixes: false", "add_metric_suffixes: true", "would add suffixes"),
     ("collector-dev.yaml", "exporters: [debug, prometheus]", "exporters: [debug, prom]", "exporters prom,"),
     ("compose-grafana.yaml", "./grafana/tempo.yaml", "./grafana/tempe.yaml", "which is not there"),
     ("compose-grafana.yaml", "grafana/loki:3.2.0", "grafana/loki:latest", "whatever grafana/loki is"),

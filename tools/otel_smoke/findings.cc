@@ -43,9 +43,26 @@ bool Exists(const Received& received, const std::string& trace_id, const std::st
   return Find(received, trace_id, span_id) != nullptr;
 }
 
-bool HasLinkThatArrived(const Received& received, const ReceivedSpan& span) {
-  return std::any_of(span.links.begin(), span.links.end(),
-                     [&](const ReceivedLink& link) { return Exists(received, link.trace_id, link.span_id); });
+// Whether an ancestor of the span in its trace is `like` that.
+template <class Like>
+bool HasAncestor(const Received& received, const ReceivedSpan& span, Like like) {
+  const ReceivedSpan* ancestor = Find(received, span.trace_id, span.parent_span_id);
+  // A cycle would be a fault of whoever sent this.
+  for (int depth = 0; ancestor != nullptr && depth < 100; ++depth) {
+    if (like(*ancestor)) return true;
+    ancestor = Find(received, span.trace_id, ancestor->parent_span_id);
+  }
+  return false;
+}
+
+bool HasLinkThatSaysSomething(const Received& received, const ReceivedSpan& span) {
+  return std::any_of(span.links.begin(), span.links.end(), [&](const ReceivedLink& link) {
+    const bool known =
+        link.trace_id == span.trace_id && HasAncestor(received, span, [&](const ReceivedSpan& ancestor) {
+          return ancestor.span_id == link.span_id;
+        });
+    return Exists(received, link.trace_id, link.span_id) && !known;
+  });
 }
 
 std::string Instance(const StringMap& resource) { return ValueOf(resource, "service.instance.id"); }
@@ -120,9 +137,24 @@ std::vector<std::string> CheckTrace(const Received& received, const ExpectedTrac
   }
   for (const std::string& name : expected.linked) {
     const bool linked = std::any_of(spans.begin(), spans.end(), [&](const ReceivedSpan* span) {
-      return span->name == name && HasLinkThatArrived(received, *span);
+      return span->name == name && HasLinkThatSaysSomething(received, *span);
     });
-    if (!linked) problem("no span ", name, " is linked to a span that arrived");
+    if (!linked) problem("no span ", name, " is linked to a span that arrived and is no ancestor of it");
+  }
+  for (const auto& [child, parent] : expected.below) {
+    const bool below =
+        std::any_of(spans.begin(), spans.end(), [&, &of = child, &in = parent](const auto* span) {
+          return span->name == of && HasAncestor(received, *span, [&](const ReceivedSpan& ancestor) {
+                   return ancestor.name == in;
+                 });
+        });
+    if (!below) problem("no span ", child, " is below a span ", parent);
+  }
+  for (const auto& [name, key] : expected.attributes) {
+    const bool has = std::any_of(spans.begin(), spans.end(), [&, &of = name, &what = key](const auto* span) {
+      return span->name == of && !ValueOf(span->attributes, what).empty();
+    });
+    if (!has) problem("no span ", name, " carries ", key);
   }
   return problems;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "otel/sdk/testing/otlp_receiver.h"
@@ -19,9 +20,14 @@ struct Received {
 struct ExpectedTrace {
   std::string what;  // "P2P get to a GPU"
   std::string trace_id;
-  std::vector<std::string> spans;   // names
-  std::vector<std::string> linked;  // names of spans that link to another span that arrived
-  int processes = 1;                // at least so many have spans in it
+  std::vector<std::string> spans;  // names
+  // Names of spans that link to another span that arrived, which is none of their ancestors: a link says what
+  // the tree does not.
+  std::vector<std::string> linked;
+  int processes = 1;  // at least so many have spans in it
+  std::vector<std::pair<std::string, std::string>> below =
+      {};  // a span of the one name, below one of the other
+  std::vector<std::pair<std::string, std::string>> attributes = {};  // a span of this name has that attribute
 };
 
 // What is missing or does not fit together; empty when all is well. One line each.

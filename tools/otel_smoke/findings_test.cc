@@ -30,16 +30,20 @@ ReceivedSpan Span(const std::string& name, const std::string& id, const std::str
 
 Received WholeTrace() {
   Received received;
-  received.spans = {Span("Client/Get", "1", "", "client"), Span("P2P/Pull", "2", "1", "daemon")};
-  received.spans[1].links.push_back({.trace_id = "t", .span_id = "1"});
+  received.spans = {Span("Client/Get", "1", "", "client"), Span("P2P/Pull", "2", "1", "daemon"),
+                    Span("P2P/Serve", "3", "1", "source")};
+  received.spans[1].attributes["tc.lane"] = "tcp";
+  received.spans[2].links.push_back({.trace_id = "t", .span_id = "2"});
   return received;
 }
 
 const ExpectedTrace kExpected{.what = "get",
                               .trace_id = "t",
                               .spans = {"Client/Get", "P2P/Pull"},
-                              .linked = {"P2P/Pull"},
-                              .processes = 2};
+                              .linked = {"P2P/Serve"},
+                              .processes = 3,
+                              .below = {{"P2P/Pull", "Client/Get"}},
+                              .attributes = {{"P2P/Pull", "tc.lane"}}};
 
 TEST(CheckTrace, FindsNothingWrongWithAWholeTrace) {
   EXPECT_THAT(CheckTrace(WholeTrace(), kExpected), IsEmpty());
@@ -47,29 +51,33 @@ TEST(CheckTrace, FindsNothingWrongWithAWholeTrace) {
 
 TEST(CheckTrace, NamesASpanWhoseParentDidNotArrive) {
   Received received = WholeTrace();
-  received.spans.push_back(Span("Device/Copy", "3", "99", "daemon"));
+  received.spans.push_back(Span("Device/Copy", "4", "99", "daemon"));
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("Device/Copy of daemon is an orphan")));
 }
 
 TEST(CheckTrace, NamesWhatIsNotThere) {
   Received received = WholeTrace();
-  received.spans.pop_back();
+  received.spans.resize(1);
   EXPECT_THAT(CheckTrace(received, kExpected),
-              ElementsAre(HasSubstr("1 processes"), HasSubstr("no span P2P/Pull"), HasSubstr("is linked")));
+              ElementsAre(HasSubstr("1 processes"), HasSubstr("no span P2P/Pull"), HasSubstr("is linked"),
+                          HasSubstr("no span P2P/Pull is below a span Client/Get"),
+                          HasSubstr("no span P2P/Pull carries tc.lane")));
 }
 
 TEST(CheckTrace, CountsASecondRootAndAnEmptyTrace) {
   Received received = WholeTrace();
-  received.spans.push_back(Span("Client/Get", "3", "", "client"));
+  received.spans.push_back(Span("Client/Get", "4", "", "client"));
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("2 roots")));
   EXPECT_THAT(CheckTrace({}, {.what = "get", .trace_id = "t"}),
               ElementsAre(HasSubstr("0 roots"), HasSubstr("0 processes")));
 }
 
-TEST(CheckTrace, ALinkCountsOnlyWhenItsSpanArrived) {
+TEST(CheckTrace, ALinkCountsOnlyWhenItsSpanArrivedAndIsNoAncestor) {
   Received received = WholeTrace();
-  received.spans[1].links[0].span_id = "98";
+  received.spans[2].links[0].span_id = "98";
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("linked to a span that arrived")));
+  received.spans[2].links[0].span_id = "1";
+  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("no ancestor of it")));
 }
 
 TEST(CheckTrace, AFailedSpanIsAProblem) {
@@ -103,11 +111,11 @@ TEST(CheckLogs, ALineIsJoinedToASpanThatArrived) {
 TEST(Describe, ShowsTheTreeTheLinksTheEventsAndOrphans) {
   Received received = WholeTrace();
   received.spans[1].events.push_back({"fallback", {{"tc.reason", "source_died"}}});
-  received.spans.push_back(Span("Device/Copy", "3", "99", "daemon"));
+  received.spans.push_back(Span("Device/Copy", "4", "99", "daemon"));
   const std::string text = DescribeTrace(received, kExpected);
   EXPECT_THAT(text, HasSubstr("Client/Get"));
   EXPECT_THAT(text, HasSubstr("    P2P/Pull"));
-  EXPECT_THAT(text, HasSubstr("~> linked to Client/Get of client\n"));
+  EXPECT_THAT(text, HasSubstr("~> linked to P2P/Pull of daemon\n"));
   EXPECT_THAT(text, HasSubstr("* fallback tc.reason=source_died\n"));
   EXPECT_THAT(text, HasSubstr("Device/Copy"));
 }

@@ -9,11 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "client/admin.h"
 #include "client/client.h"
 #include "core/device/fake_device.h"
 #include "core/status/status.h"
 #include "otel/api/span.h"
+#include "otel/api/steady_time.h"
 #include "otel/sdk/telemetry.h"
 #include "otel/sdk/testing/otlp_receiver.h"
 #include "tools/cluster/local_cluster.h"
@@ -100,6 +102,9 @@ class Smoke {
         metrics_ = receiver_->metrics();
         return MetricProblems({.metrics = metrics_}).empty();
       });
+    } else {
+      Say("waiting until each process has sent its metrics while the last get is held");
+      AwaitCollections();
     }
     Say("stopping the processes, which flush what they have");
     held_.reset();
@@ -163,6 +168,17 @@ class Smoke {
     return absl::OkStatus();
   }
 
+  // What a foreign collector has is not ours to ask. All processes collect at the same interval; once this
+  // one did so several times, the others did at least once.
+  void AwaitCollections() const {
+    const auto& metrics = telemetry_->counters().of(otel::sdk::Signal::kMetrics);
+    const auto collected = [&metrics] { return metrics.exported + metrics.dropped(); };
+    const uint64_t enough = collected() + 4;
+    for (const absl::Time end = SteadyNow() + kArrival; collected() < enough && SteadyNow() < end;) {
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
+
   // A context with a trace of its own, which is expected to arrive.
   RequestContext Expect(ExpectedTrace expected) {
     RequestContext context = context_.Child();
@@ -178,9 +194,12 @@ class Smoke {
     const RequestContext context =
         Expect({.what = "put",
                 .spans = {"Client/Put", "StoreDaemon/ImportArtifact", "StoreEngine/DiskIngest", "Disk/Read",
-                          "Disk/Write", "GlobalStore/PublishArtifact", "MetadataStore/Put"},
+                          "Disk/Write", "Disk/Commit", "GlobalStore/PublishArtifact", "MetadataStore/Put"},
                 .linked = {},
-                .processes = 3});
+                .processes = 3,
+                .attributes = {{"StoreDaemon/ImportArtifact", "tc.key"},
+                               {"StoreDaemon/ImportArtifact", "tc.session.id"},
+                               {"GlobalStore/PublishArtifact", "tc.node.id"}}});
     TC_ASSIGN_OR_RETURN(put_, clients_[0]->Import(context, model_, {.key = kKey, .durable = true}));
     return absl::OkStatus();
   }
@@ -191,9 +210,18 @@ class Smoke {
         Expect({.what = "P2P get to a GPU",
                 .spans = {"Client/Get", "StoreDaemon/MaterializeReplica",
                           "GlobalStore/RequestReplicaTransport", "P2P/Connect", "StoreDaemon/OpenPull",
-                          "StoreEngine/P2PIngest", "P2P/Pull", "P2P/Verify", "Device/Copy", "P2P/Serve"},
-                .linked = {"P2P/Serve"},
-                .processes = 4});
+                          "StoreEngine/P2PIngest", "P2P/Pull", "P2P/Verify", "Device/Copy", "P2P/Serve",
+                          "StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"},
+                .linked = {"P2P/Serve", "StoreEngine/P2PIngest"},
+                .processes = 4,
+                .below = {{"GlobalStore/RequestReplicaTransport", "StoreEngine/P2PIngest"},
+                          {"P2P/Connect", "StoreEngine/P2PIngest"},
+                          {"StoreDaemon/ClosePull", "StoreEngine/P2PIngest"},
+                          {"GlobalStore/CompleteReplicaTransport", "StoreEngine/P2PIngest"}},
+                .attributes = {{"StoreDaemon/MaterializeReplica", "tc.device.id"},
+                               {"GlobalStore/RequestReplicaTransport", "tc.artifact.id"},
+                               {"GlobalStore/RequestReplicaTransport", "tc.node.id"},
+                               {"StoreDaemon/OpenPull", "tc.replica.id"}}});
     return clients_[1]->Get(context, kKey, {.location = "gpu:0", .lane = "ucx"}).status();
   }
 
@@ -263,9 +291,11 @@ class Smoke {
   }
 
   absl::Status TellTraces() const {
-    const otel::sdk::Counters& counters = telemetry_->counters();
-    if (counters.of(otel::sdk::Signal::kTraces).export_failures > 0) {
-      return absl::UnavailableError(absl::StrCat("the collector at ", endpoint_, " did not take the spans"));
+    for (size_t i = 0; i < otel::sdk::kSignals; ++i) {
+      if (telemetry_->counters().signals[i].dropped() > 0) {
+        return absl::UnavailableError(
+            absl::StrCat("the collector at ", endpoint_, " did not take the ", otel::sdk::kSignalNames[i]));
+      }
     }
     std::printf("sent to %s; look for these traces\n", endpoint_.c_str());
     for (const ExpectedTrace& trace : traces_) {
