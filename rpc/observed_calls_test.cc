@@ -79,12 +79,10 @@ TEST_F(ObservedCalls, ACallIsAClientSpanAndBelowItAServerSpanOfOneTrace) {
 // OpenTelemetry's conventions: a client's span is an error whatever the code, a server's only when it is the
 // server that failed.
 TEST_F(ObservedCalls, AnErrorMarksTheServersSpanOnlyWhenTheServerFailed) {
-  const std::pair<absl::Status, bool> cases[] = {{absl::NotFoundError("no such key"), false},
-                                                 {absl::AbortedError("revision 3, expected 2"), false},
-                                                 {absl::ResourceExhaustedError("full"), false},
-                                                 {absl::DataLossError("wrong bytes"), true},
-                                                 {absl::InternalError("broken"), true},
-                                                 {absl::DeadlineExceededError("too late"), true}};
+  const std::pair<absl::Status, bool> cases[] = {
+      {absl::NotFoundError("no such key"), false},   {absl::AbortedError("revision 3, expected 2"), false},
+      {absl::ResourceExhaustedError("full"), false}, {absl::DataLossError("wrong bytes"), true},
+      {absl::InternalError("broken"), true},         {absl::DeadlineExceededError("too late"), true}};
   absl::Status answer;
   server_.service.bind_key = [&](auto&&...) { return answer; };
   server_.Start();
@@ -147,7 +145,8 @@ TEST_F(ObservedCalls, TheIdsOfARequestAreFoundOneLevelDownToo) {
 TEST_F(ObservedCalls, TheSpansOfAClientCarryItsSession) {
   server_.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   server_.Start();
-  const auto stub = v1::GlobalStore::NewStub(MakeChannel(server_.server->addresses()[0], {.session_id = "session"}));
+  const auto stub =
+      v1::GlobalStore::NewStub(MakeChannel(server_.server->addresses()[0], {.session_id = "session"}));
   ASSERT_TRUE(CallUnary(*stub, &Stub::BindKey, Soon(), {}).ok());
   for (const SpanKind kind : {SpanKind::kClient, SpanKind::kServer}) {
     EXPECT_EQ(recorded_.AwaitSpan("GlobalStore/BindKey", Of(kind)).attribute(attr::kSessionId), "session");
@@ -186,8 +185,8 @@ TEST_F(ObservedCalls, ACallThatFailsIsOneLineInTheLogWithItsTrace) {
   server_.server.reset();
   const std::vector<std::string> lines = logged.With("BindKey failed");
   ASSERT_THAT(lines, SizeIs(1));
-  EXPECT_EQ(lines[0], context.trace.TraceIdHex() +
-                          " GlobalStore/BindKey failed: NOT_FOUND: no artifact \\\"a\\nb\\\"")
+  EXPECT_EQ(lines[0],
+            context.trace.TraceIdHex() + " GlobalStore/BindKey failed: NOT_FOUND: no artifact \\\"a\\nb\\\"")
       << "a caller's text makes no lines of its own";
 }
 
