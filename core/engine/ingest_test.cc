@@ -96,6 +96,9 @@ TEST_F(EngineIngest, DoesNotReadAgainWhatTheSourceHasDigested) {
   ASSERT_NE(verify, nullptr);
   EXPECT_EQ(verify->chunks, 5u);
   EXPECT_EQ(verify->bytes, 0u);
+  EXPECT_EQ(verify->end - verify->start, absl::ZeroDuration())
+      << "nothing was done, whatever passed between chunks";
+  EXPECT_EQ(verify->busy, absl::ZeroDuration());
   EXPECT_EQ(FindStage(report, Stage::kPlace, "scripted"), nullptr) << "host replicas are filled in place";
 }
 

@@ -26,8 +26,12 @@ StageReport& StageClock::Extend(Stage stage, absl::Time start) {
 
 void StageClock::Passed(Stage stage, absl::Time start, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  StageReport& report = Extend(stage, start);
-  report.bytes += bytes;
+  StageReport& report = stages_[static_cast<size_t>(stage)];
+  if (bytes > 0) {
+    Extend(stage, start).bytes += bytes;
+  } else if (report.start == absl::InfiniteFuture()) {
+    report.start = report.end = SteadyNow();
+  }
   ++report.chunks;
 }
 

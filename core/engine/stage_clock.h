@@ -16,7 +16,7 @@ class StageClock {
   explicit StageClock(const SourceInfo& source);
 
   // One chunk went through the stage from `start` to now. `bytes` 0 where the stage had nothing to read or
-  // write.
+  // write: it is counted, and takes no time.
   void Passed(Stage stage, absl::Time start, uint64_t bytes);
   // The stage failed for a chunk; the first failure's status is kept.
   void Failed(Stage stage, absl::Time start, const absl::Status& why);

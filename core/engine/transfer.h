@@ -25,6 +25,7 @@ struct StageReport {
   // What the stage went through: 0 for kVerify where the source had digested the chunks on the way.
   uint64_t bytes = 0;
   uint32_t chunks = 0;
+  // Of what it read or wrote; a moment where that was nothing.
   absl::Time start;
   absl::Time end;
   absl::Duration busy;  // summed over chunks
