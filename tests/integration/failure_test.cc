@@ -19,6 +19,7 @@
 namespace tensorcast::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 bool SameBytes(std::span<const std::byte> a, const std::vector<std::byte>& b) {
@@ -41,6 +42,15 @@ void Damage(TestNode& node, const std::string& replica_id, uint64_t offset) {
   byte[0] ^= std::byte{1};
 }
 
+// Whom bytes were fetched from, in order of the report.
+std::vector<std::string> SourcesOf(const std::optional<TransferReport>& report) {
+  std::vector<std::string> sources;
+  for (const StageReport& stage : report->stages) {
+    if (stage.stage == Stage::kFetch) sources.push_back(stage.source.name);
+  }
+  return sources;
+}
+
 TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
@@ -48,14 +58,23 @@ TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
   TestNode& c = cluster.AddNode("c", OnItsOwnHost);
   const TestArtifact artifact = MakeChunkedArtifact(1, 9, kTestChunkBytes);
   const client::PutResult put = Import(cluster, a, artifact);
-  auto copy = b.client().Get(Soon(), put.artifact_id, {});
-  ASSERT_TRUE(copy.ok()) << copy.status();
-  // Whichever of the two is asked first, one of them is damaged: ask twice, for both kinds of destination.
+  // The damaged one is asked first: between hosts, memory goes before a GPU.
+  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.location = "gpu:0", .attach = false}).ok());
+  ASSERT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->replicas() == 2; }));
   Damage(a, put.replica_id, 5 * kTestChunkBytes + 17);
 
   auto replica = c.client().Get(Soon(), put.artifact_id, {});
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
+  EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
+  EXPECT_THAT(SourcesOf((*replica)->transfer()), ElementsAre("a", "b"));
+  // Only wrong bytes exclude for good: nobody is sent to a again.
+  const std::string made = (*replica)->replica_id();
+  replica->reset();
+  ASSERT_TRUE(Eventually([&] { return c.admin().EvictReplica(Soon(), made, /*force=*/true).ok(); }));
+  auto again = c.client().Get(Soon(), put.artifact_id, {});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(SourcesOf((*again)->transfer()), ElementsAre("b"));
 }
 
 TEST(Failure, WhenEverySourceIsCorruptTheAnswerIsDataLossAndNamesThem) {
@@ -326,6 +345,7 @@ TEST(Failure, ASecondDaemonOnTheSameStateDirectoryDoesNotStart) {
                                              .state_dir = cluster.folder() + "/a",
                                              .global_store = cluster.global_store().address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another daemon uses the state directory"));
   EXPECT_TRUE(a.admin().GetStatus(Soon()).ok());
 }
 
