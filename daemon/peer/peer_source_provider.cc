@@ -264,25 +264,27 @@ class PeerSourceProvider : public SourceProvider {
       complete.set_bytes(grant.replica().image_bytes());
     }
     const bool close = std::exchange(pull_opened_, false);
-    access_.errands->Run([&access = access_, complete, close, address = grant.source().grpc_address(),
-                          trace = trace_] {
-      const otel::Scope scope(trace);
-      const auto errand = [&trace] {
-        RequestContext context = RequestContext::Background(kErrandTimeout);
-        context.trace = trace;
-        return context;
-      };
-      if (close) {
-        v1::ClosePullRequest request;
-        request.set_transport_id(complete.transport_id());
-        v1::ClosePullResponse ignored;
-        // A source that cannot be told ends it with the grant.
-        access.peers->ClosePull(errand(), address, request, &ignored).IgnoreError();
-      }
-      const absl::Status told = access.global_store->CompleteReplicaTransport(errand(), complete);
-      LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.transport_id()
-                                  << " was not told; its grant expires: " << told;
-    });
+    access_.errands->Run(
+        [&access = access_, complete, close, address = grant.source().grpc_address(), trace = trace_] {
+          const otel::Scope scope(trace);
+          const auto errand = [&trace] {
+            RequestContext context = RequestContext::Background(kErrandTimeout);
+            context.trace = trace;
+            return context;
+          };
+          if (close) {
+            v1::ClosePullRequest request;
+            request.set_transport_id(complete.transport_id());
+            request.set_error(complete.error());
+            request.set_cancelled(complete.outcome() == v1::TRANSPORT_OUTCOME_CANCELLED);
+            v1::ClosePullResponse ignored;
+            // A source that cannot be told ends it with the grant.
+            access.peers->ClosePull(errand(), address, request, &ignored).IgnoreError();
+          }
+          const absl::Status told = access.global_store->CompleteReplicaTransport(errand(), complete);
+          LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.transport_id()
+                                      << " was not told; its grant expires: " << told;
+        });
   }
 
   // The last word of each that was tried.

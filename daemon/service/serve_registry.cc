@@ -16,6 +16,11 @@ namespace {
 // Longer than any token lives.
 constexpr absl::Duration kRememberClosed = absl::Hours(2);
 
+absl::Status HasEnded(std::string_view transport_id) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("transport ", transport_id, " has ended; ask for a new grant"));
+}
+
 bool Matches(const std::string& claimed, const std::string& asked) {
   return asked.empty() || claimed == asked;
 }
@@ -36,8 +41,11 @@ ServeRegistry::Served::Served(LocationKind location, otel::TraceContext made_by,
 
 ServeRegistry::Served::~Served() {
   const transport::ServeStats stats = serving_->stats();
-  record_.End(stats, stats.bytes >= image_->image_bytes() ? "ok" : "cancelled");
+  // A receiver may want a part only: of a source that it turned to at the end.
+  const bool whole = stats.bytes >= image_->image_bytes();
+  record_.End(stats, whole || end_.ok() ? "ok" : absl::IsCancelled(end_) ? "cancelled" : "failed");
   ServeReport report = Report();
+  if (!whole) report.error = std::string(end_.message());
   serving_.reset();
   image_->Release();
   report.closed = SteadyNow();
@@ -66,7 +74,8 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
         "the grant token permits transport ", claims.transport_id, " of replica ", claims.replica_id,
         " to node ", claims.receiver_node_id, " over ", claims.lane, ", which is not what was asked for"));
   }
-  return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  return closed_.contains(opening.transport_id) ? HasEnded(opening.transport_id) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
@@ -107,29 +116,38 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
 
 absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const otel::TraceContext& trace) {
   TC_RETURN_IF_ERROR(CheckGrant(opening));
+  std::optional<OpenedPull> open;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_.contains(opening.transport_id)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("transport ", opening.transport_id, " has ended; ask for a new grant"));
-    }
-    const auto open = entries_.find(opening.transport_id);
-    if (open != entries_.end() && open->second.lane == opening.lane) {
-      return open->second.served->opened();  // a repeated call
-    }
+    TC_ASSIGN_OR_RETURN(open, FindOpen(opening));
   }
+  if (open.has_value()) return *std::move(open);
+  // Both are destroyed without the lock: that may wait for a peer.
+  Entry replaced;  // the same grant over another lane, if there was one
   TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening, trace));
   OpenedPull opened = served->opened();
-  Entry replaced;  // the same grant over another lane, if there was one
   absl::MutexLock lock(&mutex_);
+  // Meanwhile it may have been revoked, or opened by a repetition of this call.
+  TC_ASSIGN_OR_RETURN(open, FindOpen(opening));
+  if (open.has_value()) return *std::move(open);
   Entry& entry = entries_[opening.transport_id];
+  if (entry.served != nullptr) {
+    entry.served->SetEnd(absl::CancelledError("the receiver went on over another lane"));
+  }
   replaced = std::exchange(entry, Entry{.lane = opening.lane,
                                         .served = std::move(served),
                                         .expires = options_.now() + options_.grant_life});
   return opened;
 }
 
-ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id) {
+absl::StatusOr<std::optional<OpenedPull>> ServeRegistry::FindOpen(const PullOpening& opening) const {
+  if (closed_.contains(opening.transport_id)) return HasEnded(opening.transport_id);
+  const auto open = entries_.find(opening.transport_id);
+  if (open == entries_.end() || open->second.lane != opening.lane) return std::nullopt;
+  return open->second.served->opened();
+}
+
+ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id, absl::Status why) {
   closed_[std::string(transport_id)] = options_.now() + kRememberClosed;
   const auto found = entries_.find(transport_id);
   if (found == entries_.end()) {
@@ -137,17 +155,18 @@ ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id) {
   }
   Entry taken = std::move(found->second);
   entries_.erase(found);
+  taken.served->SetEnd(std::move(why));
   return taken;
 }
 
-uint64_t ServeRegistry::Close(std::string_view transport_id) {
+uint64_t ServeRegistry::Close(std::string_view transport_id, const absl::Status& why) {
   Entry ended;
   {
     absl::MutexLock lock(&mutex_);
     if (!entries_.contains(transport_id)) {
       return 0;
     }
-    ended = Take(transport_id);
+    ended = Take(transport_id, why);
   }
   return ended.served->bytes();
 }
@@ -157,7 +176,7 @@ void ServeRegistry::Revoke(const std::vector<std::string>& transport_ids) {
   absl::MutexLock lock(&mutex_);
   for (const std::string& id : transport_ids) {
     // Also one that was not opened yet: its token may still be on its way here.
-    ended.push_back(Take(id));
+    ended.push_back(Take(id, absl::CancelledError("the global store revoked the grant")));
   }
 }
 
@@ -186,7 +205,7 @@ void ServeRegistry::Sweep() {
     }
     for (const std::string& id : expired) {
       LOG(WARNING) << "Transport " << id << " ended: its grant expired and nothing was heard of it since";
-      ended.push_back(Take(id));
+      ended.push_back(Take(id, absl::CancelledError("the grant expired and nothing was heard of it since")));
     }
     std::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });
   }
@@ -196,6 +215,7 @@ void ServeRegistry::CloseAll() {
   std::map<std::string, Entry, std::less<>> ended;
   absl::MutexLock lock(&mutex_);
   ended.swap(entries_);
+  for (auto& [id, entry] : ended) entry.served->SetEnd(absl::CancelledError("this daemon stopped"));
 }
 
 std::vector<ServeReport> ServeRegistry::Reports() const {

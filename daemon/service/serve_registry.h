@@ -10,8 +10,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -61,14 +63,16 @@ class ServeRegistry {
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
   ~ServeRegistry() { CloseAll(); }
 
-  // OK when the token is this node's and permits just this; else as rpc::VerifyGrant says, or
-  // PERMISSION_DENIED. An empty receiver or artifact is not compared.
+  // OK when the token is this node's and permits just this, and its transport has not ended; else as
+  // rpc::VerifyGrant says, PERMISSION_DENIED or FAILED_PRECONDITION. An empty receiver or artifact is not
+  // compared.
   absl::Status CheckGrant(const PullOpening& opening) const;
 
   // `trace` is the receiver's.
   absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const otel::TraceContext& trace = {});
-  // The bytes it served. OK, with none, for one that is unknown or was closed.
-  uint64_t Close(std::string_view transport_id);
+  // `why` is OK when the receiver had all that it wanted, of the whole image or of a part. The bytes it
+  // served; none for one that is unknown or was closed.
+  uint64_t Close(std::string_view transport_id, const absl::Status& why);
   void Revoke(const std::vector<std::string>& transport_ids);
   // The global store was heard, and what it has not revoked lives on.
   void Renew();
@@ -95,6 +99,8 @@ class ServeRegistry {
            std::unique_ptr<transport::Serving> serving, ServeRecord record, ServeReport asked,
            ServeLog* ended);
     ~Served();
+    // Why it is about to end; before the destructor, which tells it.
+    void SetEnd(absl::Status why) { end_ = std::move(why); }
     OpenedPull opened() const { return {.descriptor = serving_->descriptor(), .made_by = made_by_}; }
     uint64_t bytes() const { return serving_->stats().bytes; }
     ServeReport Report() const;
@@ -106,6 +112,7 @@ class ServeRegistry {
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     ServeRecord record_;
+    absl::Status end_ = absl::CancelledError("it ended while it was being opened");
     const ServeReport asked_;
     ServeLog* const ended_;
   };
@@ -117,8 +124,12 @@ class ServeRegistry {
   };
 
   absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const otel::TraceContext& trace);
+  // What an opening comes to that needs no new serving: the pull that is open, or that it has ended; nullopt:
+  // neither.
+  absl::StatusOr<std::optional<OpenedPull>> FindOpen(const PullOpening& opening) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
-  Entry Take(std::string_view transport_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry Take(std::string_view transport_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   ServeLog ended_;

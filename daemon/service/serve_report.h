@@ -23,6 +23,7 @@ struct ServeReport {
   bool in_place = true;                        // sent from where the replica lies
   absl::Duration reading =
       absl::ZeroDuration();  // else: from a GPU or a disk into buffers, summed over reads
+  std::string error;         // why it ended, when not because the receiver had all that it wanted
 };
 
 }  // namespace tensorcast::daemon

@@ -192,6 +192,29 @@ TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
       << "a reader without tracing";
 }
 
+// The loopback transport; before it serves the next image it calls the hook, once.
+class HookedTransport : public transport::Transport {
+ public:
+  explicit HookedTransport(std::function<void()>* on_serve) : on_serve_(*on_serve) {}
+  std::string_view name() const override { return transport_->name(); }
+  absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
+    return transport_->RegisterMemory(base, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(
+      std::shared_ptr<transport::ServedImage> image) override {
+    if (const auto hook = std::exchange(on_serve_, nullptr)) hook();
+    return transport_->Serve(std::move(image));
+  }
+  absl::StatusOr<std::unique_ptr<transport::Pull>> Connect(const RequestContext& context,
+                                                           std::string_view descriptor) override {
+    return transport_->Connect(context, descriptor);
+  }
+
+ private:
+  std::function<void()>& on_serve_;
+  const std::unique_ptr<transport::Transport> transport_ = transport::NewLoopbackTransport();
+};
+
 // An engine with one replica in host memory and one on a fake GPU, and a loopback lane to serve them over.
 class ServeRegistryTest : public ::testing::Test {
  protected:
@@ -208,7 +231,7 @@ class ServeRegistryTest : public ::testing::Test {
                                        .staging_buffer_bytes = 2 << 20});
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    lane_ = transport::NewLoopbackTransport();
+    lane_ = std::make_unique<HookedTransport>(&on_serve_);
     ASSERT_TRUE(lane_->RegisterMemory(pool_->base(), pool_->bytes()).ok());
     auto staging = StagingBuffers::Create(pool_.get(), 1);
     ASSERT_TRUE(staging.ok()) << staging.status();
@@ -289,6 +312,7 @@ class ServeRegistryTest : public ::testing::Test {
   const absl::Time given_ = absl::UnixEpoch();  // the grant key
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
+  std::function<void()> on_serve_;
   std::unique_ptr<transport::Transport> lane_;
   std::unique_ptr<StoreEngine> engine_;
   std::unique_ptr<ServeRegistry> registry_;
@@ -301,10 +325,10 @@ TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
   auto bytes = Pull(descriptor->descriptor);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
-  EXPECT_EQ(registry_->Close("transport"), artifact_.image.size());
+  EXPECT_EQ(registry_->Close("transport", absl::OkStatus()), artifact_.image.size());
   EXPECT_EQ(registry_->active(), 0);
   EXPECT_EQ(Leases(), 0);
-  EXPECT_EQ(registry_->Close("transport"), 0);
+  EXPECT_EQ(registry_->Close("transport", absl::OkStatus()), 0);
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
@@ -336,7 +360,7 @@ TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
   EXPECT_EQ(open.closed, absl::InfiniteFuture());
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}}));
 
-  registry_->Close("transport");
+  registry_->Close("transport", absl::OkStatus());
   ASSERT_EQ(registry_->Reports().size(), 1);
   EXPECT_GE(registry_->Reports()[0].closed, open.last_completion);
   EXPECT_EQ(registry_->Reports()[0].bytes, artifact_.image.size());
@@ -350,7 +374,7 @@ TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->descriptor, second->descriptor);
   EXPECT_EQ(registry_->active(), 1);
-  registry_->Close("transport");
+  registry_->Close("transport", absl::OkStatus());
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -358,6 +382,43 @@ TEST_F(ServeRegistryTest, APullRevokedBeforeItOpensIsNotOpened) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   registry_->Revoke({"transport"});
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServeRegistryTest, ARevocationThatComesWhileAPullIsBeingOpenedEndsIt) {
+  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  on_serve_ = [this] { registry_->Revoke({"transport"}); };
+  EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(registry_->active(), 0);
+  EXPECT_EQ(Leases(), 0);
+}
+
+TEST_F(ServeRegistryTest, ARepetitionThatOvertakesTheOpeningOfAPullIsTheSamePull) {
+  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  absl::StatusOr<OpenedPull> overtaking = absl::UnknownError("not called");
+  on_serve_ = [&] { overtaking = registry_->Open(opening); };
+  auto descriptor = registry_->Open(opening);
+  ASSERT_TRUE(descriptor.ok() && overtaking.ok());
+  EXPECT_EQ(descriptor->descriptor, overtaking->descriptor);
+  EXPECT_TRUE(Pull(descriptor->descriptor).ok());
+}
+
+TEST_F(ServeRegistryTest, NothingIsAttachedToUnderAGrantThatHasEnded) {
+  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  EXPECT_TRUE(registry_->CheckGrant(opening).ok());
+  registry_->Revoke({"transport"});
+  EXPECT_EQ(registry_->CheckGrant(opening).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServeRegistryTest, ASourceThatGaveWhatWasWantedOfItIsNotToldToHaveBeenCancelled) {
+  ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
+  registry_->Close("transport", absl::OkStatus());  // after a part of the image, or nothing of it
+  EXPECT_EQ(registry_->Reports()[0].error, "");
+}
+
+TEST_F(ServeRegistryTest, AReceiverThatGivesUpIsToldWithItsReason) {
+  ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
+  registry_->Close("transport", absl::UnavailableError("no byte arrived"));
+  EXPECT_EQ(registry_->Reports()[0].error, "no byte arrived");
 }
 
 TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
@@ -373,7 +434,7 @@ TEST_F(ServeRegistryTest, WhoAwaitsItsEndWaitsForTheLastPullOrToTheDeadline) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   EXPECT_FALSE(registry_->AwaitNone(absl::InfinitePast()));
   EXPECT_FALSE(registry_->AwaitNone(SteadyNow() + absl::Milliseconds(5)));
-  std::thread closer([&] { registry_->Close("transport"); });
+  std::thread closer([&] { registry_->Close("transport", absl::OkStatus()); });
   EXPECT_TRUE(registry_->AwaitNone(absl::InfiniteFuture()));
   closer.join();
 }

@@ -40,6 +40,7 @@ void SetServing(const ServeReport& report, v1::ServeReport* out) {
     *out->mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
   out->set_in_place(report.in_place);
   *out->mutable_reading() = rpc::ToProto(report.reading);
+  out->set_error(report.error);
 }
 
 void FillTransfers(const NodeParts& parts, v1::GetStatusResponse* out) {

@@ -245,7 +245,10 @@ grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerCont
                                                         const v1::ClosePullRequest* request,
                                                         v1::ClosePullResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    response->set_bytes_served(parts_.servings->Close(request->transport_id()));
+    const absl::Status why = request->cancelled()       ? absl::CancelledError(request->error())
+                             : request->error().empty() ? absl::OkStatus()
+                                                        : absl::UnavailableError(request->error());
+    response->set_bytes_served(parts_.servings->Close(request->transport_id(), why));
     return absl::OkStatus();
   });
 }
