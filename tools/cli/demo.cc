@@ -207,9 +207,8 @@ class Demo {
     }
     std::printf("\n%s\n", table.ToString().c_str());
     std::printf(
-        "fetch, verify, place: GB/s of one thread while it is in that stage. A fetch that digests on the "
-        "way\n"
-        "(disk and local lanes) leaves nothing to the verify stage.\n");
+        "fetch, verify, place: GB/s of one thread while it is in that stage. A fetch that digests on the way "
+        "leaves\nnothing to the verify stage.\n");
     std::printf("A plain one-thread memory copy on this machine just now: %.2f GB/s.\n", plain_copy);
     std::printf("Every get was attached by a client process and equals the file, tensor for tensor.%s\n",
                 fake_ ? " The GPUs were fake." : "");

@@ -40,7 +40,7 @@ tensorcast=$work/installed/bin/tensorcast
 
 # The README's program against a daemon that works alone.
 mkfifo "$work/ready"
-"$tensorcast" daemon --set "daemon.state_dir=$work/state" --set daemon.listen=127.0.0.1:0 --set daemon.host_pool=256MiB \
+"$tensorcast" daemon --set "daemon.state_dir=$work/state" --set daemon.host_pool=256MiB \
   --set "daemon.import_roots=[$work]" --ready-fd 3 3<>"$work/ready" >"$work/daemon-log" 2>&1 &
 daemon=$!
 trap 'kill "$daemon" 2>"$work/log" && wait "$daemon"; rm -rf "$work"' EXIT
