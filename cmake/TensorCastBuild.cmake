@@ -119,7 +119,7 @@ set(TENSORCAST_TIMEOUT_FACTOR 1 CACHE STRING "What each test's TIMEOUT is multip
 set(TENSORCAST_TEST_OPTIONS "" CACHE STRING "Compiler options for the tests' own sources, after all others")
 
 # tensorcast_add_test(NAME name COMMAND program [ARGUMENT...]): add_test() of a program (a path, no target) that has a
-# temporary folder of its own and fails when it leaves anything behind.
+# temporary folder and a working folder of its own and fails when it leaves anything behind.
 function(tensorcast_add_test)
   cmake_parse_arguments(arg "" "NAME" "COMMAND" ${ARGN})
   add_test(NAME ${arg_NAME} COMMAND "${PROJECT_SOURCE_DIR}/tests/in_own_folder.sh" ${arg_COMMAND})

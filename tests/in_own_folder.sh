@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Runs a test with a temporary folder of its own, and fails when the test leaves anything behind: files in that folder or
-# in /dev/shm, or processes.
+# Runs a test with a temporary folder and a working folder of its own, and fails when the test leaves anything behind: files
+# in these folders or in /dev/shm, or processes.
 #
 #   tests/in_own_folder.sh COMMAND [ARGUMENT...]
 #
 # The exit code is the command's, or 1 for what it left. CTest runs every test so (tensorcast_add_test).
 set -uo pipefail
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tc.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-chmod 711 "$folder"  # some tests have parts that run as another user
+# On the file system of the build: some tests want one that is no tmpfs.
+working_folder=$(mktemp -d "$PWD/tc.XXXXXX") || exit 1
+trap 'rm -rf "$folder" "$working_folder"' EXIT
+chmod 711 "$folder" "$working_folder"  # some tests have parts that run as another user
 shared_before=$(ls -A /dev/shm)
 
 # What was started with this folder as its own, one "PID COMMAND" a line.
@@ -30,7 +32,7 @@ shared_memory() {
   done
 }
 
-TMPDIR=$folder "$@"
+(cd "$working_folder" && TMPDIR=$folder exec "$@")
 code=$?
 
 # The kernel kills what the test had started when the test ends; that takes an instant.
@@ -40,7 +42,7 @@ for ((tries = 0; tries < 30; tries++)); do
   sleep 0.1
   left_processes=$(processes)
 done
-left_files=$(find "$folder" -mindepth 1 -maxdepth 2; shared_memory)
+left_files=$(find "$folder" "$working_folder" -mindepth 1 -maxdepth 2; shared_memory)
 if [[ -n $left_processes ]]; then
   echo "FAILED: $1 left these processes running:"$'\n'"$left_processes"
   cut -d' ' -f1 <<<"$left_processes" | xargs kill -KILL

@@ -64,6 +64,8 @@ clean 3 sh -c 'touch "$TMPDIR/file"; exit 3'
 clean 0 sh -c 'touch "$TMPDIR/file"; rm "$TMPDIR/file"'
 clean 1 sh -c 'touch "$TMPDIR/left"'
 grep -q '/left$' "$work/output" || fail "what was left is not named: $(cat "$work/output")"
+clean 1 sh -c 'touch left-here'
+grep -q '/left-here$' "$work/output" || fail "what was left in the working folder is not named: $(cat "$work/output")"
 clean 1 sh -c 'sleep 1000 & echo $! >'"$work/pid"
 grep -q 'sleep 1000' "$work/output" || fail "the process is not named: $(cat "$work/output")"
 pid=$(cat "$work/pid")

@@ -222,6 +222,7 @@ TEST(Config, AnEmptyFileIsTheDefaultsAndWhatIsNoFileIsRefused) {
   EXPECT_EQ(config->SerializeAsString(), Defaults().SerializeAsString());
   std::ofstream(path) << std::string((1 << 20) + 1, '#');
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = path}).status()));
+  EXPECT_EQ(std::remove(path.c_str()), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = "/dev/zero"}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = testing::TempDir()}).status()));
 }
