@@ -38,7 +38,7 @@ struct NewReplica {
   Location location;
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;
-  Cancellation ingest;  // cancelled: the replica will fail soon and its memory comes back
+  Cancellation ingest;         // cancelled: the replica will fail soon and its memory comes back
   otel::TraceContext made_by;  // the ingest's span
 };
 

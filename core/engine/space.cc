@@ -118,7 +118,8 @@ bool Space::TryEvictOne(Location pool, const otel::TraceContext& needed_by, std:
     return false;
   }
   otel::Span span = EvictionSpan(*victim, needed_by);
-  const otel::Scope scope(span.context().IsValid() ? span.context() : needed_by);  // the guard's call is its child
+  const otel::Scope scope(span.context().IsValid() ? span.context()
+                                                   : needed_by);  // the guard's call is its child
   absl::Status evicted = guard_ == nullptr ? absl::OkStatus() : guard_->MayEvict(*victim);
   if (evicted.ok()) {
     evicted = table_->Drain(victim->id, {.only_idle = true});

@@ -60,15 +60,15 @@ std::string_view StageSpanName(const StageReport& stage, LocationKind destinatio
 }
 
 void RecordStageSpan(const StageReport& stage, LocationKind destination, const otel::Span& ingest) {
-  otel::Span span(StageSpanName(stage, destination), ingest.context(),
-                  {{attr::kStage, StageName(stage.stage)},
-                   {attr::kLane, stage.source.lane},
-                   {attr::kSourceType, SourceTypeName(stage.source.type)},
-                   {attr::kSizeBytes, stage.bytes},
-                   {attr::kChunks, stage.chunks},
-                   {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
-                  {.start = stage.start,
-                   .reserved = stage.stage == Stage::kFetch ? &stage.source.span : nullptr});
+  otel::Span span(
+      StageSpanName(stage, destination), ingest.context(),
+      {{attr::kStage, StageName(stage.stage)},
+       {attr::kLane, stage.source.lane},
+       {attr::kSourceType, SourceTypeName(stage.source.type)},
+       {attr::kSizeBytes, stage.bytes},
+       {attr::kChunks, stage.chunks},
+       {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
+      {.start = stage.start, .reserved = stage.stage == Stage::kFetch ? &stage.source.span : nullptr});
   if (!stage.source.transport_id.empty()) {
     span.SetAttribute(attr::kTransportId, stage.source.transport_id);
   }
@@ -194,8 +194,8 @@ void LogTransfer(const TransferReport& report) {
   const otel::Scope scope(report.span);
   const std::string artifact = report.artifact_id.empty() ? "a new artifact" : report.artifact_id;
   const std::string line =
-      absl::StrCat("transfer ", report.transfer_id, " of ", artifact, " to ", report.destination.ToString(), ": ",
-                   report.bytes, " of ", report.bytes_total, " bytes in ",
+      absl::StrCat("transfer ", report.transfer_id, " of ", artifact, " to ", report.destination.ToString(),
+                   ": ", report.bytes, " of ", report.bytes_total, " bytes in ",
                    absl::FormatDuration(report.end - report.start), ", ", SourcesText(report));
   if (report.status.ok() || absl::IsCancelled(report.status)) {
     LOG(INFO) << line << ": " << Outcome(report.status);

@@ -23,8 +23,8 @@ void RecordTransfer(const TransferReport& report);
 // a request that started its own, or that needs none.
 otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending);
 
-// A pull that this node serves, from its opening to its end: a span, metrics, and a line in the log. The span is a child of the call that opened it
-// and is linked to what the receiver's transport said it pulls for.
+// A pull that this node serves, from its opening to its end: a span, metrics, and a line in the log. The span
+// is a child of the call that opened it and is linked to what the receiver's transport said it pulls for.
 class ServeRecord {
  public:
   ServeRecord(const otel::TraceContext& parent, std::string_view lane, std::string_view transport_id,

@@ -103,13 +103,11 @@ TEST(Gauges, WhatAPartSaidLastIsReportedUntilTelemetryEnds) {
   NotingSink kept;
   InstallMetricSink(&kept);
   {
-    const GaugeRegistration gone =
-        metrics::kTransfersActive.Observe([](auto& to) { to.Observe(3); });
+    const GaugeRegistration gone = metrics::kTransfersActive.Observe([](auto& to) { to.Observe(3); });
   }
   EXPECT_THAT(Read(metrics::kTransfersActive.id()), ElementsAre("3"));
   {
-    const GaugeRegistration next =
-        metrics::kTransfersActive.Observe([](auto& to) { to.Observe(4); });
+    const GaugeRegistration next = metrics::kTransfersActive.Observe([](auto& to) { to.Observe(4); });
     EXPECT_THAT(Read(metrics::kTransfersActive.id()), ElementsAre("4")) << "the living speak for themselves";
   }
   InstallMetricSink(nullptr);
