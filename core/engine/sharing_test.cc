@@ -263,5 +263,61 @@ TEST_F(EngineSharing, TheEnginesEndCancelsRunningAndQueuedIngests) {
   EXPECT_THAT(queued_provider->finished(), SizeIs(1));
 }
 
+// Waits for a source until it is told to go on, in vain; after that there is one.
+class LateProvider final : public SourceProvider {
+ public:
+  explicit LateProvider(std::shared_ptr<SourceProvider> then) : then_(std::move(then)) {}
+
+  void ObserveWaits(WaitObserver observer) override { observer_ = std::move(observer); }
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
+                                                    const SourceFailure* failure) override {
+    if (std::exchange(waited_, true)) {
+      return then_->Next(context, failure);
+    }
+    observer_("a replica that fills");
+    waits_.Notify();
+    go_on_.WaitForNotification();
+    observer_("");
+    return absl::DeadlineExceededError("waited for a replica that fills");
+  }
+
+  void AwaitWait() { waits_.WaitForNotification(); }
+  void GoOn() { go_on_.Notify(); }
+
+ private:
+  const std::shared_ptr<SourceProvider> then_;
+  WaitObserver observer_;
+  bool waited_ = false;
+  absl::Notification waits_;
+  absl::Notification go_on_;
+};
+
+TEST_F(EngineSharing, AnIngestThatWaitsForASourceSaysForWhatAndGivesItsTurnToOthers) {
+  Setup setup;
+  setup.max_concurrent_ingests = 1;
+  Start(setup);
+  artifact_ = MakeChunkedArtifact(1, 3);
+  auto late = std::make_shared<LateProvider>(GoodProvider(artifact_));
+  auto waiting = Materialize(artifact_, kCpu, late);
+  late->AwaitWait();
+  EXPECT_EQ(waiting->progress().waiting_for, "a replica that fills");
+  const TestArtifact other = MakeChunkedArtifact(2, 1);
+  EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok());
+  late->GoOn();
+  EXPECT_EQ(waiting->Wait(ContextFor()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(waiting->progress().waiting_for, "");
+}
+
+TEST_F(EngineSharing, AWaitThatEndsWithItsDeadlineGoesOnForThoseWhoJoinedWithMoreTime) {
+  Start();
+  artifact_ = MakeChunkedArtifact(1, 3);
+  auto late = std::make_shared<LateProvider>(GoodProvider(artifact_));
+  auto hasty = Materialize(artifact_, kCpu, late, ContextFor(absl::Seconds(3600)));
+  late->AwaitWait();
+  auto patient = Materialize(artifact_, kCpu, provider_);
+  late->GoOn();
+  EXPECT_TRUE(patient->Wait(ContextFor()).ok());
+}
+
 }  // namespace
 }  // namespace tensorcast::testing
