@@ -181,6 +181,26 @@ class OriginsOfNodes : public GlobalStoreServerTest {
     return response.value_or(v1::RequestEvictionResponse{});
   }
 
+  // Node a reports it gone; both nodes have told all that they hold.
+  void LoseTheReplica() {
+    Register("b");
+    v1::UpdateReplicasRequest update;
+    *update.mutable_node() = Identity("a");
+    update.set_sequence(1);
+    *update.add_replicas() = SomeReplica("r", manifest_->id());
+    update.mutable_replicas(0)->set_state(v1::REPLICA_STATE_GONE);
+    ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
+    for (const char* node : {"a", "b"}) {
+      const auto listed = rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 1, [&](size_t) {
+        v1::ReconcileInventoryRequest nothing;
+        *nothing.mutable_node() = Identity(node);
+        nothing.set_sequence(2);
+        return nothing;
+      });
+      ASSERT_TRUE(listed.ok()) << listed.status();
+    }
+  }
+
   const std::shared_ptr<const Manifest> manifest_ = SomeManifest("1");
   rpc::Executor executor_;
   FakeDaemon daemon_service_{&executor_};
@@ -208,22 +228,7 @@ TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImporte
 }
 
 TEST_F(OriginsOfNodes, AreReadOnceForOtherNodesWhereNobodyHasAReplica) {
-  Register("b");
-  v1::UpdateReplicasRequest update;
-  *update.mutable_node() = Identity("a");
-  update.set_sequence(1);
-  *update.add_replicas() = SomeReplica("r", manifest_->id());
-  update.mutable_replicas(0)->set_state(v1::REPLICA_STATE_GONE);
-  ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
-  for (const char* node : {"a", "b"}) {
-    const auto listed = rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 1, [&](size_t) {
-      v1::ReconcileInventoryRequest nothing;
-      *nothing.mutable_node() = Identity(node);
-      nothing.set_sequence(2);
-      return nothing;
-    });
-    ASSERT_TRUE(listed.ok()) << listed.status();
-  }
+  LoseTheReplica();
   for (int i = 0; i < 3; ++i) {
     const auto offer = RequestTransport("b", manifest_->id());
     ASSERT_TRUE(offer.ok()) << offer.status();
@@ -233,6 +238,17 @@ TEST_F(OriginsOfNodes, AreReadOnceForOtherNodesWhereNobodyHasAReplica) {
     while (daemon_service_.materialized == 0) std::this_thread::yield();
   }
   EXPECT_EQ(daemon_service_.materialized, 1);
+}
+
+TEST_F(OriginsOfNodes, ThatAreGoneAreNeitherReadNorWaitedFor) {
+  LoseTheReplica();
+  daemon_service_.intact = false;
+  const auto offer = RequestTransport("b", manifest_->id());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_THAT(offer->waiting_for(), SizeIs(0));
+  EXPECT_FALSE(offer->has_retry_after());
+  EXPECT_THAT(offer->no_source_reason(), HasSubstr("it changed"));
+  EXPECT_EQ(daemon_service_.materialized, 0);
 }
 
 TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {

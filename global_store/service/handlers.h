@@ -111,9 +111,14 @@ class Handlers {
     return absl::DataLossError("the metadata store has a damaged answer for this request id: use a new one");
   }
 
-  // Asks the nodes of these origins about them, and notes what they found.
-  void CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
-  // Has an origin's node make a replica of it, and notes how that went. Returns at once.
+  // Asks the nodes of these origins about them, and notes what they found. True when one is intact.
+  bool CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
+  // As the coordinator's; asks for origins on which the answer turns, and has one read where nothing else
+  // helps.
+  absl::StatusOr<TransportOffer> RequestTransport(const RequestContext& context, const std::string& key,
+                                                  const TransportRequest& transport);
+  void NoteReading(const OriginToCheck& origin, const absl::Status& read);
+  // Has the node of an intact origin make a replica of it, and notes how that went. Returns at once.
   void StartReading(const RequestContext& context, const OriginToCheck& origin);
   absl::Status ReadOrigin(const RequestContext& context, const OriginToCheck& origin);
 

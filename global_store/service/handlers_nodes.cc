@@ -123,15 +123,16 @@ absl::Status Handlers::RequestEviction(const RequestContext& context,
 }
 
 // One that is intact is enough.
-void Handlers::CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins) {
+bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins) {
   for (const OriginToCheck& checked : origins) {
     const OriginReport report = AskForOrigin(context, checked);
     const bool intact = coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
       directory.NoteOrigin(checked.artifact_id, checked.origin, report.finding, report.reason, now);
       return report.finding == OriginFinding::kIntact;
     });
-    if (intact) return;
+    if (intact) return true;
   }
+  return false;
 }
 
 absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeRequest& request,

@@ -6,7 +6,6 @@
 #include "core/status/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
-#include "global_store/service/origin_report.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
@@ -16,6 +15,7 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr absl::Duration kLongestReading = absl::Minutes(30);
+constexpr int kMostOriginsAsked = 4;  // on behalf of one call, each for seconds at most
 
 absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
   switch (outcome) {
@@ -63,12 +63,7 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const absl::Time asked = SteadyNow();
-  TC_ASSIGN_OR_RETURN(TransportOffer offer, coordinator_.RequestTransport(key, transport));
-  if (offer.origin_to_check.has_value()) {
-    CheckOrigins(context, {*offer.origin_to_check});
-    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestTransport(key, transport));
-  }
-  if (offer.origin_to_read.has_value()) StartReading(context, *offer.origin_to_read);
+  TC_ASSIGN_OR_RETURN(const TransportOffer offer, RequestTransport(context, key, transport));
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {offer.granted.has_value()                  ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
@@ -83,42 +78,60 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   return absl::OkStatus();
 }
 
+absl::StatusOr<TransportOffer> Handlers::RequestTransport(const RequestContext& context,
+                                                          const std::string& key,
+                                                          const TransportRequest& transport) {
+  TC_ASSIGN_OR_RETURN(TransportOffer offer, coordinator_.RequestTransport(key, transport));
+  for (int asked = 0; asked < kMostOriginsAsked; ++asked) {
+    if (offer.origin_to_check.has_value()) {
+      CheckOrigins(context, {*offer.origin_to_check});
+    } else if (offer.origin_to_read.has_value()) {
+      if (CheckOrigins(context, {*offer.origin_to_read})) {
+        StartReading(context, *offer.origin_to_read);
+        return offer;
+      }
+      NoteReading(*offer.origin_to_read, absl::UnavailableError("it does not answer, or they are gone"));
+    } else {
+      return offer;
+    }
+    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestTransport(key, transport));
+  }
+  if (offer.origin_to_read.has_value()) StartReading(context, *offer.origin_to_read);
+  return offer;
+}
+
+void Handlers::NoteReading(const OriginToCheck& origin, const absl::Status& read) {
+  coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+    directory.NoteReading(origin, read, now);
+    return true;
+  });
+}
+
 void Handlers::StartReading(const RequestContext& context, const OriginToCheck& origin) {
   RequestContext reading = RequestContext::Background(kLongestReading);
   reading.trace = context.trace;
   reading.cancellation = readings_;
-  const auto note = [this, origin](const absl::Status& read) {
-    coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
-      directory.NoteReading(origin, read, now);
-      return true;
-    });
-  };
   const absl::Status started =
-      replicator_.Start([this, reading, origin, note] { note(ReadOrigin(reading, origin)); });
-  if (!started.ok()) note(started);
+      replicator_.Start([this, reading, origin] { NoteReading(origin, ReadOrigin(reading, origin)); });
+  if (!started.ok()) NoteReading(origin, started);
 }
 
 absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToCheck& origin) {
   LOG(INFO) << "node " << origin.origin.node_id << " is asked to read " << origin.artifact_id
             << " from the files that it imported: nobody else has it";
-  const OriginReport report = AskForOrigin(context, origin);
-  absl::Status read;
-  if (report.finding == OriginFinding::kIntact) {
-    v1::Location host;
-    host.set_kind(v1::LOCATION_KIND_CPU);
-    read = replicator_.Materialize(context, origin.artifact_id, host, origin.grpc_address);
-  } else {
-    read = absl::UnavailableError(report.reason);
-  }
+  v1::Location host;
+  host.set_kind(v1::LOCATION_KIND_CPU);
+  const absl::Status read = replicator_.Materialize(context, origin.artifact_id, host, origin.grpc_address);
+  if (read.ok()) return read;
+  LOG(WARNING) << "node " << origin.origin.node_id << " could not read " << origin.artifact_id
+               << " from the files that it imported: " << read;
   // Files of the right size and time that give other bytes, or none, are as good as gone.
-  const bool useless = absl::IsDataLoss(read) || absl::IsNotFound(read) || absl::IsFailedPrecondition(read);
-  const OriginFinding finding = useless ? OriginFinding::kGone : report.finding;
-  coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
-    directory.NoteOrigin(origin.artifact_id, origin.origin, finding, read.message(), now);
-    return true;
-  });
-  LOG_IF(WARNING, !read.ok()) << "node " << origin.origin.node_id << " could not read " << origin.artifact_id
-                              << " from the files that it imported: " << read;
+  if (absl::IsDataLoss(read) || absl::IsNotFound(read) || absl::IsFailedPrecondition(read)) {
+    coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+      directory.NoteOrigin(origin.artifact_id, origin.origin, OriginFinding::kGone, read.message(), now);
+      return true;
+    });
+  }
   return read;
 }
 
