@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -269,6 +270,14 @@ void ResolveResource(const TelemetryConfig& config, std::string_view role, Check
                      {"service.version", TENSORCAST_VERSION},
                      {"host.name", HostName()},
                      {"process.pid", absl::StrCat(getpid())}};
+  // What OTEL_RESOURCE_ATTRIBUTES names is the SDK's to take from there, unless it was said more clearly.
+  const bool named = !config.service_name.empty() || !Environment("OTEL_SERVICE_NAME").empty();
+  for (const std::string_view pair :
+       absl::StrSplit(Environment("OTEL_RESOURCE_ATTRIBUTES"), ',', absl::SkipWhitespace())) {
+    const std::string_view key = absl::StripAsciiWhitespace(pair.substr(0, pair.find('=')));
+    if (key == "service.name" && named) continue;
+    std::erase_if(bridge.resource, [&](const auto& ours) { return ours.first == key; });
+  }
   // Later ones win.
   check.Pairs("resource_attributes", config.resource_attributes, &bridge.resource);
 }

@@ -11,8 +11,10 @@
 namespace tensorcast::otel::sdk {
 namespace {
 
+using ::testing::_;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 class OptionsTest : public ::testing::Test {
@@ -20,11 +22,11 @@ class OptionsTest : public ::testing::Test {
   OptionsTest() { Clear(); }
   ~OptionsTest() override { Clear(); }
   static void Clear() {
-    for (const char* name :
-         {"TENSORCAST_OTLP_ENDPOINT", "TENSORCAST_OTEL_DEBUG", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME",
-          "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_SAMPLER",
-          "OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER",
-          "OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
+    for (const char* name : {"TENSORCAST_OTLP_ENDPOINT", "TENSORCAST_OTEL_DEBUG", "OTEL_SDK_DISABLED",
+                             "OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL",
+                             "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_EXPORTER",
+                             "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER", "OTEL_RESOURCE_ATTRIBUTES",
+                             "OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
       unsetenv(name);
     }
   }
@@ -116,6 +118,15 @@ TEST_F(OptionsTest, StandardVariablesStandBelowTheConfiguration) {
   EXPECT_EQ(Resolve({.exporter = "otlp_grpc"}).bridge.exporter, ExporterKind::kOtlpGrpc);
   setenv("OTEL_SDK_DISABLED", "true", 1);
   EXPECT_FALSE(Resolve({.enabled = true}).enabled);
+}
+
+TEST_F(OptionsTest, OurResourceLeavesWhatTheStandardVariableNamesToTheSdk) {
+  setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=9.9, service.name=theirs,team=infra", 1);
+  const auto resource = Resolve({}).bridge.resource;
+  EXPECT_THAT(resource, Not(Contains(Pair("service.version", _))));
+  EXPECT_THAT(resource, Not(Contains(Pair("service.name", _))));
+  EXPECT_THAT(resource, Contains(Pair("tc.role", "daemon")));
+  EXPECT_THAT(Resolve({.service_name = "mine"}).bridge.resource, Contains(Pair("service.name", "mine")));
 }
 
 TEST_F(OptionsTest, TheStandardSamplersAreTakenFromTheirVariable) {
