@@ -49,6 +49,14 @@ class PackedFileImpl final : public PackedFile {
   const std::shared_ptr<const Manifest> manifest_;
 };
 
+// An open file can be read on when it was removed, but is gone with its descriptor.
+bool IsInItsPlace(const PackedFile& file) {
+  struct stat open {};
+  struct stat named {};
+  return fstat(file.fd(), &open) == 0 && stat(file.path().c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return ErrnoStatus(errno, "opening", path);
@@ -115,7 +123,7 @@ class Folder {
   absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const {
     absl::MutexLock lock(&mutex_);
     const auto it = files_.find(artifact_id);
-    if (it != files_.end()) return it->second;
+    if (it != files_.end() && IsInItsPlace(*it->second)) return it->second;
     return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
   }
 

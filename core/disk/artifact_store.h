@@ -57,6 +57,7 @@ class ArtifactStore {
   // The artifacts on disk, found at Open and since. Files that are not readable as packed files are logged
   // and left.
   virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
+  // NOT_FOUND also when the file was removed, or another put in its place, by somebody else.
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
 
   virtual DiskUsage Usage() const = 0;

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
@@ -94,6 +96,26 @@ TEST_F(EngineLocal, PackedFilesAreThereAgainAfterARestart) {
   auto lease = Get(artifact_, kCpu);
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_TRUE(Read(**lease) == artifact_.image);
+}
+
+TEST_F(EngineLocal, APackedFileThatSomebodyRemovedIsNoCopyAnyMoreAndIsWrittenAnewWhenAskedFor) {
+  Start();
+  MustGet(artifact_, kCpu);
+  const std::string first = MustGet(artifact_, kDisk)->replica_id();
+  const std::string path = (*store_->Find(artifact_.manifest->id()))->path();
+  std::filesystem::remove(path);
+  const std::string second = MustGet(artifact_, kDisk)->replica_id();
+  EXPECT_NE(second, first);
+  EXPECT_TRUE(std::filesystem::exists(path));
+
+  engine_->DropLostFiles();
+  EXPECT_THAT(engine_->ListReplicas(), SizeIs(2)) << "it is there";
+  std::filesystem::copy_file(path, path + ".copy");
+  std::filesystem::rename(path + ".copy", path);
+  engine_->DropLostFiles();
+  ASSERT_THAT(engine_->ListReplicas(), SizeIs(1));
+  EXPECT_EQ(engine_->ListReplicas()[0].location, kCpu);
+  listener_->WaitForState(second, ReplicaState::kGone);
 }
 
 TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {

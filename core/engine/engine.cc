@@ -96,6 +96,9 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> EngineImpl::Materialize(const Re
   spec.location = request.location;
   spec.sources = std::move(request.sources);
   spec.wait_for_space = request.wait_for_space;
+  if (spec.location == kDisk) {
+    DropIfLost(spec.manifest->id());
+  }
   JobPtr job;
   bool shared = false;
   {
@@ -193,6 +196,32 @@ absl::Status EngineImpl::RemovePackedFile(const std::string& artifact_id) {
   }
   const absl::Status removed = options_.artifact_store->Remove(artifact_id);
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+void EngineImpl::DropLostFiles() {
+  for (const ReplicaInfo& replica : table_.List()) {
+    if (replica.location == kDisk && replica.state == ReplicaState::kReady) {
+      DropIfLost(replica.artifact_id);
+    }
+  }
+}
+
+void EngineImpl::DropIfLost(const std::string& artifact_id) {
+  if (!table_.Lease(artifact_id, kDisk).ok() || options_.artifact_store->Find(artifact_id).ok()) {
+    return;
+  }
+  // Under this lock a file is there before its replica is ready, and longer than that.
+  const NameLocks::Held held = disk_names_.Acquire(artifact_id);
+  if (options_.artifact_store->Find(artifact_id).ok()) {
+    return;
+  }
+  for (const ReplicaInfo& replica : table_.FindArtifact(artifact_id)) {
+    if (replica.location == kDisk && replica.state == ReplicaState::kReady &&
+        table_.Drain(replica.id, {.even_pinned = true}).ok()) {
+      LOG(ERROR) << "The packed file of " << artifact_id
+                 << " was removed or replaced by somebody else: it is no longer offered";
+    }
+  }
 }
 
 std::vector<ReplicaInfo> EngineImpl::ListReplicas() const { return table_.List(); }

@@ -123,6 +123,10 @@ class StoreEngine {
   // `as_of` (steady) stay: the same content was stored again since that was said.
   virtual absl::Status Forget(std::string_view artifact_id, absl::Time as_of) = 0;
 
+  // Drops the disk replicas whose packed file somebody removed or replaced: they end with this process, and
+  // are no copies. To be called now and then; Materialize looks at the one it is asked for.
+  virtual void DropLostFiles() = 0;
+
   virtual std::vector<ReplicaInfo> ListReplicas() const = 0;
   // The manifest of any replica held here, or NOT_FOUND.
   virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(

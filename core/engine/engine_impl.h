@@ -42,6 +42,7 @@ class EngineImpl final : public StoreEngine {
   absl::Status Evict(std::string_view replica_id, bool force) override;
   absl::Status SetPinned(std::string_view replica_id, bool pinned) override;
   absl::Status Forget(std::string_view artifact_id, absl::Time as_of) override;
+  void DropLostFiles() override;
   std::vector<ReplicaInfo> ListReplicas() const override;
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const override;
   PoolStats device_pool_stats(int device) const override;
@@ -64,6 +65,7 @@ class EngineImpl final : public StoreEngine {
   void AbandonJobs(std::string_view artifact_id, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status DropArtifact(std::string_view artifact_id, absl::Time as_of);
   absl::Status RemovePackedFile(const std::string& artifact_id);
+  void DropIfLost(const std::string& artifact_id);
 
   const EngineOptions options_;
   const std::unique_ptr<StagingRing> staging_;

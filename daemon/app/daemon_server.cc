@@ -88,17 +88,15 @@ class HostRegistration {
   std::byte* const base_;
 };
 
-// A packed file can be removed or cut short behind the daemon's back.
+// A packed file can be cut short behind the daemon's back. (One that was removed is not found any more.)
 absl::Status CheckPackedFile(const PackedFile& packed) {
   struct stat open {};
-  struct stat named {};
-  const bool there = fstat(packed.fd(), &open) == 0 && stat(packed.path().c_str(), &named) == 0 &&
-                     open.st_dev == named.st_dev && open.st_ino == named.st_ino;
   const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
-  if (there && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
+  if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the packed file ", packed.path(), there ? " was cut short" : " was removed or replaced",
-      ": it is no copy any more; drop its replica (rm --replica --force) and put the artifact again"));
+      "the packed file ", packed.path(),
+      " was cut short: it is no copy any more; drop its replica (rm --replica --force) and put the artifact "
+      "again"));
 }
 
 bool SomebodyListens(const std::string& path) {
@@ -386,6 +384,7 @@ void DaemonServerImpl::DoChores() {
   if (now >= next_peer_check_) {
     next_peer_check_ = now + kPeerCheckInterval;
     peer_pools_.Sweep(now, SomebodyListens);
+    engine_->DropLostFiles();
   }
 }
 

@@ -126,6 +126,26 @@ TEST_F(Restart, WithItsDatabaseRemovedAGlobalStoreSaysSoAndAcknowledgesNothingUn
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
 }
 
+// What was asked to be durable is on the disk when it is acknowledged, whoever removed it there before.
+TEST_F(Restart, APutThatIsDurableIsPackedAnewWhenItsPackedFileWasRemoved) {
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK(Import(0, "m", model, /*durable=*/true).status());
+  for (const auto& entry :
+       std::filesystem::directory_iterator(cluster_->daemon_directory(0) + "/artifacts")) {
+    std::filesystem::remove(entry.path());
+  }
+  TC_ASSERT_OK(Import(0, "m", model, /*durable=*/true).status());
+  std::filesystem::remove(model);
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->daemon(0).Wait(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartDaemon(0));
+  Reconnect(0);
+  TC_ASSERT_OK(client(0).Get(Context(), "m", {}).status());
+}
+
 // The global store tells the node to drop the artifact until it is published again; a durable put takes
 // several heartbeats between its first replica and that.
 TEST_F(Restart, ADeletedArtifactCanBePutAgainDurably) {
