@@ -30,6 +30,20 @@ TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
   EXPECT_TRUE(absl::IsNotFound(Beat("stranger").status()));
 }
 
+// A source that only its own host can connect to would fail every receiver of another one.
+TEST_F(GlobalStoreServerTest, WhereOtherHostsComeANodeNeedsAnAddressForThem) {
+  options_.listen = "127.0.0.1:0";
+  Restart();
+  v1::RegisterNodeRequest request;
+  request.mutable_node()->set_node_id("a");
+  request.mutable_node()->set_name("a");
+  request.mutable_node()->set_incarnation(1);
+  request.mutable_node()->set_grpc_address("unix:/run/a.sock");
+  const absl::Status refused = Call(&Stub::RegisterNode, request).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("daemon.listen"));
+}
+
 TEST_F(GlobalStoreServerTest, AnInventoryWithoutANodeIsRefused) {
   const auto refused = rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 0,
                                              [](size_t) { return v1::ReconcileInventoryRequest(); });

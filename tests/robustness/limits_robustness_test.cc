@@ -28,6 +28,8 @@ class Limits : public RobustnessTest {
   // The binary under a limit of the shell's `ulimit`, like "-n 256".
   ClusterOptions Under(const std::string& limit) {
     ClusterOptions options = FastOptions();
+    options.global_store_settings.push_back("global_store.listen=127.0.0.1:0");
+    options.daemon_settings.push_back("daemon.listen=127.0.0.1:0");
     const std::string script = directory_->path() + "/limited";
     std::ofstream(script) << "#!/bin/sh\nulimit " << limit << "\nexec '" << options.binary << "' \"$@\"\n";
     std::filesystem::permissions(script, std::filesystem::perms::owner_all);

@@ -28,9 +28,10 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   const uint64_t pool_bytes = options.pool_bytes + kPoolExtra;
   ClusterOptions processes{
       .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons};
-  // Calls go over TCP, as between hosts and as to the servers that are measured beside them.
+  // Calls go over TCP, as between hosts and as to the servers that are measured beside them. A model may be
+  // in another cluster's folder.
   processes.daemon_settings = {absl::StrCat("daemon.host_pool=", pool_bytes), "daemon.device_runtime=none",
-                               "daemon.listen=127.0.0.1:0"};
+                               "daemon.listen=127.0.0.1:0", "daemon.import_roots=[/]"};
   processes.global_store_settings = {"global_store.listen=127.0.0.1:0"};
   processes.global_store_settings.insert(processes.global_store_settings.end(), options.settings.begin(),
                                          options.settings.end());
