@@ -2,6 +2,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <atomic>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
@@ -9,6 +10,11 @@
 #include "rpc/call_contexts.h"
 
 namespace tensorcast::rpc {
+namespace {
+
+std::atomic<uint64_t> bytes_together{0};
+
+}  // namespace
 
 StreamCounter::StreamCounter(const grpc::CallbackServerContext& call, const StreamBounds& bounds)
     : bounds_(bounds) {
@@ -20,13 +26,21 @@ StreamCounter::StreamCounter(const grpc::CallbackServerContext& call, const Stre
   }
 }
 
+StreamCounter::~StreamCounter() { bytes_together.fetch_sub(bytes_); }
+
 absl::Status StreamCounter::Count(uint64_t message_bytes) {
   ++messages_;
   bytes_ += message_bytes;
+  const uint64_t together = bytes_together.fetch_add(message_bytes) + message_bytes;
   if (messages_ > bounds_.max_messages || bytes_ > bounds_.max_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the stream passed a limit: ", messages_,
                                                      " messages (at most ", bounds_.max_messages, "), ",
                                                      bytes_, " bytes (at most ", bounds_.max_bytes, ")"));
+  }
+  if (together > bounds_.max_bytes_together) {
+    return absl::UnavailableError(absl::StrCat(
+        "requests that are streamed here at this moment have ", together, " bytes together (at most ",
+        bounds_.max_bytes_together, "); try again when some have ended"));
   }
   return absl::OkStatus();
 }

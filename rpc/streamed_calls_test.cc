@@ -78,6 +78,48 @@ TEST(ClientStream, TooManyMessagesOrBytesAreRefused) {
   }
 }
 
+TEST(ClientStream, AllStreamsTogetherAreBoundedUntilTheyEnd) {
+  TestServer server;
+  server.service.inventory_bounds = {.max_bytes_together = 3000};
+  absl::Notification arrived;
+  absl::Notification other_refused;
+  server.service.on_inventory_message = [&](v1::ReconcileInventoryRequest&& request) {
+    if (request.sequence() == 1) arrived.Notify();
+    return absl::OkStatus();
+  };
+  server.service.on_inventory_end = [](auto&&...) { return absl::OkStatus(); };
+  server.Start();
+  const auto message = [](uint64_t sequence) {
+    v1::ReconcileInventoryRequest request;
+    request.set_sequence(sequence);
+    request.mutable_node()->set_node_id(std::string(1600, 'n'));
+    return request;
+  };
+  const auto one = [&](uint64_t sequence) {
+    return CallClientStream(*server.stub, &Stub::ReconcileInventory, Within(absl::Seconds(60)), 1,
+                            [&](size_t) { return message(sequence); }, {.retry_for = absl::ZeroDuration()})
+        .status();
+  };
+  std::thread first([&] {
+    auto response = CallClientStream(*server.stub, &Stub::ReconcileInventory, Within(absl::Seconds(60)), 2,
+                                     [&](size_t i) {
+                                       if (i == 0) return message(1);
+                                       other_refused.WaitForNotification();
+                                       return v1::ReconcileInventoryRequest();
+                                     });
+    EXPECT_TRUE(response.ok()) << response.status();
+  });
+  arrived.WaitForNotification();
+  const absl::Status refused = one(2);
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  other_refused.Notify();
+  first.join();
+  // Its part is free a moment after its caller has the answer.
+  absl::Status served = one(3);
+  while (absl::IsUnavailable(served)) served = one(3);
+  EXPECT_TRUE(served.ok()) << served;
+}
+
 TEST(ClientStream, AStreamThatIsCutOffNeverReachesTheHandler) {
   TestServer server;
   absl::Notification first_message;

@@ -72,12 +72,12 @@ class HandleServerImpl : public HandleServer {
 
   absl::StatusOr<Offer> TakeOffer(std::string_view token) override {
     std::optional<Offer> offer = offers_.Take(token);
-    if (!offer) {
-      return absl::NotFoundError(
-          "nothing is offered under this token: its client is gone, or it was taken before; offer the memory "
-          "again");
-    }
+    if (!offer) return NothingOffered();
     return *std::move(offer);
+  }
+
+  absl::Status CheckOffer(std::string_view token) const override {
+    return offers_.Contains(token) ? absl::OkStatus() : NothingOffered();
   }
 
   int connections() const override { return connection_count_.load(); }
@@ -105,6 +105,12 @@ class HandleServerImpl : public HandleServer {
     absl::Time deadline = absl::InfiniteFuture();  // as in deadlines_
     bool of_daemon = false;                        // and counted as such
   };
+
+  static absl::Status NothingOffered() {
+    return absl::NotFoundError(
+        "nothing is offered under this token: its client is gone, or it was taken before; offer the memory "
+        "again");
+  }
 
   void Wake() {
     const uint64_t one = 1;

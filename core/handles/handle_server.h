@@ -78,6 +78,8 @@ class HandleServer {
   // Takes what a client offered under this token; once. NOT_FOUND when there is none, or its connection is
   // closed.
   virtual absl::StatusOr<Offer> TakeOffer(std::string_view token) = 0;
+  // OK when there is something to take at this moment, else what TakeOffer would say.
+  virtual absl::Status CheckOffer(std::string_view token) const = 0;
 
   virtual int connections() const = 0;
   virtual int leases() const = 0;   // claimed tickets

@@ -22,4 +22,9 @@ std::optional<Offer> OfferTable::Take(std::string_view token) {
   return offer;
 }
 
+bool OfferTable::Contains(std::string_view token) const {
+  absl::MutexLock lock(&mutex_);
+  return offers_.contains(token);
+}
+
 }  // namespace tensorcast

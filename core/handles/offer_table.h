@@ -18,9 +18,10 @@ class OfferTable {
   // Returns the token that names the offer from now on.
   std::string Add(Offer offer);
   std::optional<Offer> Take(std::string_view token);
+  bool Contains(std::string_view token) const;
 
  private:
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<std::string, Offer, std::less<>> offers_ ABSL_GUARDED_BY(mutex_);
 };
 

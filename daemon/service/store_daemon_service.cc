@@ -68,11 +68,16 @@ absl::Status WriteResult(absl::StatusOr<Result> result, rpc::StreamWriter<Respon
   return writer.Write(std::move(response));
 }
 
-// The first message has everything but the rest of the tensors.
-absl::Status Join(v1::PutArtifactRequest&& next, v1::PutArtifactRequest* whole, bool* first) {
+// Room for a million tensors and their names.
+constexpr rpc::StreamBounds kPutBounds{.max_bytes = uint64_t{128} << 20};
+
+// The first message has everything but the rest of the tensors. What it offers is looked for at once: who has
+// nothing to put has no stream to send either.
+absl::Status Join(const Sessions& sessions, v1::PutArtifactRequest&& next, v1::PutArtifactRequest* whole,
+                  bool* first) {
   if (std::exchange(*first, false)) {
     *whole = std::move(next);
-    return absl::OkStatus();
+    return sessions.CheckOffer(whole->offer_token());
   }
   for (v1::PutArtifactRequest::TensorDescription& tensor : *next.mutable_tensors()) {
     *whole->add_tensors() = std::move(tensor);
@@ -93,8 +98,8 @@ grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreD
   auto received = std::make_shared<Received>();
   return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
       call, waiting_,
-      [received](v1::PutArtifactRequest&& next) {
-        return Join(std::move(next), &received->request, &received->first);
+      [this, received](v1::PutArtifactRequest&& next) {
+        return Join(*parts_.sessions, std::move(next), &received->request, &received->first);
       },
       [this, received](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
         return WriteResult(
@@ -102,7 +107,8 @@ grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreD
                 received->request.location(), [](const auto&) { return "put"; },
                 [&] { return daemon::PutArtifact(parts_, context, received->request, ProgressTo(writer)); }),
             writer);
-      });
+      },
+      kPutBounds);
 }
 
 grpc::ServerWriteReactor<v1::PutArtifactResponse>* StoreDaemonService::ImportArtifact(

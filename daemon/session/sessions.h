@@ -35,6 +35,8 @@ class Sessions {
   // The memory behind an offer, as the source of an image of this size. NOT_FOUND for an unknown token (or a
   // client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
   absl::StatusOr<std::unique_ptr<ChunkSource>> TakeOffer(std::string_view token, uint64_t image_bytes);
+  // NOT_FOUND when there is none at this moment; takes nothing and does not block.
+  absl::Status CheckOffer(std::string_view token) const { return handles_->CheckOffer(token); }
 
  private:
   HandleServer* const handles_;

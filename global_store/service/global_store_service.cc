@@ -42,7 +42,11 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     auto inventory = std::make_shared<Handlers::Inventory>();
     return rpc::HandleReadStream<v1::ReconcileInventoryRequest>(
         call, executor_,
-        [inventory](v1::ReconcileInventoryRequest&& message) { return inventory->Add(message); },
+        [this, inventory](v1::ReconcileInventoryRequest&& message) {
+          const bool first = !inventory->node.has_value();
+          const absl::Status known = first ? handlers_.CheckNode(message.node()) : absl::OkStatus();
+          return known.ok() ? inventory->Add(message) : known;
+        },
         [this, inventory, response](const RequestContext&) {
           return handlers_.ReconcileInventory(*inventory, *response);
         });
@@ -53,7 +57,11 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     auto publication = std::make_shared<Handlers::Publication>();
     return rpc::HandleReadStream<v1::PublishArtifactRequest>(
         call, executor_,
-        [publication](v1::PublishArtifactRequest&& message) { return publication->Add(std::move(message)); },
+        [this, publication](v1::PublishArtifactRequest&& message) {
+          const bool first = !publication->first.has_value();
+          const absl::Status known = first ? handlers_.CheckNode(message.node()) : absl::OkStatus();
+          return known.ok() ? publication->Add(std::move(message)) : known;
+        },
         [this, publication, response](const RequestContext& context) {
           return handlers_.PublishArtifact(context, *publication, *response);
         });

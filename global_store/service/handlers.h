@@ -42,6 +42,9 @@ class Handlers {
   absl::Status GetClusterStatus(const RequestContext& context, const v1::GetClusterStatusRequest& request,
                                 v1::GetClusterStatusResponse& response);
 
+  // Whether this node may stream something here. Asked before what it streams is kept; does not block.
+  absl::Status CheckNode(const v1::NodeIdentity& node);
+
   // An inventory as it arrives. Thread-compatible.
   struct Inventory {
     std::optional<NodeIdentity> node;

@@ -76,6 +76,11 @@ absl::Status Handlers::UpdateReplicas(const RequestContext&, const v1::UpdateRep
   return absl::OkStatus();
 }
 
+absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
+  return coordinator_.WithDirectory(
+      [&](Directory& directory, absl::Time) { return directory.CheckIdentity(FromProto(node)); });
+}
+
 absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& message) {
   if (!node.has_value()) {
     node = FromProto(message.node());

@@ -1,12 +1,17 @@
 // Servers at the limits that the system sets them: more visitors than they may have descriptors for.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "core/posix/descriptors.h"
+#include "proto/daemon.grpc.pb.h"
+#include "proto/global_store.grpc.pb.h"
+#include "rpc/channel.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -105,6 +110,62 @@ TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
     std::ifstream limits(absl::StrCat("/proc/", pid, "/limits"));
     const std::string all((std::istreambuf_iterator<char>(limits)), {});
     EXPECT_THAT(all, Not(HasSubstr(absl::StrCat("Max open files            ", kDescriptors)))) << all;
+  }
+}
+
+uint64_t ResidentBytes(pid_t pid) {
+  std::ifstream statm(absl::StrCat("/proc/", pid, "/statm"));
+  uint64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * static_cast<uint64_t>(getpagesize());
+}
+
+// 755 MB of stream under a token that nobody gave took a daemon from 289 to 3,562 MB.
+TEST_F(Limits, StreamsOfThoseWhoHaveNothingToSendAreRefusedWithTheirFirstMessage) {
+  constexpr int kMessages = 100;
+  constexpr int kTensorsAMessage = 10000;
+  ClusterOptions options = FastOptions();
+  options.daemons = 1;
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+  const std::vector<std::pair<std::string, pid_t>> servers = {
+      {cluster_->addresses(0).grpc, cluster_->daemon(0).pid()},
+      {cluster_->global_store_address(), cluster_->global_store().pid()}};
+  for (const auto& [address, pid] : servers) {
+    SCOPED_TRACE(address);
+    const auto channel = rpc::MakeChannel(address);
+    const uint64_t before = ResidentBytes(pid);
+    grpc::ClientContext call;
+    grpc::Status status;
+    int sent = 0;
+    if (pid == cluster_->daemon(0).pid()) {
+      const auto stub = v1::StoreDaemon::NewStub(channel);
+      const auto stream = stub->PutArtifact(&call);
+      v1::PutArtifactRequest message;
+      message.set_offer_token("nobody gave this");
+      for (int i = 0; i < kTensorsAMessage; ++i) {
+        v1::PutArtifactRequest::TensorDescription* tensor = message.add_tensors();
+        tensor->set_name(absl::StrCat("a tensor with a name of some length, number ", i));
+        tensor->set_dtype("F32");
+        tensor->add_shape(1);
+      }
+      while (sent < kMessages && stream->Write(message)) ++sent;
+      stream->WritesDone();
+      status = stream->Finish();
+    } else {
+      const auto stub = v1::GlobalStore::NewStub(channel);
+      v1::PublishArtifactResponse ignored;
+      const auto stream = stub->PublishArtifact(&call, &ignored);
+      v1::PublishArtifactRequest message;
+      message.mutable_node()->set_node_id("nobody");
+      message.mutable_node()->set_incarnation(1);
+      message.set_manifest_piece(std::string(1 << 20, 'x'));
+      while (sent < kMessages && stream->Write(message)) ++sent;
+      stream->WritesDone();
+      status = stream->Finish();
+    }
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << status.error_message();
+    EXPECT_LT(sent, kMessages);
+    EXPECT_LT(ResidentBytes(pid), before + (uint64_t{32} << 20));
   }
 }
 
