@@ -113,6 +113,29 @@ TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
   }
 }
 
+TEST_F(Limits, TooLowForAServerAreSaidAtItsStartAndEndIt) {
+  for (const auto& [limit, message] :
+       {std::pair("-n 16", "the limit of open files is 16, and a"),
+        std::pair("-v 500000", "the limit of address space is 488 MiB, and a")}) {
+    SCOPED_TRACE(limit);
+    const ClusterOptions options = Under(limit);
+    const std::string state = directory_->path() + "/state";
+    for (const std::vector<std::string>& server :
+         {std::vector<std::string>{"daemon", "--set", "daemon.state_dir=" + state},
+          {"global-store", "--set", "global_store.metadata_path=" + state + "/metadata.db"}}) {
+      SCOPED_TRACE(server.front());
+      std::vector<std::string> argv = server;
+      argv.insert(argv.begin(), options.binary);
+      const std::string log = directory_->path() + "/log-of-" + server.front();
+      TC_ASSERT_OK_AND_ASSIGN(const auto process, Process::Start({.argv = argv, .log_path = log}));
+      TC_ASSERT_OK_AND_ASSIGN(const int exit_code, process->Wait(Soon()));
+      EXPECT_EQ(exit_code, 1);
+      EXPECT_THAT(FileTail(log, 10), HasSubstr(message));
+    }
+    std::filesystem::remove_all(state);
+  }
+}
+
 uint64_t ResidentBytes(pid_t pid) {
   std::ifstream statm(absl::StrCat("/proc/", pid, "/statm"));
   uint64_t pages = 0, resident = 0;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/device/fake_device.h"
 #include "core/posix/private_files.h"
+#include "core/posix/process_limits.h"
 #include "core/status/status.h"
 #include "rpc/address.h"
 #include "tools/cli/servers.h"
@@ -11,6 +12,9 @@
 
 namespace tensorcast::cli {
 namespace {
+
+constexpr int kDaemonDescriptors = 128;
+constexpr int kDaemonThreads = 640;  // 576 for calls (daemon/app), and the libraries'
 
 absl::StatusOr<uint64_t> Size(std::string_view key, const std::string& text) {
   absl::StatusOr<uint64_t> size = ParseSize(text);
@@ -207,6 +211,10 @@ absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config) {
   DaemonParts parts;
   TC_RETURN_IF_ERROR(FillNames(config.daemon(), parts.options));
   TC_RETURN_IF_ERROR(FillSizes(config.daemon(), parts.options));
+  TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
+                                         .descriptors = kDaemonDescriptors,
+                                         .threads = kDaemonThreads,
+                                         .memory_bytes = parts.options.host_pool_bytes}));
   TC_ASSIGN_OR_RETURN(parts.devices, OpenDevices(config.daemon()));
   parts.options.devices = parts.devices.get();
   TC_RETURN_IF_ERROR(OpenTransports(config.daemon(), parts));

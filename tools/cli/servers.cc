@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "core/posix/descriptors.h"
 #include "core/posix/private_files.h"
+#include "core/posix/process_limits.h"
 #include "core/status/status.h"
 #include "daemon/app/daemon_server.h"
 #include "otel/api/steady_time.h"
@@ -26,6 +27,8 @@ namespace tensorcast::cli {
 namespace {
 
 constexpr absl::Duration kDrain = absl::Seconds(15);
+constexpr int kStoreDescriptors = 64;
+constexpr int kStoreThreads = 80;  // 64 for calls, and the libraries'
 constexpr absl::Duration kRegistration = absl::Seconds(5);
 
 // One line of JSON for whoever started this process and waits for it.
@@ -81,8 +84,16 @@ absl::Status MakeSocketFolder(const std::string& listen) {
   return Annotate(MakePrivateFolder(folder.string(), ""), "the folder of global_store.listen");
 }
 
+// Before the first thread, so that the limits that a process has are known once.
+absl::Status MeetLimits() {
+  ExitWhenOutOfMemory();
+  return RaiseDescriptorLimit();
+}
+
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
-  TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
+  TC_RETURN_IF_ERROR(MeetLimits());
+  TC_RETURN_IF_ERROR(CheckProcessLimits(
+      {.who = "a global store", .descriptors = kStoreDescriptors, .threads = kStoreThreads}));
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kGlobalStore));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
@@ -99,7 +110,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
 }
 
 absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
-  TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
+  TC_RETURN_IF_ERROR(MeetLimits());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));

@@ -1,0 +1,73 @@
+#include "core/posix/process_limits.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <new>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "core/posix/descriptors.h"
+#include "core/status/status.h"
+
+namespace tensorcast {
+namespace {
+
+// For code, heaps (64 MiB for each of some threads) and libraries' buffers.
+constexpr uint64_t kEveryProcessBytes = uint64_t{1} << 30;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+uint64_t StackBytes() {
+  size_t bytes = 0;
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return bytes;
+  pthread_attr_getstacksize(&attributes, &bytes);
+  pthread_attr_destroy(&attributes);
+  return bytes;
+}
+
+// What this process has mapped so far.
+uint64_t MappedBytes() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<uint64_t>(getpagesize());
+}
+
+}  // namespace
+
+absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
+  if (DescriptorLimit() < needs.descriptors) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the limit of open files is ", DescriptorLimit(), ", and ", needs.who, " needs ", needs.descriptors,
+        " before it has a single client: raise it (`ulimit -n`, or LimitNOFILE= "
+        "of its systemd unit)"));
+  }
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) != 0)
+    return ErrnoStatus(errno, "asking for", "the limit of address space");
+  const uint64_t needed = MappedBytes() + kEveryProcessBytes + needs.memory_bytes +
+                          static_cast<uint64_t>(needs.threads) * StackBytes();
+  if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the limit of address space is ", space.rlim_cur / kMiB, " MiB, and ", needs.who, " with pools of ",
+      needs.memory_bytes / kMiB, " MiB and up to ", needs.threads, " threads needs ", needed / kMiB,
+      " MiB: raise it (`ulimit -v`, or LimitAS= of its systemd unit), or make the pools smaller. To bound "
+      "the "
+      "memory that is really used, use a control group (MemoryMax=)"));
+}
+
+void ExitWhenOutOfMemory() {
+  std::set_new_handler([] {
+    constexpr std::string_view kMessage =
+        "tensorcast: RESOURCE_EXHAUSTED: the system refuses this process more memory: raise its limit of "
+        "address "
+        "space (ulimit -v), give the host more memory, or make the pools smaller\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
+    _exit(kOutOfMemoryExitCode);
+  });
+}
+
+}  // namespace tensorcast
