@@ -102,7 +102,7 @@ void ConnectionAcceptor::Run() {
 }
 
 void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listener) {
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+  for (int i = 0; i < kAcceptsAtOnce && resume_ <= SteadyNow(); ++i) {
     UniqueFd connection(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection) {
       Decide(listening, listener, std::move(connection));
@@ -110,7 +110,8 @@ void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listen
     }
     const int error = errno;
     if (error == EAGAIN || error == EWOULDBLOCK) return;
-    if (error == EMFILE) {
+    // Those who are being refused give theirs back in a moment.
+    if (error == EMFILE && refusing_->empty()) {
       LOG_EVERY_N_SEC(ERROR, 10) << listening.address() << ": closing a connection: no descriptor is left";
       // It is closed without a word: whoever would say one needs more descriptors.
       if (spare_.Accept(listener)) otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
@@ -128,17 +129,27 @@ void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listen
 }
 
 void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener, UniqueFd connection) {
-  if (!listening.is_unix()) SetTcpOptions(connection.get());
-  if (const absl::Status status = Check(listening, connection.get()); !status.ok()) {
-    LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << status.message();
-    return refusing_->Refuse(listener, std::move(connection), status);
+  if (listening.is_unix()) {
+    if (const absl::Status peer = CheckPeer(connection.get(), options_.unix_groups); !peer.ok()) {
+      LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
+      // Those who may not come in cannot make others wait.
+      if (refusing_->RoomAt() <= SteadyNow()) refusing_->Refuse(listener, std::move(connection), peer);
+      return;
+    }
+  } else {
+    SetTcpOptions(connection.get());
+  }
+  if (const absl::Status room = CheckRoom(connection.get()); !room.ok()) {
+    LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << room.message();
+    refusing_->Refuse(listener, std::move(connection), room);
+    resume_ = refusing_->RoomAt();  // the next ones would be refused, too: they wait until it can be said
+    return;
   }
   table_.Add(connection.get());
   handler_(listener, std::move(connection));
 }
 
-absl::Status ConnectionAcceptor::Check(const ListeningSockets& listening, int connection) {
-  if (listening.is_unix()) TC_RETURN_IF_ERROR(CheckPeer(connection, options_.unix_groups));
+absl::Status ConnectionAcceptor::CheckRoom(int connection) {
   if (IsReserved(connection)) {
     otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
     return absl::UnavailableError(

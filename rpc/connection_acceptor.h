@@ -51,8 +51,8 @@ class ConnectionAcceptor {
   void Run();
   void AcceptAll(const ListeningSockets& listening, int listener);
   void Decide(const ListeningSockets& listening, int listener, UniqueFd connection);
-  // OK: there is room, and the peer may use it.
-  absl::Status Check(const ListeningSockets& listening, int connection);
+  // OK: there is room for another connection with this descriptor.
+  absl::Status CheckRoom(int connection);
 
   const Options options_;
   std::vector<ListeningSockets> listening_;
@@ -64,7 +64,7 @@ class ConnectionAcceptor {
   // The thread's own.
   std::unique_ptr<RefusingServer> refusing_;
   SpareDescriptor spare_;
-  absl::Time resume_ = absl::InfinitePast();  // listening, after the system let nobody in
+  absl::Time resume_ = absl::InfinitePast();  // accepting
 
   std::thread thread_;
 };

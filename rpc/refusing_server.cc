@@ -22,14 +22,17 @@
 namespace tensorcast::rpc {
 namespace {
 
-// Each has two descriptors: together no more than half of those that are kept in reserve.
-size_t MostAtOnce() { return std::clamp(DescriptorReserve() / 4, 1, 64); }
+// Each has two descriptors, and the one before it may still have them: together no more than half of those
+// that are kept in reserve.
+size_t MostAtOnce() { return std::clamp(DescriptorReserve() / 8, 1, 64); }
 
 // For a client to make its call; then it is told to go, which loses no call that was sent meanwhile.
 constexpr int kAgeMs = 500;
 constexpr int kGraceMs = 300;
 // Then whoever is still there is cut off.
 constexpr absl::Duration kTime = absl::Milliseconds(1000);
+// What each has at least before it makes room for another.
+constexpr absl::Duration kLeastTime = absl::Milliseconds(50);
 
 // Neither health nor reflection: every call is refused.
 class NothingElse : public grpc::HealthCheckServiceServerBuilderOption {
@@ -96,6 +99,11 @@ void RefusingServer::Refuse(int listener, UniqueFd connection, const absl::Statu
   handed.listener_fd = listener;
   handed.fd = connection.release();
   connections_->HandleNewConnection(&handed);
+}
+
+absl::Time RefusingServer::RoomAt() const {
+  if (refused_.size() < MostAtOnce()) return absl::InfinitePast();
+  return refused_.front().end - kTime + kLeastTime;
 }
 
 absl::Time RefusingServer::EndOverdue() {

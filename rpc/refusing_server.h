@@ -29,8 +29,11 @@ class RefusingServer {
   ~RefusingServer();
 
   // `listener` is the socket that it came by. Only the latest few are open at a time, since they use
-  // descriptors that were kept for better.
+  // descriptors that were kept for better; the oldest makes room.
   void Refuse(int listener, UniqueFd connection, const absl::Status& reason);
+  // When the oldest had long enough to learn why, so that it may make room; InfinitePast while there is some.
+  absl::Time RoomAt() const;
+  bool empty() const { return refused_.empty(); }
   // Ends those that had their second. When to come back for the next; InfiniteFuture when there is none.
   absl::Time EndOverdue();
 

@@ -94,7 +94,7 @@ TEST_F(Limits, WhoComesWhenOnlyTheReserveIsLeftIsToldWhy) {
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
   std::vector<UniqueFd> visitors;
   const int port = PortOf(cluster_->addresses(0).grpc);
-  for (int i = 0; i < kVisitors; ++i) visitors.push_back(ConnectTcp(port));
+  for (int i = 0; i < kDescriptors; ++i) visitors.push_back(ConnectTcp(port));
   const CommandResult refused = Ask(0, {"ls"});
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_THAT(refused.output,
