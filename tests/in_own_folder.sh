@@ -23,11 +23,12 @@ processes() {
   done
 }
 
-# Shared memory that is new and that no process has open. (Made by this test, or by one that ran beside it.)
+# Shared memory that is new and that no process has open or is named for. (Made by this test, or by one that ran beside it.)
 shared_memory() {
   local name
   comm -13 <(echo "$shared_before") <(ls -A /dev/shm) | while read -r name; do
     find /proc/[0-9]*/fd /proc/[0-9]*/map_files -lname "/dev/shm/$name*" 2>/dev/null | grep -q . && continue
+    [[ $name =~ _([0-9]+)$ && -e /proc/${BASH_REMATCH[1]} ]] && continue
     [[ -e /dev/shm/$name ]] && echo "/dev/shm/$name"
   done
 }
@@ -37,12 +38,14 @@ code=$?
 
 # The kernel kills what the test had started when the test ends; that takes an instant.
 left_processes=$(processes)
+left_memory=$(shared_memory)
 for ((tries = 0; tries < 30; tries++)); do
-  [[ -n $left_processes ]] || break
+  [[ -n $left_processes$left_memory ]] || break
   sleep 0.1
   left_processes=$(processes)
+  left_memory=$(shared_memory)
 done
-left_files=$(find "$folder" "$working_folder" -mindepth 1 -maxdepth 2; shared_memory)
+left_files=$(find "$folder" "$working_folder" -mindepth 1 -maxdepth 2; echo "$left_memory")
 if [[ -n $left_processes ]]; then
   echo "FAILED: $1 left these processes running:"$'\n'"$left_processes"
   cut -d' ' -f1 <<<"$left_processes" | xargs kill -KILL
