@@ -19,6 +19,7 @@
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
 #include "daemon/peer/node_state.h"
+#include "daemon/peer/own_port.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/telemetry.h"
@@ -26,6 +27,7 @@
 #include "rpc/address.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
+#include "rpc/health.h"
 #include "rpc/server.h"
 
 namespace tensorcast::daemon {
@@ -34,6 +36,8 @@ namespace {
 constexpr uint32_t kProtocolVersion = 1;
 constexpr absl::Duration kChoreInterval = absl::Seconds(1);
 constexpr absl::Duration kPeerCheckInterval = absl::Seconds(10);
+constexpr absl::Duration kPortCheckInterval = absl::Seconds(2);
+constexpr absl::Duration kPortCheckTimeout = absl::Seconds(5);
 constexpr absl::Duration kFarewell = absl::Seconds(2);  // for the last calls of a shutdown
 constexpr int kQuickThreads = 64;
 constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
@@ -157,6 +161,7 @@ class DaemonServerImpl : public DaemonServer {
   PeerPools peer_pools_;
   TransportSet running_;
   NodeParts parts_;
+  std::unique_ptr<OwnPort> own_port_;
   std::unique_ptr<NodeAgent> agent_;
   std::unique_ptr<Errands> errands_;
   std::unique_ptr<StoreEngine> engine_;
@@ -346,7 +351,10 @@ absl::Status DaemonServerImpl::StartServing() {
   TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options_, server_->addresses().front()));
   node.set_grpc_address(advertised);
   parts_.SetNode(node);
-  agent_ = std::make_unique<NodeAgent>(&parts_);
+  own_port_ = std::make_unique<OwnPort>(
+      node.grpc_address(), kPortCheckInterval,
+      [](const std::string& address) { return rpc::CheckHealth(address, kPortCheckTimeout); });
+  agent_ = std::make_unique<NodeAgent>(&parts_, own_port_.get());
   link_->Start(agent_.get(), node.grpc_address());
   gauges_ = std::make_unique<NodeGauges>(&parts_);
   housekeeper_ = std::make_unique<Housekeeper>(kChoreInterval, [this] { DoChores(); });

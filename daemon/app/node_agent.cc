@@ -19,6 +19,7 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   heartbeat_began_ = SteadyNow();
   parts_.publications.BeginHeartbeat();
   FillPools(parts_, heartbeat->mutable_pools());
+  heartbeat->set_unreachable(port_.unreachable());
   for (const std::string& transport_id : parts_.access.running->Ids()) {
     heartbeat->add_active_transports(transport_id);
   }

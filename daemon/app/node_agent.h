@@ -5,14 +5,15 @@
 #include "absl/time/time.h"
 #include "daemon/peer/eviction_guard.h"
 #include "daemon/peer/global_store_link.h"
+#include "daemon/peer/own_port.h"
 #include "daemon/service/node_parts.h"
 
 namespace tensorcast::daemon {
 
 class NodeAgent : public LinkedNode {
  public:
-  // `parts` must outlive it.
-  explicit NodeAgent(const NodeParts* parts) : parts_(*parts) {}
+  // Both must outlive it.
+  NodeAgent(const NodeParts* parts, const OwnPort* port) : parts_(*parts), port_(*port) {}
 
   std::vector<ReplicaInfo> Inventory() override;
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) override;
@@ -21,6 +22,7 @@ class NodeAgent : public LinkedNode {
 
  private:
   const NodeParts& parts_;
+  const OwnPort& port_;
   absl::Time heartbeat_began_ = absl::InfinitePast();  // steady
 };
 

@@ -103,6 +103,9 @@ class Directory {
                                            const std::vector<std::string>& active_transports,
                                            uint64_t inventory_sequence, absl::Time now);
   absl::Status DrainNode(std::string_view node_id, bool draining);
+  // Its advertised port does not answer, as it says itself: until it does the node is not offered as a
+  // source.
+  absl::Status SetUnreachable(const NodeIdentity& node, bool unreachable);
   std::vector<NodeView> ListNodes(absl::Time now) const;
   absl::StatusOr<NodeView> FindNode(std::string_view node_id, absl::Time now) const;
   // OK, or why calls of this identity are refused.
@@ -175,6 +178,7 @@ class Directory {
     std::string grant_key;
     absl::Time grant_key_given;
     bool draining = false;
+    bool unreachable = false;
     std::vector<PoolFacts> pools;
     absl::Time last_heartbeat;
     uint64_t sequence = 0;           // of the last inventory change that was applied

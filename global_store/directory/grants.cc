@@ -1,8 +1,10 @@
 // Grants: permissions to pull. Each is given once, renewed by its receiver's heartbeats, and ends exactly
 // once.
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/status/status.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
@@ -62,12 +64,17 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   TransportOffer offer;
   offer.origins = LiveOrigins(artifact->second);
   size_t elsewhere = 0;
+  std::set<std::string> unreachable;
   std::vector<SourceCandidate> candidates;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     if (&node == receiver) return true;
     ++elsewhere;
     const std::string& id = held.facts.replica_id;
     if (!held.IsSource() || Names(request.excluded_replicas, id)) return true;
+    if (node.unreachable) {
+      unreachable.insert(node.facts.name);
+      return true;
+    }
     candidates.push_back({.replica_id = id,
                           .end = EndOf(node.facts),
                           .place = held.facts.location.kind,
@@ -84,6 +91,10 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   if (!choice.has_value()) {
     offer.no_source_reason = absl::StrCat(WhyNoSource(elsewhere, candidates.size(), request.required_lane),
                                           JudgeOrigins(request.artifact_id, now).others);
+    if (!unreachable.empty()) {
+      absl::StrAppend(&offer.no_source_reason, "; nobody answers at the address of ",
+                      absl::StrJoin(unreachable, ", "));
+    }
     const bool has_origin = std::ranges::any_of(
         offer.origins, [&](const Origin& origin) { return origin.node_id == request.receiver.node_id; });
     if (has_origin && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);

@@ -62,6 +62,17 @@ TEST_F(Grants, AreNotGivenForReplicasThatWereTried) {
   EXPECT_THAT(offer.no_source_reason, HasSubstr("none is ready, intact and untried"));
 }
 
+TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
+  ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
+  const TransportOffer offer = Request("receiver", "x");
+  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_THAT(offer.no_source_reason, HasSubstr("nobody answers at the address of name-source"));
+  EXPECT_TRUE(directory_.FindNode("source", now_)->unreachable);
+  ASSERT_TRUE(directory_.SetUnreachable(Id("source"), false).ok());
+  MustRequest();
+  EXPECT_TRUE(absl::IsNotFound(directory_.SetUnreachable(Id("nobody"), true)));
+}
+
 TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
   NodeFacts other = SomeNode("other");
   other.lanes = {"carrier pigeon"};

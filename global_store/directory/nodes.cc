@@ -139,9 +139,16 @@ absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
   return absl::OkStatus();
 }
 
+absl::Status Directory::SetUnreachable(const NodeIdentity& identity, bool unreachable) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  node->unreachable = unreachable;
+  return absl::OkStatus();
+}
+
 NodeView Directory::ViewOf(const NodeState& node, absl::Time now) const {
   return NodeView{.facts = node.facts,
                   .draining = node.draining,
+                  .unreachable = node.unreachable,
                   .pools = node.pools,
                   .since_heartbeat = std::max(now - node.last_heartbeat, absl::ZeroDuration())};
 }

@@ -56,6 +56,7 @@ struct NodeFacts {
 struct NodeView {
   NodeFacts facts;
   bool draining = false;
+  bool unreachable = false;
   std::vector<PoolFacts> pools;
   absl::Duration since_heartbeat;
 };

@@ -85,6 +85,7 @@ void ToProto(const NodeView& node, v1::Node* out) {
   }
   out->set_protocol_version(node.facts.protocol_version);
   out->set_draining(node.draining);
+  out->set_unreachable(node.unreachable);
   for (const PoolFacts& pool : node.pools) {
     v1::Pool* added = out->add_pools();
     *added->mutable_location() = rpc::ToProto(pool.location);

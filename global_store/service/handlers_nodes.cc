@@ -49,11 +49,13 @@ absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatReque
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
   const std::vector<std::string> active(request.active_transports().begin(),
                                         request.active_transports().end());
-  TC_ASSIGN_OR_RETURN(HeartbeatReply reply,
-                      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
-                        return directory.Heartbeat(FromProto(request.node()), std::move(pools), active,
-                                                   request.inventory_sequence(), now);
-                      }));
+  TC_ASSIGN_OR_RETURN(
+      HeartbeatReply reply,
+      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) -> absl::StatusOr<HeartbeatReply> {
+        const NodeIdentity node = FromProto(request.node());
+        TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
+        return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
+      }));
   response.set_store_epoch(coordinator_.epoch());
   response.set_inventory_wanted(reply.inventory_wanted);
   *response.mutable_grant_key_age() = rpc::ToProto(reply.grant_key_age);

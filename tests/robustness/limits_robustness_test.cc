@@ -102,6 +102,33 @@ TEST_F(Limits, WhoComesWhenOnlyTheReserveIsLeftIsToldWhy) {
                                      kDescriptors, ")")));
 }
 
+TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
+  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(Under(absl::StrCat("-n ", kDescriptors))));
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(1));
+  const auto await = [&](bool unreachable) -> absl::Status {
+    const absl::Time end = Soon();
+    while (absl::Now() < end) {
+      TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse status, admin->GetClusterStatus(Context()));
+      for (const v1::Node& node : status.nodes()) {
+        if (node.name() == "node-0" && node.unreachable() == unreachable) return absl::OkStatus();
+      }
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    return absl::DeadlineExceededError("node-0 did not become what it should");
+  };
+  std::vector<UniqueFd> visitors;
+  const int port = PortOf(cluster_->addresses(0).grpc);
+  for (int i = 0; i < kDescriptors; ++i) visitors.push_back(ConnectTcp(port));
+  TC_ASSERT_OK(await(true));
+  const absl::Status refused = client(1).Get(Context(absl::Seconds(1)), "m", {.lane = "ucx"}).status();
+  EXPECT_FALSE(refused.ok());
+  visitors.clear();
+  TC_ASSERT_OK(await(false));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "ucx"}).status());
+}
+
 TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
   ClusterOptions options = Under(absl::StrCat("-S -n ", kDescriptors));
   options.daemons = 1;

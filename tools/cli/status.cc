@@ -53,8 +53,9 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   for (const v1::Node& node : cluster.nodes()) {
     const double age =
         static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
-    table.Add({absl::StrCat(node.name(), node.draining() ? " (draining)" : ""), node.node_id().substr(0, 8),
-               node.grpc_address(), absl::StrJoin(node.lanes(), ","),
+    table.Add({absl::StrCat(node.name(), node.draining() ? " (draining)" : "",
+                            node.unreachable() ? " (unreachable)" : ""),
+               node.node_id().substr(0, 8), node.grpc_address(), absl::StrJoin(node.lanes(), ","),
                absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"), PoolsText(node.pools())});
   }
   std::fputs(table.ToString().c_str(), stdout);

@@ -1,0 +1,44 @@
+#include "daemon/peer/own_port.h"
+
+#include <utility>
+
+#include "absl/log/log.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// A single one may be lost on a busy host.
+constexpr int kFailures = 3;
+
+}  // namespace
+
+OwnPort::OwnPort(std::string address, absl::Duration interval, Check check)
+    : address_(std::move(address)),
+      interval_(interval),
+      check_(std::move(check)),
+      thread_([this] { Run(); }) {}
+
+OwnPort::~OwnPort() {
+  stop_.Notify();
+  thread_.join();
+}
+
+void OwnPort::Run() {
+  while (!stop_.WaitForNotificationWithTimeout(interval_)) Look();
+}
+
+void OwnPort::Look() {
+  const absl::Status status = check_(address_);
+  // Any other error is an answer.
+  const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  failures_ = silent ? failures_ + 1 : 0;
+  const bool unreachable = failures_ >= kFailures;
+  if (unreachable_.exchange(unreachable) == unreachable) return;
+  LOG_IF(ERROR, unreachable) << "Nobody answers at " << address_
+                             << ", where others are told to reach this node: it is not offered as a source "
+                                "until it does (is daemon.advertise right, and open to this host itself?): "
+                             << status;
+  LOG_IF(INFO, !unreachable) << "This node can be reached again at " << address_;
+}
+
+}  // namespace tensorcast::daemon
