@@ -1,6 +1,9 @@
 // Devices that run out of memory or whose copies fail, under real daemons: the fake ones, switched from here.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
 #include "core/device/fake_device.h"
 #include "tests/robustness/robustness_test_base.h"
 
@@ -82,12 +85,16 @@ TEST_F(DeviceFaults, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
   }
   TC_ASSERT_OK(AwaitReplicas(1, artifact_, 1));  // on the GPU
   TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
+  // Else the node would read it and serve that.
+  const std::string away = absl::StrCat(model_, ".away");
+  std::filesystem::rename(model_, away);
   constexpr int kAllCopies = 1 << 20;
   faults_[0]->fail_copies = kAllCopies;
   const auto got = client(1).Get(Context(), "m", {.lane = "ucx"});
   EXPECT_FALSE(got.ok());
   EXPECT_LT(faults_[0]->fail_copies.load(), kAllCopies) << "the fault was not met";
   faults_[0]->fail_copies = 0;
+  std::filesystem::rename(away, model_);
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
   TC_ASSERT_OK(Compare(*again, model_).status());

@@ -16,7 +16,10 @@ struct Stage {
   double done;  // part of the bytes that has arrived
 };
 
-constexpr int kAttempts = 50;
+constexpr int kAttempts = 5;
+// Of the receiver's GPU, for each of its 25 chunks: progress is told ten times a second, and has to pass each
+// stage.
+constexpr absl::Duration kCopyDelay = absl::Milliseconds(40);
 
 constexpr Stage kStages[] = {{"FirstChunk", 0.0001}, {"Middle", 0.5}};
 
@@ -40,16 +43,17 @@ TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
   constexpr int kSource = 0;
   constexpr int kReceiver = 1;
   ClusterOptions options = FastOptions();
-  options.daemon_settings.push_back("daemon.host_pool=512MiB");
+  TC_ASSERT_OK_AND_ASSIGN(const auto receivers_gpu, AddDeviceFaults(options, kReceiver));
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
-  const std::string model = MakeModel("model.safetensors", 300 << 20);
+  const std::string model = MakeModel("model.safetensors", 100 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(kSource, "m", model));
   TC_ASSERT_OK(AwaitReplicas(kSource, put.artifact_id, 1));
 
   const int victim = source_hit ? kSource : kReceiver;
-  // A transfer may be over before its progress was told, so there are several.
+  receivers_gpu->copy_delay_ns = absl::ToInt64Nanoseconds(kCopyDelay);
+  // On a busy machine a transfer may be over before its progress was told, so there are several.
   for (int attempt = 0; attempt < kAttempts && !hit_; ++attempt) {
-    client::GetOptions get{.lane = "ucx"};
+    client::GetOptions get{.location = "gpu:0", .lane = "ucx"};
     HitAtStage(victim, get, stage.done, signal);
     auto pending = client(kReceiver).StartGet(Context(absl::Seconds(15)), "m", get);
     // Three seconds are longer than the peer timeout, so that the others of one that is stopped have to act.
@@ -70,6 +74,7 @@ TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
     }
   }
   ASSERT_TRUE(hit_) << "none of " << kAttempts << " transfers was seen at this stage";
+  receivers_gpu->copy_delay_ns = 0;
 
   if (signal == SIGKILL) {
     TC_ASSERT_OK(cluster_->daemon(victim).Wait(Soon()).status());
