@@ -37,6 +37,7 @@ in_root() {
   unshare --mount --pid --fork sh -c '
     root=$1
     shift
+    unset TMPDIR  # a folder outside of the root
     mount --make-rprivate / && mount -t proc proc "$root/proc" && mount --bind /dev "$root/dev" && mount --bind /sys "$root/sys" &&
       mount -t tmpfs tmpfs "$root/tmp" || exit 77
     exec chroot "$root" "$@"' sh "$@"
