@@ -22,6 +22,7 @@
 #include "otel/api/steady_time.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/call.h"
+#include "rpc/health.h"
 #include "rpc/rpc_test_service.h"
 
 namespace tensorcast::rpc {
@@ -186,6 +187,15 @@ TEST_F(Connections, ComeByEveryKindOfAddress) {
     EXPECT_NE(port, ":0");
     EXPECT_TRUE(Call("127.0.0.1" + port).ok()) << address;
   }
+}
+
+TEST_F(Connections, AServerThatServesIsHealthyAndOneThatIsGoneIsNot) {
+  Start({});
+  const std::string asked = address();
+  const absl::Status serves = CheckHealth(asked, absl::Seconds(60));
+  EXPECT_TRUE(serves.ok()) << serves;
+  server_.reset();
+  EXPECT_TRUE(absl::IsUnavailable(CheckHealth(asked, absl::Seconds(60))));
 }
 
 TEST_F(Connections, ThePortCanBeListenedOnAgainAtOnceButNotTwice) {

@@ -4,7 +4,9 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/slice.h>
 
 #include <memory>
 
@@ -24,7 +26,8 @@ absl::Status CheckHealth(const std::string& address, absl::Duration timeout) {
   context.set_deadline(ToGrpcDeadline(SteadyNow() + timeout));
   // An empty HealthCheckRequest asks about the server as a whole. Its answer needs no look: a server of ours
   // that answers serves.
-  const grpc::ByteBuffer request;
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);  // one without a slice is not sent
   grpc::ByteBuffer response;
   grpc::CompletionQueue queue;
   const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
