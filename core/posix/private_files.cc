@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr mode_t kOthers = 0077;  // the permissions of group and world
 constexpr mode_t kOthersWrite = 0022;
+constexpr mode_t kOthersPass = 0011;
 constexpr mode_t kPermissions = 07777;
 
 absl::Status MakeFolder(const std::string& path) {
@@ -37,6 +39,35 @@ absl::StatusOr<bool> IsOurs(const std::string& path, std::string_view own_entry)
   return empty;
 }
 
+// The permissions of our folder when it is private.
+mode_t PrivateMode(const struct stat& found, mode_t others) {
+  const mode_t mode = found.st_mode & kPermissions;
+  // Who may do no more than pass through was let by another process of this user, which shares the folder.
+  const bool passable = (mode & kOthers & ~kOthersPass) == 0;
+  return (mode & ~kOthers) | others | (passable ? mode & kOthersPass : 0);
+}
+
+// The mode that the folder is to get, or why it cannot be used; nullopt: it stays as it is.
+absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const struct stat& found,
+                                                  std::string_view own_entry, mode_t others) {
+  if (found.st_uid != geteuid() && found.st_uid != 0) {
+    return absl::PermissionDeniedError(absl::StrCat("folder ", path, " belongs to user ", found.st_uid,
+                                                    ", not to user ", geteuid(),
+                                                    ", who runs this; choose a folder of its own"));
+  }
+  const mode_t wanted = PrivateMode(found, others);
+  if (found.st_uid == geteuid() && (found.st_mode & kPermissions) != wanted) {
+    TC_ASSIGN_OR_RETURN(const bool ours, IsOurs(path, own_entry));
+    if (ours) return wanted;
+  }
+  if ((found.st_mode & kOthersWrite) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("folder %s can be written by others (mode %04o); choose one of its own, or chmod 700",
+                        path, found.st_mode & kPermissions));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others) {
@@ -49,25 +80,20 @@ absl::Status MakePrivateFolder(const std::string& path, std::string_view own_ent
   const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return ErrnoStatus(errno, "open folder", path);
   if (fstat(folder.get(), &found) != 0) return ErrnoStatus(errno, "look at folder", path);
-  if (found.st_uid != geteuid() && found.st_uid != 0) {
-    return absl::PermissionDeniedError(absl::StrCat("folder ", path, " belongs to user ", found.st_uid,
-                                                    ", not to user ", geteuid(),
-                                                    ", who runs this; choose a folder of its own"));
-  }
-  const mode_t wanted = (found.st_mode & kPermissions & ~kOthers) | others;
-  if (found.st_uid == geteuid() && (found.st_mode & kPermissions) != wanted) {
-    TC_ASSIGN_OR_RETURN(const bool ours, IsOurs(path, own_entry));
-    if (ours) {
-      if (fchmod(folder.get(), wanted) != 0) return ErrnoStatus(errno, "make private the folder", path);
-      return absl::OkStatus();
-    }
-  }
-  if ((found.st_mode & kOthersWrite) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrFormat("folder %s can be written by others (mode %04o); choose one of its own, or chmod 700",
-                        path, found.st_mode & kPermissions));
+  TC_ASSIGN_OR_RETURN(const std::optional<mode_t> mode, JudgeFolder(path, found, own_entry, others));
+  if (mode.has_value() && fchmod(folder.get(), *mode) != 0) {
+    return ErrnoStatus(errno, "make private the folder", path);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_entry) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "look at folder", path);
+  }
+  if (!S_ISDIR(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is no folder"));
+  return JudgeFolder(path, found, own_entry, /*others=*/0).status();
 }
 
 absl::Status MakePrivateFile(const std::string& path) {

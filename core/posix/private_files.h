@@ -12,13 +12,19 @@
 namespace tensorcast {
 
 // Sees to it that there is a folder at `path` which only this process's user can use. One that is missing is
-// made, with those above it, at mode 0700. One that this user owns, and that is empty or holds an entry
-// called `own_entry`, loses the permissions of everybody else, but for `others`: the bits that they keep
-// (0011: to pass through). One with other content in it is left as it is.
+// made at mode 0700; those above it, where they are missing, as the umask has it. One that this user owns,
+// and that is empty or holds an entry called `own_entry`, loses the permissions of everybody else, but for
+// `others`: the bits that they get (0011: to pass through). Where they have no other permission than to pass
+// through, they keep it: another process that shares the folder let them. One with other content in it is
+// left as it is.
 //
 // PERMISSION_DENIED when others than this user and root own the folder or may write to it: what is in there
 // could be exchanged by them. Otherwise as ErrnoStatus.
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others = 0);
+
+// The error that MakePrivateFolder would return for the folder that is at `path`, by this user; nothing is
+// made or changed. OK when there is none.
+absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_entry);
 
 // Sees to it that there is a file at `path`, made empty when missing, that only its owner can open (0600).
 absl::Status MakePrivateFile(const std::string& path);

@@ -55,8 +55,21 @@ TEST_F(PrivateFilesTest, AnOpenFolderThatIsEmptyOrOursIsClosed) {
   Touch(ours + "/more");
   ASSERT_TRUE(MakePrivateFolder(ours, "own", 0011).ok());
   EXPECT_EQ(ModeOf(ours), 0711u);
+  ASSERT_EQ(chmod(ours.c_str(), 0755), 0);
   ASSERT_TRUE(MakePrivateFolder(ours, "own").ok());
   EXPECT_EQ(ModeOf(ours), 0700u);
+}
+
+// A global store whose file is in the state folder of a daemon with handle_groups.
+TEST_F(PrivateFilesTest, WhomAnotherProcessLetsPassThroughASharedFolderIsNotShutOut) {
+  const std::string shared = Folder("shared", 0711);
+  Touch(shared + "/own");
+  ASSERT_TRUE(MakePrivateFolder(shared, "own").ok());
+  EXPECT_EQ(ModeOf(shared), 0711u);
+  const std::string closed = Folder("closed", 0700);
+  Touch(closed + "/own");
+  ASSERT_TRUE(MakePrivateFolder(closed, "own", 0011).ok());
+  EXPECT_EQ(ModeOf(closed), 0711u);
 }
 
 TEST_F(PrivateFilesTest, AFolderWithOthersFilesIsNotChangedAndRefusedWhenOthersMayWriteToIt) {
@@ -71,6 +84,22 @@ TEST_F(PrivateFilesTest, AFolderWithOthersFilesIsNotChangedAndRefusedWhenOthersM
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(refused.message(), HasSubstr(write));
   EXPECT_EQ(ModeOf(write), 01777u);
+}
+
+TEST_F(PrivateFilesTest, TheCheckSaysWhatMakingItPrivateWouldAndChangesNothing) {
+  EXPECT_TRUE(CheckPrivateFolder(root_ + "/absent/folder", "own").ok());
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/absent"));
+
+  const std::string open = Folder("open", 0777);
+  EXPECT_TRUE(CheckPrivateFolder(open, "own").ok());
+  EXPECT_EQ(ModeOf(open), 0777u);
+
+  Touch(open + "/theirs");
+  const absl::Status refused = CheckPrivateFolder(open, "own");
+  EXPECT_EQ(refused, MakePrivateFolder(open, "own"));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+
+  EXPECT_FALSE(CheckPrivateFolder(open + "/theirs", "own").ok());
 }
 
 TEST_F(PrivateFilesTest, AFolderOfAnotherUserIsRefused) {
