@@ -221,8 +221,13 @@ void OutputFile::BeginWriteBack(uint64_t count) {
 absl::Status OutputFile::Sync() {
   for (uint64_t at = 0; at < written_bytes_; at += kWriteBehindBytes) {
     TC_RETURN_IF_ERROR(Check());
-    (void)sync_file_range(fd_, static_cast<off_t>(at), static_cast<off_t>(kWriteBehindBytes),
-                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    // It may not be able to (ESPIPE, ENOSYS); but a failed write that it tells of is not told again by fsync.
+    if (sync_file_range(fd_, static_cast<off_t>(at), static_cast<off_t>(kWriteBehindBytes),
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) !=
+            0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+      return ErrnoStatus(errno, "sync", path_);
+    }
   }
   if (fsync(fd_) != 0) {
     return ErrnoStatus(errno, "sync", path_);

@@ -6,10 +6,10 @@
 //   read EIO 1048576 /path/prefix
 //   send flip 100000 socket:
 //
-// An operation (read, write, sync, send), what it does, from which offset on, and where. What it does: an
-// error's name; `short`, at most half of what was asked for; `hold`, wait until the rule is gone; `flip`, a
-// bit of each sent message of at least so many bytes. The first operation that is held makes the file
-// FAULTY_FILES + ".held".
+// An operation (read, write, writeback, sync, send), what it does, from which offset on, and where. What it
+// does: an error's name; `short`, at most half of what was asked for; `hold`, wait until the rule is gone;
+// `flip`, a bit of each sent message of at least so many bytes. The first operation that is held makes the
+// file FAULTY_FILES + ".held".
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -223,6 +223,11 @@ ssize_t writev(int fd, const iovec* parts, int count) {
 int fsync(int fd) {
   if (Judge("sync", fd, 0, 0).fails) return -1;
   return static_cast<int>(syscall(SYS_fsync, fd));
+}
+int sync_file_range(int fd, off_t offset, off_t bytes, unsigned int flags) {
+  // Only who waits is told of an error.
+  if ((flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0 && Judge("writeback", fd, 0, 0).fails) return -1;
+  return static_cast<int>(syscall(SYS_sync_file_range, fd, offset, bytes, flags));
 }
 int fdatasync(int fd) {
   if (Judge("sync", fd, 0, 0).fails) return -1;

@@ -178,6 +178,28 @@ TEST_F(FileFaults, ShortWritesAreWrittenOn) {
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
 }
 
+// The kernel tells of a failed write once: here to those who wait for the pages, before the sync at the end.
+TEST_F(FileFaults, AFileThatCouldNotBeWrittenBackIsNotHandedOut) {
+  ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
+  const std::string out = directory_->path() + "/out";
+  fs::create_directory(out);
+  for (const char* fault : {"writeback EIO 0 ", "sync EIO 0 "}) {
+    SCOPED_TRACE(fault);
+    SetFault(absl::StrCat(fault, out, "/"));
+    TC_ASSERT_OK_AND_ASSIGN(
+        const auto get,
+        Process::Start({.argv = {DefaultOptions().binary, "get", "other", "--out", out + "/copy.safetensors",
+                                 "--daemon", cluster_->addresses(0).unix_socket},
+                        .environment = environment_,
+                        .log_path = directory_->path() + "/get"}));
+    TC_ASSERT_OK_AND_ASSIGN(const int code, get->Wait(Soon()));
+    EXPECT_EQ(code, 1);
+    EXPECT_THAT(FileTail(directory_->path() + "/get", 3), HasSubstr("Input/output error"));
+    EXPECT_EQ(FilesIn(out), 0);
+  }
+  EndFault();
+}
+
 TEST_F(FileFaults, AMetadataStoreThatCannotWriteAcknowledgesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster(/*faulty_global_store=*/true));
   for (const char* fault : {"write ENOSPC 0 ", "write EIO 0 ", "sync EIO 0 "}) {
