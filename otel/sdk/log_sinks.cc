@@ -22,8 +22,23 @@ namespace {
 
 thread_local bool about_telemetry = false;
 
+// A line for a line: text from outside (a file's name, a peer's error) begins none of its own, and sends
+// nothing to a terminal but characters.
+void AppendOneLine(std::string& line, std::string_view text) {
+  for (const char c : text) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f) {
+      absl::StrAppend(&line, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+    } else {
+      line += c;
+    }
+  }
+}
+
 std::string TextLine(const absl::LogEntry& entry, const TraceContext& trace) {
-  std::string line(entry.text_message_with_prefix());
+  std::string line;
+  AppendOneLine(line, entry.text_message_with_prefix());
   if (trace.IsValid()) {
     absl::StrAppend(&line, " trace=", trace.TraceIdHex(), " span=", trace.SpanIdHex());
   }

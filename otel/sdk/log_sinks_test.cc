@@ -52,6 +52,13 @@ TEST(LogFormat, TextEndsWithTheIds) {
               EndsWith("slow peer trace=0af7651916cd43dd8448eb211c80319c span=b7ad6b7169203331\n"));
 }
 
+TEST(LogFormat, TextFromOutsideBeginsNoLineOfItsOwn) {
+  FormattingSink sink(LogFormat::kText, {});
+  LOG(INFO) << "from a\nW1122 00:00:00.000000 1 forged.cc:1] forged \x1b[2J\r";
+  EXPECT_THAT(sink.lines.at(0),
+              EndsWith("from a\\nW1122 00:00:00.000000 1 forged.cc:1] forged \\x1b[2J\\x0d\n"));
+}
+
 TEST(LogFormat, LinesOutsideOfATraceHaveNoIds) {
   FormattingSink text(LogFormat::kText, {});
   FormattingSink json(LogFormat::kJson, {});
