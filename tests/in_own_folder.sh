@@ -27,9 +27,9 @@ processes() {
 shared_memory() {
   local name
   comm -13 <(echo "$shared_before") <(ls -A /dev/shm) | while read -r name; do
-    find /proc/[0-9]*/fd /proc/[0-9]*/map_files -lname "/dev/shm/$name*" 2>/dev/null | grep -q . && continue
+    [[ -z $(find /proc/[0-9]*/fd /proc/[0-9]*/map_files -lname "/dev/shm/$name*" -print -quit 2>/dev/null) ]] || continue
     [[ $name =~ _([0-9]+)$ && -e /proc/${BASH_REMATCH[1]} ]] && continue
-    [[ -e /dev/shm/$name ]] && echo "/dev/shm/$name"
+    [[ -O /dev/shm/$name ]] && echo "/dev/shm/$name"
   done
 }
 
