@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
-constexpr DiskSourceOptions kSmallReads{.max_concurrency = 4, .read_bytes = 128 * kKiB};
+const DiskSourceOptions kSmallReads{.max_concurrency = 4, .read_bytes = 128 * kKiB};
 
 absl::StatusOr<std::optional<Digest>> Fetch(ChunkSource& source, ByteRange range,
                                             std::vector<HostSpan> destination) {
