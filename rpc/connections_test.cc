@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -227,6 +229,20 @@ TEST_F(Connections, AUnixSocketIsItsUsersAloneAndGoesWithItsServer) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   server_->Shutdown(SteadyNow());
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// The disk tier locks its folder for life.
+TEST_F(Connections, AUnixSocketMayBeInAFolderThatSomebodyHasLocked) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/connections_test.", getpid());
+  std::filesystem::create_directory(folder);
+  const UniqueFd locked(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(locked.get(), LOCK_EX | LOCK_NB), 0);
+  std::ofstream(folder + "/rpc.sock.lock").close();  // of one who was killed as it began
+  Start({.listen = {"unix:" + folder + "/rpc.sock"}});
+  EXPECT_TRUE(Call().ok());
+  EXPECT_FALSE(std::filesystem::exists(folder + "/rpc.sock.lock"));
+  server_.reset();
+  EXPECT_TRUE(std::filesystem::remove(folder)) << "something is left in it";
 }
 
 TEST_F(Connections, AUnixSocketIsGivenToTheGroupThatMayUseIt) {

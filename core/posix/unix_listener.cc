@@ -9,7 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,27 +23,46 @@ namespace tensorcast {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr absl::Duration kFolderLockWait = absl::Seconds(5);
-constexpr absl::Duration kFolderLockPoll = absl::Milliseconds(10);
+constexpr absl::Duration kLockWait = absl::Seconds(5);
+constexpr absl::Duration kLockPoll = absl::Milliseconds(10);
 
-// Two daemons that start at once on one path must not both take the dead socket away: whoever holds the
-// folder's lock decides.
-absl::StatusOr<UniqueFd> LockFolderOf(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "opening the socket's folder", folder);
-  const absl::Time deadline = SteadyNow() + kFolderLockWait;
-  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", folder);
-    if (SteadyNow() > deadline) {
-      return absl::UnavailableError(absl::StrCat(
-          "the folder ", folder, " stayed locked by another process; give the socket its own folder"));
-    }
-    absl::SleepFor(kFolderLockPoll);
-  }
-  return fd;
+// Whether the file still has that name.
+bool IsAt(int fd, const std::string& path) {
+  struct stat open {};
+  struct stat named {};
+  return fstat(fd, &open) == 0 && lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+         open.st_ino == named.st_ino;
 }
+
+// Two daemons that start at once on one path must not both take the dead socket away: whoever holds the lock
+// beside it decides. It is a file for that moment, and not the folder, which another may lock for life.
+class PathLock {
+ public:
+  static absl::StatusOr<PathLock> Take(const std::string& socket_path) {
+    const std::string path = socket_path + ".lock";
+    for (const absl::Time deadline = SteadyNow() + kLockWait; SteadyNow() < deadline;) {
+      UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+      if (!fd) return ErrnoStatus(errno, "making the socket's lock", path);
+      const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+      if (!locked && errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", path);
+      // Whoever had it has removed it, and the next one may have made another.
+      if (locked && IsAt(fd.get(), path)) return PathLock(std::move(fd), path);
+      absl::SleepFor(kLockPoll);
+    }
+    return absl::UnavailableError(
+        absl::StrCat(path, " stayed locked by another process; end it, or configure another path"));
+  }
+  PathLock(PathLock&&) = default;
+  ~PathLock() {
+    if (fd_) unlink(path_.c_str());  // still locked
+  }
+
+ private:
+  PathLock(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  UniqueFd fd_;
+  std::string path_;
+};
 
 absl::StatusOr<UniqueFd> NewSocket() {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -95,7 +114,7 @@ absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::string& path,
                                                                    const std::vector<gid_t>& groups) {
   TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
-  TC_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolderOf(path));
+  TC_ASSIGN_OR_RETURN(const PathLock lock, PathLock::Take(path));
   TC_RETURN_IF_ERROR(ClearPath(path, address));
   TC_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {

@@ -101,6 +101,7 @@ TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
   const std::vector<Settings> good = {
       {},
       {"daemon.host_pool=144MiB"},
+      {"daemon.disk_dir=" + directory_->path() + "/node"},
       {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "daemon.ucx_listen=127.0.0.1:0"},
       {"observability.otel.batch_interval=1d"},
       {"global_store.metadata_store=memory"},
