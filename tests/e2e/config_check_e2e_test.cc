@@ -1,6 +1,9 @@
 // `config check` and a start refuse the same configurations, and say so by the name of the key.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -34,6 +37,11 @@ class ConfigCheck : public E2eTest {
 
 TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
   const std::string folder = directory_->path();
+  // Like /tmp: others may write to it, and they did.
+  const std::string open_folder = folder + "/open";
+  std::filesystem::create_directory(open_folder);
+  std::filesystem::permissions(open_folder, std::filesystem::perms::all | std::filesystem::perms::sticky_bit);
+  std::ofstream(open_folder + "/theirs").close();
   // The first setting's key is the one that must be named.
   const std::vector<Settings> wrong = {
       {"daemon.host_pool=0"},
@@ -59,9 +67,11 @@ TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
       {"daemon.state_dir="},
       {"daemon.state_dir=/etc/passwd/state"},
       {"daemon.state_dir=" + folder + "/" + std::string(100, 'x')},
+      {"daemon.state_dir=" + open_folder},
       {"daemon.disk_dir=/etc/passwd"},
+      {"daemon.disk_dir=" + open_folder},
       {"daemon.unix_socket=/etc/passwd"},
-      {"daemon.unix_socket=" + folder + "/absent/daemon.sock"},
+      {"daemon.unix_socket=/etc/passwd/daemon.sock"},
       {"daemon.handle_socket=" + folder + "/x.sock", "daemon.unix_socket=" + folder + "/x.sock"},
       {"daemon.handle_groups=[no-such-group]"},
       {"daemon.import_roots=[/no/such/folder]"},
@@ -79,6 +89,7 @@ TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
       {"global_store.heartbeat_interval=0"},
       {"global_store.metadata_path=:memory:"},
       {"global_store.metadata_path=" + folder},
+      {"global_store.metadata_path=" + open_folder + "/x.db"},
       {"log.level="},
       {"observability.otel.sampling_ratio=2"},
       {"observability.otel.endpoint=foo"},
@@ -102,6 +113,7 @@ TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
       {},
       {"daemon.host_pool=144MiB"},
       {"daemon.disk_dir=" + directory_->path() + "/node"},
+      {"daemon.unix_socket=" + directory_->path() + "/run/tensorcast/daemon.sock"},
       {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "daemon.ucx_listen=127.0.0.1:0"},
       {"observability.otel.batch_interval=1d"},
       {"global_store.metadata_store=memory"},

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "core/memory/host_limits.h"
 #include "core/memory/host_pool.h"
+#include "core/posix/private_files.h"
 #include "core/posix/unique_fd.h"
 #include "daemon/app/daemon_options.h"
 #include "otel/sdk/options.h"
@@ -67,19 +69,15 @@ bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
 }
 
-// What CheckSocketPath does not see: nothing but a socket is in the way, and the folder is there (or will be:
-// a start makes `made_folder`).
-void CheckSocketPlace(std::string_view key, const std::string& path, std::string_view made_folder,
-                      Findings& findings) {
+// What CheckSocketPath does not see: nothing but a socket is in the way. Its folder is made by a start.
+void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings) {
   struct stat info;
-  if (lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+  const int looked = lstat(path.c_str(), &info);
+  if (looked == 0 && !S_ISSOCK(info.st_mode)) {
     findings.Add(key, absl::StrCat(Quoted(path), " is there and is no socket; choose another path"));
   }
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code ignored;
-  if (!folder.empty() && folder != made_folder && !std::filesystem::is_directory(folder, ignored)) {
-    findings.Add(key,
-                 absl::StrCat(Quoted(path), ": there is no folder ", folder.string(), "; make it first"));
+  if (looked != 0 && errno == ENOTDIR) {
+    findings.Add(key, absl::StrCat(Quoted(path), " is in what is no folder; choose another path"));
   }
 }
 
@@ -92,21 +90,35 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
   }
 }
 
-// A folder that a start makes when it is missing: nothing else may be in its place.
-void CheckStateFolder(std::string_view key, const std::string& path, Findings& findings) {
+// A folder that a start makes when it is missing, and makes private: nothing else may be in its place, and
+// nobody else may write to it. `own_entry` as for MakePrivateFolder.
+void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
+                       Findings& findings) {
   std::filesystem::path existing = path;
-  std::error_code ignored;
-  while (!existing.empty() && !std::filesystem::exists(existing, ignored)) {
-    if (existing == existing.parent_path()) break;
+  struct stat info;
+  while (!existing.empty() && stat(existing.c_str(), &info) != 0) {
+    if (errno == EACCES) {
+      return findings.Add(
+          key, absl::StrCat(Quoted(path), ": user ", geteuid(), " may not look at ", existing.string(),
+                            "; do this as the user who is to run it, or choose another one"));
+    }
     existing = existing.parent_path();
   }
   if (existing.empty()) existing = ".";
+  std::error_code ignored;
   if (!std::filesystem::is_directory(existing, ignored)) {
     return findings.Add(key, absl::StrCat(Quoted(path), ": ", existing.string(), " is no folder"));
   }
+  if (existing == path) {
+    if (const absl::Status usable = CheckPrivateFolder(path, own_entry); !usable.ok()) {
+      return findings.Add(key, absl::StrCat(Quoted(path), ": ", usable.message()));
+    }
+  }
   if (access(existing.c_str(), W_OK | X_OK) != 0) {
-    findings.Add(key, absl::StrCat(Quoted(path), ": user ", geteuid(), " may not write to ",
-                                   existing.string(), "; choose another folder, or give it to that user"));
+    findings.Add(key,
+                 absl::StrCat(Quoted(path), ": user ", geteuid(), " may not write to ", existing.string(),
+                              "; choose another folder, give it to that user, or do this as the user "
+                              "who is to run it"));
   }
 }
 
@@ -122,7 +134,12 @@ void CheckMetadata(const v1::GlobalStoreConfig& config, Findings& findings) {
   }
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    findings.Add(kKey, absl::StrCat(Quoted(path), " is a folder; name a file in it"));
+    return findings.Add(kKey, absl::StrCat(Quoted(path), " is a folder; name a file in it"));
+  }
+  const std::filesystem::path file = path;
+  if (const std::string folder = file.parent_path().string();
+      !folder.empty() && path != config::Defaults().global_store().metadata_path()) {
+    CheckPrivatePlace(kKey, folder, file.filename().string(), findings);
   }
 }
 
@@ -144,9 +161,7 @@ void CheckLifetimes(const v1::GlobalStoreConfig& config, Findings& findings) {
 
 void CheckGlobalStore(const v1::GlobalStoreConfig& config, Findings& findings) {
   if (rpc::IsUnixAddress(config.listen())) {
-    const std::string path = rpc::SocketPath(config.listen());
-    CheckSocketPlace("global_store.listen", path, std::filesystem::path(path).parent_path().string(),
-                     findings);
+    CheckSocketPlace("global_store.listen", rpc::SocketPath(config.listen()), findings);
   } else {
     CheckListen("global_store.listen", config.listen(), findings);
   }
@@ -208,7 +223,7 @@ void CheckLanes(const v1::DaemonConfig& config, Findings& findings) {
 void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
   const auto check = [&](std::string_view key, const std::string& configured, std::string_view name) {
     if (!configured.empty()) {
-      CheckSocketPlace(key, configured, config.state_dir(), findings);
+      CheckSocketPlace(key, configured, findings);
       return configured;
     }
     std::string derived = absl::StrCat(config.state_dir(), "/", name);
@@ -282,7 +297,7 @@ void CheckDaemon(const v1::DaemonConfig& config, Findings& findings) {
   if (config.state_dir().empty()) {
     findings.Add("daemon.state_dir", "a folder is needed; leave the key out to have the default");
   } else if (config.state_dir() != config::Defaults().daemon().state_dir()) {
-    CheckStateFolder("daemon.state_dir", config.state_dir(), findings);
+    CheckPrivatePlace("daemon.state_dir", config.state_dir(), "node_id", findings);
   }
   CheckReach(config, findings);
   CheckLanes(config, findings);
@@ -290,7 +305,7 @@ void CheckDaemon(const v1::DaemonConfig& config, Findings& findings) {
   CheckPools(config, findings);
   CheckDevices(config, findings);
   CheckAccess(config, findings);
-  if (!config.disk_dir().empty()) CheckStateFolder("daemon.disk_dir", config.disk_dir(), findings);
+  if (!config.disk_dir().empty()) CheckPrivatePlace("daemon.disk_dir", config.disk_dir(), "", findings);
 }
 
 void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/posix/descriptors.h"
@@ -77,14 +79,21 @@ absl::Status MakePrivate(const std::string& metadata_path) {
 }
 
 // The folder of a unix socket, where there is none yet; one that is there is somebody's decision.
-absl::Status MakeSocketFolder(const std::string& listen) {
-  const std::filesystem::path folder = std::filesystem::path(rpc::SocketPath(listen)).parent_path();
+absl::Status MakeSocketFolder(std::string_view key, const std::string& path, mode_t others) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (folder.empty() || std::filesystem::exists(folder, ignored)) return absl::OkStatus();
-  return Annotate(MakePrivateFolder(folder.string(), ""), "the folder of global_store.listen");
+  return Annotate(MakePrivateFolder(folder.string(), "", others), absl::StrCat("the folder of ", key));
 }
 
-// Before the first thread, so that the limits that a process has are known once.
+absl::Status MakeSocketFolders(const v1::DaemonConfig& config) {
+  // Clients of the groups that are let in pass through them.
+  const mode_t others = config.handle_groups().empty() ? 0 : 0011;
+  TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.unix_socket", config.unix_socket(), others));
+  return MakeSocketFolder("daemon.handle_socket", config.handle_socket(), others);
+}
+
+// Before what serves is made: it looks at the limits as they are then.
 absl::Status MeetLimits() {
   ExitWhenOutOfMemory();
   return RaiseDescriptorLimit();
@@ -100,7 +109,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options,
                       ToGlobalStoreOptions(config.global_store()));
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
-  TC_RETURN_IF_ERROR(MakeSocketFolder(options.listen));
+  TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", rpc::SocketPath(options.listen), /*others=*/0));
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
   Termination termination;
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", server->address()}}));
@@ -114,6 +123,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
+  TC_RETURN_IF_ERROR(MakeSocketFolders(config.daemon()));
   TC_ASSIGN_OR_RETURN(DaemonParts parts, MakeDaemonParts(config));
   Termination termination;  // outlives the daemon, which may demand it
   parts.options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };

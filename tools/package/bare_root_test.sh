@@ -21,8 +21,7 @@ trap 'rm -rf "$work"' EXIT
 # make_root FOLDER: what the least system with glibc and libstdc++ has.
 make_root() {
   local root=$1 library
-  # As systemd makes it before the units start.
-  mkdir -p "$root"/{proc,sys,dev,tmp,lib64,lib/x86_64-linux-gnu,opt,etc,srv,run/tensorcast}
+  mkdir -p "$root"/{proc,sys,dev,tmp,lib64,lib/x86_64-linux-gnu,opt,etc,srv,run}
   cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
   for library in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libresolv.so.2 libgcc_s.so.1 libstdc++.so.6; do
     cp -L "/lib/x86_64-linux-gnu/$library" "$root/lib/x86_64-linux-gnu/"
