@@ -255,6 +255,9 @@ class Directory {
   void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, absl::Time now);
   GrantedTransport Granted(const Grant& grant, absl::Time now) const;
   std::vector<Origin> LiveOrigins(const ArtifactState& artifact) const;
+  static bool IsGone(const ArtifactState& artifact, const Origin& origin);
+  // Whether the receiver of this request takes the bytes from an origin of its own, where it has one.
+  static bool ReadsOwnFiles(const TransportRequest& request);
   // waits.cc
   // Says in the offer what may become a source for this receiver, if anything may, and counts that its
   // replica was told to wait.
@@ -277,6 +280,9 @@ class Directory {
   void NoteReported(const std::string& node_id, const std::string& artifact_id);
   std::vector<std::string> NodesThatWillReport(const NodeState& receiver, absl::Time now) const;
   std::vector<std::string> NodesAwayWith(std::string_view artifact_id, absl::Time now) const;
+  // Those that this receiver could be served by if they could be reached.
+  std::vector<std::string> UnreachableNodesWith(const TransportRequest& request, const NodeState& receiver,
+                                                const SourceQuery& query) const;
   // The receiver's own replica that the request is for; null before it was reported.
   HeldReplica* FindDestination(const TransportRequest& request, NodeState& receiver);
   static LaneEnd EndOf(const NodeFacts& facts);

@@ -1,10 +1,8 @@
 // Grants: permissions to pull. Each is given once, renewed by its receiver's heartbeats, and ends exactly
 // once.
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/status/status.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
@@ -22,7 +20,9 @@ bool Names(const std::vector<std::string>& ids, const std::string& id) {
 std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
   if (elsewhere == 0) return "no other node has a replica";
   if (usable == 0)
-    return absl::StrCat("of ", elsewhere, " replicas elsewhere none is ready, intact and untried");
+    return absl::StrCat(
+        "of ", elsewhere,
+        " replicas elsewhere none is ready, intact and untried on a node that can be reached");
   const std::string lane = required_lane.empty() ? "any lane" : absl::StrCat("the lane ", required_lane);
   return absl::StrCat("none of the ", usable, " nodes with a replica shares ", lane, " with this one");
 }
@@ -64,17 +64,12 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   TransportOffer offer;
   offer.origins = LiveOrigins(artifact->second);
   size_t elsewhere = 0;
-  std::set<std::string> unreachable;
   std::vector<SourceCandidate> candidates;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     if (&node == receiver) return true;
     ++elsewhere;
     const std::string& id = held.facts.replica_id;
-    if (!held.IsSource() || Names(request.excluded_replicas, id)) return true;
-    if (node.unreachable) {
-      unreachable.insert(node.facts.name);
-      return true;
-    }
+    if (node.unreachable || !held.IsSource() || Names(request.excluded_replicas, id)) return true;
     candidates.push_back({.replica_id = id,
                           .end = EndOf(node.facts),
                           .place = held.facts.location.kind,
@@ -91,13 +86,11 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   if (!choice.has_value()) {
     offer.no_source_reason = absl::StrCat(WhyNoSource(elsewhere, candidates.size(), request.required_lane),
                                           JudgeOrigins(request.artifact_id, now).others);
-    if (!unreachable.empty()) {
-      absl::StrAppend(&offer.no_source_reason, "; nobody answers at the address of ",
-                      absl::StrJoin(unreachable, ", "));
-    }
-    const bool has_origin = std::ranges::any_of(
-        offer.origins, [&](const Origin& origin) { return origin.node_id == request.receiver.node_id; });
-    if (has_origin && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
+    const bool fills_itself =
+        ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
+          return origin.node_id == request.receiver.node_id;
+        });
+    if (fills_itself && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
     OfferToWait(request, *receiver, query, elsewhere, now, offer);
     return offer;
   }

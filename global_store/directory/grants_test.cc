@@ -66,11 +66,23 @@ TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
   const TransportOffer offer = Request("receiver", "x");
   EXPECT_FALSE(offer.granted.has_value());
-  EXPECT_THAT(offer.no_source_reason, HasSubstr("nobody answers at the address of name-source"));
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and says that "
+                                                       "nobody answers at source:7000")))
+      << "what it has is not lost: the receiver must not take it for NOT_FOUND";
+  EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
   EXPECT_TRUE(directory_.FindNode("source", now_)->unreachable);
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), false).ok());
   MustRequest();
   EXPECT_TRUE(absl::IsNotFound(directory_.SetUnreachable(Id("nobody"), true)));
+}
+
+TEST_F(Grants, AreNotWaitedForAtANodeThatSaysThatItCannotBeReached) {
+  ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
+  Update("source", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
+  const TransportOffer offer = Request("receiver", "x");
+  EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("nobody answers at source:7000")));
+  EXPECT_THAT(Request("receiver", "x", {"r"}).waiting_for, IsEmpty()) << "it was tried, and is no copy";
 }
 
 TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {

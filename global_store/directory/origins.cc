@@ -20,6 +20,8 @@ constexpr absl::Duration kReportTime = absl::Seconds(5);
 // Before a node that could not read its files (no room for them, perhaps) is asked to again.
 constexpr absl::Duration kPauseAfterFailure = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
+// The lane of a receiver's own packed files and origins.
+constexpr std::string_view kDiskLane = "disk";
 
 }  // namespace
 
@@ -45,6 +47,15 @@ void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, O
     if (note.finding == OriginFinding::kGone) return;
     note = {.finding = finding, .reason = std::string(reason), .noted = now};
   }
+}
+
+bool Directory::IsGone(const ArtifactState& artifact, const Origin& origin) {
+  const auto note = artifact.origin_notes.find(origin.node_id);
+  return note != artifact.origin_notes.end() && note->second.finding == OriginFinding::kGone;
+}
+
+bool Directory::ReadsOwnFiles(const TransportRequest& request) {
+  return request.required_lane.empty() || request.required_lane == kDiskLane;
 }
 
 void Directory::RenewOrigin(std::string_view artifact_id, std::string_view node_id) {
@@ -79,18 +90,14 @@ void Directory::OfferOrigins(const TransportRequest& request, const NodeState& r
     const auto note = artifact.origin_notes.find(origin.node_id);
     return note == artifact.origin_notes.end() ? nullptr : &note->second;
   };
-  const auto is_gone = [&](const Origin& origin) {
-    const OriginNote* note = note_of(origin);
-    return note != nullptr && note->finding == OriginFinding::kGone;
-  };
   const std::string& receiver_id = receiver.facts.node_id;
   const auto own = std::ranges::find(artifact.record.origins, receiver_id, &Origin::node_id);
-  if (own != artifact.record.origins.end() && !is_gone(*own)) {
+  if (ReadsOwnFiles(request) && own != artifact.record.origins.end() && !IsGone(artifact, *own)) {
     // It reads them itself, unless they turn out to be gone, which matters where another node has some, too.
     const OriginNote* note = note_of(*own);
     const bool known = note != nullptr && now - note->noted <= options_.origin_finding_age;
     const bool silent = now - receiver.silent_since <= options_.origin_finding_age;
-    if (offer.origins.size() > 1 && !known && !silent) {
+    if (offer.origins.size() > 1 && !known && !silent && !receiver.unreachable) {
       offer.origin_to_check = {request.artifact_id, *own, receiver.facts.grpc_address};
     }
     return;
@@ -98,7 +105,7 @@ void Directory::OfferOrigins(const TransportRequest& request, const NodeState& r
   for (const Origin& origin : offer.origins) {
     const NodeState& node = nodes_.find(origin.node_id)->second;
     const SourceCandidate candidate{.replica_id = "", .end = EndOf(node.facts)};
-    if (origin.node_id == receiver_id || is_gone(origin)) continue;
+    if (origin.node_id == receiver_id || node.unreachable || IsGone(artifact, origin)) continue;
     if (!ChooseSource(query, {&candidate, 1}).has_value()) continue;
     // One that it holds in memory is what it would answer with.
     const HeldReplica* held = FindInMemory(request.artifact_id, node);
@@ -147,7 +154,7 @@ Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id,
         return judged;
       }
     }
-    if (now - node->second.silent_since <= options_.origin_finding_age) {
+    if (node->second.unreachable || now - node->second.silent_since <= options_.origin_finding_age) {
       absl::StrAppend(&judged.others, ", node ", facts.name, ", where it was imported, does not answer");
       continue;
     }

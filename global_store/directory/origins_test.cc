@@ -216,6 +216,39 @@ TEST_F(ReadOrigins, AreNotReadBeforeTheReplicaThatTheirNodeEvictsIsGone) {
   EXPECT_TRUE(Request("a", "x").origin_to_read.has_value());
 }
 
+TEST_F(ReadOrigins, OfANodeThatSaysThatItCannotBeReachedAreNamedAndNotAskedFor) {
+  ASSERT_TRUE(directory_.SetUnreachable(Id("b"), true).ok());
+  const TransportOffer offer = Request("a", "x");
+  EXPECT_FALSE(MustWait(offer));
+  EXPECT_FALSE(offer.origin_to_read.has_value());
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("nobody answers at b:7000")));
+  Update("a", {SomeReplica("r2", "x")});
+  const EvictionDecision decision = Evict("a", "r2");
+  EXPECT_FALSE(decision.granted);
+  EXPECT_THAT(decision.unchecked_origins, IsEmpty());
+  EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, does not answer"));
+}
+
+TEST_F(ReadOrigins, OfOthersAreReadForAReceiverThatWantsALaneThoughItHasFilesItself) {
+  Import({.node_id = "a", .files = {{"/m", 1, 1}}});
+  const auto request = [&](const std::string& lane) {
+    return directory_.RequestTransport({.receiver = Id("a"),
+                                        .artifact_id = "x",
+                                        .destination = {.kind = LocationKind::kCpu},
+                                        .required_lane = lane},
+                                       now_);
+  };
+  const auto over_ucx = request("ucx");
+  ASSERT_TRUE(over_ucx.ok()) << over_ucx.status();
+  EXPECT_TRUE(MustWait(*over_ucx));
+  ASSERT_TRUE(over_ucx->origin_to_read.has_value());
+  EXPECT_EQ(over_ucx->origin_to_read->origin.node_id, "b");
+  const auto from_disk = request("disk");
+  ASSERT_TRUE(from_disk.ok()) << from_disk.status();
+  EXPECT_FALSE(MustWait(*from_disk));
+  EXPECT_FALSE(from_disk->origin_to_read.has_value());
+}
+
 TEST_F(ReadOrigins, AreNotReadWhereAReplicaFills) {
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   const TransportOffer offer = Request("c", "x");

@@ -6,6 +6,8 @@
 // then it will have the bytes, and may be the only one that the asking node shares a lane with. Hope is not
 // handed on further than that one step, which is why a circle of waiting replicas runs out of it and ends.
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "global_store/directory/directory.h"
@@ -48,9 +50,9 @@ void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver
     OfferOrigins(request, receiver, query, now, offer);
     hope = offer.retry_after > absl::ZeroDuration();
     if (!hope) {
-      for (std::string& away : NodesAwayWith(request.artifact_id, now)) {
-        offer.waiting_for.push_back(std::move(away));
-      }
+      std::ranges::move(NodesAwayWith(request.artifact_id, now), std::back_inserter(offer.waiting_for));
+      std::ranges::move(UnreachableNodesWith(request, receiver, query),
+                        std::back_inserter(offer.waiting_for));
       return;
     }
   }
@@ -66,7 +68,8 @@ Directory::Filling Directory::FillingElsewhere(const TransportRequest& request, 
   Filling filling;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     const bool has_sources = held.waits < kWaitsOfAFilling;
-    if (&node == &receiver || !held.IsFilling() || (!has_sources && now >= held.hope)) return true;
+    if (&node == &receiver || node.unreachable || !held.IsFilling()) return true;
+    if (!has_sources && now >= held.hope) return true;
     const SourceCandidate candidate{
         .replica_id = held.facts.replica_id, .end = EndOf(node.facts), .place = held.facts.location.kind};
     if (!ChooseSource(query, {&candidate, 1}).has_value()) return true;
@@ -86,6 +89,7 @@ void Directory::AddBeginning(const TransportRequest& request, const SourceQuery&
   for (const auto& [node_id, until] : beginning->second) {
     auto node = nodes_.find(node_id);
     if (node_id == request.receiver.node_id || until <= now || node == nodes_.end()) continue;
+    if (node->second.unreachable) continue;
     const SourceCandidate candidate{.replica_id = "", .end = EndOf(node->second.facts)};
     if (!ChooseSource(query, {&candidate, 1}).has_value()) continue;
     filling.from_what_it_has = true;
@@ -129,6 +133,29 @@ std::vector<std::string> Directory::NodesAwayWith(std::string_view artifact_id, 
     if (names.size() == kMostNamed) break;
   }
   return names;
+}
+
+std::vector<std::string> Directory::UnreachableNodesWith(const TransportRequest& request,
+                                                         const NodeState& receiver,
+                                                         const SourceQuery& query) const {
+  std::set<std::string> names;
+  const auto add = [&](const NodeState& node, LocationKind place) {
+    const SourceCandidate candidate{.replica_id = "", .end = EndOf(node.facts), .place = place};
+    if (&node == &receiver || !node.unreachable || !ChooseSource(query, {&candidate, 1}).has_value()) return;
+    names.insert(absl::StrCat("node ", node.facts.name, ", which has a copy and says that nobody answers at ",
+                              node.facts.grpc_address));
+  };
+  ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
+    const bool excluded = std::ranges::count(request.excluded_replicas, held.facts.replica_id) > 0;
+    if (!excluded && (held.IsSource() || held.IsFilling())) add(node, held.facts.location.kind);
+    return names.size() < kMostNamed;
+  });
+  const ArtifactState& artifact = artifacts_.find(request.artifact_id)->second;
+  for (const Origin& origin : LiveOrigins(artifact)) {
+    if (names.size() == kMostNamed) break;
+    if (!IsGone(artifact, origin)) add(nodes_.find(origin.node_id)->second, LocationKind::kCpu);
+  }
+  return {names.begin(), names.end()};
 }
 
 Directory::HeldReplica* Directory::FindDestination(const TransportRequest& request, NodeState& receiver) {
