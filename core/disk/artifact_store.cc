@@ -49,12 +49,26 @@ class PackedFileImpl final : public PackedFile {
   const std::shared_ptr<const Manifest> manifest_;
 };
 
+bool IsRemoved(const std::string& path) {
+  struct stat named {};
+  return stat(path.c_str(), &named) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 // An open file can be read on when it was removed, but is gone with its descriptor.
-bool IsInItsPlace(const PackedFile& file) {
+absl::Status CheckIsInItsPlace(const PackedFile& file) {
   struct stat open {};
   struct stat named {};
-  return fstat(file.fd(), &open) == 0 && stat(file.path().c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  if (fstat(file.fd(), &open) != 0 || stat(file.path().c_str(), &named) != 0) {
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) {
+      return absl::UnavailableError(ErrnoStatus(error, "look for the packed file", file.path()).message());
+    }
+  } else if (open.st_dev == named.st_dev && open.st_ino == named.st_ino) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the packed file ", file.path(),
+      " was removed or replaced by somebody else: it is no copy any more; put the artifact again"));
 }
 
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
@@ -121,9 +135,15 @@ class Folder {
   }
 
   absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const {
-    absl::MutexLock lock(&mutex_);
-    const auto it = files_.find(artifact_id);
-    if (it != files_.end() && IsInItsPlace(*it->second)) return it->second;
+    // Looked at without the lock, which must not be held while a disk does not answer.
+    std::shared_ptr<PackedFile> file = Listed(artifact_id);
+    while (file != nullptr) {
+      const absl::Status checked = CheckIsInItsPlace(*file);
+      if (checked.ok()) return file;
+      std::shared_ptr<PackedFile> now = Listed(artifact_id);
+      if (now == file) return checked;
+      file = std::move(now);  // written anew meanwhile
+    }
     return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
   }
 
@@ -136,6 +156,26 @@ class Folder {
     absl::Status removed = Drop(artifact_id);
     if (!absl::IsNotFound(removed)) remove.End(removed.ok());
     return removed;
+  }
+
+  void CloseLost(std::string_view artifact_id) {
+    const std::shared_ptr<PackedFile> lost = Listed(artifact_id);  // closed after the lock is released
+    if (lost == nullptr || !absl::IsFailedPrecondition(CheckIsInItsPlace(*lost))) return;
+    absl::MutexLock lock(&mutex_);
+    const auto it = files_.find(artifact_id);
+    if (it != files_.end() && it->second == lost) files_.erase(it);
+  }
+
+  void ForgetRemovedDamage() {
+    for (const DamagedFile& file : Damaged()) {
+      if (!IsRemoved(file.path)) continue;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto it = damaged_.find(file.artifact_id);
+        if (it != damaged_.end() && it->second == file.error) damaged_.erase(it);
+      }
+      CloseLost(file.artifact_id);
+    }
   }
 
   DiskUsage Usage() const {
@@ -183,18 +223,30 @@ class Folder {
   }
 
  private:
+  std::shared_ptr<PackedFile> Listed(std::string_view artifact_id) const {
+    absl::MutexLock lock(&mutex_);
+    const auto it = files_.find(artifact_id);
+    return it == files_.end() || damaged_.contains(artifact_id) ? nullptr : it->second;
+  }
+
   absl::Status Drop(std::string_view artifact_id) {
     const std::string path = PathOf(artifact_id);
     std::shared_ptr<PackedFile> removed;  // closed after the lock is released
     {
       absl::MutexLock lock(&mutex_);
       const auto it = files_.find(artifact_id);
-      if (it == files_.end())
+      const auto damaged = damaged_.find(artifact_id);
+      const bool known = it != files_.end() || damaged != damaged_.end();
+      const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
+      // A folder under such a name was found damaged, and is not ours to remove.
+      if (!known || (it == files_.end() && error == EISDIR))
         return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
-      if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "removing", path);
-      removed = std::move(it->second);
-      files_.erase(it);
-      if (const auto damaged = damaged_.find(artifact_id); damaged != damaged_.end()) damaged_.erase(damaged);
+      if (error != 0 && error != ENOENT) return ErrnoStatus(error, "removing", path);
+      if (it != files_.end()) {
+        removed = std::move(it->second);
+        files_.erase(it);
+      }
+      if (damaged != damaged_.end()) damaged_.erase(damaged);
     }
     return Sync();
   }
@@ -279,6 +331,8 @@ class ArtifactStoreImpl final : public ArtifactStore {
     return std::make_unique<PackedWriterImpl>(folder_, *std::move(partial), layout.image_bytes);
   }
   absl::Status Remove(std::string_view artifact_id) override { return folder_->Remove(artifact_id); }
+  void CloseLost(std::string_view artifact_id) override { folder_->CloseLost(artifact_id); }
+  void ForgetRemovedDamage() override { folder_->ForgetRemovedDamage(); }
   DiskUsage Usage() const override { return folder_->Usage(); }
   std::vector<DamagedFile> Damaged() const override { return folder_->Damaged(); }
   void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {

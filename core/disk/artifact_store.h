@@ -57,7 +57,8 @@ class ArtifactStore {
   // The artifacts on disk, found at Open and since. Files that are not readable as packed files are logged
   // and left.
   virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
-  // NOT_FOUND also when the file was removed, or another put in its place, by somebody else.
+  // NOT_FOUND also for a file that is known to be damaged. FAILED_PRECONDITION when the file was removed, or
+  // another put in its place, by somebody else; UNAVAILABLE when its folder does not tell.
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
 
   virtual DiskUsage Usage() const = 0;
@@ -70,7 +71,13 @@ class ArtifactStore {
   // `manifest_bytes_max` bounds the manifest that Commit will be given, since the image begins behind it.
   virtual absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
                                                                uint64_t manifest_bytes_max) = 0;
+  // Removes the file and what is known of it, a damaged one too.
   virtual absl::Status Remove(std::string_view artifact_id) = 0;
+  // Closes the artifact's file if somebody removed or replaced it, which gives its space back. What is now
+  // under its name stays.
+  virtual void CloseLost(std::string_view artifact_id) = 0;
+  // Forgets the damaged files that somebody removed.
+  virtual void ForgetRemovedDamage() = 0;
 };
 
 }  // namespace tensorcast

@@ -282,6 +282,35 @@ TEST_F(DiskTier, DamagedFilesAreListedUntilTheyAreWrittenAgainOrRemoved) {
   EXPECT_THAT(store->Damaged(), IsEmpty()) << "removed";
 }
 
+TEST_F(DiskTier, AFileThatWasFoundDamagedIsForgottenWhenItOrItsArtifactIsRemoved) {
+  const std::string image = Pattern(4096, 9);
+  const std::string artifact_id = ManifestOf(image)->id();
+  const auto open_on_damaged = [&] {
+    const std::string path = Pack(*Open(), image)->path();
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+    return Open();
+  };
+  auto store = open_on_damaged();
+  EXPECT_TRUE(store->Remove(artifact_id).ok());
+  EXPECT_THAT(store->Damaged(), IsEmpty());
+  EXPECT_THAT(folder_.Names(), IsEmpty());
+  EXPECT_TRUE(absl::IsNotFound(store->Remove(artifact_id)));
+  store.reset();
+
+  store = open_on_damaged();
+  store->ForgetRemovedDamage();
+  ASSERT_EQ(store->Damaged().size(), 1u) << "it is still there";
+  std::filesystem::remove(store->Damaged()[0].path);
+  store->ForgetRemovedDamage();
+  EXPECT_THAT(store->Damaged(), IsEmpty());
+  store.reset();
+
+  std::filesystem::create_directory(folder_.File(PackedFileName(artifact_id)));
+  store = Open();
+  EXPECT_TRUE(absl::IsNotFound(store->Remove(artifact_id))) << "it is no file of ours";
+  EXPECT_EQ(store->Damaged().size(), 1u);
+}
+
 TEST_F(DiskTier, AFolderThatCannotBeMadeIsAnError) {
   WriteFile(folder_.File("file"), "x");
   EXPECT_FALSE(ArtifactStore::Open(folder_.File("file/inside")).ok());

@@ -28,6 +28,17 @@ class EngineLocal : public EngineFixture {
     ASSERT_EQ(pwrite(descriptor, &wrong, 1, static_cast<off_t>((*file)->image_offset() + 5000)), 1);
     ASSERT_EQ(close(descriptor), 0);
   }
+
+  // Descriptors of this process that are of a file once at `path`, whose space is not given back.
+  static std::vector<std::string> RemovedFilesStillOpen(const std::string& path) {
+    std::vector<std::string> open;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;  // the one of the iterator itself is gone
+      const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+      if (target.starts_with(path) && target.ends_with(" (deleted)")) open.push_back(target);
+    }
+    return open;
+  }
 };
 
 TEST_F(EngineLocal, AReplicaElsewhereOnTheNodeIsTheSource) {
@@ -116,6 +127,9 @@ TEST_F(EngineLocal, APackedFileThatSomebodyRemovedIsNoCopyAnyMoreAndIsWrittenAne
   ASSERT_THAT(engine_->ListReplicas(), SizeIs(1));
   EXPECT_EQ(engine_->ListReplicas()[0].location, kCpu);
   listener_->WaitForState(second, ReplicaState::kGone);
+  EXPECT_TRUE(std::filesystem::exists(path)) << "what somebody put in its place stays";
+  EXPECT_THAT(RemovedFilesStillOpen(path), IsEmpty());
+  EXPECT_EQ(store_->Usage().used_bytes, 0u);
 }
 
 TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {
@@ -134,6 +148,7 @@ TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {
   const std::vector<DamagedFile> damaged = store_->Damaged();
   ASSERT_EQ(damaged.size(), 1);
   EXPECT_EQ(damaged[0].artifact_id, artifact_.manifest->id());
+  EXPECT_TRUE(absl::IsNotFound(store_->Find(artifact_.manifest->id()).status())) << "it is no copy";
   auto rewritten = Get(artifact_, kDisk);
   ASSERT_TRUE(rewritten.ok()) << rewritten.status();
   EXPECT_TRUE(Read(**rewritten) == artifact_.image) << "packing it anew heals it";

@@ -199,6 +199,10 @@ absl::Status EngineImpl::RemovePackedFile(const std::string& artifact_id) {
 }
 
 void EngineImpl::DropLostFiles() {
+  if (options_.artifact_store == nullptr) {
+    return;
+  }
+  options_.artifact_store->ForgetRemovedDamage();
   for (const ReplicaInfo& replica : table_.List()) {
     if (replica.location == kDisk && replica.state == ReplicaState::kReady) {
       DropIfLost(replica.artifact_id);
@@ -207,12 +211,15 @@ void EngineImpl::DropLostFiles() {
 }
 
 void EngineImpl::DropIfLost(const std::string& artifact_id) {
-  if (!table_.Lease(artifact_id, kDisk).ok() || options_.artifact_store->Find(artifact_id).ok()) {
+  const auto is_lost = [&] {
+    return absl::IsFailedPrecondition(options_.artifact_store->Find(artifact_id).status());
+  };
+  if (!table_.Lease(artifact_id, kDisk).ok() || !is_lost()) {
     return;
   }
   // Under this lock a file is there before its replica is ready, and longer than that.
   const NameLocks::Held held = disk_names_.Acquire(artifact_id);
-  if (options_.artifact_store->Find(artifact_id).ok()) {
+  if (!is_lost()) {
     return;
   }
   for (const ReplicaInfo& replica : table_.FindArtifact(artifact_id)) {
@@ -222,6 +229,7 @@ void EngineImpl::DropIfLost(const std::string& artifact_id) {
                  << " was removed or replaced by somebody else: it is no longer offered";
     }
   }
+  options_.artifact_store->CloseLost(artifact_id);
 }
 
 std::vector<ReplicaInfo> EngineImpl::ListReplicas() const { return table_.List(); }

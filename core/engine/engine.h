@@ -124,7 +124,8 @@ class StoreEngine {
   virtual absl::Status Forget(std::string_view artifact_id, absl::Time as_of) = 0;
 
   // Drops the disk replicas whose packed file somebody removed or replaced: they end with this process, and
-  // are no copies. To be called now and then; Materialize looks at the one it is asked for.
+  // are no copies. To be called now and then, on a thread that may wait for the disk; Materialize looks at
+  // the one it is asked for.
   virtual void DropLostFiles() = 0;
 
   virtual std::vector<ReplicaInfo> ListReplicas() const = 0;

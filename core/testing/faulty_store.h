@@ -26,6 +26,8 @@ class FaultyStore final : public ArtifactStore {
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
                                                        uint64_t manifest_bytes_max) override;
   absl::Status Remove(std::string_view artifact_id) override { return store_->Remove(artifact_id); }
+  void CloseLost(std::string_view artifact_id) override { store_->CloseLost(artifact_id); }
+  void ForgetRemovedDamage() override { store_->ForgetRemovedDamage(); }
   DiskUsage Usage() const override { return store_->Usage(); }
   std::vector<DamagedFile> Damaged() const override { return store_->Damaged(); }
   void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {

@@ -36,6 +36,7 @@ namespace {
 constexpr uint32_t kProtocolVersion = 1;
 constexpr absl::Duration kChoreInterval = absl::Seconds(1);
 constexpr absl::Duration kPeerCheckInterval = absl::Seconds(10);
+constexpr absl::Duration kLostFilesInterval = absl::Seconds(10);
 constexpr absl::Duration kPortCheckInterval = absl::Seconds(2);
 constexpr absl::Duration kPortCheckTimeout = absl::Seconds(5);
 constexpr absl::Duration kFarewell = absl::Seconds(2);  // for the last calls of a shutdown
@@ -92,7 +93,7 @@ class HostRegistration {
   std::byte* const base_;
 };
 
-// A packed file can be cut short behind the daemon's back. (One that was removed is not found any more.)
+// A packed file can be cut short behind the daemon's back. (One that was removed is found out by the store.)
 absl::Status CheckPackedFile(const PackedFile& packed) {
   struct stat open {};
   const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
@@ -175,6 +176,7 @@ class DaemonServerImpl : public DaemonServer {
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<NodeGauges> gauges_;
   std::unique_ptr<Housekeeper> housekeeper_;
+  std::unique_ptr<Housekeeper> file_keeper_;
   absl::Time next_peer_check_ = absl::InfinitePast();  // the housekeeper's
 
   absl::Mutex shutdown_mutex_;
@@ -268,7 +270,8 @@ void DaemonServerImpl::ConnectToGlobalStore() {
   const auto durable_here = [this](const ReplicaInfo& replica) -> absl::StatusOr<bool> {
     if (replica.location.kind == LocationKind::kDisk || artifact_store_ == nullptr) return false;
     const auto packed = artifact_store_->Find(replica.artifact_id);
-    if (!packed.ok()) return false;
+    if (absl::IsNotFound(packed.status())) return false;
+    TC_RETURN_IF_ERROR(packed.status());
     TC_RETURN_IF_ERROR(CheckPackedFile(**packed));
     return true;
   };
@@ -358,6 +361,8 @@ absl::Status DaemonServerImpl::StartServing() {
   link_->Start(agent_.get(), node.grpc_address());
   gauges_ = std::make_unique<NodeGauges>(&parts_);
   housekeeper_ = std::make_unique<Housekeeper>(kChoreInterval, [this] { DoChores(); });
+  // Apart from the chores, which must go on when the disk does not answer.
+  file_keeper_ = std::make_unique<Housekeeper>(kLostFilesInterval, [this] { engine_->DropLostFiles(); });
   return absl::OkStatus();
 }
 
@@ -392,7 +397,6 @@ void DaemonServerImpl::DoChores() {
   if (now >= next_peer_check_) {
     next_peer_check_ = now + kPeerCheckInterval;
     peer_pools_.Sweep(now, SomebodyListens);
-    engine_->DropLostFiles();
   }
 }
 
@@ -431,6 +435,7 @@ void DaemonServerImpl::Shutdown(absl::Time deadline) {
     server_->Shutdown(SteadyNow() + absl::Milliseconds(100));
   }
   housekeeper_.reset();
+  file_keeper_.reset();
   gauges_.reset();
   if (link_ != nullptr) {
     link_->Stop(/*goodbye=*/true);

@@ -115,6 +115,26 @@ TEST_F(Origins, APackedFileThatWasCutShortIsNoCopy) {
   ExpectTheKeyStillGives(kept);
 }
 
+TEST_F(Origins, APackedFileThatWasRemovedIsNoCopy) {
+  StartAlone();
+  const std::string kept = MakeModel("kept.safetensors", kModelBytes);
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k", .durable = true}));
+  std::filesystem::remove(model);
+  std::vector<std::filesystem::path> packed;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(cluster_->daemon_directory(0) + "/artifacts")) {
+    if (entry.path().extension() == ".tcpack") packed.push_back(entry.path());
+  }
+  ASSERT_EQ(packed.size(), 1);
+  std::filesystem::remove(packed[0]);
+  // At once, while the global store still lists it, or, on a slow machine, after the daemon has found it out.
+  const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
+  ExpectTheKeyStillGives(kept);
+}
+
 TEST_F(Origins, AReplicaWhoseFileIsIntactMakesRoomAndComesBackFromIt) {
   StartAlone();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
