@@ -127,8 +127,9 @@ absl::Status OutputFile::OpenNamed() {
     fd_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) return ErrnoStatus(errno, "create", path_);
-    // Another writer took it for an abandoned one before it was locked: the next name.
-    if (flock(fd_, LOCK_EX | LOCK_NB) == 0 && !IsLinked(fd_)) {
+    // Another writer took it for an abandoned one before it was locked, and removed it or is about to: the
+    // next name.
+    if (flock(fd_, LOCK_EX | LOCK_NB) == 0 ? !IsLinked(fd_) : errno == EWOULDBLOCK) {
       close(std::exchange(fd_, -1));
       continue;
     }

@@ -17,11 +17,32 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+namespace tensorcast {
+namespace {
+
+// Called once, before the next flock of a file.
+std::function<void(int fd)>& BeforeFlock() {
+  static auto* const hook = new std::function<void(int)>;
+  return *hook;
+}
+
+int RealFlock(int fd, int operation) { return static_cast<int>(syscall(SYS_flock, fd, operation)); }
+
+}  // namespace
+}  // namespace tensorcast
+
+// In place of the C library's.
+extern "C" int flock(int fd, int operation) noexcept {
+  if (const auto hook = std::exchange(tensorcast::BeforeFlock(), nullptr)) hook(fd);
+  return tensorcast::RealFlock(fd, operation);
+}
 
 namespace tensorcast {
 namespace {
@@ -150,6 +171,24 @@ TEST_F(OutputFileTest, WithoutNamelessFilesItHasATemporaryNameThatGoesAway) {
                      file.Append(Bytes("new")).ok() && file.Publish().ok();
             }),
             0);
+  EXPECT_THAT(Files(), ElementsAre("m"));
+  EXPECT_EQ(ReadFile(Path("m")), "new");
+}
+
+TEST_F(OutputFileTest, ANameThatAnotherWriterIsAboutToRemoveIsNotKept) {
+  const pid_t writer = InChildWithoutNamelessFiles([&] {
+    int other = -1;  // which came to lock the file before its own writer did
+    BeforeFlock() = [&](int fd) {
+      other = open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDONLY | O_CLOEXEC);
+      if (RealFlock(other, LOCK_EX | LOCK_NB) != 0) _exit(2);
+    };
+    OutputFile file(Path("m"));
+    if (!file.Create(3).ok() || other < 0) return false;
+    if (unlink(absl::StrCat(Path("m.tmp-"), getpid(), "-0").c_str()) != 0) return false;
+    close(other);
+    return file.Append(Bytes("new")).ok() && file.Publish().ok();
+  });
+  EXPECT_GT(writer, 0);
   EXPECT_THAT(Files(), ElementsAre("m"));
   EXPECT_EQ(ReadFile(Path("m")), "new");
 }
