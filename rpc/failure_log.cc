@@ -17,7 +17,7 @@ namespace {
 constexpr int kLinesPerSecond = 100;
 constexpr size_t kMaxMessageBytes = 1024;
 
-// Counts the lines of each second.
+// Counts the lines of one kind in each second.
 class Flood {
  public:
   // Whether one more line may be written; `*left_out`: how many were not, in the seconds before.
@@ -65,15 +65,18 @@ bool IsServersFault(absl::StatusCode code) {
 }
 
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status) {
-  static auto* const flood = new Flood;
+  // Each has lines of its own: who asks for what is not there must not hide that a server fails.
+  static auto* const of_servers = new Flood;
+  static auto* const of_callers = new Flood;
   if (CancelledByItsCaller(context, status)) return;
   uint64_t left_out = 0;
-  if (!flood->Admit(&left_out)) return;
+  const bool servers_fault = IsServersFault(status.code());
+  if (!(servers_fault ? of_servers : of_callers)->Admit(&left_out)) return;
   const otel::Scope scope(context);
   std::string line = absl::StrCat(method, " failed: ", absl::StatusCodeToString(status.code()), ": ",
                                   absl::Utf8SafeCEscape(status.message().substr(0, kMaxMessageBytes)));
   if (left_out > 0) absl::StrAppend(&line, " (", left_out, " other failures were not logged)");
-  if (IsServersFault(status.code())) {
+  if (servers_fault) {
     LOG(WARNING) << line;
   } else {
     LOG(INFO) << line;

@@ -14,7 +14,8 @@ namespace tensorcast::rpc {
 bool IsServersFault(absl::StatusCode code);
 
 // `method`: "GlobalStore/BindKey". A call that its caller cancelled did not fail. Text that came from outside
-// cannot make lines of its own, and a flood of failures is cut to some lines a second, with their number.
+// cannot make lines of its own, and a flood of failures is cut to some lines a second, with their number; the
+// server's faults are counted apart from what callers asked for in vain.
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status);
 
 }  // namespace tensorcast::rpc

@@ -198,6 +198,13 @@ TEST_F(ObservedCalls, AFloodOfFailuresIsCutAndTheRestCounted) {
   EXPECT_LT(lines, 500);
 }
 
+TEST_F(ObservedCalls, AFloodOfWhatCallersAskForInVainHidesNoFaultOfTheServer) {
+  const LoggedLines logged;
+  for (int i = 0; i < 500; ++i) LogFailedCall("Test/Asked", Soon(), absl::NotFoundError("nothing"));
+  LogFailedCall("Test/Fault", Soon(), absl::InternalError("broken"));
+  EXPECT_THAT(logged.With("Test/Fault failed: INTERNAL: broken"), SizeIs(1));
+}
+
 TEST_F(ObservedCalls, AnErrorIsCountedByItsCodeOnBothEnds) {
   server_.service.bind_key = [](auto&&...) { return absl::AbortedError("revision 3, expected 2"); };
   server_.Start();
