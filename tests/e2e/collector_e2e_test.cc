@@ -206,7 +206,7 @@ TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
   EXPECT_GT(spans_with("OTEL_TRACES_SAMPLER", "always_on"), 0);
   EXPECT_EQ(spans_with("OTEL_TRACES_SAMPLER", "always_off"), 0);
   EXPECT_EQ(spans_with("OTEL_TRACES_EXPORTER", "none"), 0);
-  EXPECT_FALSE(receiver->metrics().empty()) << "of which nobody said that they should not go";
+  ASSERT_FALSE(receiver->metrics().empty()) << "of which nobody said that they should not go";
   EXPECT_TRUE(receiver->metrics().front().resource.contains("service.version"));
 }
 
