@@ -54,7 +54,10 @@ class Interrupt : public RobustnessTest {
 
   // What is written to the file that the command makes stops after the first bytes of it.
   void HoldWrites() { std::ofstream(rules()) << "write hold 1 " << out_ << "/\n"; }
-  void HoldReadsOfTheModel() { std::ofstream(rules()) << "read hold 1 " << model_ << "\n"; }
+  // In its middle, when its header has long been read and the ingest runs.
+  void HoldReadsOfTheModel() {
+    std::ofstream(rules()) << "read hold " << kModelBytes / 2 << " " << model_ << "\n";
+  }
   void Release() { std::filesystem::remove(rules()); }
 
   void StartCommand(std::vector<std::string> arguments) {
@@ -171,6 +174,12 @@ TEST_P(InterruptBySignal, EndsAPutWhoseFileTheDaemonIsStillReading) {
   TC_ASSERT_OK(command_->Signal(GetParam()));
   EXPECT_EQ(ExitCode(), kInterrupted);
   Release();
+  // A daemon that went on would have a replica, and then publish it.
+  TC_ASSERT_OK(AwaitNoIngests(0));
+  TC_ASSERT_OK(invariants().Await(0, Soon(), [](const v1::GetStatusResponse& status) -> absl::Status {
+    if (status.replicas() == 0) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(status.replicas(), " replicas of a put that was cancelled"));
+  }));
   TC_ASSERT_OK_AND_ASSIGN(const auto keys, client(0).ListKeys(Context(), ""));
   EXPECT_TRUE(keys.empty());
 }

@@ -58,6 +58,13 @@ absl::Status RobustnessTest::AwaitReplicas(int node, const std::string& artifact
   });
 }
 
+absl::Status RobustnessTest::AwaitNoIngests(int node) {
+  return invariants_->Await(node, Soon(), [](const v1::GetStatusResponse& status) -> absl::Status {
+    if (status.active_transfers() == 0) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(status.active_transfers(), " ingests still run"));
+  });
+}
+
 void RobustnessTest::Reconnect(int node) { TC_ASSERT_OK_AND_ASSIGN(clients_[node], NewClient(node)); }
 
 bool RunTool(std::vector<std::string> argv) {

@@ -32,6 +32,9 @@ class RobustnessTest : public E2eTest {
   absl::Status DropReplicas(int node, const std::string& artifact_id);
   // Waits until the global store, asked through `node`, lists this many replicas of the artifact.
   absl::Status AwaitReplicas(int node, const std::string& artifact_id, int replicas);
+  // Waits until the node's daemon has no ingest under way. One whose last asker is gone ends once the read or
+  // the copy that it is in does; until then its replica is filling, and cannot be evicted.
+  absl::Status AwaitNoIngests(int node);
   // After a restart, clients hold connections to a process that is gone.
   void Reconnect(int node);
 
