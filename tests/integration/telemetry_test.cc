@@ -12,6 +12,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "daemon/peer/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -231,26 +232,41 @@ TEST_F(AcceptanceCriteria, Traces_AGetThatJoinsAnIngestIsLinkedToIt) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   const client::PutResult put = Import(a, MakeChunkedArtifact(22, 5, kTestChunkBytes));
-  b.gate().Hold();
+  b.gate().Hold(/*pass=*/1);
   const RequestContext first = Soon();
   auto running = b.client().StartGet(first, put.artifact_id, {.attach = false});
   b.gate().AwaitHeld(1);
-  // One that joins and gives up, and one that waits.
-  RequestContext impatient = RequestContext::Background(absl::Milliseconds(200));
-  EXPECT_FALSE(b.client().Get(impatient, put.artifact_id, {.attach = false}).ok());
+  // One that joins and gives up, and one that waits. Once the daemon tells of a chunk, they have joined.
+  const auto join = [&](const RequestContext& request) {
+    auto told = std::make_shared<absl::Notification>();
+    auto get = b.client().StartGet(request, put.artifact_id,
+                                   {.attach = false, .on_progress = [told](const TransferProgress&) {
+                                      if (!told->HasBeenNotified()) told->Notify();
+                                    }});
+    EXPECT_TRUE(told->WaitForNotificationWithTimeout(kArrival));
+    return get;
+  };
+  const RequestContext impatient = Soon();
+  join(impatient)->Cancel();
   AwaitTrace(impatient, {"StoreEngine/JoinIngest"});
+  const RequestContext patient = Soon();
+  auto waiting = join(patient);
   b.gate().Release();
   ASSERT_TRUE(running->Wait(absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(waiting->Wait(absl::InfiniteFuture()).ok());
   const Trace of_first = AwaitTrace(first, {"StoreEngine/P2PIngest"});
-  const Trace of_second = TraceOf(impatient);
   EXPECT_EQ(of_first.count("StoreEngine/JoinIngest"), 0);
-  EXPECT_EQ(of_second.count("StoreEngine/P2PIngest"), 0);
-  const ReceivedSpan& joined = Only(of_second, "StoreEngine/JoinIngest");
-  EXPECT_EQ(joined.attributes.at("tc.shared"), "true");
-  EXPECT_TRUE(joined.error) << "it gave up";
-  ASSERT_THAT(joined.links, SizeIs(1));
-  EXPECT_EQ(joined.links[0].trace_id, first.trace.TraceIdHex());
-  EXPECT_EQ(joined.links[0].span_id, Only(of_first, "StoreEngine/P2PIngest").span_id);
+  const std::string ingest = Only(of_first, "StoreEngine/P2PIngest").span_id;
+  for (const bool gave_up : {true, false}) {
+    const Trace trace = AwaitTrace(gave_up ? impatient : patient, {"StoreEngine/JoinIngest"});
+    EXPECT_EQ(trace.count("StoreEngine/P2PIngest"), 0);
+    const ReceivedSpan& joined = Only(trace, "StoreEngine/JoinIngest");
+    EXPECT_EQ(joined.attributes.at("tc.shared"), "true");
+    EXPECT_EQ(joined.error, gave_up) << joined.status_message;
+    ASSERT_THAT(joined.links, SizeIs(1));
+    EXPECT_EQ(joined.links[0].trace_id, first.trace.TraceIdHex());
+    EXPECT_EQ(joined.links[0].span_id, ingest);
+  }
 }
 
 // From a peer over the network, from one of the same host, and from another place on the same node.
