@@ -55,6 +55,8 @@ class Swapper {
     if (swapped_) Swap();
   }
 
+  bool swapped() const { return swapped_; }
+
  private:
   void Run(int opens) {
     while (!stop_) {
@@ -97,11 +99,21 @@ TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
   fs::permissions(secret + "/" + fs::path(shard(kShards - 1)).filename().string(), fs::perms::owner_read);
   fs::create_directory_symlink(secret, model + "/link");
 
+  const auto undisturbed = a.client().Import(Soon(), model, {});
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+
+  int swaps = 0;
   for (int opens = 1; opens <= 4; ++opens) {
     for (int tries = 0; tries < 3; ++tries) {
       const Swapper swapper(absl::StrCat(model, "/", shard(0)), opens, model + "/z", model + "/link");
       const auto put = a.client().Import(Soon(), model, {});
-      if (!put.ok()) continue;  // seen, and refused
+      swaps += swapper.swapped() ? 1 : 0;
+      if (!put.ok()) {  // seen, and refused
+        EXPECT_THAT(put.status().code(), ::testing::AnyOf(absl::StatusCode::kPermissionDenied,
+                                                          absl::StatusCode::kFailedPrecondition))
+            << put.status();
+        continue;
+      }
       const auto replica = a.client().Get(Soon(), put->artifact_id, {});
       ASSERT_TRUE(replica.ok()) << replica.status();
       const auto view = (*replica)->Find(last);
@@ -109,6 +121,7 @@ TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
       ASSERT_EQ(std::ranges::count(view->host, std::byte{'S'}), 0) << "swapped at open " << opens;
     }
   }
+  EXPECT_GT(swaps, 0) << "nothing was tested";
 }
 
 TEST(Import, ErrorsTellNothingOfFilesThatTheCallerMayNotRead) {
@@ -198,17 +211,21 @@ bool IsOfOneMoment(std::span<const std::byte> bytes) {
   return std::all_of(second, bytes.end(), [&](std::byte b) { return b == std::byte{before}; });
 }
 
-// A folder that is removed in the end.
+// A folder that is removed in the end, and held open until then: so in_own_folder.sh sees that a test still
+// uses it.
 class Folder {
  public:
   explicit Folder(const std::string& parent) : path_(parent + "/tc-import-XXXXXX") {
     EXPECT_NE(mkdtemp(path_.data()), nullptr);
+    open_ = UniqueFd(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    EXPECT_TRUE(open_);
   }
   ~Folder() { fs::remove_all(path_); }
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
+  UniqueFd open_;
 };
 
 bool IsOn(const std::string& folder, std::initializer_list<long> magic) {
