@@ -58,12 +58,17 @@ absl::Status CheckOriginFiles(const ImportRoots& roots, const v1::Origin& origin
   return OpenOrigin(roots, origin, kDefaultChunkBytes).status();
 }
 
+bool IsAboutOriginFiles(const absl::Status& error) {
+  return absl::IsNotFound(error) || absl::IsPermissionDenied(error) || absl::IsInvalidArgument(error) ||
+         absl::IsFailedPrecondition(error);
+}
+
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots& roots,
                                                               const v1::Origin& origin,
                                                               const Manifest& manifest) {
   TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(roots, origin, manifest.layout().chunk_bytes));
   if (model.layout != manifest.layout()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::DataLossError(absl::StrCat(
         origin.files(0).path(), " is no longer what was imported: its tensors changed; import it again"));
   }
   return OpenFileSource(std::move(model.files), std::move(model.extents), manifest.layout().image_bytes);

@@ -21,9 +21,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<R
 // mtimes. PERMISSION_DENIED (they cannot be opened beneath the roots), INVALID_ARGUMENT or
 // FAILED_PRECONDITION when they are not; any other error tells nothing of them.
 absl::Status CheckOriginFiles(const ImportRoots& roots, const v1::Origin& origin);
+// Whether such an error is about the files, or only about the attempt to look at them.
+bool IsAboutOriginFiles(const absl::Status& error);
 
 // The files of an origin on this node, when they still are what was imported: errors as CheckOriginFiles, and
-// FAILED_PRECONDITION when they no longer give the same layout.
+// DATA_LOSS when they no longer give the same layout, though they have the same sizes and mtimes.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots& roots,
                                                               const v1::Origin& origin,
                                                               const Manifest& manifest);

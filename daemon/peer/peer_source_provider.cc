@@ -211,6 +211,7 @@ class PeerSourceProvider : public SourceProvider {
       return *std::move(source);
     }
     NoteTried("origin", source.status());
+    NoteOriginFailure(source.status());
     unopened_.push_back(
         {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
     return std::nullopt;
@@ -232,9 +233,19 @@ class PeerSourceProvider : public SourceProvider {
       if (!failure.corrupt) {
         NoteFruitless(failure.status);
       }
+    } else {
+      NoteOriginFailure(failure.status);
     }
     corrupt_ |= failure.corrupt;
     EndGrant(failure.status, failure.corrupt);
+  }
+
+  // Files that went or changed are no source any more, bytes that cannot be read are lost; anything else (no
+  // descriptor left, a disk that is away) is of this moment.
+  void NoteOriginFailure(const absl::Status& status) {
+    const bool lost = absl::IsDataLoss(status);
+    corrupt_ |= lost;
+    origin_failed_ |= !lost && !IsAboutOriginFiles(status);
   }
 
   // The try of the source under the grant ended with this.
@@ -309,7 +320,8 @@ class PeerSourceProvider : public SourceProvider {
       absl::StrAppend(&message, "; tried ", absl::StrJoin(tried_, "; ", absl::PairFormatter(": ")));
     }
     // What may be otherwise in a moment is worth another request; a file that changed is not.
-    if (peer_failed_ || global_store_failed_ || !waited_in_vain_.empty() || !waited_for_.empty()) {
+    if (peer_failed_ || origin_failed_ || global_store_failed_ || !waited_in_vain_.empty() ||
+        !waited_for_.empty()) {
       return absl::UnavailableError(message);
     }
     return corrupt_ ? absl::DataLossError(message) : absl::NotFoundError(message);
@@ -330,7 +342,8 @@ class PeerSourceProvider : public SourceProvider {
   std::string no_source_reason_;
   std::vector<std::string> waited_for_;
   std::vector<std::string> waited_in_vain_;
-  bool peer_failed_ = false;  // one at least, for another reason than wrong bytes
+  bool peer_failed_ = false;    // one at least, for another reason than wrong bytes
+  bool origin_failed_ = false;  // for a reason that passes
   bool global_store_failed_ = false;
   bool corrupt_ = false;
 };

@@ -1,5 +1,11 @@
 #include "daemon/peer/peer_source_provider.h"
 
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/testing/test_artifact.h"
@@ -292,6 +298,50 @@ TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {
   elsewhere.add_origins()->set_node_id("another");
   store_.offers.push_back(elsewhere);
   EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
+  std::string folder = ::testing::TempDir() + "/origin.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/m.safetensors";
+  std::ofstream(path) << "not looked at";
+  const auto roots = ImportRoots::Beneath({folder});
+  ASSERT_TRUE(roots.ok()) << roots.status();
+  access_.import_roots = &*roots;
+  const auto found = roots->Find(path);
+  ASSERT_TRUE(found.ok()) << found.status();
+  v1::RequestReplicaTransportResponse own;
+  v1::Origin& origin = *own.add_origins();
+  origin.set_node_id("me");
+  v1::Origin::File& file = *origin.add_files();
+  file.set_path(found->file.identity.path);
+  file.set_bytes(found->file.identity.bytes);
+  file.set_mtime_ns(found->file.identity.mtime_ns);
+  own.set_no_source_reason("no other node has a replica");
+
+  store_.offers = {own, own};
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status full = Provider()->Next(context_, nullptr).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(full.code(), absl::StatusCode::kUnavailable) << full;
+
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  const absl::Status gone = Provider()->Next(context_, nullptr).status();
+  EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound) << gone;
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
+}
+
+TEST_F(ProviderTest, AnOriginThatFailsWhileItIsReadEndsAsWhatItFailedWith) {
+  for (const auto& [failure, code] :
+       {std::pair(absl::ResourceExhaustedError("no memory"), absl::StatusCode::kUnavailable),
+        std::pair(absl::FailedPreconditionError("it changed"), absl::StatusCode::kNotFound),
+        std::pair(absl::DataLossError("a bad sector"), absl::StatusCode::kDataLoss)}) {
+    const SourceFailure of_origin{.source = {SourceType::kDisk, "disk", "origin"}, .status = failure};
+    EXPECT_EQ(Provider()->Next(context_, &of_origin).status().code(), code) << failure;
+  }
 }
 
 TEST_F(ProviderTest, AnUnreachableGlobalStoreIsUnavailable) {

@@ -24,12 +24,6 @@ class RunningCheck {
   const int others_;
 };
 
-// Whether an error says something of the files, or only of the attempt to look at them.
-bool IsAboutTheFiles(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) ||
-         absl::IsFailedPrecondition(status);
-}
-
 }  // namespace
 
 absl::Status CheckOrigin(const NodeParts& parts, const v1::CheckOriginRequest& request,
@@ -44,7 +38,7 @@ absl::Status CheckOrigin(const NodeParts& parts, const v1::CheckOriginRequest& r
         running.others(), " checks of imported files are under way: does their disk still answer?"));
   }
   const absl::Status looked = CheckOriginFiles(parts.import_roots, request.origin());
-  if (!looked.ok() && !IsAboutTheFiles(looked)) {
+  if (!looked.ok() && !IsAboutOriginFiles(looked)) {
     return looked;
   }
   response->set_intact(looked.ok());

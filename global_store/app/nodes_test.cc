@@ -133,6 +133,7 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
   std::atomic<int> checks = 0;
   std::atomic<int> materialized = 0;
   std::atomic<bool> intact = true;
+  std::atomic<absl::StatusCode> reading_fails_with = absl::StatusCode::kOk;
 
   grpc::ServerUnaryReactor* CheckOrigin(grpc::CallbackServerContext* call,
                                         const v1::CheckOriginRequest* request,
@@ -154,6 +155,9 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
           ++materialized;
           if (request->location().kind() == v1::LOCATION_KIND_DISK)
             return absl::ResourceExhaustedError("disk full");
+          if (reading_fails_with != absl::StatusCode::kOk) {
+            return absl::Status(reading_fails_with, "it could not");
+          }
           v1::MaterializeReplicaResponse response;
           response.mutable_progress()->set_bytes_done(1);
           if (absl::Status written = writer.Write(response); !written.ok()) return written;
@@ -252,6 +256,29 @@ TEST_F(OriginsOfNodes, AreReadOnceForOtherNodesWhereNobodyHasAReplica) {
     while (daemon_service_.materialized == 0) std::this_thread::yield();
   }
   EXPECT_EQ(daemon_service_.materialized, 1);
+}
+
+TEST_F(OriginsOfNodes, ThatCouldNotBeReadOnceAreReadAgainUnlessTheirBytesAreLost) {
+  LoseTheReplica();
+  const auto ask_until_told = [&](std::string_view what) {
+    while (true) {
+      const auto offer = RequestTransport("b", manifest_->id());
+      ASSERT_TRUE(offer.ok()) << offer.status();
+      if (offer->ShortDebugString().find(what) != std::string::npos) return;
+      std::this_thread::yield();
+    }
+  };
+  int times = 0;
+  for (const absl::StatusCode code : {absl::StatusCode::kNotFound, absl::StatusCode::kFailedPrecondition}) {
+    daemon_service_.reading_fails_with = code;
+    ASSERT_NO_FATAL_FAILURE(ask_until_told("could not read"));
+    EXPECT_EQ(daemon_service_.materialized, ++times) << code;
+    Pass(absl::Seconds(6));
+    ASSERT_TRUE(Beat("a").ok() && Beat("b").ok());
+  }
+  daemon_service_.reading_fails_with = absl::StatusCode::kDataLoss;
+  ASSERT_NO_FATAL_FAILURE(ask_until_told("is gone (it could not"));
+  EXPECT_EQ(daemon_service_.materialized, times + 1);
 }
 
 TEST_F(OriginsOfNodes, ThatAreGoneAreNeitherReadNorWaitedFor) {

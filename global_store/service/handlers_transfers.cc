@@ -125,8 +125,10 @@ absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToC
   if (read.ok()) return read;
   LOG(WARNING) << "node " << origin.origin.node_id << " could not read " << origin.artifact_id
                << " from the files that it imported: " << read;
-  // Files of the right size and time that give other bytes, or none, are as good as gone.
-  if (absl::IsDataLoss(read) || absl::IsNotFound(read) || absl::IsFailedPrecondition(read)) {
+  // Files of the right size and time that give other bytes, or none, are as good as gone. Of other failures
+  // (the node has just been registered anew, say) nothing follows for good: it is looked at before it is read
+  // again.
+  if (absl::IsDataLoss(read)) {
     coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
       directory.NoteOrigin(origin.artifact_id, origin.origin, OriginFinding::kGone, read.message(), now);
       return true;
