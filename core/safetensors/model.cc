@@ -57,6 +57,7 @@ class ModelBuilder {
 
   void Add(std::string_view shard, OpenedFile file, SafetensorsHeader header) {
     model_.files.push_back(std::move(file));
+    model_.shards.emplace_back(shard);
     has_metadata_ |= header.has_metadata;
     for (auto& [key, value] : header.metadata) {
       AddMetadata(shard, key, std::move(value));
@@ -117,14 +118,14 @@ class ModelBuilder {
   std::vector<uint32_t> file_of_;
 };
 
-// Reads a file, whose name in messages and metadata is that of its path.
-absl::Status AddFile(OpenedFile file, ModelBuilder& builder) {
+// Reads a file, whose name in messages is that of its path.
+absl::Status AddFile(std::string_view shard, OpenedFile file, ModelBuilder& builder) {
   const std::string path = file.identity.path;
   absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
   if (!header.ok()) {
     return Annotate(header.status(), path);
   }
-  builder.Add(path, std::move(file), *std::move(header));
+  builder.Add(shard, std::move(file), *std::move(header));
   return absl::OkStatus();
 }
 
@@ -202,6 +203,18 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory, ui
   return model.ok() ? std::move(model) : Annotate(model.status(), directory.PathOf(kIndexName));
 }
 
+// `shards`: what each file is called in the model's metadata.
+absl::StatusOr<SafetensorsModel> ReadFiles(std::vector<OpenedFile> files,
+                                           const std::vector<std::string>& shards, uint64_t chunk_bytes) {
+  const std::string first = files.empty() ? "" : files[0].identity.path;
+  ModelBuilder builder(chunk_bytes);
+  for (size_t i = 0; i < files.size(); ++i) {
+    TC_RETURN_IF_ERROR(AddFile(shards[i], std::move(files[i]), builder));
+  }
+  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
+  return model.ok() ? std::move(model) : Annotate(model.status(), first);
+}
+
 absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, const std::string& path,
                                                uint64_t chunk_bytes) {
   TC_ASSIGN_OR_RETURN(const bool sharded, directory.Has(kIndexName));
@@ -236,13 +249,23 @@ absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64
 }
 
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes) {
-  const std::string first = files.empty() ? "" : files[0].identity.path;
-  ModelBuilder builder(chunk_bytes);
-  for (OpenedFile& file : files) {
-    TC_RETURN_IF_ERROR(AddFile(std::move(file), builder));
+  std::vector<std::string> paths;
+  for (const OpenedFile& file : files) paths.push_back(file.identity.path);
+  return ReadFiles(std::move(files), paths, chunk_bytes);
+}
+
+absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,
+                                                      const std::vector<std::string>& shards,
+                                                      const Manifest& manifest) {
+  const std::string first = files.front().identity.path;
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
+                      ReadFiles(std::move(files), shards, manifest.layout().chunk_bytes));
+  if (model.layout != manifest.layout() || model.metadata != manifest.metadata()) {
+    return absl::AbortedError(
+        absl::StrCat("the header of ", first, " or of a file beside it was not the same when ",
+                     "it was read a second time; import it when nothing writes it any more"));
   }
-  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
-  return model.ok() ? std::move(model) : Annotate(model.status(), first);
+  return model;
 }
 
 }  // namespace tensorcast

@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -170,6 +173,54 @@ TEST_F(OpenSafetensorsTest, MetadataIsMergedAndWhereShardsDisagreeTheFirstKeepsT
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(model->metadata, ElementsAre(Pair("2/part", "two"), Pair("3/2/part", "a literal key"),
                                            Pair("extra", "x"), Pair("format", "pt"), Pair("part", "one")));
+}
+
+// The shards disagree about a key, so that their names are in the metadata, too.
+class ReadSafetensorsAgainTest : public OpenSafetensorsTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(OpenSafetensorsTest::SetUp());
+    WriteFile("1", {MakeTensor("a", DType::kU8, {1})}, {{"part", "one"}});
+    WriteFile("2", {MakeTensor("b", DType::kU8, {1})}, {{"part", "two"}});
+    WriteIndex({{"a", "1"}, {"b", "2"}});
+    auto model = OpenSafetensors(folder_);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    manifest_ =
+        *Manifest::Create(model_.layout, std::vector<Digest>(model_.layout.chunk_count()), model_.metadata);
+  }
+  absl::Status ReadAgain() {
+    return ReadSafetensorsAgain(*Duplicate(model_.files), model_.shards, *manifest_).status();
+  }
+  // Writes other text in place of this one, of the same size, and sets the mtime back: as a store to a mapped
+  // page that was dirty already.
+  void Replace(std::string_view name, const std::string& text, const std::string& other) {
+    std::fstream file(Path(name), std::ios::binary | std::ios::in | std::ios::out);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    ASSERT_NE(bytes.find(text), std::string::npos);
+    const auto time = fs::last_write_time(Path(name));
+    file.seekp(static_cast<std::streamoff>(bytes.find(text))) << other;
+    file.close();
+    fs::last_write_time(Path(name), time);
+  }
+
+  SafetensorsModel model_;
+  std::shared_ptr<const Manifest> manifest_;
+};
+
+TEST_F(ReadSafetensorsAgainTest, HeadersThatNobodyWritesAreTheSameTwice) {
+  const absl::Status status = ReadAgain();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(ReadSafetensorsAgainTest, OtherMetadataIsFound) {
+  Replace("2", "two", "TWO");
+  EXPECT_EQ(ReadAgain().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(ReadSafetensorsAgainTest, OtherTensorsAreFound) {
+  Replace("1", "\"a\"", "\"z\"");
+  EXPECT_EQ(ReadAgain().code(), absl::StatusCode::kAborted);
 }
 
 TEST_F(OpenSafetensorsTest, MissingFilesAreNotFound) {

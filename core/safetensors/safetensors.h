@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/artifact/layout.h"
+#include "core/artifact/manifest.h"
 #include "core/disk/disk_source.h"
 #include "core/disk/import_roots.h"
 #include "otel/api/request_context.h"
@@ -50,6 +51,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
 // A model on disk and the image it becomes: tensors by shard name, then by offset.
 struct SafetensorsModel {
   std::vector<OpenedFile> files;    // whose headers were read; by real paths
+  std::vector<std::string> shards;  // what each of them is called in `metadata`
   std::vector<FileExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
@@ -67,6 +69,11 @@ absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path,
                                                  uint64_t chunk_bytes = kDefaultChunkBytes);
 // The model that these files are, in this order: for those of a model that was opened before.
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes);
+// Reads the headers of a model's files a second time. `manifest` is what was made of them first; ABORTED when
+// they describe other tensors or hold other metadata now. `shards` are the model's.
+absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,
+                                                      const std::vector<std::string>& shards,
+                                                      const Manifest& manifest);
 
 // The tensors in the order in which a safetensors file should hold them: the image's, unless without the
 // image's padding a tensor would begin at an offset that is not a multiple of its element's size, which some

@@ -28,8 +28,10 @@ struct NewArtifact {
   FirstIngestRequest ingest;
   const v1::KeyBinding* binding = nullptr;  // null: no key
   bool durable = false;
-  v1::Origin origin;                   // of an import; empty for a put
-  std::vector<OpenedFile> read_again;  // to be compared with what was read of them first
+  v1::Origin origin;  // of an import; empty for a put
+  // To be compared with what was read of them first: the files, and what each is called in the metadata.
+  std::vector<OpenedFile> read_again;
+  std::vector<std::string> shards;
 };
 
 // The replicas that this call made, dropped unless the artifact is published.
@@ -144,15 +146,8 @@ absl::Status CheckNew(const NodeParts& parts, const v1::KeyBinding& binding, boo
 
 // The headers and the bytes that they describe: was something written between the two passes, or during one?
 absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> files,
-                       const Manifest& manifest) {
-  const std::string first = files.front().identity.path;
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
-                      ReadSafetensors(std::move(files), manifest.layout().chunk_bytes));
-  if (model.layout != manifest.layout()) {
-    return absl::AbortedError(
-        absl::StrCat("the header of ", first, " or of a file beside it was not the same when ",
-                     "it was read a second time; import it when nothing writes it any more"));
-  }
+                       const std::vector<std::string>& shards, const Manifest& manifest) {
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadSafetensorsAgain(std::move(files), shards, manifest));
   return CompareAgain(context, std::move(model.files), model.extents, manifest);
 }
 
@@ -164,7 +159,8 @@ absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const Reques
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
   made.Add(*pending, *lease);
   if (!artifact.read_again.empty()) {
-    TC_RETURN_IF_ERROR(ReadAgain(context, std::move(artifact.read_again), *lease->manifest()));
+    TC_RETURN_IF_ERROR(
+        ReadAgain(context, std::move(artifact.read_again), artifact.shards, *lease->manifest()));
   }
   // Deleted and put again: until it is published, the global store would have the new replica dropped too.
   const Publications::Hold hold(&parts.publications, lease->manifest()->id());
@@ -257,6 +253,7 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
   }
   if (request.verify()) {
     TC_ASSIGN_OR_RETURN(artifact.read_again, Duplicate(model.files));
+    artifact.shards = model.shards;
   }
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ChunkSource> source,

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -31,10 +32,11 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 // A safetensors file of one tensor whose every byte is `fill`.
-void WriteShard(const std::string& path, const std::string& tensor, char fill) {
+void WriteShard(const std::string& path, const std::string& tensor, char fill,
+                const std::map<std::string, std::string>& metadata = {}) {
   constexpr uint64_t kBytes = 4096;
   const std::string header =
-      *EncodeSafetensorsHeader({{.name = tensor, .shape = {kBytes}, .nbytes = kBytes}}, {});
+      *EncodeSafetensorsHeader({{.name = tensor, .shape = {kBytes}, .nbytes = kBytes}}, metadata);
   fs::create_directories(fs::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << header << std::string(kBytes, fill);
   const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
@@ -263,6 +265,18 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
     }
   }
   const auto put = a.client().Import(Soon(), path, {.chunk_bytes = 1 << 20, .verify = verify});
+  EXPECT_TRUE(put.ok()) << put.status();
+}
+
+// Their metadata holds the shards' names, which the second pass must know.
+TEST(Import, ShardsThatDisagreeAboutTheirMetadataCanBeVerified) {
+  TestCluster cluster;
+  TestNode& a = cluster.AddNode("a");
+  const std::string model = cluster.folder() + "/models/m";
+  WriteShard(model + "/1", "a", 'a', {{"part", "one"}});
+  WriteShard(model + "/2", "b", 'b', {{"part", "two"}});
+  std::ofstream(model + "/model.safetensors.index.json") << R"({"weight_map":{"a":"1","b":"2"}})";
+  const auto put = a.client().Import(Soon(), model, {.verify = true});
   EXPECT_TRUE(put.ok()) << put.status();
 }
 
