@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/e2e/e2e_test_base.h"
 
@@ -131,6 +132,21 @@ TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
     TC_ASSERT_OK(server->WaitReady(absl::Now() + kStepTimeout).status());
     EXPECT_EQ(server->Stop(kStepTimeout).value_or(-1), 0);
   }
+}
+
+// A start needs it twice, for its telemetry and for itself, and a pipe is read only once.
+TEST_F(ConfigCheck, AConfigurationFromAPipeIsTheOneThatStarts) {
+  const std::string log = directory_->path() + "/piped.log";
+  std::vector<std::string> argv = {
+      "/bin/sh", "-c", "printf 'global_store:\\n  node_ttl: 1s\\n' | \"$0\" \"$@\"", DefaultOptions().binary};
+  for (std::string& argument : Arguments({"global-store", "--config", "/dev/stdin"}, {})) {
+    argv.push_back(std::move(argument));
+  }
+  TC_ASSERT_OK_AND_ASSIGN(const auto start, Process::Start({.argv = std::move(argv), .log_path = log}));
+  EXPECT_EQ(start->Wait(absl::Now() + kStepTimeout).value_or(-1), 1);
+  std::stringstream said;
+  said << std::ifstream(log).rdbuf();
+  EXPECT_THAT(said.str(), HasSubstr("global_store.node_ttl: \"1s\""));
 }
 
 TEST_F(ConfigCheck, AFileForSeveralHostsIsCheckedForTheRoleOfThisOne) {

@@ -43,6 +43,14 @@ absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   return Endpoint{flags.daemon, timeout};
 }
 
+absl::StatusOr<v1::Config> ReadConfig(const CommonFlags& flags) {
+  std::vector<std::string> sets = flags.sets;
+  if (flags.tracing || !flags.otlp_endpoint.empty()) sets.push_back("observability.otel.enabled=true");
+  if (!flags.otlp_endpoint.empty()) sets.push_back("observability.otel.endpoint=" + flags.otlp_endpoint);
+  if (!flags.trace_file.empty()) sets.push_back("observability.trace_file=" + flags.trace_file);
+  return config::Load({.path = flags.config, .sets = sets});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
@@ -60,11 +68,8 @@ absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFl
 }
 
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
-  std::vector<std::string> sets = flags.sets;
-  if (flags.tracing || !flags.otlp_endpoint.empty()) sets.push_back("observability.otel.enabled=true");
-  if (!flags.otlp_endpoint.empty()) sets.push_back("observability.otel.endpoint=" + flags.otlp_endpoint);
-  if (!flags.trace_file.empty()) sets.push_back("observability.trace_file=" + flags.trace_file);
-  return config::Load({.path = flags.config, .sets = sets});
+  static const auto& config = *new absl::StatusOr<v1::Config>(ReadConfig(flags));
+  return config;
 }
 
 Cancellation OnTerminationSignal() {

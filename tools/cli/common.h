@@ -34,6 +34,7 @@ struct CommonFlags {
   std::string trace_file;     // observability.trace_file
 };
 
+// Of the process's one command line: it is read the first time, since a pipe has nothing the second time.
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
 
 // Connects to the daemon that the flags name. `devices` may be null.

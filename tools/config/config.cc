@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <google/protobuf/descriptor.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
@@ -199,21 +200,33 @@ void EmitSection(YAML::Emitter& out, const Message& section) {
   out << YAML::EndMap;
 }
 
-// The whole of a configuration file. A device or a file without end is not one.
+// The next bytes; waits for those of a pipe.
+absl::StatusOr<size_t> ReadSome(int file, const std::string& path, char* bytes, size_t size) {
+  while (true) {
+    const ssize_t got = read(file, bytes, size);
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR && errno != EAGAIN) return ErrnoStatus(errno, "read", path);
+    pollfd polled{.fd = file, .events = POLLIN, .revents = 0};
+    if (poll(&polled, 1, -1) < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for", path);
+  }
+}
+
+// The whole of a configuration file, or of what a pipe brings. A device or a file without end is not one.
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
-  if (!S_ISREG(found.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+  if (!S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+  }
   std::string content(kLongestFile + 1, '\0');
   size_t size = 0;
   while (size < content.size()) {
-    const ssize_t got = read(file.get(), content.data() + size, content.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, "read", path);
+    TC_ASSIGN_OR_RETURN(const size_t got,
+                        ReadSome(file.get(), path, content.data() + size, content.size() - size));
     if (got == 0) break;
-    size += static_cast<size_t>(got);
+    size += got;
   }
   if (size > kLongestFile) {
     return absl::InvalidArgumentError(

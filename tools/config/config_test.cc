@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tools/config/units.h"
@@ -225,6 +227,29 @@ TEST(Config, AnEmptyFileIsTheDefaultsAndWhatIsNoFileIsRefused) {
   EXPECT_EQ(std::remove(path.c_str()), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = "/dev/zero"}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = testing::TempDir()}).status()));
+}
+
+// --config <(envsubst <daemon.yaml), and /dev/stdin.
+TEST(Config, APipeIsReadToItsEndAndNotForever) {
+  const auto load = [](const std::string& content) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    absl::StatusOr<v1::Config> config;
+    std::thread reader([&] { config = Load({.path = absl::StrCat("/dev/fd/", ends[0])}); });
+    const size_t step = content.size() / 3 + 1;
+    for (size_t at = 0; at < content.size(); at += step) {
+      const std::string part = content.substr(at, step);
+      EXPECT_TRUE(std::ofstream(absl::StrCat("/dev/fd/", ends[1])) << part);
+    }
+    close(ends[1]);
+    reader.join();
+    close(ends[0]);
+    return config;
+  };
+  const auto config = load("log:\n  level: error\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->log().level(), "error");
+  EXPECT_TRUE(absl::IsInvalidArgument(load(std::string((1 << 20) + 8, '#')).status()));
 }
 
 TEST(Units, SizesAreReadExactly) {
