@@ -8,34 +8,15 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/status/status.h"
+#include "rpc/address.h"
 
 namespace tensorcast::rpc {
 namespace {
 
 constexpr int kBacklog = 4096;
-
-struct HostPort {
-  std::string host;
-  uint16_t port;
-};
-
-absl::StatusOr<HostPort> Parse(std::string_view address) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string_view::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen on \"", address,
-                                                   "\": it wants host:port, with a port of at most 65535, or "
-                                                   "unix:/path"));
-  }
-  std::string_view host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return HostPort{std::string(host), static_cast<uint16_t>(port)};
-}
 
 uint16_t PortOf(int socket) {
   sockaddr_storage address{};
@@ -52,15 +33,23 @@ void SetPort(sockaddr* address, uint16_t port) {
 }
 
 // errno says why not.
-UniqueFd ListenOn(const addrinfo& one) {
+UniqueFd ListenOn(const addrinfo& one, bool ipv6_only) {
   UniqueFd fd(socket(one.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   // A server that is restarted takes its port again, whatever connections of the one before are in TIME_WAIT.
-  const int on = 1, off = 0;
+  const int on = 1;
+  const int only = ipv6_only ? 1 : 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (one.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (one.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
   if (bind(fd.get(), one.ai_addr, one.ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0) return UniqueFd();
   return fd;
+}
+
+bool HasFamily(const addrinfo* all, int family) {
+  for (; all != nullptr; all = all->ai_next) {
+    if (all->ai_family == family) return true;
+  }
+  return false;
 }
 
 absl::Status CannotListen(std::string_view address, int error) {
@@ -97,22 +86,27 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
 }
 
 absl::Status ListeningSockets::OpenTcp(const std::string& address) {
-  TC_ASSIGN_OR_RETURN(const HostPort asked, Parse(address));
+  absl::StatusOr<HostPort> asked = ParseHostPort(address);
+  if (!asked.ok()) {
+    return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(asked.host.c_str(), std::to_string(asked.port).c_str(), &hints, &found);
+  const int error = getaddrinfo(asked->host.c_str(), std::to_string(asked->port).c_str(), &hints, &found);
   if (error != 0) {
     return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, ": ", asked.host, ": ", gai_strerror(error)));
+        absl::StrCat("cannot listen on ", address, ": ", asked->host, ": ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
-  uint16_t port = asked.port;
+  // Where a name stands for addresses of both families, each has a socket of its own.
+  const bool ipv6_only = HasFamily(found, AF_INET);
+  uint16_t port = asked->port;
   int failed = 0;
   for (addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
     SetPort(one->ai_addr, port);  // the one that was picked for the first
-    UniqueFd fd = ListenOn(*one);
+    UniqueFd fd = ListenOn(*one, ipv6_only);
     if (!fd) {
       failed = errno;
       // A host without IPv6 still resolves names to its addresses.
