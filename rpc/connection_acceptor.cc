@@ -112,10 +112,15 @@ void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listen
     if (error == EAGAIN || error == EWOULDBLOCK) return;
     // Those who are being refused give theirs back in a moment.
     if (error == EMFILE && refusing_->empty()) {
-      LOG_EVERY_N_SEC(ERROR, 10) << listening.address() << ": closing a connection: no descriptor is left";
-      // It is closed without a word: whoever would say one needs more descriptors.
-      if (spare_.Accept(listener)) otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
-      if (spare_.Restore()) continue;
+      // Closed at once and without a word: whoever would say one needs more descriptors.
+      const bool was_there = static_cast<bool>(spare_.Accept(listener));
+      if (was_there) {
+        LOG_EVERY_N_SEC(ERROR, 10) << listening.address() << ": closed a connection: no descriptor is left";
+        otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
+      }
+      const bool restored = spare_.Restore();
+      if (restored && was_there) continue;
+      if (restored) return;  // the kernel gives a descriptor before it looks whether anybody waits
     }
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a connection at", listening.address())

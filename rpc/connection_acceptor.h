@@ -2,7 +2,7 @@
 // meets a moment in which the process has no descriptor left; this one keeps some in reserve, bounds what it
 // lets in, tells the others why not, and never stops listening.
 //
-// One thread a server; it never blocks on a peer. Internal to this folder; thread-safe.
+// One thread a server; it never blocks on a peer. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <sys/types.h>

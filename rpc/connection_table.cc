@@ -1,6 +1,6 @@
 #include "rpc/connection_table.h"
 
-#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <set>
 
@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kSweepRest = 20;  // at most one part in so many of the time goes into sweeps
 
-uint64_t CookieOf(int socket) {
-  uint64_t cookie = 0;
-  socklen_t length = sizeof(cookie);
-  return getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+// 0, 0 for what is not open. Not by SO_COOKIE, which the kernel may refuse.
+std::pair<dev_t, ino_t> InodeOf(int socket) {
+  struct stat found {};
+  return fstat(socket, &found) == 0 ? std::pair(found.st_dev, found.st_ino) : std::pair<dev_t, ino_t>();
 }
 
 // The tables of the process's servers, and their gauge.
@@ -72,9 +72,9 @@ bool ConnectionTable::Full() {
 }
 
 void ConnectionTable::Add(int socket) {
-  const uint64_t cookie = CookieOf(socket);
+  const auto inode = InodeOf(socket);
   absl::MutexLock lock(&mutex_);
-  connections_.push_back({socket, cookie});
+  connections_.push_back({socket, inode});
 }
 
 int ConnectionTable::Count() {
@@ -84,7 +84,7 @@ int ConnectionTable::Count() {
 }
 
 void ConnectionTable::Sweep() {
-  std::erase_if(connections_, [](const Connection& one) { return CookieOf(one.socket) != one.cookie; });
+  std::erase_if(connections_, [](const Connection& one) { return InodeOf(one.socket) != one.inode; });
 }
 
 }  // namespace tensorcast::rpc

@@ -3,7 +3,9 @@
 // Internal to this folder; thread-safe.
 #pragma once
 
-#include <cstdint>
+#include <sys/types.h>
+
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,7 +30,8 @@ class ConnectionTable {
  private:
   struct Connection {
     int socket;
-    uint64_t cookie;  // the kernel's name for the socket, never used again
+    std::pair<dev_t, ino_t>
+        inode;  // the kernel numbers sockets one after another, and begins anew after 2^32
   };
 
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

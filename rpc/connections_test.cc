@@ -24,6 +24,7 @@
 #include "otel/api/steady_time.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/call.h"
+#include "rpc/connection_table.h"
 #include "rpc/health.h"
 #include "rpc/rpc_test_service.h"
 
@@ -170,6 +171,23 @@ TEST_F(Connections, AreCountedWhileTheyAreOpen) {
   EXPECT_TRUE(AwaitConnections(0));
 }
 
+// As where the kernel has no cookie for a socket: a pipe has none.
+TEST_F(Connections, ThatEndAreNotCountedWhateverTheKernelSaysOfSockets) {
+  ConnectionTable table(2);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  UniqueFd first(ends[0]);
+  const UniqueFd second(ends[1]);
+  const UniqueFd third = OpenOne();
+  table.Add(first.get());
+  table.Add(third.get());
+  EXPECT_TRUE(table.Full());
+  first = UniqueFd();
+  EXPECT_EQ(table.Count(), 1);
+  const UniqueFd again = OpenOne();  // has the number of the first
+  EXPECT_EQ(table.Count(), 1);
+}
+
 TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
   Start({.max_connections = 0});
   std::vector<UniqueFd> silent;
@@ -183,7 +201,7 @@ TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
 }
 
 TEST_F(Connections, ComeByEveryKindOfAddress) {
-  Start({.listen = {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::]:0"}});
+  Start({.listen = {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::]:0", "*:0"}});
   for (const std::string& address : server_->addresses()) {
     const std::string port = address.substr(address.rfind(':'));
     EXPECT_NE(port, ":0");

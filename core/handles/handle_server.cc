@@ -189,16 +189,23 @@ class HandleServerImpl : public HandleServer {
       const int error = errno;
       if (error == EINTR || error == ECONNABORTED) continue;
       if (error == EAGAIN) return;
-      if (error == EMFILE && RefuseWithTheSpare()) continue;
+      if (error == EMFILE) {
+        const bool was_there = RefuseWithTheSpare();
+        const bool restored = spare_.Restore();
+        if (restored && was_there) continue;
+        if (restored) return;  // the kernel gives a descriptor before it looks whether anybody waits
+      }
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a client on", options_.path);
       return PauseAccepting(true);
     }
   }
 
-  // With no descriptor left whoever waits at the listener is told so. False when that cannot be done either.
+  // With no descriptor left whoever waits at the listener is told so. False when there was nobody to tell.
   bool RefuseWithTheSpare() {
-    if (UniqueFd socket = spare_.Accept(listener_->fd())) Refuse(std::move(socket), OutOfDescriptors());
-    return spare_.Restore();
+    UniqueFd socket = spare_.Accept(listener_->fd());
+    if (!socket) return false;
+    Refuse(std::move(socket), OutOfDescriptors());
+    return true;
   }
 
   absl::Status OutOfDescriptors() const {

@@ -12,8 +12,8 @@
 namespace tensorcast {
 
 // Raises the soft limit of this process's descriptors to the hard one; not by more than a million, since some
-// libraries keep a table of all that there could be. To be called before threads and other processes are
-// started.
+// libraries keep a table of all that there could be. To be called before what looks at the limit is
+// made, and before other processes are started: they have the limit of that moment.
 absl::Status RaiseDescriptorLimit();
 
 // Of the process, at this moment.
