@@ -92,31 +92,33 @@ absl::Status ReplaceSmallFile(const std::string& directory, const std::string& n
   return SyncDirectory(directory);
 }
 
-// The file with the node id, made if need be, and locked.
+// The file with the node id, made if need be, and locked. Of those that start at once on an empty directory
+// one locks the file that the first of them made, and only it writes the id.
 absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/node_id");
-  UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file && errno == ENOENT) {
-    TC_RETURN_IF_ERROR(ReplaceSmallFile(directory, "node_id", NewUuid()));
-    file = UniqueFd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  }
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) {
     return ErrnoStatus(errno, "open", path);
   }
-  const bool locked = flock(file.get(), LOCK_EX | LOCK_NB) == 0;
-  if (!locked && errno != EWOULDBLOCK) {
-    return ErrnoStatus(errno, "lock", path);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock", path)
+                                : absl::FailedPreconditionError(
+                                      absl::StrCat("another daemon uses the state directory ", directory,
+                                                   "; stop it, or give this one a state_dir of its own"));
   }
-  // Two that start at once on an empty directory both make the file; one of them has it in the end.
-  struct stat mine {};
-  struct stat there {};
-  const bool same = fstat(file.get(), &mine) == 0 && stat(path.c_str(), &there) == 0 &&
-                    mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-  if (locked && same) {
-    return file;
+  struct stat info {};
+  if (fstat(file.get(), &info) != 0) {
+    return ErrnoStatus(errno, "look at", path);
   }
-  return absl::FailedPreconditionError(absl::StrCat("another daemon uses the state directory ", directory,
-                                                    "; stop it, or give this one a state_dir of its own"));
+  if (info.st_size == 0) {  // new, or of a start that was cut short here
+    const absl::Status written = WriteAndSync(file.get(), path, absl::StrCat(NewUuid(), "\n"));
+    if (!written.ok()) {
+      (void)ftruncate(file.get(), 0);  // the next start writes the whole of it
+      return written;
+    }
+    TC_RETURN_IF_ERROR(SyncDirectory(directory));
+  }
+  return file;
 }
 
 std::string ReservePath(const std::string& directory) { return absl::StrCat(directory, "/reserve"); }

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <latch>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -58,6 +61,45 @@ TEST_F(NodeStateTest, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
   auto second = NodeState::Open(directory);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(second.status().message().find(directory), std::string::npos);
+}
+
+TEST_F(NodeStateTest, OfThoseThatStartAtOnceOnAnEmptyDirectoryOneHasItAndItsNodeIdStays) {
+  constexpr int kStarts = 4;
+  for (int round = 0; round < 100; ++round) {
+    const std::string directory = FreshDirectory() + std::to_string(round);
+    std::filesystem::create_directories(directory);
+    std::vector<absl::StatusOr<std::unique_ptr<NodeState>>> states(kStarts);
+    std::latch begin(kStarts);
+    std::vector<std::thread> starts;
+    for (auto& state : states) {
+      starts.emplace_back([&] {
+        begin.arrive_and_wait();
+        state = NodeState::Open(directory);
+      });
+    }
+    for (std::thread& start : starts) start.join();
+    std::string node_id;
+    for (const auto& state : states) {
+      if (!state.ok()) {
+        EXPECT_EQ(state.status().code(), absl::StatusCode::kFailedPrecondition) << state.status();
+        continue;
+      }
+      EXPECT_EQ(node_id, "") << "two hold it";
+      node_id = (*state)->node_id();
+    }
+    std::string written;
+    std::ifstream(directory + "/node_id") >> written;
+    ASSERT_EQ(node_id, written) << "in round " << round;
+  }
+}
+
+TEST_F(NodeStateTest, AStartThatWasCutShortBeforeTheNodeIdWasWrittenIsMadeGood) {
+  const std::string directory = FreshDirectory();
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory + "/node_id").close();
+  auto state = NodeState::Open(directory);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ((*state)->node_id().size(), 36u);
 }
 
 TEST_F(NodeStateTest, ADirectoryIsHeldByWhateverPathAndWhateverIsRemovedFromIt) {
