@@ -211,6 +211,20 @@ TEST_F(Disk, ADiskThatFailsIsDataLossWithThePlace) {
   EXPECT_THAT(status.message(), HasSubstr("262144"));
 }
 
+TEST_F(Disk, AMountThatGoesAwayWhileAFileIsReadIsUnavailableAndNotTheFile) {
+  const FileIdentity file = Make("f", Pattern(256 * kKiB, 12));
+  const auto source = OpenWhole(file);
+  AlignedMemory memory(file.bytes);
+  for (const int error : {ESTALE, ENOTCONN, ENODEV, ENXIO, ETIMEDOUT}) {
+    io_.on_read = [error](bool, HostSpan, uint64_t) -> std::optional<ssize_t> {
+      errno = error;
+      return -1;
+    };
+    const absl::Status status = Fetch(*source, {0, file.bytes}, {memory.span()}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  }
+}
+
 TEST_F(Disk, AFileThatEndsEarlyIsDataLossAndOneThatShrankHasChanged) {
   const FileIdentity file = Make("f", Pattern(256 * kKiB, 11));
   const auto source = OpenWhole(file);

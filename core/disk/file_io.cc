@@ -3,6 +3,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
+
+#include "core/status/status.h"
+
 namespace tensorcast {
 namespace {
 
@@ -23,6 +27,25 @@ class SystemFileIo final : public FileIo {
 FileIo* FileIo::System() {
   static FileIo* const io = new SystemFileIo();
   return io;
+}
+
+absl::Status FileError(int error_number, std::string_view operation, const std::string& path) {
+  absl::Status status = ErrnoStatus(error_number, operation, path);
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+    case ENAMETOOLONG:
+      return status;
+    default:
+      break;
+  }
+  // These are about this process, or about the medium, which says that it lost what it held.
+  const bool tells =
+      absl::IsResourceExhausted(status) || absl::IsDataLoss(status) || absl::IsInternal(status);
+  return tells ? status : absl::UnavailableError(status.message());
 }
 
 int64_t ModifiedNs(const struct stat& info) {

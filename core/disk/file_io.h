@@ -7,7 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
+#include "absl/status/status.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
@@ -24,6 +27,10 @@ class FileIo {
 
   static FileIo* System();  // the kernel's; never destroyed
 };
+
+// As ErrnoStatus, but UNAVAILABLE where the error says nothing of the file: a mount that went away (ESTALE,
+// ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may be back with everything that it held.
+absl::Status FileError(int error_number, std::string_view operation, const std::string& path);
 
 // Where the kernel keeps time with the file: nanoseconds since 1970.
 int64_t ModifiedNs(const struct stat& info);

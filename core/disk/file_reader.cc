@@ -39,7 +39,7 @@ bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address
 
 absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::string& path) {
   struct stat info;
-  if (io->Stat(fd, &info) != 0) return ErrnoStatus(errno, "looking at", path);
+  if (io->Stat(fd, &info) != 0) return FileError(errno, "looking at", path);
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   return info;
 }
@@ -108,8 +108,8 @@ absl::Status FileReader::Read(uint64_t offset, HostSpan destination, uint64_t ne
     } else if (errno == EINVAL && direct_now) {
       use_direct_.store(false, std::memory_order_relaxed);  // opened directly, but does not read so
     } else if (errno != EINTR) {
-      return ErrnoStatus(errno, absl::StrCat("reading ", needed - done, " bytes at ", offset + done, " of"),
-                         identity_.path);
+      return FileError(errno, absl::StrCat("reading ", needed - done, " bytes at ", offset + done, " of"),
+                       identity_.path);
     }
   }
   return absl::OkStatus();
@@ -123,7 +123,7 @@ absl::Status FileReader::EndedEarly(uint64_t at) const {
 
 absl::Status FileReader::CheckUnchanged() const {
   struct stat info;
-  if (io_->Stat(fd_, &info) != 0) return ErrnoStatus(errno, "looking at", identity_.path);
+  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "looking at", identity_.path);
   return Same(identity_, info) ? absl::OkStatus() : Changed(identity_, info);
 }
 

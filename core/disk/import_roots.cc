@@ -36,7 +36,7 @@ bool LiesInOne(std::string_view real, std::span<const std::string> folders) {
 absl::StatusOr<std::string> RealPath(const std::string& path) {
   const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
   if (resolved == nullptr) {
-    return ErrnoStatus(errno, "open", path);
+    return FileError(errno, "open", path);
   }
   return std::string(resolved.get());
 }
@@ -55,7 +55,7 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
     at = UniqueFd(openat(at.get(), parts[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | folder_only));
   }
   if (!at) {
-    return ErrnoStatus(errno, "open", real);
+    return FileError(errno, "open", real);
   }
   return at;
 }
@@ -105,6 +105,10 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
         "nothing is imported here: set daemon.import_roots to the folders that models are in");
   }
   LOG_EVERY_N_SEC(INFO, 1) << "Not opened for an import: " << QuoteName(path) << ": " << why;
+  if (absl::IsUnavailable(why)) {
+    return absl::UnavailableError(
+        absl::StrCat("what is at ", path, " cannot be told just now; try again; the daemon's log says why"));
+  }
   return absl::PermissionDeniedError(
       absl::StrCat(path, " is not there, or may not be read, or is outside of daemon.import_roots (",
                    absl::StrJoin(folders_, ", "), "); the daemon's log says which"));
@@ -121,7 +125,14 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
   }
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {
-    return tells_why_ ? real.status() : Refuse(path, absl::PermissionDeniedError(real.status().message()));
+    if (tells_why_) {
+      return real.status();
+    }
+    // Nothing says yet that the path may be read, so its errors are told in words that are the same for all.
+    const bool passing = absl::IsUnavailable(real.status()) || absl::IsResourceExhausted(real.status()) ||
+                         absl::IsDataLoss(real.status());
+    return Refuse(path, passing ? absl::UnavailableError(real.status().message())
+                                : absl::PermissionDeniedError(real.status().message()));
   }
   if (!LiesInOne(*real, folders_)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(*real, " is outside of the import roots")));
@@ -133,7 +144,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
                                                     int entry) const {
   struct stat info;
   if (fstat(entry, &info) != 0) {
-    return Refuse(path, ErrnoStatus(errno, "look at", path));
+    return Refuse(path, FileError(errno, "look at", path));
   }
   if (S_ISLNK(info.st_mode)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
@@ -146,10 +157,10 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   OpenedFile file;
   file.fd = UniqueFd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.fd) {
-    return Refuse(path, ErrnoStatus(errno, "open", path));
+    return Refuse(path, FileError(errno, "open", path));
   }
   if (fstat(file.fd.get(), &info) != 0) {
-    return Refuse(path, ErrnoStatus(errno, "look at", path));
+    return Refuse(path, FileError(errno, "look at", path));
   }
   file.identity = {.path = real, .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)};
   return file;
@@ -198,7 +209,7 @@ absl::StatusOr<bool> ImportRoots::Has(const std::string& folder, const std::stri
     return true;
   }
   return errno == ENOENT ? absl::StatusOr<bool>(false)
-                         : Refuse(folder, ErrnoStatus(errno, "look into", folder));
+                         : Refuse(folder, FileError(errno, "look into", folder));
 }
 
 absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) const {

@@ -29,6 +29,8 @@ class ImportRoots {
   //
   // What these roots refuse they refuse alike: PERMISSION_DENIED in the same words, whether a file is
   // outside, not there or not readable, so that nobody learns of files that are not his. The log says which.
+  // UNAVAILABLE, in words that tell no more, when a mount went away or does not answer: that says nothing of
+  // the files on it.
   static absl::StatusOr<ImportRoots> Beneath(const std::vector<std::string>& folders);
 
   // All that this process may read, for tools that run with the rights of who asks. Errors say what is wrong:

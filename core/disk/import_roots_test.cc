@@ -1,11 +1,18 @@
 #include "core/disk/import_roots.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "core/disk/test_util.h"
@@ -17,6 +24,23 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+
+// From here on what lies at the end of a path, and no folder, fails to be opened in this thread as on a mount
+// that went away.
+bool FailToOpenFiles(int error_number) {
+  constexpr uint32_t kFileFlags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),  // the low half: little-endian
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kFileFlags, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error_number)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
 
 class ImportRootsTest : public ::testing::Test {
  protected:
@@ -70,6 +94,31 @@ TEST_F(ImportRootsTest, ALinkMayLeadFromOneRootIntoAnother) {
   const auto found = Roots({root(), Path("models-of-others")}).Find(root() + "/link");
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->path, Path("models-of-others/secret"));
+}
+
+TEST_F(ImportRootsTest, AMountThatWentAwayIsNotTakenForFilesThatAreGone) {
+  const std::string path = root() + "/deep/model";
+  const ImportRoots roots = Roots({root()});
+  const FileIdentity identity = IdentityOf(path);
+  const auto code_when = [&](int error_number) {
+    absl::StatusCode code = absl::StatusCode::kOk;
+    std::thread([&] {  // the filter ends with its thread
+      ASSERT_TRUE(FailToOpenFiles(error_number));
+      const absl::Status again = roots.OpenAgain(identity).status();
+      const absl::Status found = roots.Find(path).status();
+      EXPECT_EQ(again, found);
+      EXPECT_THAT(again.message(), testing::Not(HasSubstr(strerror(error_number)))) << "the log says it";
+      code = again.code();
+    })
+        .join();
+    return code;
+  };
+  for (const int passing : {ESTALE, ETIMEDOUT, EHOSTDOWN, ENOTCONN, ENODEV, ENXIO}) {
+    EXPECT_EQ(code_when(passing), absl::StatusCode::kUnavailable) << strerror(passing);
+  }
+  for (const int lasting : {ENOENT, ENOTDIR, EACCES, EPERM, ELOOP}) {
+    EXPECT_EQ(code_when(lasting), absl::StatusCode::kPermissionDenied) << strerror(lasting);
+  }
 }
 
 TEST_F(ImportRootsTest, WhatIsOutsideIsRefusedInTheSameWordsWhetherItIsThereOrNot) {
