@@ -89,6 +89,8 @@ class PendingReplica {
   virtual std::optional<TransferReport> report() const = 0;
   // True when another caller had started the ingest.
   virtual bool shared() const = 0;
+  // True once it ended with a replica that this ingest made, and not one that was here with the same content.
+  virtual bool made() const = 0;
   // The span of the ingest; not valid when there was none.
   virtual otel::TraceContext ingest() const = 0;
 };

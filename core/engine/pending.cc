@@ -23,6 +23,7 @@ class ReadyPending final : public PendingReplica {
   }
   std::optional<TransferReport> report() const override { return std::nullopt; }
   bool shared() const override { return false; }
+  bool made() const override { return false; }
   otel::TraceContext ingest() const override { return {}; }
 
  private:
@@ -51,6 +52,10 @@ class JobPending final : public PendingReplica {
   TransferProgress progress() const override { return job_->progress().Get(); }
   std::optional<TransferReport> report() const override { return job_->report(); }
   bool shared() const override { return shared_; }
+  bool made() const override {
+    const std::optional<TransferReport> report = job_->report();
+    return report.has_value() && report->status.ok() && report->replica_id == job_->replica_id();
+  }
   otel::TraceContext ingest() const override { return job_->span(); }
 
  private:

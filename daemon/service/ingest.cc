@@ -34,30 +34,9 @@ struct NewArtifact {
   std::vector<std::string> shards;
 };
 
-// The replicas that this call made, dropped unless the artifact is published.
-class MadeHere {
- public:
-  explicit MadeHere(StoreEngine* engine) : engine_(engine) {}
-  ~MadeHere() {
-    for (const std::string& replica_id : replicas_) {
-      const absl::Status dropped = engine_->Evict(replica_id, /*force=*/true);
-      LOG_IF(WARNING, !dropped.ok()) << "Replica " << replica_id
-                                     << " of an artifact that was not published stays: " << dropped;
-    }
-  }
-  void Add(const PendingReplica& pending, const ReplicaLease& lease) {
-    const std::optional<TransferReport> report = pending.report();
-    // Another id in the report: the content was here already, under the lease's replica.
-    if (report.has_value() && report->replica_id == lease.replica_id() && !pending.shared()) {
-      replicas_.push_back(lease.replica_id());
-    }
-  }
-  void Keep() { replicas_.clear(); }
-
- private:
-  StoreEngine* const engine_;
-  std::vector<std::string> replicas_;
-};
+void NoteMade(const PendingReplica& pending, const ReplicaLease& lease, Publications::Hold& hold) {
+  if (pending.made() && !pending.shared()) hold.Made(lease.replica_id());
+}
 
 absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, const RequestContext& context,
                                                     const NewArtifact& artifact, const ReplicaLease& lease,
@@ -100,7 +79,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, cons
 }
 
 absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
-                      MadeHere* made) {
+                      Publications::Hold& hold) {
   const Location disk{LocationKind::kDisk};
   MaterializeRequest pack{.manifest = lease.manifest(),
                           .location = disk,
@@ -114,20 +93,20 @@ absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, con
   if (!packed.ok()) {
     return Annotate(packed.status(), "packing to disk");
   }
-  made->Add(*pending, **packed);
+  NoteMade(*pending, **packed, hold);
   return absl::OkStatus();
 }
 
 absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
-                        MadeHere* made) {
+                        Publications::Hold& hold) {
   if (lease.location().kind == LocationKind::kDisk) {
     return absl::OkStatus();
   }
   // The packed file that was found ready may be dropped before it is leased, by an import of the same
   // artifact that was given up: then it is packed anew.
-  absl::Status packed = PackOnce(parts, context, lease, made);
+  absl::Status packed = PackOnce(parts, context, lease, hold);
   for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
-    packed = PackOnce(parts, context, lease, made);
+    packed = PackOnce(parts, context, lease, hold);
   }
   return packed;
 }
@@ -153,26 +132,36 @@ absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> fi
 
 absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const RequestContext& context,
                                             NewArtifact artifact, const OnProgress& on_progress) {
-  MadeHere made(parts.engine);  // outlives the leases: an eviction waits for none
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       parts.engine->Ingest(context, std::move(artifact.ingest)));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
-  made.Add(*pending, *lease);
+  // From here on the artifact is protected, too: deleted and put again, the global store would have the new
+  // replica dropped until it is published.
+  Publications::Hold hold(
+      &parts.publications, lease->manifest()->id(), [&parts](const std::string& replica_id) {
+        const absl::Status dropped = parts.engine->Evict(replica_id, /*force=*/true);
+        LOG_IF(WARNING, !dropped.ok())
+            << "Replica " << replica_id << " of an artifact that was not published stays: " << dropped;
+      });
+  NoteMade(*pending, *lease, hold);
   if (!artifact.read_again.empty()) {
     TC_RETURN_IF_ERROR(
         ReadAgain(context, std::move(artifact.read_again), artifact.shards, *lease->manifest()));
   }
-  // Deleted and put again: until it is published, the global store would have the new replica dropped too.
-  const Publications::Hold hold(&parts.publications, lease->manifest()->id());
   if (artifact.durable) {
-    TC_RETURN_IF_ERROR(PackToDisk(parts, context, *lease, &made));
+    TC_RETURN_IF_ERROR(PackToDisk(parts, context, *lease, hold));
   }
   v1::PutArtifactResult result;
   TC_ASSIGN_OR_RETURN(const ReplicaInfo info, parts.FindReplica(lease->replica_id()));
+  if (info.state != ReplicaState::kReady) {
+    // The put that had made it failed before this one held it.
+    return absl::UnavailableError(
+        absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
+  }
   SetReplica(info, parts.node_id, parts.devices, result.mutable_replica());
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(parts, context, artifact, *lease, result.replica()));
-  made.Keep();
+  hold.Published();
   result.set_artifact_id(published.artifact_id());
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());

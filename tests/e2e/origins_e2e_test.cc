@@ -72,6 +72,22 @@ TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsRemoved) {
   ExpectTheKeyStillGives(kept);
 }
 
+TEST_F(Origins, APutThatFailsDropsNothingThatWasThereBeforeIt) {
+  StartAlone();
+  const std::string kept = MakeModel("kept.safetensors", kModelBytes);
+  for (const bool durable : {false, true}) {
+    SCOPED_TRACE(durable ? "durable" : "in memory");
+    const std::string model = MakeModel("model.safetensors", kModelBytes);
+    TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());  // once; then it is here
+    // The same content, which is found to be here once it is read, and a key that it may not take.
+    const auto again = client(0).Import(Context(), kept,
+                                        {.key = "k", .expected_revision = uint64_t{77}, .durable = durable});
+    EXPECT_EQ(again.status().code(), absl::StatusCode::kFailedPrecondition) << again.status();
+    std::filesystem::remove(model);
+    ExpectTheKeyStillGives(kept);
+  }
+}
+
 TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsOverwritten) {
   StartAlone();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
