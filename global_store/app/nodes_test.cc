@@ -1,8 +1,13 @@
 // Nodes and what they ask of the global store, over real sockets: grants, evictions, replication, silence.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <thread>
 
 #include <gmock/gmock.h>
 
+#include "core/posix/unique_fd.h"
 #include "global_store/app/global_store_fixture.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/executor.h"
@@ -133,18 +138,23 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
   std::atomic<int> checks = 0;
   std::atomic<int> materialized = 0;
   std::atomic<bool> intact = true;
+  std::atomic<absl::StatusCode> checking_fails_with = absl::StatusCode::kOk;
   std::atomic<absl::StatusCode> reading_fails_with = absl::StatusCode::kOk;
 
   grpc::ServerUnaryReactor* CheckOrigin(grpc::CallbackServerContext* call,
                                         const v1::CheckOriginRequest* request,
                                         v1::CheckOriginResponse* response) override {
-    return rpc::HandleUnary(call, executor_, [this, request, response](const RequestContext&) {
-      ++checks;
-      EXPECT_EQ(request->origin().files(0).path(), "/models/m");
-      response->set_intact(intact);
-      if (!intact) response->set_reason("it changed");
-      return absl::OkStatus();
-    });
+    return rpc::HandleUnary(call, executor_,
+                            [this, request, response](const RequestContext&) -> absl::Status {
+                              ++checks;
+                              if (checking_fails_with != absl::StatusCode::kOk) {
+                                return absl::Status(checking_fails_with, "it could not");
+                              }
+                              EXPECT_EQ(request->origin().files(0).path(), "/models/m");
+                              response->set_intact(intact);
+                              if (!intact) response->set_reason("it changed");
+                              return absl::OkStatus();
+                            });
   }
   grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* MaterializeReplica(
       grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) override {
@@ -290,6 +300,58 @@ TEST_F(OriginsOfNodes, ThatAreGoneAreNeitherReadNorWaitedFor) {
   EXPECT_FALSE(offer->has_retry_after());
   EXPECT_THAT(offer->no_source_reason(), HasSubstr("it changed"));
   EXPECT_EQ(daemon_service_.materialized, 0);
+}
+
+// Takes connections, and never says anything on one.
+class Mute {
+ public:
+  Mute() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address_);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address_), length), 0);
+    EXPECT_EQ(listen(socket_.get(), 64), 0);
+    EXPECT_EQ(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address_), &length), 0);
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port)); }
+
+ private:
+  UniqueFd socket_;
+  sockaddr_in address_{};
+};
+
+TEST_F(OriginsOfNodes, OfManySilentNodesDoNotKeepOneThatIsIntactFromBeingHeard) {
+  const auto manifest = SomeManifest("imported on many");
+  ASSERT_TRUE(Publish(*manifest, "a", "kept").ok());
+  const auto import_at = [&](const std::string& node, const std::string& address) {
+    daemon_address_ = address;
+    Register(node);
+    v1::PublishArtifactRequest first;
+    *first.mutable_node() = Identity(node);
+    first.mutable_origin()->add_files()->set_path("/models/m");
+    const auto published = PublishBytes(manifest->bytes(), first);
+    ASSERT_TRUE(published.ok()) << published.status();
+  };
+  const std::string answers = daemon_address_;
+  const Mute mute;
+  for (const char* silent : {"n1", "n2", "n3", "n4"}) import_at(silent, mute.address());
+  import_at("z", answers);
+  // A daemon waits no longer than that for consent.
+  const RequestContext guard = RequestContext::Background(absl::Seconds(5));
+  v1::RequestEvictionRequest request;
+  *request.mutable_node() = Identity("a");
+  request.set_replica_id("kept");
+  const auto decision = rpc::CallUnary(*stub_, &Stub::RequestEviction, guard, request);
+  ASSERT_TRUE(decision.ok()) << decision.status();
+  EXPECT_TRUE(decision->granted()) << decision->reason();
+}
+
+TEST_F(OriginsOfNodes, ThatItsNodeCannotLookAtNowMakeItNotASilentOne) {
+  daemon_service_.checking_fails_with = absl::StatusCode::kResourceExhausted;
+  EXPECT_THAT(AskToEvict().reason(), HasSubstr("could not look (it could not)"));
+  daemon_service_.checking_fails_with = absl::StatusCode::kOk;
+  Pass(absl::Seconds(3));
+  EXPECT_TRUE(AskToEvict().granted());
 }
 
 TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {

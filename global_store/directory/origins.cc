@@ -150,6 +150,11 @@ Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id,
         continue;
       }
       if (now - note->second.noted <= options_.origin_finding_age) {
+        if (note->second.finding == OriginFinding::kUnclear) {
+          absl::StrAppend(&judged.others, ", node ", facts.name, ", where it was imported, could not look (",
+                          note->second.reason, ")");
+          continue;
+        }
         judged.intact = true;
         return judged;
       }

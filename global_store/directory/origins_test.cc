@@ -104,6 +104,26 @@ TEST_F(Origins, OfASilentNodeDoNotCountAndItIsNotAskedAgainAtOnce) {
   EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
 }
 
+TEST_F(Origins, ThatCouldNotBeLookedAtDoNotCountForAMomentAndOthersOfThatNodeDo) {
+  Note(OriginFinding::kUnclear, "too many checks at once");
+  const EvictionDecision decision = Evict("a", "r");
+  EXPECT_FALSE(decision.granted);
+  EXPECT_THAT(decision.unchecked_origins, IsEmpty());
+  EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, could not look (too many checks"));
+
+  const auto plan =
+      directory_.PreparePublish({.node = Id("b"), .artifact = {.artifact_id = "y"}, .origin = origin_}, now_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  directory_.Apply(plan->facts, now_);
+  Update("a", {SomeReplica("ry", "y")});
+  EXPECT_THAT(Evict("a", "ry").unchecked_origins, SizeIs(1));
+
+  Pass(options_.origin_finding_age + absl::Nanoseconds(1));
+  EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
+  Note(OriginFinding::kIntact);
+  EXPECT_TRUE(Evict("a", "r").granted);
+}
+
 TEST_F(Origins, OnANodeThatIsAwayDoNotCount) {
   Note(OriginFinding::kIntact);
   now_ += options_.node_ttl + absl::Seconds(1);

@@ -105,9 +105,10 @@ struct OriginToCheck {
 
 // What came of looking at an origin's files.
 enum class OriginFinding : uint8_t {
-  kIntact,  // each can be read and has the size and mtime that it was imported with
-  kGone,    // one at least cannot or has not: nothing can be made of it any more
-  kSilent,  // its node did not answer
+  kIntact,   // each can be read and has the size and mtime that it was imported with
+  kGone,     // one at least cannot or has not: nothing can be made of it any more
+  kUnclear,  // its node could not tell just now
+  kSilent,   // its node did not answer
 };
 
 struct EvictionDecision {

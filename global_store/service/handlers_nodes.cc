@@ -129,17 +129,19 @@ absl::Status Handlers::RequestEviction(const RequestContext& context,
   return absl::OkStatus();
 }
 
-// One that is intact is enough.
+// One that is intact is enough, and the others are not waited for then.
 bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins) {
-  for (const OriginToCheck& checked : origins) {
-    const OriginReport report = AskForOrigin(context, checked);
-    const bool intact = coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
-      directory.NoteOrigin(checked.artifact_id, checked.origin, report.finding, report.reason, now);
-      return report.finding == OriginFinding::kIntact;
-    });
-    if (intact) return true;
-  }
-  return false;
+  const std::vector<std::optional<OriginReport>> reports = AskForOrigins(context, origins);
+  return coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+    bool intact = false;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!reports[i].has_value()) continue;
+      const OriginToCheck& checked = origins[i];
+      directory.NoteOrigin(checked.artifact_id, checked.origin, reports[i]->finding, reports[i]->reason, now);
+      intact |= reports[i]->finding == OriginFinding::kIntact;
+    }
+    return intact;
+  });
 }
 
 absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeRequest& request,

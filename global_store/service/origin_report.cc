@@ -3,41 +3,118 @@
 #include <grpcpp/channel.h>
 
 #include <algorithm>
+#include <list>
+#include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "global_store/service/convert.h"
 #include "otel/api/steady_time.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
+#include "rpc/status_mapping.h"
 
 namespace tensorcast::global_store {
 namespace {
 
 // Daemons wait five seconds for consent to an eviction; what is decided must still reach them.
 constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr size_t kMostAtOnce = 64;
+
+OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
+                      const v1::CheckOriginResponse& answer) {
+  if (!status.ok()) {
+    LOG(INFO) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
+              << " does not count for now: " << status;
+    // Any other error is an answer, and about this origin only.
+    const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    return {.finding = silent ? OriginFinding::kSilent : OriginFinding::kUnclear,
+            .reason = std::string(status.message())};
+  }
+  if (answer.intact()) return {.finding = OriginFinding::kIntact, .reason = ""};
+  LOG(WARNING) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
+               << " is gone, and is no copy any more: " << answer.reason();
+  return {.finding = OriginFinding::kGone, .reason = answer.reason()};
+}
+
+// The calls that are under way; gRPC's threads report their ends.
+class Asking {
+ public:
+  explicit Asking(const RequestContext& context) : context_(context) {
+    context_.deadline = std::min(context.deadline, SteadyNow() + kPatience);
+    context_.cancellation = Cancellation();
+    given_up_ =
+        context.cancellation.OnCancel([cancellation = context_.cancellation] { cancellation.Cancel(); });
+  }
+
+  void Start(const OriginToCheck& checked) {
+    Call& call = calls_.emplace_back(context_, checked);
+    {
+      absl::MutexLock lock(&mutex_);
+      ++running_;
+    }
+    call.stub->async()->CheckOrigin(call.client.get(), &call.request, &call.response,
+                                    [this, &call](const grpc::Status& status) { End(call, status); });
+  }
+
+  std::vector<std::optional<OriginReport>> Await() {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto enough = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return intact_ || running_ == 0; };
+      mutex_.Await(absl::Condition(&enough));
+    }
+    context_.cancellation.Cancel();
+    absl::MutexLock lock(&mutex_);
+    const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; };
+    mutex_.Await(absl::Condition(&ended));
+    std::vector<std::optional<OriginReport>> reports;
+    for (Call& call : calls_) reports.push_back(std::move(call.report));
+    return reports;
+  }
+
+ private:
+  struct Call {
+    Call(const RequestContext& context, const OriginToCheck& origin)
+        : checked(origin),
+          stub(v1::StoreDaemon::NewStub(rpc::MakeChannel(origin.grpc_address))),
+          client(context) {
+      ToProto(origin.origin, request.mutable_origin());
+    }
+    const OriginToCheck& checked;
+    const std::unique_ptr<v1::StoreDaemon::Stub> stub;
+    rpc::ClientCall client;
+    v1::CheckOriginRequest request;
+    v1::CheckOriginResponse response;
+    std::optional<OriginReport> report;  // set before its end is counted
+  };
+
+  void End(Call& call, const grpc::Status& grpc_status) {
+    const absl::Status status = rpc::FromGrpcStatus(grpc_status);
+    if (!absl::IsCancelled(status)) call.report = ReportOf(call.checked, status, call.response);
+    absl::MutexLock lock(&mutex_);
+    intact_ |= call.report.has_value() && call.report->finding == OriginFinding::kIntact;
+    --running_;
+  }
+
+  RequestContext context_;
+  Cancellation::Registration given_up_;
+  std::list<Call> calls_;
+  absl::Mutex mutex_;
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool intact_ ABSL_GUARDED_BY(mutex_) = false;
+};
 
 }  // namespace
 
-OriginReport AskForOrigin(const RequestContext& context, const OriginToCheck& checked) {
-  RequestContext call = context.Child();
-  call.deadline = std::min(call.deadline, SteadyNow() + kPatience);
-  v1::CheckOriginRequest request;
-  ToProto(checked.origin, request.mutable_origin());
-  auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(checked.grpc_address));
-  const absl::StatusOr<v1::CheckOriginResponse> answer =
-      rpc::CallUnary(*stub, &v1::StoreDaemon::Stub::CheckOrigin, call, request,
-                     {.retry_for = absl::ZeroDuration(), .what = "asking for an origin"});
-  if (!answer.ok()) {
-    LOG(INFO) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
-              << " does not count for now: " << answer.status();
-    return {.finding = OriginFinding::kSilent, .reason = std::string(answer.status().message())};
-  }
-  if (answer->intact()) return {.finding = OriginFinding::kIntact, .reason = ""};
-  LOG(WARNING) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
-               << " is gone, and is no copy any more: " << answer->reason();
-  return {.finding = OriginFinding::kGone, .reason = answer->reason()};
+std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
+                                                       const std::vector<OriginToCheck>& origins) {
+  const RequestContext call = context.Child();
+  Asking asking(call);
+  for (size_t i = 0; i < std::min(origins.size(), kMostAtOnce); ++i) asking.Start(origins[i]);
+  return asking.Await();
 }
 
 }  // namespace tensorcast::global_store

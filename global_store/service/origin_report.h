@@ -1,7 +1,9 @@
-// What a node says of the files that it imported an artifact from. Private to this folder.
+// What nodes say of the files that they imported an artifact from. Private to this folder.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "global_store/directory/types.h"
 #include "otel/api/request_context.h"
@@ -13,8 +15,10 @@ struct OriginReport {
   std::string reason;  // for people, unless it is intact
 };
 
-// Calls the origin's daemon and waits, for seconds at most: the caller of the global store waits, too. A
-// daemon that cannot tell is as one that does not answer. Thread-safe.
-OriginReport AskForOrigin(const RequestContext& context, const OriginToCheck& checked);
+// Calls the origins' daemons, many at the same time, and waits until one origin is intact or all were heard
+// of: for seconds at most, however many do not answer, since the caller of the global store waits, too. The
+// reports are in the origins' order; nullopt for those that were not waited for. Thread-safe.
+std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
+                                                       const std::vector<OriginToCheck>& origins);
 
 }  // namespace tensorcast::global_store
