@@ -93,6 +93,7 @@ absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile>
                           const std::vector<FileExtent>& extents, const Manifest& manifest) {
   const ImageLayout& layout = manifest.layout();
   std::vector<std::string> paths;
+  paths.reserve(files.size());
   for (const OpenedFile& file : files) paths.push_back(file.identity.path);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkSource> source,
                       OpenFileSource(std::move(files), extents, layout.image_bytes));

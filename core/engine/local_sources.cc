@@ -35,9 +35,9 @@ LocalFirstSources::LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices
       options_(std::move(options)),
       tried_({options_.destination}) {}
 
-void LocalFirstSources::ObserveWaits(WaitObserver observer) {
+void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
   if (others_ != nullptr) {
-    others_->ObserveWaits(std::move(observer));
+    others_->ObserveWaits(observer);
   }
 }
 

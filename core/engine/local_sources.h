@@ -32,7 +32,7 @@ class LocalFirstSources final : public SourceProvider {
   // `others` may be null: then only this node is asked. `table` and `devices` must outlive it.
   LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others, Options options);
 
-  void ObserveWaits(WaitObserver observer) override;
+  void ObserveWaits(const WaitObserver& observer) override;
   absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                     const SourceFailure* failure) override;
   std::vector<SourceFailure> TakeUnopened() override;

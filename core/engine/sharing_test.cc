@@ -268,7 +268,7 @@ class LateProvider final : public SourceProvider {
  public:
   explicit LateProvider(std::shared_ptr<SourceProvider> then) : then_(std::move(then)) {}
 
-  void ObserveWaits(WaitObserver observer) override { observer_ = std::move(observer); }
+  void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
   absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                     const SourceFailure* failure) override {
     if (std::exchange(waited_, true)) {

@@ -73,7 +73,7 @@ class SourceProvider {
   virtual ~SourceProvider() = default;
   // Before the first call of Next: who is told when one waits for a source that is not there yet. Until it
   // goes on, others have the ingest's turn.
-  virtual void ObserveWaits(WaitObserver /*observer*/) {}
+  virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
   // The first source, or the next after `failure`. An error ends the ingest (after corruption: DATA_LOSS).
   virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                             const SourceFailure* failure) = 0;

@@ -45,7 +45,7 @@ class PeerSourceProvider : public SourceProvider {
   // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
   ~PeerSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
 
-  void ObserveWaits(WaitObserver observer) override { observer_ = std::move(observer); }
+  void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
   absl::StatusOr<Source> Next(const RequestContext& context, const SourceFailure* failure) override {
     trace_ = context.trace;
