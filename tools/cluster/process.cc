@@ -169,6 +169,11 @@ absl::StatusOr<std::string> Process::WaitReady(absl::Time deadline) {
 absl::Status Process::Signal(int signal_number) {
   if (reaped_) return absl::FailedPreconditionError(absl::StrCat(name_, " has ended"));
   if (kill(pid_, signal_number) != 0) return ErrnoStatus(errno, "kill", name_);
+  // On a busy machine its other threads may go on until the one that takes the signal runs.
+  siginfo_t ignored;
+  while (signal_number == SIGSTOP && waitid(P_PID, pid_, &ignored, WSTOPPED | WEXITED | WNOWAIT) != 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, "wait for", name_);
+  }
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ class Process {
 
   // The line the child wrote when it was ready. UNAVAILABLE with the tail of its log when it ended before.
   absl::StatusOr<std::string> WaitReady(absl::Time deadline);
+  // After SIGSTOP nothing of it runs any more.
   absl::Status Signal(int signal_number);
   // The exit code, or 128 + the signal that ended it. DEADLINE_EXCEEDED when it still runs.
   absl::StatusOr<int> Wait(absl::Time deadline);
