@@ -250,6 +250,7 @@ absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64
 
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes) {
   std::vector<std::string> paths;
+  paths.reserve(files.size());
   for (const OpenedFile& file : files) paths.push_back(file.identity.path);
   return ReadFiles(std::move(files), paths, chunk_bytes);
 }
