@@ -38,6 +38,9 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
                                                      bytes_, " bytes (at most ", bounds_.max_bytes, ")"));
   }
   if (together > bounds_.max_bytes_together) {
+    // Who is refused takes no room from the others.
+    bytes_together.fetch_sub(message_bytes);
+    bytes_ -= message_bytes;
     return absl::UnavailableError(absl::StrCat(
         "requests that are streamed here at this moment have ", together, " bytes together (at most ",
         bounds_.max_bytes_together, "); try again when some have ended"));

@@ -214,9 +214,12 @@ TEST_F(AcceptanceCriteria, Traces_TheEndOfATransferStaysInItsTrace) {
       request, {"StoreEngine/P2PIngest", "StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"});
   const std::string ingest = Only(trace, "StoreEngine/P2PIngest").span_id;
   for (const char* name : {"StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"}) {
-    const auto [first, last] = trace.equal_range(name);
-    EXPECT_TRUE(std::any_of(first, last, [&](const auto& s) { return s.second.parent_span_id == ingest; }))
-        << name;
+    // The span of the one who calls may come after that of the one who answers.
+    EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+      const Trace now = TraceOf(request);
+      const auto [first, last] = now.equal_range(name);
+      return std::any_of(first, last, [&](const auto& s) { return s.second.parent_span_id == ingest; });
+    })) << name;
   }
 
   const TestArtifact damaged = MakeChunkedArtifact(21, 5, kTestChunkBytes);
