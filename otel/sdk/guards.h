@@ -14,6 +14,7 @@
 #include "opentelemetry/sdk/logs/exporter.h"
 #include "opentelemetry/sdk/logs/processor.h"
 #include "opentelemetry/sdk/logs/recordable.h"
+#include "opentelemetry/sdk/metrics/export/metric_producer.h"
 #include "opentelemetry/sdk/metrics/push_metric_exporter.h"
 #include "opentelemetry/sdk/trace/exporter.h"
 #include "opentelemetry/sdk/trace/processor.h"
@@ -177,6 +178,8 @@ class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
       : inner_(std::move(inner)), guard_(std::move(guard)) {}
 
   otel_common::ExportResult Export(const otel_metrics::ResourceMetrics& data) noexcept override {
+    // A collection of nothing: the SDK's HTTP exporter posts none, so that it is no export.
+    if (data.scope_metric_data_.empty()) return otel_common::ExportResult::kSuccess;
     const std::lock_guard lock(mutex_);  // the reader's thread and a flush
     guard_->CountIn(1);
     return guard_->Run(1, [&] { return inner_->Export(data); });
