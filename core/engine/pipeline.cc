@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "core/engine/padding.h"
@@ -218,20 +219,22 @@ std::optional<uint32_t> IngestPipeline::TakeChunk(SourceRun& run) {
 
 void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
   const ByteRange range = plan_.layout->chunk(chunk);
+  // A fetch that failed ends after its source is given up: until then its place is taken, so that no other
+  // slot asks a source that is known to have failed.
+  absl::Cleanup end_fetch = [this, &run] { EndFetch(run); };
   absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(plan_.context(), range);
   if (!buffer.ok()) {
-    EndFetch(run);
     return GiveUp(run, chunk, buffer.status());
   }
   const ChunkRequest request{chunk, range, buffer->spans};
   absl::StatusOr<std::optional<Digest>> digest = Fetch(run, request);
-  EndFetch(run);
   if (!digest.ok()) {
     if (absl::Status wanted = CheckContext(); !wanted.ok()) {
       return GiveUp(run, chunk, wanted);
     }
     return GiveUpSource(run, chunk, digest.status(), /*corrupt=*/false);
   }
+  std::move(end_fetch).Invoke();
   if (plan_.expected == nullptr) {
     if (absl::Status padding = CheckPadding(*plan_.layout, range, buffer->spans); !padding.ok()) {
       return GiveUp(run, chunk, padding);
