@@ -89,6 +89,11 @@ absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& requ
       continue;
     }
     if (!request.wait && !table_->Holders(pool).in_flux) {
+      // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
+      // memory is free, and counted as an event, before its replica is out of flux.
+      if (table_->space_events() != seen) {
+        continue;
+      }
       return Full(pool, request, memory.status(), refused.size());
     }
     const absl::Time deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
