@@ -85,6 +85,9 @@ void EngineImpl::RunJob(const JobPtr& job) {
       LOG(ERROR) << "what is left of " << job->spec().artifact_id() << ": " << dropped;
     }
   }
+  if (result.lease.ok()) {
+    job->KeepLease(*std::move(result.lease));
+  }
   {
     absl::MutexLock lock(&mutex_);
     jobs_.erase(job);
@@ -95,7 +98,7 @@ void EngineImpl::RunJob(const JobPtr& job) {
     --running_;
   }
   notifier_->TransferEnded(result.report);
-  job->Finish(std::move(result.lease), std::move(result.report));
+  job->Finish(std::move(result.report));
   absl::MutexLock lock(&mutex_);
   ++idle_runners_;
 }

@@ -56,7 +56,7 @@ RequestContext IngestJob::Context() const {
 
 bool IngestJob::Join(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
-  if (interests_ == 0 || !abandoned_.ok() || (done_ && !status_.ok())) {
+  if (interests_ == 0 || !abandoned_.ok() || (done_ && !report_.status.ok())) {
     return false;
   }
   ++interests_;
@@ -101,16 +101,19 @@ bool IngestJob::forgotten() const {
   return forgotten_;
 }
 
-void IngestJob::Finish(absl::StatusOr<std::unique_ptr<ReplicaLease>> result, TransferReport report) {
+void IngestJob::KeepLease(std::unique_ptr<ReplicaLease> lease) {
+  absl::MutexLock lock(&mutex_);
+  if (interests_ > 0) {
+    lease_ = std::move(lease);
+  }
+}
+
+void IngestJob::Finish(TransferReport report) {
   std::vector<Callback> callbacks;
   {
     absl::MutexLock lock(&mutex_);
     CHECK(!done_) << "transfer " << transfer_id_ << " ended twice";
     done_ = true;
-    status_ = result.status();
-    if (result.ok() && interests_ > 0) {
-      lease_ = *std::move(result);
-    }
     report_ = std::move(report);
     callbacks.swap(callbacks_);
   }
@@ -148,7 +151,7 @@ absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
     TC_RETURN_IF_ERROR(context.Check(what));
     return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time"));
   }
-  TC_RETURN_IF_ERROR(status_);
+  TC_RETURN_IF_ERROR(report_.status);
   return report_.replica_id;
 }
 

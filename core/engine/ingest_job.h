@@ -71,8 +71,11 @@ class IngestJob {
   absl::Status abandoned() const;
   bool forgotten() const;
 
-  // The end, once. Runs the callbacks.
-  void Finish(absl::StatusOr<std::unique_ptr<ReplicaLease>> result, TransferReport report);
+  // Keeps the replica that was made for those who will ask for it; where nobody is left, the lease ends here.
+  // Before the engine counts the ingest as ended, so that by then nothing is leased for nobody.
+  void KeepLease(std::unique_ptr<ReplicaLease> lease);
+  // The end, once, with the report's status. Runs the callbacks.
+  void Finish(TransferReport report);
 
   void OnDone(const void* owner, std::function<void()> callback);
   // The owner's callbacks will not be called any more, unless one is running.
@@ -103,7 +106,6 @@ class IngestJob {
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
   bool forgotten_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ReplicaLease> lease_ ABSL_GUARDED_BY(mutex_);
   TransferReport report_ ABSL_GUARDED_BY(mutex_);
   std::vector<Callback> callbacks_ ABSL_GUARDED_BY(mutex_);

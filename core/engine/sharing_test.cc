@@ -214,6 +214,39 @@ TEST_F(EngineSharing, ADroppedInterestIsNotCalledBack) {
   EXPECT_FALSE(called);
 }
 
+// Its only caller loses interest at the very moment at which it is told that all went well.
+class DroppedAtTheEnd final : public SourceProvider {
+ public:
+  explicit DroppedAtTheEnd(std::shared_ptr<SourceProvider> provider) : provider_(std::move(provider)) {}
+
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
+                                                    const SourceFailure* failure) override {
+    asked_.WaitForNotification();
+    return provider_->Next(context, failure);
+  }
+  void Finished(const absl::Status&) override { pending_.reset(); }
+
+  void Start(std::unique_ptr<PendingReplica> pending) {
+    pending_ = std::move(pending);
+    asked_.Notify();
+  }
+
+ private:
+  const std::shared_ptr<SourceProvider> provider_;
+  absl::Notification asked_;
+  std::unique_ptr<PendingReplica> pending_;
+};
+
+TEST_F(EngineSharing, AReplicaThatNobodyWaitsForIsLeasedNoMoreWhenItsIngestHasEnded) {
+  Start();
+  artifact_ = MakeChunkedArtifact(1, 3);
+  auto provider = std::make_shared<DroppedAtTheEnd>(GoodProvider(artifact_));
+  provider->Start(Materialize(artifact_, kCpu, provider));
+  WaitUntilIdle();
+  ASSERT_THAT(engine_->ListReplicas(), SizeIs(1));
+  EXPECT_EQ(engine_->ListReplicas()[0].leases, 0u);
+}
+
 TEST_F(EngineSharing, TheReplicaStaysLeasedUntilTheWaiterHasTakenIt) {
   Setup setup;
   setup.host_granules = 1;
