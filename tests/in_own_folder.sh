@@ -23,6 +23,12 @@ processes() {
   done
 }
 
+# Whether that process exists, and not only for its parent to learn how it ended.
+runs() {
+  local stat
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null && [[ ${stat##*) } != [ZX]* ]]
+}
+
 # Shared memory that is new and that no process has open or is named for. (Made by this test, or by one that ran beside it.)
 shared_memory() {
   local name
@@ -48,7 +54,14 @@ done
 left_files=$(find "$folder" "$working_folder" -mindepth 1 -maxdepth 2; echo "$left_memory")
 if [[ -n $left_processes ]]; then
   echo "FAILED: $1 left these processes running:"$'\n'"$left_processes"
-  cut -d' ' -f1 <<<"$left_processes" | xargs kill -KILL
+  while read -r pid _; do
+    kill -KILL "$pid"
+    # It runs on until the kernel has come round to it.
+    for ((tries = 0; tries < 100; tries++)); do
+      runs "$pid" || break
+      sleep 0.1
+    done
+  done <<<"$left_processes"
 fi
 [[ -z $left_files ]] || echo "FAILED: $1 left these files:"$'\n'"$left_files"
 [[ -z $left_processes$left_files || $code -ne 0 ]] || code=1
