@@ -1,10 +1,10 @@
-#include "otel/api/random.h"
+#include "base/random.h"
 
 #include <sys/random.h>
 
 #include "absl/log/check.h"
 
-namespace tensorcast::otel {
+namespace tensorcast {
 
 void FillRandom(void* bytes, size_t count) {
   // Up to 256 bytes arrive whole and uninterrupted once the kernel's pool is seeded; before that a signal may
@@ -16,4 +16,4 @@ void FillRandom(void* bytes, size_t count) {
   PCHECK(got == static_cast<ssize_t>(count)) << "getrandom: no unique ids can be made on this kernel";
 }
 
-}  // namespace tensorcast::otel
+}  // namespace tensorcast

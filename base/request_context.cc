@@ -1,19 +1,19 @@
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 #include <array>
 #include <cstdint>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "otel/api/random.h"
-#include "otel/api/steady_time.h"
+#include "base/random.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 
 RequestContext RequestContext::Background(absl::Duration timeout) {
   RequestContext context;
   context.deadline = SteadyNow() + timeout;
-  context.trace = otel::TraceContext::NewRoot();
+  context.trace = TraceContext::NewRoot();
   context.request_id = NewUuid();
   return context;
 }
@@ -34,7 +34,7 @@ absl::Status RequestContext::Check(std::string_view what) const {
 
 std::string NewUuid() {
   std::array<uint8_t, 16> bytes;
-  otel::FillRandom(bytes.data(), bytes.size());
+  FillRandom(bytes.data(), bytes.size());
   bytes[6] = (bytes[6] & 0x0f) | 0x40;  // version 4
   bytes[8] = (bytes[8] & 0x3f) | 0x80;  // variant of RFC 4122
   const std::string hex =

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "otel/api/trace_context.h"
+#include "base/trace_context.h"
 
 namespace tensorcast {
 
@@ -48,7 +48,7 @@ class Cancellation {
 struct RequestContext {
   absl::Time deadline = absl::InfiniteFuture();
   Cancellation cancellation;
-  otel::TraceContext trace;
+  TraceContext trace;
   std::string request_id;  // empty: the call is not a mutation
 
   // A context with a fresh request id and trace, for work that nobody called for.

@@ -1,4 +1,4 @@
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 #include <gtest/gtest.h>
 

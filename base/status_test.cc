@@ -1,4 +1,4 @@
-#include "core/status/status.h"
+#include "base/status.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 #include <ctime>
 

@@ -1,10 +1,10 @@
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
-#include "core/testing/wall_clock.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
+#include "base/testing/wall_clock.h"
 
 namespace tensorcast {
 namespace {

@@ -1,12 +1,12 @@
-#include "otel/api/trace_context.h"
+#include "base/trace_context.h"
 
 #include <algorithm>
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "otel/api/random.h"
+#include "base/random.h"
 
-namespace tensorcast::otel {
+namespace tensorcast {
 namespace {
 
 // Offsets of the four fields, which all versions share: version "-" trace-id "-" parent-id "-" flags.
@@ -126,4 +126,4 @@ TraceContext TraceContext::NewChild() const {
 std::string TraceContext::TraceIdHex() const { return ToHex(trace_id); }
 std::string TraceContext::SpanIdHex() const { return ToHex(span_id); }
 
-}  // namespace tensorcast::otel
+}  // namespace tensorcast

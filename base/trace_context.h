@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensorcast::otel {
+namespace tensorcast {
 
 struct TraceContext {
   std::array<uint8_t, 16> trace_id{};
@@ -45,4 +45,4 @@ struct TraceContext {
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
 
-}  // namespace tensorcast::otel
+}  // namespace tensorcast

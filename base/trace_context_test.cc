@@ -1,11 +1,11 @@
-#include "otel/api/trace_context.h"
+#include "base/trace_context.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
-namespace tensorcast::otel {
+namespace tensorcast {
 namespace {
 
 constexpr char kTraceparent[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -122,4 +122,4 @@ TEST(TraceContext, AChildKeepsTheTraceAndChangesTheSpan) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel
+}  // namespace tensorcast

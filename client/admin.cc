@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "client/daemon_link.h"
-#include "core/status/status.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 

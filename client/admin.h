@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/log/log.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::client {
 namespace {

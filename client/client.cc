@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "client/daemon_link.h"
 #include "client/get.h"
 #include "client/keys.h"
 #include "client/put.h"
-#include "core/status/status.h"
 #include "otel/api/span.h"
 
 namespace tensorcast::client {

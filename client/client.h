@@ -11,7 +11,7 @@
 //     TC_ASSIGN_OR_RETURN(TensorView view, replica->Find(tensor.name));
 //   }
 //
-// (The macros are core/status/status.h's. README.md has a whole program, for GPUs too.)
+// (The macros are base/status.h's. README.md has a whole program, for GPUs too.)
 //
 // Errors: UNAVAILABLE when the daemon (or, for what it does not know itself, the global store behind it)
 // cannot be reached, NOT_FOUND for unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full,
@@ -31,9 +31,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "core/artifact/manifest.h"
-#include "core/engine/transfer.h"
-#include "otel/api/request_context.h"
+#include "core/device/device_runtime.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast::client {
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
 
@@ -76,7 +76,7 @@ absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& conte
 RequestContext OperationContext(const RequestContext& context) {
   RequestContext operation = context;
   if (operation.request_id.empty()) operation.request_id = NewUuid();
-  if (!operation.trace.IsValid()) operation.trace = otel::TraceContext::NewRoot();
+  if (!operation.trace.IsValid()) operation.trace = TraceContext::NewRoot();
   return operation;
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "absl/log/check.h"
+#include "base/status.h"
 #include "core/artifact/digest.h"
-#include "core/status/status.h"
 #include "rpc/convert/convert.h"
 #include "rpc/pieces.h"
 

@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "client/attached_replica.h"
-#include "core/status/status.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 

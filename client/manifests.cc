@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 #include "rpc/call.h"
 #include "rpc/pieces.h"
 

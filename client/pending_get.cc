@@ -4,8 +4,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
 #include "client/get.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::client {
 namespace {

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "client/sealed_image.h"
 #include "core/handles/handle_client.h"
-#include "core/status/status.h"
 #include "core/tensor/dtype.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 

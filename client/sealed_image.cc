@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::client {
 namespace {

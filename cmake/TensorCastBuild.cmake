@@ -39,7 +39,7 @@ function(_tensorcast_target_options target)
   endif()
 endfunction()
 
-# tensorcast_library(NAME core_memory SRCS pool.cc HDRS pool.h DEPS tensorcast::core_status ... [PRIVATE_DEPS ...])
+# tensorcast_library(NAME core_memory SRCS pool.cc HDRS pool.h DEPS tensorcast::base ... [PRIVATE_DEPS ...])
 #
 # One small static library a leaf folder, linked as tensorcast::<NAME>. Without SRCS it is an interface library.
 # DEPS are those that its headers mention, PRIVATE_DEPS those that only its sources do.
@@ -61,7 +61,7 @@ function(tensorcast_library)
   endif()
   add_library(tensorcast::${arg_NAME} ALIAS ${target})
   # What only our own tools and tests link is not for those who link the installed libraries.
-  if(NOT arg_NAME MATCHES "^tools_|^tests_|_testing$|_fixture$|_harness$")
+  if(NOT arg_NAME MATCHES "^cli_|^tools_|^tests_|_testing$|_fixture$|_harness$")
     tensorcast_install_library(${target} ${arg_NAME} ${arg_HDRS})
   endif()
 endfunction()

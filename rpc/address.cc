@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::rpc {
 namespace {

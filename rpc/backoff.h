@@ -4,7 +4,7 @@
 #include "absl/random/random.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast::rpc {
 

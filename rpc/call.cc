@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/grpc_deadline.h"
 #include "rpc/retry.h"

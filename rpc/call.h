@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 #include "otel/api/span.h"
 #include "rpc/backoff.h"
 #include "rpc/status_mapping.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::rpc {
 
@@ -58,7 +58,7 @@ RequestContext ServerCallContext(grpc::ServerContextBase* call) {
   if (auto filed = CallContexts::ForServer().Find(call)) return *std::move(filed);
   RequestContext context;
   context.deadline = ServerCallDeadline(*call);
-  context.trace = otel::TraceContext::NewRoot();
+  context.trace = TraceContext::NewRoot();
   return context;
 }
 

@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace grpc {
 class ServerContextBase;

@@ -5,9 +5,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 #include "rpc/failure_log.h"
 #include "rpc/request_attributes.h"
 

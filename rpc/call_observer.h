@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "otel/api/metrics.h"
-#include "otel/api/request_context.h"
 #include "otel/api/span.h"
 #include "otel/api/trace_sink.h"
 

@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "core/posix/unix_peer.h"
-#include "core/status/status.h"
+#include "base/posix/unix_peer.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::rpc {
 namespace {

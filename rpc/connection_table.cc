@@ -4,8 +4,8 @@
 
 #include <set>
 
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::rpc {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast::rpc {
 

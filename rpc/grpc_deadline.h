@@ -4,7 +4,7 @@
 #include <grpc/support/time.h>
 
 #include "absl/time/time.h"
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::rpc {
 

@@ -22,7 +22,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 #include "rpc/call_contexts.h"
 #include "rpc/executor.h"
 #include "rpc/finisher.h"

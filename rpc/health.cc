@@ -10,7 +10,7 @@
 
 #include <memory>
 
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 #include "rpc/credentials.h"
 #include "rpc/grpc_deadline.h"
 #include "rpc/status_mapping.h"

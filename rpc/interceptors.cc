@@ -138,10 +138,10 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
   void File(const ReceivedMetadata& metadata) {
     RequestContext context;
     context.deadline = ServerCallDeadline(*call_);
-    const auto caller = otel::TraceContext::FromTraceparent(ValueOf(metadata, kTraceparentKey),
-                                                            ValueOf(metadata, kTracestateKey));
+    const auto caller =
+        TraceContext::FromTraceparent(ValueOf(metadata, kTraceparentKey), ValueOf(metadata, kTracestateKey));
     // As it came: where no span is made here, what this call causes is the caller's span's child.
-    context.trace = caller.has_value() ? *caller : otel::TraceContext::NewRoot();
+    context.trace = caller.has_value() ? *caller : TraceContext::NewRoot();
     const std::string_view request_id = ValueOf(metadata, kRequestIdKey);
     if (IsId(request_id)) context.request_id = std::string(request_id);
     const std::string_view session_id = ValueOf(metadata, kSessionIdKey);

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "rpc/address.h"
 
 namespace tensorcast::rpc {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/posix/unique_fd.h"
-#include "core/posix/unix_listener.h"
+#include "base/posix/unique_fd.h"
+#include "base/posix/unix_listener.h"
 
 namespace tensorcast::rpc {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "core/posix/descriptors.h"
-#include "otel/api/steady_time.h"
+#include "base/posix/descriptors.h"
+#include "base/steady_time.h"
 #include "rpc/credentials.h"
 #include "rpc/grpc_deadline.h"
 #include "rpc/status_mapping.h"

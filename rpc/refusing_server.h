@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 
 namespace grpc {
 class Server;

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/base/call_once.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "rpc/connection_acceptor.h"
 #include "rpc/credentials.h"
 #include "rpc/grpc_deadline.h"

@@ -33,7 +33,7 @@ struct ServerOptions {
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
   // More are refused, as are those for whom only the reserve of descriptors is left
-  // (core/posix/descriptors.h): their calls end with UNAVAILABLE and the reason.
+  // (base/posix/descriptors.h): their calls end with UNAVAILABLE and the reason.
   int max_connections = kMaxConnections;
 };
 

@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "otel/api/request_context.h"
-#include "otel/api/steady_time.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {

@@ -21,9 +21,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/memory/host_pool.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast::transport {
 
@@ -53,7 +53,7 @@ struct ServeStats {
   uint64_t requests = 0;
   absl::Time first_request;
   absl::Time last_completion;
-  otel::TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did
+  TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did
 };
 
 // A source's side of one pull. Destroying it revokes the pull: when the destructor returns, the image's

@@ -1,4 +1,4 @@
-#include "core/posix/descriptors.h"
+#include "base/posix/descriptors.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 
 namespace tensorcast {
 

@@ -1,4 +1,4 @@
-#include "core/posix/descriptors.h"
+#include "base/posix/descriptors.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/posix/private_files.h"
+#include "base/posix/private_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/posix/private_files.h"
+#include "base/posix/private_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

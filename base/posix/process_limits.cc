@@ -1,4 +1,4 @@
-#include "core/posix/process_limits.h"
+#include "base/posix/process_limits.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "core/posix/descriptors.h"
-#include "core/status/status.h"
+#include "base/posix/descriptors.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/posix/process_limits.h"
+#include "base/posix/process_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/posix/space_reserve.h"
+#include "base/posix/space_reserve.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <cerrno>
 
 #include "absl/log/log.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/posix/space_reserve.h"
+#include "base/posix/space_reserve.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

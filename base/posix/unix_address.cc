@@ -1,4 +1,4 @@
-#include "core/posix/unix_address.h"
+#include "base/posix/unix_address.h"
 
 #include <sys/socket.h>
 

@@ -1,4 +1,4 @@
-#include "core/posix/unix_listener.h"
+#include "base/posix/unix_listener.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "core/posix/unix_address.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/posix/unix_address.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 namespace {

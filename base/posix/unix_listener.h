@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 
 namespace tensorcast {
 

@@ -1,4 +1,4 @@
-#include "core/posix/unix_peer.h"
+#include "base/posix/unix_peer.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/testing/wall_clock.h"
+#include "base/testing/wall_clock.h"
 
 #include <sys/syscall.h>
 #include <time.h>

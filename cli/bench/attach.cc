@@ -1,8 +1,8 @@
 // A client gets a mapped view of a replica that is ready: what every engine after the first pays.
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/bench_cluster.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_cluster.h"
 
 namespace tensorcast::bench {
 namespace {

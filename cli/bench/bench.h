@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "otel/api/request_context.h"
-#include "tools/bench/row.h"
+#include "base/request_context.h"
+#include "cli/bench/row.h"
 
 namespace tensorcast::bench {
 

@@ -1,11 +1,11 @@
-#include "tools/bench/bench_cluster.h"
+#include "cli/bench/bench_cluster.h"
 
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
-#include "tools/bench/resident.h"
-#include "tools/model/llama_model.h"
+#include "base/status.h"
+#include "cli/bench/resident.h"
+#include "cli/model/llama_model.h"
 
 namespace tensorcast::bench {
 namespace {

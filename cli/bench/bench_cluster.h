@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cli/bench/bench.h"
+#include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
 #include "client/client.h"
-#include "tools/bench/bench.h"
-#include "tools/cluster/local_cluster.h"
 
 namespace tensorcast::bench {
 

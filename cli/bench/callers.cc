@@ -1,4 +1,4 @@
-#include "tools/bench/callers.h"
+#include "cli/bench/callers.h"
 
 #include <grpcpp/channel.h>
 
@@ -8,8 +8,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"

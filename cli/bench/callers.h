@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast::bench {
 

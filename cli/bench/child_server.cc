@@ -1,4 +1,4 @@
-#include "tools/bench/child_server.h"
+#include "cli/bench/child_server.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::bench {
 

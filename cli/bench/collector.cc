@@ -1,4 +1,4 @@
-#include "tools/bench/collector.h"
+#include "cli/bench/collector.h"
 
 #include <signal.h>
 
@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/child_server.h"
 #include "otel/sdk/testing/otlp_receiver.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/child_server.h"
 
 namespace tensorcast::bench {
 namespace {

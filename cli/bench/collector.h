@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "tools/cluster/process.h"
+#include "cli/cluster/process.h"
 
 namespace tensorcast::bench {
 
@@ -17,7 +17,7 @@ struct CollectorTally {
   uint64_t dropped = 0;
 };
 
-// Thread-compatible; see tools/cluster/process.h about threads.
+// Thread-compatible; see cli/cluster/process.h about threads.
 class Collector {
  public:
   // `binary`: the tensorcast executable. Its log goes to `directory`.

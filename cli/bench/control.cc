@@ -2,10 +2,10 @@
 // that is set up the same way.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status/status.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/bench_cluster.h"
-#include "tools/bench/callers.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_cluster.h"
+#include "cli/bench/callers.h"
 
 namespace tensorcast::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/bench/dead_collector.h"
+#include "cli/bench/dead_collector.h"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/bench/bench_cluster.h"
+#include "cli/bench/collector.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
-#include "tools/bench/bench_cluster.h"
-#include "tools/bench/collector.h"
 
 namespace tensorcast::bench {
 namespace {
@@ -23,7 +23,7 @@ constexpr int kWarmup = 50'000;
 
 void MakeSpans(int count) {
   for (int i = 0; i < count; ++i) {
-    otel::Span span("Bench/Span", otel::TraceContext(),
+    otel::Span span("Bench/Span", TraceContext(),
                     {{otel::attr::kLane, "ucx"}, {otel::attr::kSizeBytes, uint64_t{1} << 30}});
   }
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "tools/bench/bench.h"
+#include "cli/bench/bench.h"
 
 namespace tensorcast::bench {
 

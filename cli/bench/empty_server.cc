@@ -1,8 +1,8 @@
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/child_server.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/server.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/child_server.h"
 
 namespace tensorcast::bench {
 namespace {

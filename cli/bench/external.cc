@@ -1,4 +1,4 @@
-#include "tools/bench/external.h"
+#include "cli/bench/external.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,11 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
-#include "tools/cluster/local_cluster.h"
-#include "tools/cluster/process.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/cluster/process.h"
 
 namespace tensorcast::bench {
 namespace {

@@ -1,11 +1,11 @@
-#include "tools/bench/external.h"
+#include "cli/bench/external.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "tools/bench/yardsticks.h"
-#include "tools/cluster/local_cluster.h"
+#include "cli/bench/yardsticks.h"
+#include "cli/cluster/local_cluster.h"
 
 namespace tensorcast::bench {
 namespace {

@@ -1,9 +1,9 @@
 // Resident memory of a daemon beyond its pools: idle, and after many transfers over each lane.
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/bench_cluster.h"
-#include "tools/bench/resident.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_cluster.h"
+#include "cli/bench/resident.h"
 
 namespace tensorcast::bench {
 namespace {

@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status/status.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/bench_cluster.h"
-#include "tools/bench/external.h"
-#include "tools/bench/transfer.h"
-#include "tools/bench/yardsticks.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_cluster.h"
+#include "cli/bench/external.h"
+#include "cli/bench/transfer.h"
+#include "cli/bench/yardsticks.h"
 
 namespace tensorcast::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/bench/resident.h"
+#include "cli/bench/resident.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "tools/bench/row.h"
+#include "cli/bench/row.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/cli/output.h"
+#include "cli/output/output.h"
 
 namespace tensorcast::bench {
 namespace {

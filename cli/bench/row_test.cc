@@ -1,4 +1,4 @@
-#include "tools/bench/row.h"
+#include "cli/bench/row.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

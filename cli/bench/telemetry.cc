@@ -9,15 +9,15 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_cluster.h"
+#include "cli/bench/callers.h"
+#include "cli/bench/collector.h"
+#include "cli/bench/dead_collector.h"
+#include "cli/bench/transfer.h"
+#include "cli/model/llama_model.h"
 #include "otel/sdk/telemetry.h"
-#include "tools/bench/bench.h"
-#include "tools/bench/bench_cluster.h"
-#include "tools/bench/callers.h"
-#include "tools/bench/collector.h"
-#include "tools/bench/dead_collector.h"
-#include "tools/bench/transfer.h"
-#include "tools/model/llama_model.h"
 
 namespace tensorcast::bench {
 namespace {

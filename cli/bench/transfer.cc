@@ -1,7 +1,7 @@
-#include "tools/bench/transfer.h"
+#include "cli/bench/transfer.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::bench {
 

@@ -5,9 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/engine/transfer.h"
-#include "otel/api/request_context.h"
-#include "tools/bench/bench_cluster.h"
+#include "base/request_context.h"
+#include "cli/bench/bench_cluster.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast::bench {
 

@@ -1,4 +1,4 @@
-#include "tools/bench/yardsticks.h"
+#include "cli/bench/yardsticks.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
-#include "tools/bench/bench_cluster.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
+#include "cli/bench/bench_cluster.h"
 
 namespace tensorcast::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/cluster/local_cluster.h"
+#include "cli/cluster/local_cluster.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "core/posix/private_files.h"
-#include "core/status/status.h"
+#include "base/posix/private_files.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "tools/cluster/process.h"
+#include "cli/cluster/process.h"
 
 namespace tensorcast {
 

@@ -1,4 +1,4 @@
-#include "tools/cluster/process.h"
+#include "cli/cluster/process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 extern char** environ;
 

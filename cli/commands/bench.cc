@@ -5,10 +5,10 @@
 #include <functional>
 #include <map>
 
-#include "core/status/status.h"
-#include "tools/bench/bench.h"
-#include "tools/cli/commands.h"
-#include "tools/config/units.h"
+#include "base/status.h"
+#include "cli/bench/bench.h"
+#include "cli/commands/commands.h"
+#include "cli/config/units.h"
 
 namespace tensorcast::cli {
 namespace {

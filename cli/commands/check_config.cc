@@ -1,4 +1,4 @@
-#include "tools/cli/check_config.h"
+#include "cli/commands/check_config.h"
 
 #include <grp.h>
 #include <netdb.h>
@@ -16,17 +16,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/posix/private_files.h"
+#include "base/posix/unique_fd.h"
+#include "cli/commands/servers.h"
+#include "cli/commands/telemetry.h"
+#include "cli/config/config.h"
+#include "cli/config/units.h"
 #include "core/memory/host_limits.h"
 #include "core/memory/host_pool.h"
-#include "core/posix/private_files.h"
-#include "core/posix/unique_fd.h"
 #include "daemon/app/daemon_options.h"
 #include "otel/sdk/options.h"
 #include "rpc/address.h"
-#include "tools/cli/servers.h"
-#include "tools/cli/telemetry.h"
-#include "tools/config/config.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {

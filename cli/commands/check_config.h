@@ -1,5 +1,5 @@
 // Whether servers can be started with a configuration: what each value looks like was checked when it was
-// read (tools/config); here is what depends on several values, or on this host. Both servers call it before
+// read (cli/config); here is what depends on several values, or on this host. Both servers call it before
 // anything else, and `config check` calls nothing else, so that what one refuses the other does too. Not here
 // are the limits of the process: a shell's are others than those of the unit that starts a server.
 #pragma once

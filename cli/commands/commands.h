@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/cli/common.h"
+#include "cli/commands/common.h"
 
 namespace tensorcast::cli {
 

@@ -1,4 +1,4 @@
-#include "tools/cli/common.h"
+#include "cli/commands/common.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -6,15 +6,15 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/status.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/config/config.h"
+#include "cli/config/units.h"
 #include "client/admin.h"
 #include "client/client.h"
-#include "core/status/status.h"
 #include "otel/api/span.h"
 #include "proto/config.pb.h"
 #include "rpc/address.h"
-#include "tools/cluster/local_cluster.h"
-#include "tools/config/config.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -99,7 +99,7 @@ void HandleSignals() {
 RequestContext InterruptibleContext(absl::Duration timeout) {
   RequestContext context = RequestContext::Background(timeout);
   context.cancellation = OnTerminationSignal();
-  if (const otel::TraceContext& command = otel::CurrentContext(); command.IsValid()) context.trace = command;
+  if (const TraceContext& command = otel::CurrentContext(); command.IsValid()) context.trace = command;
   return context;
 }
 

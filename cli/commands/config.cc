@@ -1,10 +1,10 @@
 #include <cstdio>
 
+#include "cli/commands/check_config.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
+#include "cli/config/config.h"
 #include "proto/config.pb.h"
-#include "tools/cli/check_config.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
-#include "tools/config/config.h"
 
 namespace tensorcast::cli {
 

@@ -2,13 +2,13 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/posix/private_files.h"
+#include "base/posix/process_limits.h"
+#include "base/status.h"
+#include "cli/commands/servers.h"
+#include "cli/config/units.h"
 #include "core/device/fake_device.h"
-#include "core/posix/private_files.h"
-#include "core/posix/process_limits.h"
-#include "core/status/status.h"
 #include "rpc/address.h"
-#include "tools/cli/servers.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {

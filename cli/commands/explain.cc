@@ -1,16 +1,16 @@
-#include "tools/explain/explain.h"
+#include "cli/explain/explain.h"
 
 #include <cstdio>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
+#include "cli/explain/analysis_json.h"
+#include "cli/explain/find_transfer.h"
 #include "client/admin.h"
-#include "core/status/status.h"
 #include "rpc/convert/convert.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
-#include "tools/explain/analysis_json.h"
-#include "tools/explain/find_transfer.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/cli/flags.h"
+#include "cli/commands/flags.h"
 
 #include <sys/stat.h>
 
@@ -12,9 +12,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/telemetry.h"
 #include "otel/api/span.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/telemetry.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -276,7 +276,7 @@ void AddTools(CLI::App& app, AllFlags& all) {
 constexpr std::string_view kSpannedCommands[] = {"ls", "rm", "gc", "pin", "unpin", "status"};
 
 int RunInSpan(const std::string& name, const AllFlags& all) {
-  otel::ScopedSpan span(absl::StrCat("Command/", name), otel::TraceContext());
+  otel::ScopedSpan span(absl::StrCat("Command/", name), TraceContext());
   const int code = all.run();
   if (code != 0) span->SetError("exit code", absl::StrCat(code));
   return code;

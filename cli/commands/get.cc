@@ -4,14 +4,14 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
+#include "cli/output/output.h"
 #include "client/client.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
-#include "tools/cli/output.h"
 
 namespace tensorcast::cli {
 namespace {

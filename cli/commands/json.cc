@@ -1,4 +1,4 @@
-#include "tools/cli/json.h"
+#include "cli/commands/json.h"
 
 #include <google/protobuf/util/json_util.h>
 

@@ -1,12 +1,12 @@
 #include <cstdio>
 
 #include "absl/time/time.h"
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
+#include "cli/output/output.h"
 #include "client/client.h"
-#include "core/status/status.h"
 #include "proto/global_store.pb.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
-#include "tools/cli/output.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "absl/log/initialize.h"
 #include "absl/status/status.h"
-#include "tools/cli/common.h"
-#include "tools/cli/flags.h"
+#include "cli/commands/common.h"
+#include "cli/commands/flags.h"
 
 int main(int argc, char** argv) {
   tensorcast::cli::HandleSignals();

@@ -1,9 +1,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "tools/cli/commands.h"
-#include "tools/config/units.h"
-#include "tools/model/llama_model.h"
+#include "cli/commands/commands.h"
+#include "cli/config/units.h"
+#include "cli/model/llama_model.h"
 
 namespace tensorcast::cli {
 

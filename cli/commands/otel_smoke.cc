@@ -3,9 +3,9 @@
 
 #include <cerrno>
 
-#include "core/status/status.h"
-#include "tools/cli/commands.h"
-#include "tools/otel_smoke/otel_smoke.h"
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/otel_smoke/otel_smoke.h"
 
 namespace tensorcast::cli {
 

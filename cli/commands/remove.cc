@@ -1,14 +1,14 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
+#include "cli/config/units.h"
+#include "cli/output/output.h"
 #include "client/admin.h"
 #include "client/client.h"
 #include "core/artifact/manifest.h"
-#include "core/status/status.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
-#include "tools/cli/output.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {

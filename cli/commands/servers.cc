@@ -1,5 +1,5 @@
 // The two servers as commands: start, say so, serve until SIGTERM or SIGINT, drain.
-#include "tools/cli/servers.h"
+#include "cli/commands/servers.h"
 
 #include <unistd.h>
 
@@ -14,16 +14,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "core/posix/descriptors.h"
-#include "core/posix/private_files.h"
-#include "core/posix/process_limits.h"
-#include "core/status/status.h"
+#include "base/posix/descriptors.h"
+#include "base/posix/private_files.h"
+#include "base/posix/process_limits.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "cli/commands/check_config.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/telemetry.h"
 #include "daemon/app/daemon_server.h"
-#include "otel/api/steady_time.h"
 #include "rpc/address.h"
-#include "tools/cli/check_config.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/telemetry.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -2,13 +2,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
+#include "cli/output/output.h"
 #include "client/admin.h"
-#include "core/engine/replica.h"
-#include "core/status/status.h"
+#include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
-#include "tools/cli/output.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -1,14 +1,14 @@
-#include "tools/cli/telemetry.h"
+#include "cli/commands/telemetry.h"
 
 #include <utility>
 
 #include "absl/log/globals.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/config/units.h"
 #include "otel/sdk/log_sinks.h"
 #include "proto/config.pb.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::cli {
 namespace {

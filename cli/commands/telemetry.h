@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "cli/commands/common.h"
 #include "otel/api/trace_file.h"
 #include "otel/sdk/telemetry.h"
-#include "tools/cli/common.h"
 
 namespace tensorcast::v1 {
 class LogConfig;

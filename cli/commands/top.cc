@@ -1,4 +1,4 @@
-#include "tools/explain/top.h"
+#include "cli/explain/top.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -16,10 +16,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/json.h"
 #include "client/admin.h"
-#include "core/status/status.h"
-#include "tools/cli/commands.h"
-#include "tools/cli/json.h"
 
 namespace tensorcast::cli {
 namespace {

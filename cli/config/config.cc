@@ -1,4 +1,4 @@
-#include "tools/config/config.h"
+#include "cli/config/config.h"
 
 #include <fcntl.h>
 #include <google/protobuf/descriptor.h>
@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
-#include "tools/config/setter.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
+#include "cli/config/setter.h"
 
 namespace tensorcast::config {
 namespace {

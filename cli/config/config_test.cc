@@ -1,4 +1,4 @@
-#include "tools/config/config.h"
+#include "cli/config/config.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "tools/config/units.h"
+#include "cli/config/units.h"
 
 namespace tensorcast::config {
 namespace {

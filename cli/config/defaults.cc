@@ -1,4 +1,4 @@
-#include "tools/config/defaults.h"
+#include "cli/config/defaults.h"
 
 #include <unistd.h>
 
@@ -12,11 +12,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/config/config.h"
+#include "cli/config/setter.h"
+#include "cli/config/units.h"
 #include "rpc/address.h"
-#include "tools/config/config.h"
-#include "tools/config/setter.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::config {
 namespace {

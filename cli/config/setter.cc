@@ -1,4 +1,4 @@
-#include "tools/config/setter.h"
+#include "cli/config/setter.h"
 
 #include <google/protobuf/descriptor.h>
 
@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
+#include "cli/config/defaults.h"
 #include "core/artifact/text.h"
-#include "core/status/status.h"
-#include "tools/config/defaults.h"
 
 namespace tensorcast::config {
 namespace {

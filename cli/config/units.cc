@@ -1,4 +1,4 @@
-#include "tools/config/units.h"
+#include "cli/config/units.h"
 
 #include <array>
 #include <charconv>

@@ -1,11 +1,11 @@
-#include "tools/explain/analysis.h"
+#include "cli/explain/analysis.h"
 
 #include <algorithm>
 #include <array>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/cli/output.h"
+#include "cli/output/output.h"
 
 namespace tensorcast::explain {
 namespace {

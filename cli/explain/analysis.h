@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/engine/transfer.h"
-#include "tools/explain/source_word.h"
+#include "cli/explain/source_word.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
 

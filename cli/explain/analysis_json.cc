@@ -1,8 +1,8 @@
-#include "tools/explain/analysis_json.h"
+#include "cli/explain/analysis_json.h"
 
 #include <nlohmann/json.hpp>
 
-#include "tools/explain/analysis.h"
+#include "cli/explain/analysis.h"
 
 namespace tensorcast::explain {
 

@@ -1,12 +1,12 @@
-#include "tools/explain/analysis.h"
+#include "cli/explain/analysis.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tools/explain/analysis_json.h"
-#include "tools/explain/flows.h"
-#include "tools/explain/test_reports.h"
+#include "cli/explain/analysis_json.h"
+#include "cli/explain/flows.h"
+#include "cli/explain/test_reports.h"
 
 namespace tensorcast::explain {
 namespace {

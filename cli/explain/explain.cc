@@ -1,4 +1,4 @@
-#include "tools/explain/explain.h"
+#include "cli/explain/explain.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/cli/output.h"
-#include "tools/explain/analysis.h"
+#include "cli/explain/analysis.h"
+#include "cli/output/output.h"
 
 namespace tensorcast::explain {
 namespace {
@@ -41,7 +41,7 @@ std::string Headline(const TransferReport& report, const Beyond& beyond) {
   std::string text =
       absl::StrCat("transfer ", report.transfer_id, "\n  artifact  ", report.artifact_id, "\n  replica   ",
                    report.replica_id, " at ", report.destination.ToString(), "\n");
-  if (report.trace.trace_id != otel::TraceContext().trace_id)
+  if (report.trace.trace_id != TraceContext().trace_id)
     absl::StrAppend(&text, "  trace     ", report.trace.TraceIdHex(), "\n");
   const absl::Duration elapsed = PartsOf(report).total();
   absl::StrAppend(&text, "  moved     ", Moved(report), " in ", FormatSeconds(elapsed), " s, ",

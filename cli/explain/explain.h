@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/transfer.h"
-#include "tools/explain/source_word.h"
+#include "cli/explain/source_word.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
 

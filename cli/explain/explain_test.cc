@@ -1,8 +1,8 @@
-#include "tools/explain/explain.h"
+#include "cli/explain/explain.h"
 
 #include <gmock/gmock.h>
 
-#include "tools/explain/test_reports.h"
+#include "cli/explain/test_reports.h"
 
 namespace tensorcast::explain {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/explain/find_transfer.h"
+#include "cli/explain/find_transfer.h"
 
 #include <algorithm>
 #include <set>

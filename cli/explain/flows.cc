@@ -1,4 +1,4 @@
-#include "tools/explain/flows.h"
+#include "cli/explain/flows.h"
 
 #include <algorithm>
 #include <map>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
 

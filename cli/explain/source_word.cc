@@ -1,11 +1,11 @@
-#include "tools/explain/source_word.h"
+#include "cli/explain/source_word.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/output/output.h"
 #include "rpc/convert/convert.h"
-#include "tools/cli/output.h"
 
 namespace tensorcast::explain {
 namespace {

@@ -1,13 +1,13 @@
 // What the daemons that a transfer read from say of it. The receiver's report has only its own side: whether
 // a slow fetch was the source's or the network's doing, the source knows. Pure functions; who asks is
-// tools/cli/explain.cc.
+// cli/commands/explain.cc.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::explain {

@@ -1,11 +1,11 @@
-#include "tools/explain/source_word.h"
+#include "cli/explain/source_word.h"
 
 #include <gmock/gmock.h>
 
+#include "cli/explain/analysis.h"
+#include "cli/explain/explain.h"
+#include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
-#include "tools/explain/analysis.h"
-#include "tools/explain/explain.h"
-#include "tools/explain/test_reports.h"
 
 namespace tensorcast::explain {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
 

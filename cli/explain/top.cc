@@ -1,4 +1,4 @@
-#include "tools/explain/top.h"
+#include "cli/explain/top.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/explain/analysis.h"
+#include "cli/explain/flows.h"
+#include "cli/output/output.h"
 #include "rpc/convert/convert.h"
-#include "tools/cli/output.h"
-#include "tools/explain/analysis.h"
-#include "tools/explain/flows.h"
 
 namespace tensorcast::explain {
 namespace {

@@ -1,5 +1,5 @@
 // One frame of `tensorcast top`: nodes with their pools, transfers under way, what flowed between nodes, and
-// the last transfers. Pure functions; who asks the nodes is tools/cli/top.cc.
+// the last transfers. Pure functions; who asks the nodes is cli/commands/top.cc.
 #pragma once
 
 #include <map>

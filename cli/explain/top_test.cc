@@ -1,9 +1,9 @@
-#include "tools/explain/top.h"
+#include "cli/explain/top.h"
 
 #include <gmock/gmock.h>
 
+#include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
-#include "tools/explain/test_reports.h"
 
 namespace tensorcast::explain {
 namespace {

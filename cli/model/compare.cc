@@ -1,4 +1,4 @@
-#include "tools/model/compare.h"
+#include "cli/model/compare.h"
 
 #include <sys/mman.h>
 
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/handles/handles.h"
 #include "core/memory/host_pool.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "client/client.h"
 #include "core/device/device_runtime.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

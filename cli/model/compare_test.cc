@@ -1,4 +1,4 @@
-#include "tools/model/compare.h"
+#include "cli/model/compare.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "tools/model/llama_model.h"
+#include "cli/model/llama_model.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/tensor/tensor.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

@@ -1,4 +1,4 @@
-#include "tools/model/llama_model.h"
+#include "cli/model/llama_model.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

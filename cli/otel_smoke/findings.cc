@@ -1,4 +1,4 @@
-#include "tools/otel_smoke/findings.h"
+#include "cli/otel_smoke/findings.h"
 
 #include <algorithm>
 #include <map>

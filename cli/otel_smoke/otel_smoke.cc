@@ -1,4 +1,4 @@
-#include "tools/otel_smoke/otel_smoke.h"
+#include "cli/otel_smoke/otel_smoke.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,17 +10,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/model/llama_model.h"
+#include "cli/otel_smoke/findings.h"
 #include "client/admin.h"
 #include "client/client.h"
 #include "core/device/fake_device.h"
-#include "core/status/status.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 #include "otel/sdk/telemetry.h"
 #include "otel/sdk/testing/otlp_receiver.h"
-#include "tools/cluster/local_cluster.h"
-#include "tools/model/llama_model.h"
-#include "tools/otel_smoke/findings.h"
 
 namespace tensorcast::otel_smoke {
 namespace {
@@ -182,7 +182,7 @@ class Smoke {
   // A context with a trace of its own, which is expected to arrive.
   RequestContext Expect(ExpectedTrace expected) {
     RequestContext context = context_.Child();
-    context.trace = otel::TraceContext::NewRoot();
+    context.trace = TraceContext::NewRoot();
     context.request_id = NewUuid();
     expected.trace_id = context.trace.TraceIdHex();
     traces_.push_back(std::move(expected));

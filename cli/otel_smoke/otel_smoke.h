@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast::otel_smoke {
 

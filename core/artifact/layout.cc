@@ -4,9 +4,9 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/artifact/layout_checker.h"
 #include "core/artifact/text.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/artifact/text.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

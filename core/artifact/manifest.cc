@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/status.h"
 #include "core/artifact/manifest_codec.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 

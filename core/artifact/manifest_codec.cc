@@ -5,10 +5,10 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/artifact/byte_io.h"
 #include "core/artifact/layout_checker.h"
 #include "core/artifact/text.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

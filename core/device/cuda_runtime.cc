@@ -8,13 +8,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
 #include "core/device/allocation_table.h"
 #include "core/device/cuda_pointer.h"
 #include "core/device/cuda_status.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/device_runtime.h"
 #include "core/device/ipc_format.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

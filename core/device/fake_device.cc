@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
 #include "core/device/allocation_table.h"
 #include "core/device/fake_faults.h"
 #include "core/device/fake_memory.h"
 #include "core/device/fake_stream.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "base/request_context.h"
 #include "core/device/ipc_format.h"
 #include "core/device/testing/ipc_peer.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 namespace {

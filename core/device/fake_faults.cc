@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
 #include "core/device/fake_device.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 

@@ -8,8 +8,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

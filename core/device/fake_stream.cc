@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/device/fake_faults.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast {
 namespace {

@@ -16,13 +16,13 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
 #include "core/disk/disk_metrics.h"
 #include "core/disk/file_io.h"
 #include "core/disk/file_reader.h"
 #include "core/disk/packed_format.h"
 #include "core/disk/packed_writer.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
 #include "otel/api/trace_macros.h"
 
 namespace tensorcast {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "core/disk/packed_format.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

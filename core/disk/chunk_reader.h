@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/disk/bounce_buffers.h"
 #include "core/disk/file_extents.h"
 #include "core/disk/file_reader.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

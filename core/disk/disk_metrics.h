@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/disk/bounce_buffers.h"
 #include "core/disk/chunk_reader.h"
 #include "core/disk/disk_metrics.h"
@@ -14,7 +15,6 @@
 #include "core/disk/file_reader.h"
 #include "core/disk/open_sources.h"
 #include "core/disk/packed_format.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

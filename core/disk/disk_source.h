@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {
@@ -40,8 +40,8 @@ struct OpenedFile {
 struct DiskSourceOptions {
   int max_concurrency = 4;         // reads in flight
   uint64_t read_bytes = 4u << 20;  // of one read
-  otel::TraceContext span = {};    // as in SourceInfo
-  otel::TraceContext made_by = {};
+  TraceContext span = {};          // as in SourceInfo
+  TraceContext made_by = {};
 };
 
 // Checks every file against its identity: FAILED_PRECONDITION when it changed.

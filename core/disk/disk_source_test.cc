@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
+#include "base/posix/unique_fd.h"
 #include "core/disk/open_sources.h"
 #include "core/disk/packed_format.h"
 #include "core/disk/test_util.h"
-#include "core/posix/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

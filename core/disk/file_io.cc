@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

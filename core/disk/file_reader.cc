@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/disk/packed_format.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

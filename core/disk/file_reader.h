@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
 #include "core/disk/disk_source.h"
 #include "core/disk/file_io.h"
-#include "core/posix/unique_fd.h"
 
 namespace tensorcast {
 

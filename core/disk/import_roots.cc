@@ -17,10 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
 #include "core/artifact/text.h"
 #include "core/disk/file_io.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

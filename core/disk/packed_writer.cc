@@ -16,8 +16,8 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
 #include "core/artifact/manifest.h"
 #include "core/disk/packed_format.h"
 #include "core/memory/host_pool.h"
-#include "core/posix/unique_fd.h"
 
 namespace tensorcast {
 

@@ -15,9 +15,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
 #include "core/artifact/digest.h"
 #include "core/disk/bounce_buffers.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/artifact/manifest.h"
 #include "core/disk/disk_source.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

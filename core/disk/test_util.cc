@@ -10,7 +10,7 @@
 #include <random>
 
 #include "absl/log/check.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 
 namespace tensorcast {
 

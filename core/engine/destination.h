@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/artifact/layout.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
@@ -17,7 +18,6 @@
 #include "core/engine/replica_table.h"
 #include "core/engine/staging_ring.h"
 #include "core/memory/host_pool.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

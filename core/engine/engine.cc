@@ -7,11 +7,11 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/engine/engine_impl.h"
 #include "core/engine/pending.h"
-#include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/replica.h"
-#include "core/engine/transfer.h"
+#include "core/engine/replica_lease.h"
 #include "core/memory/host_pool.h"
+#include "core/replica/transfer_report.h"
 #include "core/source/chunk_source.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 
@@ -92,7 +92,7 @@ class PendingReplica {
   // True once it ended with a replica that this ingest made, and not one that was here with the same content.
   virtual bool made() const = 0;
   // The span of the ingest; not valid when there was none.
-  virtual otel::TraceContext ingest() const = 0;
+  virtual TraceContext ingest() const = 0;
 };
 
 class StoreEngine {

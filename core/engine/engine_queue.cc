@@ -4,8 +4,8 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/engine/engine_impl.h"
-#include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 

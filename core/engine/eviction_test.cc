@@ -3,9 +3,9 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::testing {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 

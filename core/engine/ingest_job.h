@@ -14,11 +14,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
 #include "core/engine/engine.h"
 #include "core/engine/pipeline.h"
-#include "core/engine/replica.h"
-#include "core/engine/transfer.h"
-#include "otel/api/request_context.h"
+#include "core/engine/replica_lease.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast {
 
@@ -58,7 +58,7 @@ class IngestJob {
   // The context of the work as it is now: the latest deadline of those who joined, the job's own
   // cancellation, the span reserved for the ingest, which is a child of the caller's that started it.
   RequestContext Context() const;
-  const otel::TraceContext& span() const { return span_; }
+  const TraceContext& span() const { return span_; }
 
   // One more interest; false when the job is being cancelled and cannot be joined.
   bool Join(absl::Time deadline);
@@ -95,7 +95,7 @@ class IngestJob {
   const std::string replica_id_;
   const absl::Time queued_;
   const RequestContext first_;
-  const otel::TraceContext span_;
+  const TraceContext span_;
   const Cancellation cancellation_;
   ProgressTracker progress_;
 

@@ -5,11 +5,11 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/engine/local_sources.h"
 #include "core/engine/pipeline.h"
-#include "core/status/status.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 

@@ -49,7 +49,7 @@ TEST_F(EngineIngest, ReportsEveryStageExactly) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(2, 10);
   RequestContext context;
-  context.trace = otel::TraceContext::NewRoot();
+  context.trace = TraceContext::NewRoot();
   auto pending = Materialize(artifact, kGpu, GoodProvider(artifact), context);
   auto lease = pending->Wait(context);
   ASSERT_TRUE(lease.ok()) << lease.status();

@@ -4,10 +4,10 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/disk/disk_source.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
-#include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {
@@ -24,7 +24,7 @@ class ReadyPending final : public PendingReplica {
   std::optional<TransferReport> report() const override { return std::nullopt; }
   bool shared() const override { return false; }
   bool made() const override { return false; }
-  otel::TraceContext ingest() const override { return {}; }
+  TraceContext ingest() const override { return {}; }
 
  private:
   ReplicaTable* const table_;
@@ -56,7 +56,7 @@ class JobPending final : public PendingReplica {
     const std::optional<TransferReport> report = job_->report();
     return report.has_value() && report->status.ok() && report->replica_id == job_->replica_id();
   }
-  otel::TraceContext ingest() const override { return job_->span(); }
+  TraceContext ingest() const override { return job_->span(); }
 
  private:
   void Leave() {

@@ -17,14 +17,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/destination.h"
 #include "core/engine/stage_clock.h"
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 #include "core/source/chunk_source.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

@@ -2,10 +2,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/engine/replica_record.h"
 #include "core/engine/replica_table.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 
@@ -19,7 +19,7 @@ class LeaseImpl final : public ReplicaLease {
   const Location& location() const override { return record_->location; }
   const std::shared_ptr<const Manifest>& manifest() const override { return record_->manifest; }
   const ReplicaMemory& memory() const override { return memory_; }
-  const otel::TraceContext& made_by() const override { return record_->made_by; }
+  const TraceContext& made_by() const override { return record_->made_by; }
 
  private:
   static ReplicaMemory MemoryOf(const ReplicaStorage& storage) {

@@ -26,7 +26,7 @@ struct ReplicaTable::Record {
   absl::Time ready_since = absl::InfiniteFuture();
   uint64_t use_order = 0;
   Cancellation ingest;
-  otel::TraceContext made_by;
+  TraceContext made_by;
   ReplicaStorage storage;
 };
 

@@ -6,9 +6,9 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/engine/replica_record.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {

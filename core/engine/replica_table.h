@@ -16,11 +16,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/notifier.h"
-#include "core/engine/replica.h"
-#include "otel/api/request_context.h"
+#include "core/engine/replica_lease.h"
 
 namespace tensorcast {
 
@@ -38,8 +38,8 @@ struct NewReplica {
   Location location;
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;
-  Cancellation ingest;         // cancelled: the replica will fail soon and its memory comes back
-  otel::TraceContext made_by;  // the ingest's span
+  Cancellation ingest;   // cancelled: the replica will fail soon and its memory comes back
+  TraceContext made_by;  // the ingest's span
 };
 
 // What holds one pool (all locations of one kind, or one device): replicas and their bytes by what keeps them

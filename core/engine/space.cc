@@ -6,10 +6,10 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -32,13 +32,13 @@ void AppendShare(std::string& text, const PoolHolders::Share& share, std::string
 
 // An eviction concerns the replica that goes, whoever wants its room: a trace of its own, with a link. A
 // request that is not sampled has its evictions not sampled either.
-otel::Span EvictionSpan(const ReplicaInfo& victim, const otel::TraceContext& needed_by) {
+otel::Span EvictionSpan(const ReplicaInfo& victim, const TraceContext& needed_by) {
   if (!needed_by.IsSampled()) {
     return otel::Span();
   }
   namespace attr = otel::attr;
   const otel::SpanLink link{.context = needed_by};
-  return otel::Span("StoreEngine/Evict", otel::TraceContext(),
+  return otel::Span("StoreEngine/Evict", TraceContext(),
                     {{attr::kReplicaId, victim.id},
                      {attr::kArtifactId, victim.artifact_id},
                      {attr::kLocation, LocationKindName(victim.location.kind)},
@@ -117,7 +117,7 @@ bool Space::WorthEvicting(Location pool, uint64_t bytes) const {
   return free + table_->Holders(pool).idle.bytes >= WholeGranules(bytes);
 }
 
-bool Space::TryEvictOne(Location pool, const otel::TraceContext& needed_by, std::set<std::string>& refused) {
+bool Space::TryEvictOne(Location pool, const TraceContext& needed_by, std::set<std::string>& refused) {
   const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
   if (!victim.has_value()) {
     return false;

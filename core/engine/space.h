@@ -11,11 +11,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/engine.h"
 #include "core/engine/replica_table.h"
 #include "core/memory/host_pool.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 
@@ -46,7 +46,7 @@ class Space {
                                     const std::function<absl::StatusOr<Memory>()>& allocate);
   // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
   // `needed_by`: the span that wants the room; the eviction's, of a trace of its own, is linked to it.
-  bool TryEvictOne(Location pool, const otel::TraceContext& needed_by, std::set<std::string>& refused);
+  bool TryEvictOne(Location pool, const TraceContext& needed_by, std::set<std::string>& refused);
   // True when eviction could make enough room.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
   PoolStats Stats(Location pool) const;

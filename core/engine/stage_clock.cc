@@ -1,7 +1,7 @@
 #include "core/engine/stage_clock.h"
 
 #include <algorithm>
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 

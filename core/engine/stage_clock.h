@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast {
 

@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
 #include "core/memory/host_pool.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/posix/unix_address.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/posix/unix_address.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 namespace {

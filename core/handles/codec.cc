@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/handles/wire.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

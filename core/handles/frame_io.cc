@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "core/handles/socket_io.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 

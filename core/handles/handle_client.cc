@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/handles/client_channel.h"
 #include "core/handles/image_map.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {

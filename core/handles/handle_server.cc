@@ -17,13 +17,13 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/posix/descriptors.h"
+#include "base/posix/unix_listener.h"
+#include "base/posix/unix_peer.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/handles/server_connection.h"
-#include "core/posix/descriptors.h"
-#include "core/posix/unix_listener.h"
-#include "core/posix/unix_peer.h"
-#include "core/status/status.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {

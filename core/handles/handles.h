@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
+#include "base/posix/unique_fd.h"
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
-#include "core/posix/unique_fd.h"
 
 namespace tensorcast {
 

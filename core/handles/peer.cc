@@ -12,8 +12,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/posix/unix_peer.h"
-#include "core/status/status.h"
+#include "base/posix/unix_peer.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

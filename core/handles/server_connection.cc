@@ -5,10 +5,10 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/posix/descriptors.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/handles/peer.h"
-#include "core/posix/descriptors.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

@@ -10,11 +10,11 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
 #include "core/memory/extent_allocator.h"
 #include "core/memory/host_limits.h"
 #include "core/memory/prefaulter.h"
 #include "core/memory/shared_region.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "absl/log/log.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; its number is the same on every architecture

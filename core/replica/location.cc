@@ -1,10 +1,9 @@
-#include <string>
+#include "core/replica/location.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/engine/replica.h"
 
 namespace tensorcast {
 

@@ -1,4 +1,4 @@
-#include "core/engine/replica.h"
+#include "core/replica/replica.h"
 
 namespace tensorcast {
 

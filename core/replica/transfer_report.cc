@@ -1,4 +1,4 @@
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast {
 

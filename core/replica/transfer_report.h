@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "core/engine/replica.h"
-#include "core/source/chunk_source.h"
-#include "otel/api/trace_context.h"
+#include "base/trace_context.h"
+#include "core/replica/location.h"
+#include "core/replica/source_info.h"
 
 namespace tensorcast {
 
@@ -51,8 +51,8 @@ struct TransferReport {
   std::string artifact_id;
   std::string replica_id;  // of the replica that the caller was given a lease on, or of the one that failed
   Location destination;
-  otel::TraceContext trace;  // of the request that started it
-  otel::TraceContext span;   // its own, reserved when it was asked for; what it does is a child of it
+  TraceContext trace;        // of the request that started it
+  TraceContext span;         // its own, reserved when it was asked for; what it does is a child of it
   uint64_t bytes = 0;        // in chunks that are in their place
   uint64_t bytes_total = 0;  // of the image
   absl::Time queued;

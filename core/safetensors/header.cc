@@ -3,10 +3,10 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/artifact/text.h"
 #include "core/safetensors/safetensors.h"
 #include "core/safetensors/strict_json.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

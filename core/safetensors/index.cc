@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "core/artifact/text.h"
 #include "core/safetensors/strict_json.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

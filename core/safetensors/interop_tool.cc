@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -4,11 +4,11 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/artifact/text.h"
 #include "core/safetensors/index.h"
 #include "core/safetensors/input_file.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

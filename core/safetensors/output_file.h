@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/request_context.h"
 #include "core/memory/host_pool.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

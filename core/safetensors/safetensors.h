@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
 #include "core/disk/disk_source.h"
 #include "core/disk/import_roots.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast {
 

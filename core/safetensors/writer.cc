@@ -4,10 +4,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "core/artifact/text.h"
 #include "core/safetensors/output_file.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 #include "nlohmann/json.hpp"
 
 namespace tensorcast {

@@ -12,25 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 #include "core/memory/host_pool.h"
-#include "otel/api/request_context.h"
+#include "core/replica/source_info.h"
 
 namespace tensorcast {
-
-enum class SourceType { kLocal, kRemote, kDisk };  // tc.source.type
-std::string_view SourceTypeName(SourceType type);
-
-// Identifies a source in errors, logs, spans and reports.
-struct SourceInfo {
-  SourceType type = SourceType::kLocal;
-  std::string lane;                 // "local", "ucx", "ucx-rma", "loopback", "disk", "memory"
-  std::string name;                 // whom it reads: a node name, a path
-  std::string transport_id = {};    // of the grant it is read under; empty where none is needed
-  otel::TraceContext span = {};     // reserved for the reading of it, where the other end links to it
-  otel::TraceContext made_by = {};  // the ingest that made the replica it reads, where that is known
-};
 
 struct ChunkRequest {
   uint32_t chunk = 0;

@@ -6,8 +6,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
 #include "core/source/request_check.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/source/request_check.h"
-#include "core/status/status.h"
 
 namespace tensorcast {
 namespace {

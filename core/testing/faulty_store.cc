@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::testing {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/log/log.h"
+#include "base/steady_time.h"
 #include "daemon/service/status_report.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 

@@ -2,9 +2,9 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 
@@ -15,7 +15,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   request.set_replica_id(replica.id);
   v1::RequestEvictionResponse response;
   RequestContext call = RequestContext::Background(timeout_);
-  if (const otel::TraceContext& cause = otel::CurrentContext(); cause.IsValid()) {
+  if (const TraceContext& cause = otel::CurrentContext(); cause.IsValid()) {
     call.trace = cause;  // of the eviction, or of the request for it
   }
   const absl::Status status = client_->RequestEviction(call, request, &response);

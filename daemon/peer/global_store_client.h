@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "core/artifact/manifest.h"
-#include "otel/api/request_context.h"
 #include "proto/global_store.pb.h"
 
 namespace grpc {

@@ -6,9 +6,9 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "daemon/wire/wire.h"
-#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {

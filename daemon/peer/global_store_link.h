@@ -25,7 +25,7 @@
 #include "absl/time/time.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/replica.h"
+#include "core/replica/replica.h"
 #include "daemon/peer/global_store_client.h"
 #include "daemon/peer/replica_feed.h"
 #include "rpc/grant_token/grant_token.h"

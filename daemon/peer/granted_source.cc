@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "daemon/peer/local_attach.h"
 #include "daemon/peer/pull_source.h"
 #include "daemon/wire/wire.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -37,9 +37,8 @@ std::vector<std::string> LanesToTry(const PeerAccess& access, const v1::Transpor
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context, const PeerAccess& access,
                                                       const v1::TransportGrant& grant,
-                                                      const otel::TraceContext& pulling,
-                                                      const std::string& lane, const Cancellation& revoked,
-                                                      GrantOpening* opening) {
+                                                      const TraceContext& pulling, const std::string& lane,
+                                                      const Cancellation& revoked, GrantOpening* opening) {
   transport::Transport* transport = access.FindLane(lane);
   if (transport == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
@@ -60,13 +59,12 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
   open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));
-  SourceInfo info{
-      .type = SourceType::kRemote,
-      .lane = lane,
-      .name = grant.source().name(),
-      .transport_id = grant.transport_id(),
-      .span = pulling,
-      .made_by = otel::TraceContext::FromTraceparent(response.made_by()).value_or(otel::TraceContext())};
+  SourceInfo info{.type = SourceType::kRemote,
+                  .lane = lane,
+                  .name = grant.source().name(),
+                  .transport_id = grant.transport_id(),
+                  .span = pulling,
+                  .made_by = TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext())};
   return MakePullSource(std::move(info), std::move(pull), revoked, access.peer_timeout);
 }
 
@@ -84,7 +82,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& cont
                    {otel::attr::kPeerNodeId, grant.source().node_id()}});
   span.AttachTo(&connect);
   // What the source does for this pull is linked to the pull itself, which begins once this is done.
-  const otel::TraceContext pulling = otel::ReserveSpan(context.trace);
+  const TraceContext pulling = otel::ReserveSpan(context.trace);
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
       lane == kLocalLane ? AttachToPeer(connect, access, grant, manifest, pulling)
                          : PullOver(connect, access, grant, pulling, lane, revoked, opening);

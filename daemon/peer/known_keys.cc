@@ -11,9 +11,9 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/posix/unique_fd.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "daemon/peer/global_store_client.h"
-#include "otel/api/request_context.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::daemon {

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/steady_time.h"
 #include "daemon/peer/fake_global_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -6,12 +6,12 @@
 #include <variant>
 
 #include "absl/log/log.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/disk/disk_source.h"
 #include "core/handles/handle_client.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -20,8 +20,8 @@ namespace {
 // transfer, hardly ever four. On an idle one the second thread of a core costs nothing.
 int CopySlots() { return std::clamp(2 * static_cast<int>(std::thread::hardware_concurrency()), 2, 4); }
 
-otel::TraceContext MadeBy(const v1::AttachReplicaResponse& response) {
-  return otel::TraceContext::FromTraceparent(response.made_by()).value_or(otel::TraceContext());
+TraceContext MadeBy(const v1::AttachReplicaResponse& response) {
+  return TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext());
 }
 
 // What a source over a peer's host memory holds: the lease and the mapping.
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
                                                           const PeerAccess& access,
                                                           const v1::TransportGrant& grant,
                                                           const Manifest& manifest,
-                                                          const otel::TraceContext& reading) {
+                                                          const TraceContext& reading) {
   RequestContext attach = context.Child();
   attach.deadline = std::min(context.deadline, SteadyNow() + access.peer_timeout);
   v1::AttachReplicaRequest request;

@@ -19,6 +19,6 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
                                                           const PeerAccess& access,
                                                           const v1::TransportGrant& grant,
                                                           const Manifest& manifest,
-                                                          const otel::TraceContext& reading);
+                                                          const TraceContext& reading);
 
 }  // namespace tensorcast::daemon

@@ -14,9 +14,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
-#include "core/posix/space_reserve.h"
-#include "core/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/posix/space_reserve.h"
+#include "base/request_context.h"
+#include "base/status.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "core/disk/disk_source.h"
 #include "core/safetensors/safetensors.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
-#include "core/status/status.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 #include "proto/daemon.pb.h"
 
 namespace grpc {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::daemon {
 

@@ -9,12 +9,12 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_join.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "daemon/peer/granted_source.h"
 #include "daemon/peer/own_sources.h"
 #include "daemon/wire/wire.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
 
@@ -329,7 +329,7 @@ class PeerSourceProvider : public SourceProvider {
 
   const PeerAccess& access_;
   const PeerSourceRequest request_;
-  otel::TraceContext trace_;  // of the ingest, for what is done after it
+  TraceContext trace_;  // of the ingest, for what is done after it
   WaitObserver observer_;
   std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;

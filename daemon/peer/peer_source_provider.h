@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/artifact/manifest.h"
-#include "core/engine/replica.h"
+#include "core/replica/replica.h"
 #include "core/source/chunk_source.h"
 #include "daemon/peer/peer_access.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/handlers.h"
 

@@ -7,15 +7,15 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/artifact/text.h"
 #include "core/disk/disk_source.h"
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
 #include "daemon/peer/peer_source_provider.h"
 #include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "daemon/peer/peer_source_provider.h"
 #include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
@@ -154,8 +154,8 @@ absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const NodeParts& parts, 
   if (request.transport_id().empty()) {
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), parts.sessions->IssueTicket(std::move(lease)));
   } else {
-    const auto receiver = otel::TraceContext::FromTraceparent(request.traceparent());
-    auto record = std::make_shared<AttachRecord>(context.trace, receiver.value_or(otel::TraceContext()),
+    const auto receiver = TraceContext::FromTraceparent(request.traceparent());
+    auto record = std::make_shared<AttachRecord>(context.trace, receiver.value_or(TraceContext()),
                                                  request.transport_id(), lease->manifest()->id());
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(),
                         parts.sessions->IssueTicket(std::move(lease), Holder::kDaemon, std::move(record)));

@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 #include "daemon/service/serve_report.h"
 
 namespace tensorcast::daemon {

@@ -6,7 +6,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "daemon/peer/peer_access.h"
 #include "rpc/grant_token/grant_token.h"
 
@@ -27,7 +27,7 @@ bool Matches(const std::string& claimed, const std::string& asked) {
 
 }  // namespace
 
-ServeRegistry::Served::Served(LocationKind location, otel::TraceContext made_by,
+ServeRegistry::Served::Served(LocationKind location, TraceContext made_by,
                               std::shared_ptr<ServedReplica> image,
                               std::unique_ptr<transport::Serving> serving, ServeRecord record,
                               ServeReport asked, ServeLog* ended)
@@ -79,7 +79,7 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
 }
 
 absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
-                                                                            const otel::TraceContext& trace) {
+                                                                            const TraceContext& trace) {
   transport::Transport* transport = nullptr;
   for (transport::Transport* lane : options_.lanes) {
     transport = lane->name() == opening.lane ? lane : transport;
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
                                                       opening.artifact_id));
   }
   const LocationKind location = lease->location().kind;
-  otel::TraceContext made_by = lease->made_by();
+  TraceContext made_by = lease->made_by();
   TC_ASSIGN_OR_RETURN(
       std::shared_ptr<ServedReplica> image,
       ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
                                   std::move(asked), &ended_);
 }
 
-absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const otel::TraceContext& trace) {
+absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const TraceContext& trace) {
   TC_RETURN_IF_ERROR(CheckGrant(opening));
   std::optional<OpenedPull> open;
   {

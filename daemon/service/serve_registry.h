@@ -20,14 +20,14 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "daemon/service/report_log.h"
 #include "daemon/service/serve_report.h"
 #include "daemon/service/served_replica.h"
 #include "daemon/service/staging_buffers.h"
 #include "daemon/service/telemetry.h"
-#include "otel/api/request_context.h"
-#include "otel/api/steady_time.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/transport.h"
 
@@ -43,8 +43,8 @@ struct PullOpening {
 };
 
 struct OpenedPull {
-  std::string descriptor;      // for the receiver's transport
-  otel::TraceContext made_by;  // the ingest that made the replica; not valid: not known any more
+  std::string descriptor;  // for the receiver's transport
+  TraceContext made_by;    // the ingest that made the replica; not valid: not known any more
 };
 
 class ServeRegistry {
@@ -69,7 +69,7 @@ class ServeRegistry {
   absl::Status CheckGrant(const PullOpening& opening) const;
 
   // `trace` is the receiver's.
-  absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const otel::TraceContext& trace = {});
+  absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const TraceContext& trace = {});
   // `why` is OK when the receiver had all that it wanted, of the whole image or of a part. The bytes it
   // served; none for one that is unknown or was closed.
   uint64_t Close(std::string_view transport_id, const absl::Status& why);
@@ -95,7 +95,7 @@ class ServeRegistry {
   class Served {
    public:
     // `asked`: what the opening said; the rest is found here. `ended`: where the report goes.
-    Served(LocationKind location, otel::TraceContext made_by, std::shared_ptr<ServedReplica> image,
+    Served(LocationKind location, TraceContext made_by, std::shared_ptr<ServedReplica> image,
            std::unique_ptr<transport::Serving> serving, ServeRecord record, ServeReport asked,
            ServeLog* ended);
     ~Served();
@@ -108,7 +108,7 @@ class ServeRegistry {
 
    private:
     const LocationKind location_;
-    const otel::TraceContext made_by_;
+    const TraceContext made_by_;
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     ServeRecord record_;
@@ -123,7 +123,7 @@ class ServeRegistry {
     uint64_t bytes_seen = 0;  // at the last sweep
   };
 
-  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const otel::TraceContext& trace);
+  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const TraceContext& trace);
   // What an opening comes to that needs no new serving: the pull that is open, or that it has ended; nullopt:
   // neither.
   absl::StatusOr<std::optional<OpenedPull>> FindOpen(const PullOpening& opening) const

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <utility>
 
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "core/source/chunk_source.h"
-#include "core/status/status.h"
 #include "daemon/peer/own_sources.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/replica.h"
+#include "core/engine/replica_lease.h"
 #include "daemon/service/staging_buffers.h"
 #include "transport/transport.h"
 

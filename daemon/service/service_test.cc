@@ -130,7 +130,7 @@ TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) 
   TransferReport report{.transfer_id = "t",
                         .artifact_id = "tc1:a",
                         .destination = {LocationKind::kGpu, 1},
-                        .trace = otel::TraceContext::NewRoot().NewChild(),
+                        .trace = TraceContext::NewRoot().NewChild(),
                         .queued = At(0),
                         .start = At(1),
                         .end = At(9)};
@@ -204,8 +204,8 @@ TEST(Telemetry, ALoadIsTimedWhereItSucceededAndCountedEitherWay) {
 
 TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
   RecordedTelemetry recorded;
-  const otel::TraceContext call = otel::TraceContext::NewRoot().NewChild();
-  const otel::TraceContext reader = otel::TraceContext::NewRoot();
+  const TraceContext call = TraceContext::NewRoot().NewChild();
+  const TraceContext reader = TraceContext::NewRoot();
   ServeRecord pull(call, "ucx", "transport", "tc1:a");
   pull.End({.bytes = 7, .receiver_trace = reader}, "ok");
   const RecordedSpan served = recorded.AwaitSpan("P2P/Serve");
@@ -219,7 +219,7 @@ TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
   ASSERT_EQ(lent.links.size(), 1);
   EXPECT_EQ(lent.links[0].span_id, reader.span_id);
 
-  { AttachRecord unknown(call, otel::TraceContext(), "another", "tc1:a"); }
+  { AttachRecord unknown(call, TraceContext(), "another", "tc1:a"); }
   EXPECT_TRUE(
       recorded
           .AwaitSpan("P2P/Serve",

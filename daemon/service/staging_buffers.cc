@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::daemon {
 

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "daemon/wire/wire.h"
-#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {

@@ -6,7 +6,8 @@
 
 #include "absl/log/log.h"
 #include "absl/time/clock.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "daemon/peer/peer_access.h"
 #include "daemon/service/check_origin.h"
 #include "daemon/service/ingest.h"
@@ -15,7 +16,6 @@
 #include "daemon/service/telemetry.h"
 #include "daemon/wire/wire.h"
 #include "otel/api/metrics.h"
-#include "otel/api/steady_time.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
 #include "rpc/handlers.h"

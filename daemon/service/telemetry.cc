@@ -8,8 +8,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -221,8 +221,8 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
   return otel::Span("StoreEngine/JoinIngest", context, {{attr::kShared, true}}, {.links = {&link, 1}});
 }
 
-ServeRecord::ServeRecord(const otel::TraceContext& parent, std::string_view lane,
-                         std::string_view transport_id, std::string_view artifact_id)
+ServeRecord::ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view transport_id,
+                         std::string_view artifact_id)
     : lane_(lane),
       parent_(parent),
       transport_id_(transport_id),
@@ -253,7 +253,7 @@ void ServeRecord::End(const transport::ServeStats& stats, std::string_view outco
             << stats.bytes << " bytes in " << SteadyNow() - opened_ << ": " << outcome;
 }
 
-AttachRecord::AttachRecord(const otel::TraceContext& parent, const otel::TraceContext& receiver,
+AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& receiver,
                            std::string_view transport_id, std::string_view artifact_id)
     : parent_(parent), transport_id_(transport_id), artifact_id_(artifact_id), opened_(SteadyNow()) {
   const otel::SpanLink link{.context = receiver};

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/engine/engine.h"
-#include "core/engine/transfer.h"
+#include "core/replica/transfer_report.h"
 #include "otel/api/span.h"
 #include "transport/transport.h"
 
@@ -27,14 +27,14 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
 // is a child of the call that opened it and is linked to what the receiver's transport said it pulls for.
 class ServeRecord {
  public:
-  ServeRecord(const otel::TraceContext& parent, std::string_view lane, std::string_view transport_id,
+  ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view transport_id,
               std::string_view artifact_id);
   // `outcome`: "ok" or "cancelled".
   void End(const transport::ServeStats& stats, std::string_view outcome);
 
  private:
   std::string lane_;
-  otel::TraceContext parent_;
+  TraceContext parent_;
   std::string transport_id_;
   std::string artifact_id_;
   absl::Time opened_;
@@ -45,14 +45,14 @@ class ServeRecord {
 class AttachRecord {
  public:
   // `parent`: the call that asked for it; `receiver`: the span that reads, for a link; may be invalid.
-  AttachRecord(const otel::TraceContext& parent, const otel::TraceContext& receiver,
-               std::string_view transport_id, std::string_view artifact_id);
+  AttachRecord(const TraceContext& parent, const TraceContext& receiver, std::string_view transport_id,
+               std::string_view artifact_id);
   AttachRecord(const AttachRecord&) = delete;
   AttachRecord& operator=(const AttachRecord&) = delete;
   ~AttachRecord();
 
  private:
-  const otel::TraceContext parent_;
+  const TraceContext parent_;
   const std::string transport_id_;
   const std::string artifact_id_;
   const absl::Time opened_;

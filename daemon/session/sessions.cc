@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "base/status.h"
 #include "core/handles/handles.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
-#include "core/status/status.h"
 
 namespace tensorcast::daemon {
 namespace {

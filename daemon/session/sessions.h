@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/replica.h"
+#include "core/engine/replica_lease.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
 #include "core/source/chunk_source.h"

@@ -1,6 +1,6 @@
 #include "daemon/wire/wire.h"
 
-#include "core/status/status.h"
+#include "base/status.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {

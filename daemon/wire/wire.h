@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/replica.h"
-#include "core/engine/transfer.h"
+#include "core/replica/replica.h"
+#include "core/replica/transfer_report.h"
 #include "proto/types.pb.h"
 
 namespace tensorcast::daemon {

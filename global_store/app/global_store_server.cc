@@ -8,14 +8,14 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/metadata/observed_store.h"
 #include "global_store/service/coordinator.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/random_secrets.h"
 #include "global_store/service/ticker.h"
-#include "otel/api/steady_time.h"
 #include "rpc/address.h"
 #include "rpc/server.h"
 

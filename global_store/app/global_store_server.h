@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::global_store {
 

@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 #include "global_store/app/global_store_fixture.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/executor.h"

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {

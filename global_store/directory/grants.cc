@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
 

@@ -1,6 +1,6 @@
 // Replicas: what each node says it holds, in sequence, and which of them may go.
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {

@@ -1,6 +1,6 @@
 // Nodes: who is alive, under which incarnation, and what each is told with its heartbeat.
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/engine/replica.h"
+#include "core/replica/replica.h"
 #include "global_store/directory/facts.h"
 
 namespace tensorcast::global_store {

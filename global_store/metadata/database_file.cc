@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::global_store {
 namespace {

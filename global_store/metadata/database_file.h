@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 
 namespace tensorcast::global_store {
 

@@ -3,9 +3,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
-#include "otel/api/steady_time.h"
 
 namespace tensorcast::global_store {
 namespace {

@@ -65,7 +65,7 @@ TEST(ObservedStore, EachOperationIsASpanBelowTheCallAndIsTimed) {
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::OkStatus()));
   for (const Operation& operation : Operations()) {
     SCOPED_TRACE(operation.span);
-    otel::TraceContext call;
+    TraceContext call;
     {
       otel::ScopedSpan scope("GlobalStore/Call");
       call = scope->context();

@@ -3,7 +3,7 @@
 #include <sqlite3.h>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::global_store {
 namespace {

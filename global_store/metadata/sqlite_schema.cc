@@ -1,7 +1,7 @@
 #include "global_store/metadata/sqlite_schema.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast::global_store {
 namespace {

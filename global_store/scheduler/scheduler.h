@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/replica.h"
+#include "core/replica/replica.h"
 
 namespace tensorcast::global_store {
 

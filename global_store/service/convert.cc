@@ -1,6 +1,6 @@
 #include "global_store/service/convert.h"
 
-#include "core/status/status.h"
+#include "base/status.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/log/log.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 

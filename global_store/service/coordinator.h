@@ -21,11 +21,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
+#include "base/trace_context.h"
 #include "global_store/directory/directory.h"
 #include "global_store/metadata/metadata_store.h"
 #include "global_store/service/key_watches.h"
-#include "otel/api/steady_time.h"
-#include "otel/api/trace_context.h"
 
 namespace tensorcast::global_store {
 
@@ -112,7 +112,7 @@ class Coordinator {
   bool store_usable_ ABSL_GUARDED_BY(mutex_) = true;
   struct Asker {
     std::string request;  // may be empty
-    otel::TraceContext trace;
+    TraceContext trace;
   };
   // Requests whose grant lives, and the way back.
   absl::flat_hash_map<std::string, std::string> transport_of_request_ ABSL_GUARDED_BY(mutex_);

@@ -10,10 +10,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "base/request_context.h"
 #include "global_store/service/coordinator.h"
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/replicator.h"
-#include "otel/api/request_context.h"
 #include "proto/global_store.pb.h"
 #include "rpc/finisher.h"
 #include "rpc/pieces.h"

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/artifact/manifest.h"
-#include "core/status/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/paging.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/paging.h"

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/origin_report.h"

@@ -3,11 +3,11 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/steady_time.h"
 #include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/request_context.h"
 #include "global_store/directory/types.h"
-#include "otel/api/request_context.h"
 
 namespace tensorcast::global_store {
 

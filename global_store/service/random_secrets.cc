@@ -3,7 +3,7 @@
 #include <openssl/rand.h>
 
 #include "absl/log/check.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast::global_store {
 

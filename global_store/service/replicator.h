@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 #include "proto/global_store.pb.h"
 #include "rpc/executor.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "otel/api/trace_context.h"
+#include "base/trace_context.h"
 
 namespace tensorcast::otel {
 

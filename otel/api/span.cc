@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::otel {
 namespace {

@@ -24,9 +24,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
+#include "base/trace_context.h"
 #include "otel/api/attributes.h"
-#include "otel/api/request_context.h"
-#include "otel/api/trace_context.h"
 #include "otel/api/trace_sink.h"
 
 namespace tensorcast::otel {

@@ -13,8 +13,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/trace_context.h"
 #include "otel/api/attributes.h"
-#include "otel/api/trace_context.h"
 
 namespace tensorcast::otel {
 

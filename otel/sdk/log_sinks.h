@@ -10,7 +10,7 @@
 #include "absl/base/log_severity.h"
 #include "absl/log/log_entry.h"
 #include "absl/log/log_sink.h"
-#include "otel/api/trace_context.h"
+#include "base/trace_context.h"
 
 namespace tensorcast::otel {
 

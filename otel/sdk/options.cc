@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "otel/api/request_context.h"
+#include "base/request_context.h"
 
 namespace tensorcast::otel::sdk {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/engine/replica.h"
-#include "core/engine/transfer.h"
+#include "core/replica/replica.h"
+#include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
 #include "proto/types.pb.h"
 

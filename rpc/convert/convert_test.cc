@@ -80,7 +80,7 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                         .artifact_id = "tc1:a",
                         .replica_id = "r",
                         .destination = {LocationKind::kCpu, 0},
-                        .trace = otel::TraceContext::NewRoot(),
+                        .trace = TraceContext::NewRoot(),
                         .bytes = 7,
                         .bytes_total = 8,
                         .queued = absl::FromUnixSeconds(1),

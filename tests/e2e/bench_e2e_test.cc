@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "tools/cluster/local_cluster.h"
-#include "tools/cluster/process.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/cluster/process.h"
 
 namespace tensorcast::bench {
 namespace {

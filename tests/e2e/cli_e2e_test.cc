@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {

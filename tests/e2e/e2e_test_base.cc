@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status/status.h"
+#include "base/status.h"
 
 namespace tensorcast {
 namespace {

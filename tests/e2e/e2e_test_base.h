@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/model/compare.h"
+#include "cli/model/llama_model.h"
 #include "client/client.h"
 #include "core/device/fake_device.h"
-#include "core/status/status.h"
-#include "tools/cluster/local_cluster.h"
-#include "tools/model/compare.h"
-#include "tools/model/llama_model.h"
 
 namespace tensorcast {
 

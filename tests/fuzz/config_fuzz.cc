@@ -1,7 +1,7 @@
 // The configuration file; behind a NUL byte, one key to set over it.
 #include "absl/log/check.h"
+#include "cli/config/config.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tools/config/config.h"
 
 namespace tensorcast::fuzz {
 

@@ -1,7 +1,7 @@
 // traceparent and, behind a newline, tracestate.
 #include "absl/log/check.h"
+#include "base/trace_context.h"
 #include "otel/api/propagation.h"
-#include "otel/api/trace_context.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tensorcast::fuzz {
@@ -10,14 +10,14 @@ void TestOneInput(std::string_view input) {
   const size_t newline = input.find('\n');
   const std::string_view traceparent = input.substr(0, newline);
   const std::string_view state = newline == std::string_view::npos ? "" : input.substr(newline + 1);
-  const std::optional<otel::TraceContext> context = otel::TraceContext::FromTraceparent(traceparent, state);
-  const otel::TraceContext extracted =
+  const std::optional<TraceContext> context = TraceContext::FromTraceparent(traceparent, state);
+  const TraceContext extracted =
       otel::ExtractTrace({{"TraceParent", std::string(traceparent)}, {"tracestate", std::string(state)}});
   CHECK_EQ(extracted.IsValid(), context.has_value());
   if (!context.has_value()) return;
   CHECK(context->IsValid());
   CHECK(context->trace_state.empty() || context->trace_state == state);
-  const auto again = otel::TraceContext::FromTraceparent(context->ToTraceparent(), context->trace_state);
+  const auto again = TraceContext::FromTraceparent(context->ToTraceparent(), context->trace_state);
   CHECK(again.has_value() && *again == *context) << traceparent;
 }
 

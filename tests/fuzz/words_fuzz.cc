@@ -1,10 +1,10 @@
 // Short texts of people and peers: a location, a size, a duration, a gRPC method, an error that travelled.
 #include "absl/log/check.h"
-#include "core/engine/replica.h"
+#include "cli/config/units.h"
+#include "core/replica/replica.h"
 #include "rpc/call_observer.h"
 #include "rpc/convert/convert.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tools/config/units.h"
 
 namespace tensorcast::fuzz {
 

@@ -2,8 +2,8 @@
 // deadlines, tickets, leases, grants and heartbeats are measured on a clock that nobody sets.
 #include <algorithm>
 
+#include "base/testing/wall_clock.h"
 #include "core/handles/handle_client.h"
-#include "core/testing/wall_clock.h"
 #include "daemon/peer/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

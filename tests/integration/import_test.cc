@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

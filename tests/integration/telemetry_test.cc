@@ -673,19 +673,18 @@ TEST_F(Compatibility, ATraceOfAnotherProgramGoesOnAndOneThatWantsNoneIsNotForced
   TestNode& a = cluster_.AddNode("a");
   const client::PutResult put = Import(a, MakeChunkedArtifact(14, 3, kTestChunkBytes));
   RequestContext request = Soon();
-  request.trace = *otel::TraceContext::FromTraceparent(
-      "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1");
+  request.trace =
+      *TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1");
   ASSERT_TRUE(a.client().Get(request, put.artifact_id, {}).ok());
   const Trace trace = AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica"});
   EXPECT_EQ(Only(trace, "Client/Get").parent_span_id, "b7ad6b7169203331");
   for (const auto& [name, span] : trace) EXPECT_EQ(span.trace_state, "vendor=1") << name;
 
   RequestContext unsampled = Soon();
-  unsampled.trace =
-      *otel::TraceContext::FromTraceparent("00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+  unsampled.trace = *TraceContext::FromTraceparent("00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
   ASSERT_TRUE(a.client().Get(unsampled, put.artifact_id, {}).ok());
   RequestContext without = Soon();
-  without.trace = otel::TraceContext();  // a caller that knows nothing of traces
+  without.trace = TraceContext();  // a caller that knows nothing of traces
   ASSERT_TRUE(a.client().Get(without, put.artifact_id, {}).ok());
   telemetry_->Shutdown();
   EXPECT_THAT(TraceOf(unsampled), IsEmpty());

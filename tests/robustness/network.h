@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/cluster/local_cluster.h"
+#include "cli/cluster/local_cluster.h"
 
 namespace tensorcast {
 

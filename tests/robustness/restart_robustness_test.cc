@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/posix/unique_fd.h"
+#include "base/posix/unique_fd.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/posix/unique_fd.h"
 #include "client/admin.h"
-#include "core/posix/unique_fd.h"
 #include "tests/e2e/e2e_test_base.h"
 #include "tools/chaos/invariants.h"
 

@@ -13,8 +13,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/posix/unique_fd.h"
 #include "core/handles/codec.h"
-#include "core/posix/unique_fd.h"
 #include "daemon/peer/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/channel.h"

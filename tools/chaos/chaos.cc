@@ -10,13 +10,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/model/llama_model.h"
 #include "client/admin.h"
 #include "core/device/fake_device.h"
-#include "core/status/status.h"
 #include "tools/chaos/invariants.h"
 #include "tools/chaos/schedule.h"
-#include "tools/cluster/local_cluster.h"
-#include "tools/model/llama_model.h"
 
 namespace tensorcast::chaos {
 namespace {

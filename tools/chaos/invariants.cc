@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status/status.h"
+#include "base/status.h"
+#include "cli/model/compare.h"
 #include "rpc/convert/convert.h"
-#include "tools/model/compare.h"
 
 namespace tensorcast::chaos {
 namespace {

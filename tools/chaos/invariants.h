@@ -13,11 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
 #include "client/client.h"
 #include "core/device/device_runtime.h"
 #include "tools/chaos/footprint.h"
-#include "tools/cluster/local_cluster.h"
 
 namespace tensorcast::chaos {
 

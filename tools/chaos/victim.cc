@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "cli/model/compare.h"
 #include "client/client.h"
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
-#include "tools/model/compare.h"
 
 namespace tensorcast::chaos {
 namespace {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the product measures time by the steady clock (otel/api/steady_time.h) and waits by it.
+"""Checks that the product measures time by the steady clock (base/steady_time.h) and waits by it.
 
 Deadlines, leases and ages by the wall clock end early, or never, where that clock is set. Prints file:line for
 everything that is wrong and exits 1.

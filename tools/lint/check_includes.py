@@ -15,26 +15,29 @@ import sources
 
 # Each layer and what its files may include. Longer prefixes win; a layer may always include itself.
 LAYERS = {
-    "otel/api": set(),
-    "otel/sdk": {"otel/api"},
-    "core": {"otel/api"},
-    "transport": {"otel/api", "core"},
-    "rpc": {"otel/api", "core", "proto"},
-    "global_store": {"otel/api", "core", "proto", "rpc"},
-    "daemon": {"otel/api", "core", "transport", "proto", "rpc"},
-    "client": {"otel/api", "core", "proto", "rpc"},
-    "tools": {"otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
+    "base": set(),
+    "otel/api": {"base"},
+    "otel/sdk": {"base", "otel/api"},
+    "core": {"base", "otel/api"},
+    "transport": {"base", "otel/api", "core"},
+    "rpc": {"base", "otel/api", "core", "proto"},
+    "global_store": {"base", "otel/api", "core", "proto", "rpc"},
+    "daemon": {"base", "otel/api", "core", "transport", "proto", "rpc"},
+    "client": {"base", "otel/api", "core", "proto", "rpc"},
+    "cli": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
+    "tools": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client",
+              "cli"},
 }
 # Anything may be included from here, and these may be included from nowhere else.
 FREE_LAYERS = {"tests"}
-OUR_TOP_FOLDERS = {"otel", "core", "transport", "rpc", "global_store", "daemon", "client", "tools", "tests", "proto"}
+OUR_TOP_FOLDERS = {"base", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
 
 # The folders inside core/ are layers too, in the order in which core/CMakeLists.txt adds them.
 ORDERED_FOLDER = "core"
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
-NO_MESSAGES_IN = {"otel/api", "core", "transport"}
+NO_MESSAGES_IN = {"base", "otel/api", "core", "transport"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +54,8 @@ THIRD_PARTIES = (
     ThirdParty("CUDA", re.compile(r"^(cuda|nvml)\w*\.h$"), ("core/device",), True),
     ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
     ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),
-    ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("tools/config",), True),
-    ThirdParty("CLI11", re.compile(r"^CLI/"), ("tools/cli",), True),
+    ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("cli/config",), True),
+    ThirdParty("CLI11", re.compile(r"^CLI/"), ("cli/commands",), True),
 )
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')

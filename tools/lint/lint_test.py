@@ -32,8 +32,8 @@ class Tree:
 
 CORE = {
     "core/CMakeLists.txt": "add_subdirectory(status)\nadd_subdirectory(engine)\n",
-    "core/status/status.h": "",
-    "core/engine/engine.h": '#include "core/status/status.h"\n',
+    "base/status.h": "",
+    "core/engine/engine.h": '#include "base/status.h"\n',
     "otel/api/trace.h": "#include <string>\n",
     "transport/transport.h": '#include "core/engine/engine.h"\n#include "otel/api/trace.h"\n',
     "rpc/call.h": '#include <grpcpp/client_context.h>\n#include "proto/daemon.grpc.pb.h"\n',
@@ -58,21 +58,21 @@ class CheckIncludes(unittest.TestCase):
 
     def test_upward_includes_between_layers(self):
         self.check("core/engine/x.cc", '#include "transport/transport.h"', "core/ may include otel/api")
-        self.check("otel/api/x.cc", '#include "core/status/status.h"', "nothing of ours")
+        self.check("otel/api/x.cc", '#include "base/status.h"', "nothing of ours")
         self.check("global_store/directory/x.cc", '#include "transport/transport.h"', "not transport/")
         self.check("client/x.cc", '#include "transport/transport.h"', "not transport/")
         self.check("rpc/x.cc", '#include "transport/transport.h"', "not transport/")
         self.check("core/engine/y.h", '#include "rpc/call.h"', "not rpc/")
 
     def test_nothing_uses_tests(self):
-        self.check("tools/cli/x.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
+        self.check("cli/commands/x.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
         self.check("core/engine/x_test.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
 
     def test_tests_beside_the_code_may_use_other_layers(self):
         self.assertEqual(problems(**{"core/engine/x_test.cc": '#include "transport/transport.h"\n'}), [])
 
     def test_the_order_inside_core(self):
-        self.check("core/status/x.cc", '#include "core/engine/engine.h"', "stands above")
+        self.check("base/x.cc", '#include "core/engine/engine.h"', "stands above")
         self.check("core/new/x.cc", '#include "core/engine/engine.h"', "does not add both")
 
     def test_messages_and_grpc_stay_out_of_core_and_transport(self):
@@ -86,7 +86,7 @@ class CheckIncludes(unittest.TestCase):
         self.check("core/engine/x.cc", "#include <cuda_runtime_api.h>", "CUDA belongs to core/device")
         self.check("global_store/directory/x.cc", "#include <sqlite3.h>", "SQLite belongs to global_store/metadata")
         self.check("daemon/app/x.cc", "#include <nccl.h>", "NCCL belongs to transport/nccl")
-        self.check("tools/cli/x.cc", "#include <opentelemetry/sdk/trace/provider.h>", "OpenTelemetry")
+        self.check("cli/commands/x.cc", "#include <opentelemetry/sdk/trace/provider.h>", "OpenTelemetry")
 
     def test_third_party_headers_stay_out_of_public_headers(self):
         private = {"transport/ucx/worker.h": "#include <ucp/api/ucp.h>\n",
@@ -124,7 +124,7 @@ class CheckClock(unittest.TestCase):
 
     def test_tests_and_tools_may(self):
         for name in ("core/engine/x_test.cc", "core/engine/engine_fixture.cc", "core/handles/test_util.cc",
-                     "otel/sdk/testing/x.cc", "transport/ucx/x_benchmark.cc", "tools/cli/x.cc", "tests/e2e/x.cc"):
+                     "otel/sdk/testing/x.cc", "transport/ucx/x_benchmark.cc", "cli/commands/x.cc", "tests/e2e/x.cc"):
             self.check(name, "deadline = absl::Now() + timeout;", False)
 
     def test_a_permission_that_nobody_needs_is_reported(self):

@@ -22,7 +22,7 @@ mkdir "$work/examples"
 # shellcheck disable=SC2016  # backticks are the README's
 sed -n '/^## From C++/,/^## /{/^```cpp$/,/^```$/{/^```/d;p}}' "$here/../../README.md" >"$work/examples/readme.cc"
 {
-  printf '%s\n' '#include "client/client.h"' '#include "core/status/status.h"' 'using namespace tensorcast; using namespace client;' \
+  printf '%s\n' '#include "client/client.h"' '#include "base/status.h"' 'using namespace tensorcast; using namespace client;' \
     'absl::Status Example() {'
   sed -n '/^#pragma once/q;s|^//   ||p' "$work/installed/include/tensorcast/client/client.h"
   printf '%s\n' 'return absl::OkStatus();' '}'

@@ -4,7 +4,7 @@
 
 #include "absl/log/check.h"
 #include "absl/synchronization/notification.h"
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::transport {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::transport {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 #include "transport/byte_codec.h"
 #include "transport/registered_memory.h"
 
@@ -106,7 +106,7 @@ void LoopbackSource::CountBytes(uint64_t bytes) {
   stats_.last_completion = SteadyNow();
 }
 
-void LoopbackSource::SetReceiverTrace(const otel::TraceContext& trace) {
+void LoopbackSource::SetReceiverTrace(const TraceContext& trace) {
   absl::MutexLock lock(&mutex_);
   stats_.receiver_trace = trace;
 }

@@ -39,7 +39,7 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
 
   void CountRequest() ABSL_LOCKS_EXCLUDED(mutex_);
   void CountBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  void SetReceiverTrace(const otel::TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
   ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until nobody uses the image; nobody will again.

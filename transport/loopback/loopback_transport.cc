@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 #include "transport/loopback/event_loop.h"
 #include "transport/loopback/loopback_pull.h"
 #include "transport/loopback/loopback_serving.h"

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
-#include "core/status/status.h"
+#include "base/status.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::transport {

@@ -1,7 +1,7 @@
 #include "transport/ucx/endpoint_cache.h"
 
 #include <utility>
-#include "otel/api/steady_time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::transport {
 

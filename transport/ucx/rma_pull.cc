@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/status/status.h"
+#include "base/status.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace tensorcast::transport {

@@ -8,8 +8,8 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::transport {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
-#include "core/status/status.h"
-#include "otel/api/steady_time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "transport/ucx/source_connection.h"
 #include "transport/ucx/ucx_status.h"
 
@@ -31,7 +31,7 @@ void SourceServing::CountBytes(uint64_t bytes) {
 }
 
 void SourceServing::SetReceiverTrace(std::string_view traceparent) {
-  if (auto trace = otel::TraceContext::FromTraceparent(traceparent)) {
+  if (auto trace = TraceContext::FromTraceparent(traceparent)) {
     absl::MutexLock lock(&mutex);
     counted.receiver_trace = *trace;
   }

@@ -16,8 +16,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "core/device/fake_device.h"
-#include "core/status/status.h"
 
 extern char** environ;
 

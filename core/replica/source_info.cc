@@ -1,6 +1,4 @@
-#include "core/source/chunk_source.h"
-
-#include "absl/log/log.h"
+#include "core/replica/source_info.h"
 
 namespace tensorcast {
 
@@ -13,7 +11,6 @@ std::string_view SourceTypeName(SourceType type) {
     case SourceType::kDisk:
       return "disk";
   }
-  LOG(DFATAL) << "no such source type: " << static_cast<int>(type);
   return "unknown";
 }
 
