@@ -1,5 +1,5 @@
 // What the benchmarks have in common: a cluster with a client and an admin client for each daemon, a folder,
-// a model file. Private to tools/bench. Thread-compatible; destroy it on the thread that made it.
+// a model file. Private to cli/bench. Thread-compatible; destroy it on the thread that made it.
 #pragma once
 
 #include <functional>
