@@ -6,13 +6,11 @@ set(TENSORCAST_DEPS_DIR "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH "Where too
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-# Abseil: setup.sh's where it built one (Debian 12), else the system's, which must have absl::LogSink.
-find_package(absl CONFIG REQUIRED PATHS "${TENSORCAST_DEPS_DIR}/abseil" NO_DEFAULT_PATH QUIET)
+# Abseil: always the one that setup.sh builds. The distributions' own are too old (Debian 12) or have a string_view that is
+# not std's (Debian 13), and every library of ours has to see the same.
+find_package(absl CONFIG QUIET PATHS "${TENSORCAST_DEPS_DIR}/abseil" NO_DEFAULT_PATH)
 if(NOT absl_FOUND)
-  find_package(absl CONFIG REQUIRED)
-endif()
-if(NOT TARGET absl::log)
-  message(FATAL_ERROR "Abseil ${absl_VERSION} in ${absl_DIR} has no absl::log (20230125 is the first): run tools/setup.sh")
+  message(FATAL_ERROR "There is no Abseil in ${TENSORCAST_DEPS_DIR}/abseil: run tools/setup.sh")
 endif()
 
 # tensorcast_import(NAME LIBRARIES lib... [HEADER file]): imports shared libraries by path. gRPC is imported this
@@ -54,15 +52,13 @@ set(TENSORCAST_OTEL_LIBRARIES
   opentelemetry_exporter_ostream_span opentelemetry_exporter_ostream_metrics opentelemetry_exporter_ostream_logs)
 tensorcast_import(thirdparty::opentelemetry HEADER opentelemetry/version.h LIBRARIES ${TENSORCAST_OTEL_LIBRARIES})
 target_compile_definitions(thirdparty::opentelemetry INTERFACE HAVE_ABSEIL OPENTELEMETRY_ABI_VERSION_NO=1)
-if(absl_DIR MATCHES "^${TENSORCAST_DEPS_DIR}/abseil")
-  find_library(TENSORCAST_DISTRIBUTION_ABSL_VARIANT absl_bad_variant_access REQUIRED NO_CMAKE_PATH NO_CMAKE_ENVIRONMENT_PATH)
-  set(distribution_absl "${CMAKE_BINARY_DIR}/distribution-abseil")
-  file(MAKE_DIRECTORY "${distribution_absl}")
-  file(CREATE_LINK "${TENSORCAST_INCLUDE_opentelemetry_version_h}/absl" "${distribution_absl}/absl" SYMBOLIC)
-  # -I, which the compiler searches before the -isystem of ours.
-  set_property(TARGET thirdparty::opentelemetry APPEND PROPERTY INTERFACE_COMPILE_OPTIONS "-I${distribution_absl}")
-  target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_VARIANT}")
-endif()
+find_library(TENSORCAST_DISTRIBUTION_ABSL_VARIANT absl_bad_variant_access REQUIRED NO_CMAKE_PATH NO_CMAKE_ENVIRONMENT_PATH)
+set(distribution_absl "${CMAKE_BINARY_DIR}/distribution-abseil")
+file(MAKE_DIRECTORY "${distribution_absl}")
+file(CREATE_LINK "${TENSORCAST_INCLUDE_opentelemetry_version_h}/absl" "${distribution_absl}/absl" SYMBOLIC)
+# -I, which the compiler searches before the -isystem of ours.
+set_property(TARGET thirdparty::opentelemetry APPEND PROPERTY INTERFACE_COMPILE_OPTIONS "-I${distribution_absl}")
+target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_VARIANT}")
 
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
   tensorcast_import(thirdparty::opentelemetry_memory LIBRARIES

@@ -13,10 +13,8 @@ install(FILES "${CMAKE_BINARY_DIR}/tensorcastConfig.cmake" "${CMAKE_BINARY_DIR}/
 install(EXPORT tensorcastTargets NAMESPACE tensorcast:: DESTINATION "${package_dir}" COMPONENT development)
 install(TARGETS tensorcast RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 # Abseil is linked statically; those who link our static libraries need the same one.
-if(absl_DIR MATCHES "^${TENSORCAST_DEPS_DIR}/abseil")
-  install(DIRECTORY "${TENSORCAST_DEPS_DIR}/abseil" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps"
-          COMPONENT development)
-endif()
+install(DIRECTORY "${TENSORCAST_DEPS_DIR}/abseil" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps"
+        COMPONENT development)
 # The shared libraries of the relocatable package lie beside the binary. RPATH, not RUNPATH, which would not reach the
 # libraries of the libraries. In the build tree there is no such folder, and the system's are used.
 set_target_properties(tensorcast PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")

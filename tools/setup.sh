@@ -1,29 +1,37 @@
 #!/usr/bin/env bash
-# Installs what TensorCast's build and tests need, and nothing that is already there.
+# Installs what TensorCast's build needs, and nothing that is already there.
 #
-#   tools/setup.sh [--deps-dir DIR] [--sanitizer address|thread] [--analysis]
+#   tools/setup.sh [--deps-dir DIR] [--tests] [--analysis] [--references] [--sanitizer address|thread]
 #
-# --sanitizer also installs clang and builds an instrumented Abseil (build/deps-asan, build/deps-tsan) for that preset:
+# Without options: what it takes to build, from the distribution's packages alone.
+# --tests: also what the tests run, among it a Python environment in DIR/venv (the one thing that comes from PyPI).
+# --analysis: also what --tests installs, and clang, clang-tidy and shellcheck, for `make tidy lint`.
+# --references: also the programs that `make bench` compares with.
+# --sanitizer: also what --analysis installs, and an Abseil built for that preset (build/deps-asan, build/deps-tsan):
 # under ASan Abseil's containers have another layout, and under TSan an uninstrumented absl::Mutex looks like none.
-# --analysis also installs clang, clang-tidy and shellcheck, for `make tidy lint`.
 #
 # Supported: Debian 12 and 13 (and derivatives that use their package names). Needs root or sudo only
 # when a package is missing. Safe to run again: with nothing missing it takes under a second.
 #
-# Debian 12's Abseil is older than absl::LogSink. There, Debian 13's Abseil *source* package is fetched
-# through the machine's own apt mirrors, built once into DIR/abseil and linked statically. OpenTelemetry comes
-# from Debian 12's backports, through the same mirrors.
+# Abseil is built once into DIR/abseil, from Debian 13's source package, fetched through the machine's own apt mirrors,
+# and is linked statically. The distributions' own do not serve: Debian 12's is older than absl::LogSink, and Debian 13's
+# has a string_view, an optional and a variant that are not std's. OpenTelemetry comes from Debian 12's backports, through
+# the same mirrors, and from Debian 13 itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 deps_dir=$PWD/build/deps
 sanitizer=
 analysis=
+tests=
+references=
 while (($#)); do
   case $1 in
     --deps-dir) deps_dir=$2; shift ;;
     --sanitizer) sanitizer=$2; shift ;;
+    --tests) tests=yes ;;
     --analysis) analysis=yes ;;
+    --references) references=yes ;;
     *) echo "setup: error: unknown argument $1; the head of $0 lists them" >&2; exit 1 ;;
   esac
   shift
@@ -34,17 +42,19 @@ case $sanitizer in
   thread) sanitized_dir=$(dirname "$deps_dir")/deps-tsan ;;
   *) echo "setup: error: --sanitizer is address or thread, not $sanitizer" >&2; exit 1 ;;
 esac
-absl_minimum=20230125
+[[ -n $sanitizer ]] && analysis=yes
+[[ -n $analysis ]] && tests=yes
 
 packages=(
-  build-essential cmake ninja-build pkg-config ccache lld clang-format git ca-certificates
+  build-essential cmake ninja-build pkg-config ccache lld git ca-certificates python3
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libucx-dev libsqlite3-dev libxxhash-dev libssl-dev
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
-  libgtest-dev libgmock-dev libbenchmark-dev libcurl4
-  iproute2 faketime python3 python3-venv python3-yaml
+  libgtest-dev libgmock-dev libbenchmark-dev
 )
-analysis_packages=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
+[[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format)
+[[ -n $analysis ]] && packages+=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
+[[ -n $references ]] && packages+=(fio ucx-utils iperf3)
 
 say() { echo "setup: $*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -69,22 +79,12 @@ install_packages() {
   apt_get install --no-install-recommends "${missing[@]}"
 }
 
-# Prints the LTS date of the distribution's Abseil development package, or 0.
-distribution_absl() {
-  local version
-  version=$(dpkg-query -W -f='${Version}' libabsl-dev 2>/dev/null || true)
-  [[ $version =~ ^([0-9]{8}) ]] && echo "${BASH_REMATCH[1]}" || echo 0
-}
-
 # debian_sources DIR TYPE SUITE: writes a private apt configuration whose only source is that suite on the mirror
 # that this machine already uses, so that no mirror name has to be written here and the system's own lists stay
 # untouched. Sets apt_options to what makes apt-get use it.
 debian_sources() {
   local apt_dir=$1 type=$2 suite=$3 uri
-  # shellcheck disable=SC2016 # apt's own variables
-  uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 2>/dev/null |
-    awk '($2 == "bookworm" || $2 == "trixie") && $3 == "main" {print $1; exit}')
-  [[ -n $uri ]] || die "no Debian 12 or 13 'main' entry in the machine's apt sources to derive the $suite entry from"
+  uri=$(tools/debian_mirror.sh) || die "no mirror to derive the $suite entry from"
   local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   [[ -r $keyring ]] || die "$keyring is missing: apt-get install debian-archive-keyring"
   mkdir -p "$apt_dir"/{lists/partial,cache/archives/partial}
@@ -156,11 +156,10 @@ make_venv() {
   touch "$venv/.complete"
 }
 
-[[ -n $analysis || -n $sanitizer ]] && packages+=("${analysis_packages[@]}")
 install_packages
 install_opentelemetry
-if (($(distribution_absl) < absl_minimum)); then build_abseil "$deps_dir"; fi
-make_venv
+build_abseil "$deps_dir"
+[[ -n $tests ]] && make_venv
 if [[ -n $sanitizer ]]; then
   build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g1 -fsanitize=$sanitizer"
