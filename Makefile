@@ -3,25 +3,38 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup build test demo format clean asan tsan tidy tidy-quick model lint fuzz check-all
+.PHONY: all setup binary build test demo bench format clean asan tsan tidy tidy-quick model lint fuzz check-all
 
 all: build
 
 setup:
 	@tools/setup.sh
 
-$(BUILD)/build.ninja: CMakePresets.json
+$(BUILD)/build.ninja: CMakePresets.json | setup
 	cmake --preset $(PRESET)
 
+# The program that users run, without any test.
+binary: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target tensorcast
+
+# Everything.
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build
+	@tools/setup.sh --tests
 	@tests/run.sh $(BUILD) -LE gpu -j 2
 
 # MODEL: a .safetensors file or a sharded directory; without it a Llama-shaped model is made.
-demo: build
+demo: binary
 	$(BUILD)/bin/tensorcast demo $(if $(MODEL),--model "$(MODEL)")
+
+# What the store does beside what the machine can do (tools/bench/README.md): some five minutes, on a quiet machine.
+bench: binary
+	@tools/setup.sh --references
+	@for figure in p2p attach control 'load --runs 11' memory; do \
+	  echo "bench $$figure"; $(BUILD)/bin/tensorcast bench $$figure || exit 1; \
+	done
 
 # Tests that look at the tree or at whole packages and not at our code's behaviour: once is enough.
 NOT_SANITIZED := ^(check_|lint_|package_|benchmarks_)
@@ -81,6 +94,7 @@ check-all:
 	.ci/run
 
 format:
+	@tools/setup.sh --tests
 	git ls-files '*.cc' '*.h' | xargs clang-format -i
 
 clean:
