@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 
@@ -77,6 +78,16 @@ bool CanBePassedOn(std::string_view trace_state) {
          std::ranges::all_of(trace_state, [](char c) { return (c >= 0x20 && c <= 0x7e) || c == '\t'; });
 }
 
+constexpr char kTraceparent[] = "traceparent";
+constexpr char kTracestate[] = "tracestate";
+
+std::string_view ValueOf(const std::map<std::string, std::string>& carrier, std::string_view key) {
+  for (const auto& [name, value] : carrier) {
+    if (absl::EqualsIgnoreCase(name, key)) return value;
+  }
+  return {};
+}
+
 }  // namespace
 
 bool TraceContext::IsValid() const { return !IsZero(trace_id) && !IsZero(span_id); }
@@ -125,5 +136,18 @@ TraceContext TraceContext::NewChild() const {
 
 std::string TraceContext::TraceIdHex() const { return ToHex(trace_id); }
 std::string TraceContext::SpanIdHex() const { return ToHex(span_id); }
+
+void InjectTrace(const TraceContext& context, std::map<std::string, std::string>& carrier) {
+  carrier.erase(kTraceparent);
+  carrier.erase(kTracestate);
+  if (!context.IsValid()) return;
+  carrier[kTraceparent] = context.ToTraceparent();
+  if (!context.trace_state.empty()) carrier[kTracestate] = context.trace_state;
+}
+
+TraceContext ExtractTrace(const std::map<std::string, std::string>& carrier) {
+  return TraceContext::FromTraceparent(ValueOf(carrier, kTraceparent), ValueOf(carrier, kTracestate))
+      .value_or(TraceContext());
+}
 
 }  // namespace tensorcast

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,5 +45,14 @@ struct TraceContext {
 
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
+
+// Carrying a trace by hand, for callers whose messages are string maps; gRPC calls need none of this, since
+// their interceptors do it.
+//
+// Writes "traceparent" (and "tracestate" if there is any); removes both when `context` is not valid.
+void InjectTrace(const TraceContext& context, std::map<std::string, std::string>& carrier);
+// What InjectTrace wrote, or an invalid context when there is nothing or it is malformed. Keys are matched
+// without regard to case, as W3C asks.
+TraceContext ExtractTrace(const std::map<std::string, std::string>& carrier);
 
 }  // namespace tensorcast

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "otel/api/propagation.h"
+#include "base/trace_context.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "otel/api/trace_macros.h"
 

@@ -16,7 +16,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "otel/api/json_text.h"
-#include "otel/api/keep_forever.h"
 
 namespace tensorcast::otel {
 namespace {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/trace_context.h"
 #include "otel/api/attributes.h"
@@ -72,6 +73,21 @@ inline constexpr size_t kSinkKinds = 2;
 
 // Takes the place of the sink of that kind; null for none.
 void InstallTraceSink(SinkKind kind, TraceSink* sink);
+
+// For sinks, which are never destroyed: owns the object for the rest of the process. It stays reachable, so
+// that leak checkers see that this is meant. Thread-safe.
+template <class T>
+T* KeepForever(std::unique_ptr<T> object) {
+  struct Kept {
+    std::unique_ptr<T> object;
+    Kept* next;
+  };
+  static std::atomic<Kept*> kept{nullptr};
+  auto* node = new Kept{std::move(object), kept.load()};
+  while (!kept.compare_exchange_weak(node->next, node)) {
+  }
+  return node->object.get();
+}
 
 namespace internal {
 // Bit k: a sink of kind k is installed.

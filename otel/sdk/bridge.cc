@@ -26,7 +26,7 @@
 #include "opentelemetry/sdk/trace/samplers/always_on_factory.h"
 #include "opentelemetry/sdk/trace/samplers/parent_factory.h"
 #include "opentelemetry/sdk/trace/samplers/trace_id_ratio_factory.h"
-#include "otel/api/keep_forever.h"
+#include "otel/api/trace_sink.h"
 #include "otel/sdk/exporters.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/metric_bridge.h"

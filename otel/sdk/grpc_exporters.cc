@@ -9,7 +9,7 @@
 #include "otel/sdk/grpc_sender.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/log_encoder.h"
-#include "otel/sdk/otlp_wire.h"
+#include "otel/sdk/protobuf_writer.h"
 #include "otel/sdk/span_encoder.h"
 
 namespace tensorcast::otel::sdk {
@@ -59,17 +59,17 @@ std::string EncodeRequest(const Items& items) {
   const Encoder& first = encoded(items[0]);
   const std::string resource = first.resource() == nullptr ? "" : EncodeResource(*first.resource());
   const std::string scope = first.scope() == nullptr ? "" : EncodeScope(*first.scope());
-  size_t of_scope = wire::FieldSize(scope.size());
-  for (const auto& item : items) of_scope += wire::FieldSize(encoded(item).bytes().size());
-  const size_t of_resource = wire::FieldSize(resource.size()) + wire::FieldSize(of_scope);
+  size_t of_scope = protobuf::FieldSize(scope.size());
+  for (const auto& item : items) of_scope += protobuf::FieldSize(encoded(item).bytes().size());
+  const size_t of_resource = protobuf::FieldSize(resource.size()) + protobuf::FieldSize(of_scope);
 
   std::string request;
-  request.reserve(wire::FieldSize(of_resource));
-  wire::AppendHead(request, request_field::kOfResources, of_resource);
-  wire::AppendBytes(request, resource_field::kResource, resource);
-  wire::AppendHead(request, resource_field::kOfScopes, of_scope);
-  wire::AppendBytes(request, scope_field::kScope, scope);
-  for (const auto& item : items) wire::AppendBytes(request, scope_field::kItems, encoded(item).bytes());
+  request.reserve(protobuf::FieldSize(of_resource));
+  protobuf::AppendHead(request, request_field::kOfResources, of_resource);
+  protobuf::AppendBytes(request, resource_field::kResource, resource);
+  protobuf::AppendHead(request, resource_field::kOfScopes, of_scope);
+  protobuf::AppendBytes(request, scope_field::kScope, scope);
+  for (const auto& item : items) protobuf::AppendBytes(request, scope_field::kItems, encoded(item).bytes());
   return request;
 }
 

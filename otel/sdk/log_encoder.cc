@@ -5,7 +5,7 @@
 #include "opentelemetry/trace/trace_flags.h"
 #include "opentelemetry/trace/trace_id.h"
 #include "otel/sdk/otlp_attributes.h"
-#include "otel/sdk/otlp_wire.h"
+#include "otel/sdk/protobuf_writer.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
@@ -26,43 +26,44 @@ enum : uint32_t {
 }  // namespace
 
 void LogEncoder::SetTimestamp(opentelemetry::common::SystemTimestamp time) noexcept {
-  wire::AppendFixed64(bytes_, kTime, time.time_since_epoch().count());
+  protobuf::AppendFixed64(bytes_, kTime, time.time_since_epoch().count());
 }
 
 void LogEncoder::SetObservedTimestamp(opentelemetry::common::SystemTimestamp time) noexcept {
-  wire::AppendFixed64(bytes_, kObservedTime, time.time_since_epoch().count());
+  protobuf::AppendFixed64(bytes_, kObservedTime, time.time_since_epoch().count());
 }
 
 void LogEncoder::SetSeverity(opentelemetry::logs::Severity severity) noexcept {
   // OTLP's numbers are the SDK's.
   const auto number = static_cast<size_t>(severity);
-  wire::AppendUint(bytes_, kSeverityNumber, number);
-  wire::AppendBytes(bytes_, kSeverityText, wire::View(opentelemetry::logs::SeverityNumToText[number]));
+  protobuf::AppendUint(bytes_, kSeverityNumber, number);
+  protobuf::AppendBytes(bytes_, kSeverityText,
+                        protobuf::View(opentelemetry::logs::SeverityNumToText[number]));
 }
 
 void LogEncoder::SetBody(const opentelemetry::common::AttributeValue& body) noexcept {
-  const wire::AnyValue value = opentelemetry::nostd::visit(wire::ToAnyValue(), body);
+  const protobuf::AnyValue value = opentelemetry::nostd::visit(protobuf::ToAnyValue(), body);
   if (!value.known()) return;
-  wire::AppendHead(bytes_, kBody, value.Size());
+  protobuf::AppendHead(bytes_, kBody, value.Size());
   value.AppendTo(bytes_);
 }
 
 void LogEncoder::SetAttribute(opentelemetry::nostd::string_view key,
                               const opentelemetry::common::AttributeValue& value) noexcept {
-  wire::AppendKeyValue(bytes_, kAttributes, wire::View(key),
-                       opentelemetry::nostd::visit(wire::ToAnyValue(), value));
+  protobuf::AppendKeyValue(bytes_, kAttributes, protobuf::View(key),
+                           opentelemetry::nostd::visit(protobuf::ToAnyValue(), value));
 }
 
 void LogEncoder::SetTraceId(const opentelemetry::trace::TraceId& id) noexcept {
-  if (id.IsValid()) wire::AppendId(bytes_, kTraceId, id);
+  if (id.IsValid()) protobuf::AppendId(bytes_, kTraceId, id);
 }
 
 void LogEncoder::SetSpanId(const opentelemetry::trace::SpanId& id) noexcept {
-  if (id.IsValid()) wire::AppendId(bytes_, kSpanId, id);
+  if (id.IsValid()) protobuf::AppendId(bytes_, kSpanId, id);
 }
 
 void LogEncoder::SetTraceFlags(const opentelemetry::trace::TraceFlags& flags) noexcept {
-  wire::AppendFixed32(bytes_, kFlags, flags.flags());
+  protobuf::AppendFixed32(bytes_, kFlags, flags.flags());
 }
 
 void LogEncoder::SetResource(const opentelemetry::sdk::resource::Resource& resource) noexcept {

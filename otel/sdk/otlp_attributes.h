@@ -11,9 +11,9 @@
 #include "opentelemetry/common/key_value_iterable.h"
 #include "opentelemetry/nostd/variant.h"
 #include "opentelemetry/sdk/common/attribute_utils.h"
-#include "otel/sdk/otlp_wire.h"
+#include "otel/sdk/protobuf_writer.h"
 
-namespace tensorcast::otel::sdk::wire {
+namespace tensorcast::otel::sdk::protobuf {
 
 namespace nostd = opentelemetry::nostd;
 
@@ -106,4 +106,4 @@ void AppendId(String& out, uint32_t field, const Id& id) {
   AppendBytes(out, field, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-}  // namespace tensorcast::otel::sdk::wire
+}  // namespace tensorcast::otel::sdk::protobuf

@@ -8,12 +8,12 @@
 #include "opentelemetry/trace/span_metadata.h"
 #include "opentelemetry/trace/trace_state.h"
 #include "otel/sdk/otlp_attributes.h"
-#include "otel/sdk/otlp_wire.h"
+#include "otel/sdk/protobuf_writer.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
 
-using namespace wire;
+using namespace protobuf;
 
 // Field numbers of opentelemetry-proto 1.x.
 namespace span_field {
@@ -55,7 +55,7 @@ enum : uint32_t { kName = 1, kVersion };
 template <class String>
 void AppendTraceState(String& out, uint32_t field, const opentelemetry::trace::SpanContext& context) {
   const auto& state = context.trace_state();
-  if (state != nullptr && !state->Empty()) wire::AppendBytes(out, field, state->ToHeader());
+  if (state != nullptr && !state->Empty()) protobuf::AppendBytes(out, field, state->ToHeader());
 }
 
 }  // namespace
@@ -76,10 +76,10 @@ void SpanEncoder::SetAttribute(otel_api::nostd::string_view key,
 void SpanEncoder::AddEvent(otel_api::nostd::string_view name, otel_api::common::SystemTimestamp time,
                            const otel_api::common::KeyValueIterable& attributes) noexcept {
   std::string event;
-  wire::AppendFixed64(event, event_field::kTime, time.time_since_epoch().count());
-  wire::AppendBytes(event, event_field::kName, View(name));
+  protobuf::AppendFixed64(event, event_field::kTime, time.time_since_epoch().count());
+  protobuf::AppendBytes(event, event_field::kName, View(name));
   AppendAttributes(event, event_field::kAttributes, attributes);
-  wire::AppendBytes(bytes_, span_field::kEvents, event);
+  protobuf::AppendBytes(bytes_, span_field::kEvents, event);
 }
 
 void SpanEncoder::AddLink(const otel_api::trace::SpanContext& context,
@@ -89,38 +89,38 @@ void SpanEncoder::AddLink(const otel_api::trace::SpanContext& context,
   AppendId(link, link_field::kSpanId, context.span_id());
   AppendTraceState(link, link_field::kTraceState, context);
   AppendAttributes(link, link_field::kAttributes, attributes);
-  wire::AppendBytes(bytes_, span_field::kLinks, link);
+  protobuf::AppendBytes(bytes_, span_field::kLinks, link);
 }
 
 void SpanEncoder::SetStatus(otel_api::trace::StatusCode code, otel_api::nostd::string_view why) noexcept {
   std::string status;
   // OTLP's numbers are the SDK's. A message belongs to errors only.
-  wire::AppendUint(status, status_field::kCode, static_cast<uint64_t>(code));
+  protobuf::AppendUint(status, status_field::kCode, static_cast<uint64_t>(code));
   if (code == otel_api::trace::StatusCode::kError)
-    wire::AppendBytes(status, status_field::kMessage, View(why));
-  wire::AppendBytes(bytes_, span_field::kStatus, status);
+    protobuf::AppendBytes(status, status_field::kMessage, View(why));
+  protobuf::AppendBytes(bytes_, span_field::kStatus, status);
 }
 
 void SpanEncoder::SetName(otel_api::nostd::string_view name) noexcept {
-  wire::AppendBytes(bytes_, span_field::kName, View(name));  // of several the last counts
+  protobuf::AppendBytes(bytes_, span_field::kName, View(name));  // of several the last counts
 }
 
 void SpanEncoder::SetTraceFlags(otel_api::trace::TraceFlags flags) noexcept {
-  wire::AppendFixed32(bytes_, span_field::kFlags, flags.flags());
+  protobuf::AppendFixed32(bytes_, span_field::kFlags, flags.flags());
 }
 
 void SpanEncoder::SetSpanKind(otel_api::trace::SpanKind kind) noexcept {
   // OTLP begins with one that is unspecified.
-  wire::AppendUint(bytes_, span_field::kKind, static_cast<uint64_t>(kind) + 1);
+  protobuf::AppendUint(bytes_, span_field::kKind, static_cast<uint64_t>(kind) + 1);
 }
 
 void SpanEncoder::SetStartTime(otel_api::common::SystemTimestamp time) noexcept {
   start_ = time.time_since_epoch();
-  wire::AppendFixed64(bytes_, span_field::kStart, start_.count());
+  protobuf::AppendFixed64(bytes_, span_field::kStart, start_.count());
 }
 
 void SpanEncoder::SetDuration(std::chrono::nanoseconds duration) noexcept {
-  wire::AppendFixed64(bytes_, span_field::kEnd, (start_ + duration).count());
+  protobuf::AppendFixed64(bytes_, span_field::kEnd, (start_ + duration).count());
 }
 
 void SpanEncoder::SetResource(const otel_api::sdk::resource::Resource& resource) noexcept {
@@ -133,9 +133,9 @@ void SpanEncoder::SetInstrumentationScope(
 }
 
 void SpanEncoder::SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept {
-  if (attributes > 0) wire::AppendUint(bytes_, span_field::kDroppedAttributes, attributes);
-  if (events > 0) wire::AppendUint(bytes_, span_field::kDroppedEvents, events);
-  if (links > 0) wire::AppendUint(bytes_, span_field::kDroppedLinks, links);
+  if (attributes > 0) protobuf::AppendUint(bytes_, span_field::kDroppedAttributes, attributes);
+  if (events > 0) protobuf::AppendUint(bytes_, span_field::kDroppedEvents, events);
+  if (links > 0) protobuf::AppendUint(bytes_, span_field::kDroppedLinks, links);
 }
 
 std::string EncodeResource(const otel_api::sdk::resource::Resource& resource) {
@@ -148,8 +148,8 @@ std::string EncodeResource(const otel_api::sdk::resource::Resource& resource) {
 
 std::string EncodeScope(const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) {
   std::string bytes;
-  wire::AppendBytes(bytes, scope_field::kName, scope.GetName());
-  wire::AppendBytes(bytes, scope_field::kVersion, scope.GetVersion());
+  protobuf::AppendBytes(bytes, scope_field::kName, scope.GetName());
+  protobuf::AppendBytes(bytes, scope_field::kVersion, scope.GetVersion());
   return bytes;
 }
 

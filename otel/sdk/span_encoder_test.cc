@@ -11,7 +11,7 @@
 #include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/trace/span_context.h"
 #include "opentelemetry/trace/trace_state.h"
-#include "otel/sdk/otlp_wire.h"
+#include "otel/sdk/protobuf_writer.h"
 #include "otlp_subset.pb.h"
 
 namespace tensorcast::otel::sdk {
@@ -148,14 +148,14 @@ TEST(OtlpWire, SizesAreThoseOfWhatIsWritten) {
   for (int bits = 0; bits < 64; ++bits) {
     for (const uint64_t value : {uint64_t{1} << bits, (uint64_t{1} << bits) - 1}) {
       std::string out;
-      wire::AppendVarint(out, value);
-      EXPECT_EQ(out.size(), wire::VarintSize(value)) << value;
+      protobuf::AppendVarint(out, value);
+      EXPECT_EQ(out.size(), protobuf::VarintSize(value)) << value;
     }
   }
   for (const size_t size : {0, 1, 127, 128, 16'383, 16'384, 300'000}) {
     std::string out;
-    wire::AppendBytes(out, 1, std::string(size, 'x'));
-    EXPECT_EQ(out.size(), wire::FieldSize(size));
+    protobuf::AppendBytes(out, 1, std::string(size, 'x'));
+    EXPECT_EQ(out.size(), protobuf::FieldSize(size));
   }
 }
 

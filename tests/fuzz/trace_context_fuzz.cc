@@ -1,7 +1,7 @@
 // traceparent and, behind a newline, tracestate.
 #include "absl/log/check.h"
 #include "base/trace_context.h"
-#include "otel/api/propagation.h"
+#include "base/trace_context.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tensorcast::fuzz {
@@ -12,7 +12,7 @@ void TestOneInput(std::string_view input) {
   const std::string_view state = newline == std::string_view::npos ? "" : input.substr(newline + 1);
   const std::optional<TraceContext> context = TraceContext::FromTraceparent(traceparent, state);
   const TraceContext extracted =
-      otel::ExtractTrace({{"TraceParent", std::string(traceparent)}, {"tracestate", std::string(state)}});
+      ExtractTrace({{"TraceParent", std::string(traceparent)}, {"tracestate", std::string(state)}});
   CHECK_EQ(extracted.IsValid(), context.has_value());
   if (!context.has_value()) return;
   CHECK(context->IsValid());

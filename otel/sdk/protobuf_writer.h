@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace tensorcast::otel::sdk::wire {
+namespace tensorcast::otel::sdk::protobuf {
 
 static_assert(std::endian::native == std::endian::little, "fixed fields are copied as they lie");
 
@@ -70,4 +70,4 @@ void AppendFixed64(String& out, uint32_t field, T value) {
   out.append(bytes, 8);
 }
 
-}  // namespace tensorcast::otel::sdk::wire
+}  // namespace tensorcast::otel::sdk::protobuf
