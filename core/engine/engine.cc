@@ -172,18 +172,19 @@ absl::Status EngineImpl::SetPinned(std::string_view replica_id, bool pinned) {
 absl::Status EngineImpl::Forget(std::string_view artifact_id, absl::Time as_of) {
   AbandonJobs(artifact_id,
               absl::CancelledError(absl::StrCat(artifact_id, " was deleted while it was being ingested")));
-  return DropArtifact(artifact_id, as_of);
-}
-
-absl::Status EngineImpl::DropArtifact(std::string_view artifact_id, absl::Time as_of) {
   for (const ReplicaInfo& replica : table_.FindArtifact(artifact_id)) {
-    // NOT_FOUND and the like: it went by itself meanwhile.
-    if (replica.state == ReplicaState::kReady && replica.ready_since <= as_of &&
-        table_.Drain(replica.id, {.even_pinned = true}).ok()) {
-      otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
+    if (replica.ready_since <= as_of) {
+      DropForgotten(replica);
     }
   }
   return RemovePackedFile(std::string(artifact_id));
+}
+
+void EngineImpl::DropForgotten(const ReplicaInfo& replica) {
+  // NOT_FOUND and the like: it went by itself meanwhile.
+  if (replica.state == ReplicaState::kReady && table_.Drain(replica.id, {.even_pinned = true}).ok()) {
+    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
+  }
 }
 
 absl::Status EngineImpl::RemovePackedFile(const std::string& artifact_id) {

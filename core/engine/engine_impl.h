@@ -63,7 +63,7 @@ class EngineImpl final : public StoreEngine {
   void RunJob(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void CountWaiting(bool waiting) ABSL_LOCKS_EXCLUDED(mutex_);
   void AbandonJobs(std::string_view artifact_id, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status DropArtifact(std::string_view artifact_id, absl::Time as_of);
+  void DropForgotten(const ReplicaInfo& replica);
   absl::Status RemovePackedFile(const std::string& artifact_id);
   void DropIfLost(const std::string& artifact_id);
 

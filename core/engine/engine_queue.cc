@@ -79,11 +79,13 @@ EngineImpl::JobPtr EngineImpl::NextJob() {
 void EngineImpl::RunJob(const JobPtr& job) {
   IngestRunner::Result result = runner_.Run(*job, [this](bool waiting) { CountWaiting(waiting); });
   if (job->forgotten()) {
-    // It may have become ready just after Forget had looked for what there is.
-    if (absl::Status dropped = DropArtifact(job->spec().artifact_id(), absl::InfiniteFuture());
-        !dropped.ok()) {
-      LOG(ERROR) << "what is left of " << job->spec().artifact_id() << ": " << dropped;
+    // It may have become ready just after Forget had looked for what there is. Only what this ingest made
+    // goes: the artifact may have been put again since.
+    if (const absl::StatusOr<ReplicaInfo> made = table_.Find(job->replica_id()); made.ok()) {
+      DropForgotten(*made);
     }
+    const absl::Status removed = RemovePackedFile(job->spec().artifact_id());
+    LOG_IF(ERROR, !removed.ok()) << "what is left of " << job->spec().artifact_id() << ": " << removed;
   }
   if (result.lease.ok()) {
     job->KeepLease(*std::move(result.lease));

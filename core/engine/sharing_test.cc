@@ -275,6 +275,43 @@ TEST_F(EngineSharing, AForgottenArtifactsIngestIsCancelledWithTheReason) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
 }
 
+// Ends only after somebody has forgotten its artifact and put it again.
+class ForgottenAtTheEnd final : public SourceProvider {
+ public:
+  ForgottenAtTheEnd(std::shared_ptr<SourceProvider> provider, std::function<void()> at_the_end)
+      : provider_(std::move(provider)), at_the_end_(std::move(at_the_end)) {}
+
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
+                                                    const SourceFailure* failure) override {
+    return provider_->Next(context, failure);
+  }
+  void Finished(const absl::Status&) override { at_the_end_(); }
+
+ private:
+  const std::shared_ptr<SourceProvider> provider_;
+  const std::function<void()> at_the_end_;
+};
+
+TEST_F(EngineSharing, WhatIsPutAgainStaysWhenAnIngestFromBeforeItWasForgottenEnds) {
+  Start();
+  artifact_ = MakeChunkedArtifact(1, 3);
+  for (const Location location : {kCpu, kDisk}) {
+    std::string again;
+    auto provider = std::make_shared<ForgottenAtTheEnd>(GoodProvider(artifact_), [&] {
+      EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+      again = MustGet(artifact_, location)->replica_id();
+    });
+    auto pending = Materialize(artifact_, location, provider);
+    EXPECT_FALSE(pending->Wait(ContextFor()).ok()) << "its own replica is gone";
+    pending.reset();
+    WaitUntilIdle();
+    ASSERT_THAT(engine_->ListReplicas(), SizeIs(1)) << location.ToString();
+    EXPECT_EQ(engine_->ListReplicas()[0].id, again);
+    EXPECT_TRUE(engine_->LeaseReplica(again).ok());
+    EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+  }
+}
+
 TEST_F(EngineSharing, TheEnginesEndCancelsRunningAndQueuedIngests) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
