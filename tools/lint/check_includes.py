@@ -32,8 +32,8 @@ LAYERS = {
 FREE_LAYERS = {"tests"}
 OUR_TOP_FOLDERS = {"base", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
 
-# The folders inside core/ are layers too, in the order in which core/CMakeLists.txt adds them.
-ORDERED_FOLDER = "core"
+# The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
+ORDERED_FOLDERS = ("core", "cli")
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
@@ -94,15 +94,15 @@ def is_test(file: pathlib.PurePosixPath) -> bool:
     return file.stem.endswith("_test") or file.stem.startswith("test_") or "_test_" in file.stem
 
 
-def ordered_folders(root: pathlib.Path) -> list[str]:
-    cmake = root / ORDERED_FOLDER / "CMakeLists.txt"
+def order_inside(root: pathlib.Path, folder: str) -> list[str]:
+    cmake = root / folder / "CMakeLists.txt"
     return ADD_SUBDIRECTORY.findall(cmake.read_text(encoding="utf-8")) if cmake.is_file() else []
 
 
 class Checker:
     def __init__(self, root: pathlib.Path):
         self.root = root
-        self.order = ordered_folders(root)
+        self.order = {folder: order_inside(root, folder) for folder in ORDERED_FOLDERS}
         self.problems: list[str] = []
 
     def run(self) -> list[str]:
@@ -112,7 +112,7 @@ class Checker:
                 continue
             self._check_target_exists(include)
             self._check_layers(include)
-            self._check_core_order(include)
+            self._check_order(include)
             self._check_messages(include)
             self._check_third_party(include)
         self._check_private_headers(includes)
@@ -137,19 +137,17 @@ class Checker:
             allowed = ", ".join(sorted(LAYERS[own])) or "nothing of ours"
             self._report(include, f"{own}/ may include {allowed}, not {target}/")
 
-    def _check_core_order(self, include: Include) -> None:
-        own, target = self._core_folder(str(include.file)), self._core_folder(include.target)
-        if own is None or target is None or own == target or is_test(include.file):
+    def _check_order(self, include: Include) -> None:
+        own, target = str(include.file).split("/"), include.target.split("/")
+        if len(own) < 3 or len(target) < 3 or own[0] != target[0] or own[1] == target[1]:
             return
-        if target not in self.order or own not in self.order:
-            self._report(include, f"{ORDERED_FOLDER}/CMakeLists.txt does not add both {own} and {target}")
-        elif self.order.index(target) > self.order.index(own):
-            self._report(include, f"{ORDERED_FOLDER}/{target} stands above {ORDERED_FOLDER}/{own} "
-                                  f"(the order in {ORDERED_FOLDER}/CMakeLists.txt)")
-
-    def _core_folder(self, path: str) -> str | None:
-        parts = path.split("/")
-        return parts[1] if len(parts) > 2 and parts[0] == ORDERED_FOLDER else None
+        top, order = own[0], self.order.get(own[0])
+        if order is None or is_test(include.file):
+            return
+        if own[1] not in order or target[1] not in order:
+            self._report(include, f"{top}/CMakeLists.txt does not add both {own[1]} and {target[1]}")
+        elif order.index(target[1]) > order.index(own[1]):
+            self._report(include, f"{top}/{target[1]} stands above {top}/{own[1]} (the order in {top}/CMakeLists.txt)")
 
     def _check_messages(self, include: Include) -> None:
         if MESSAGES.search(include.target) and layer_of(str(include.file)) in NO_MESSAGES_IN:
