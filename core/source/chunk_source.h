@@ -1,5 +1,5 @@
 // Where an ingest gets its bytes from. The engine knows nothing else of disks, peers or clients: each of them
-// is a ChunkSource (core/disk, core/source, daemon/peer), and a test brings its own.
+// is a ChunkSource (core/disk, core/source, daemon/sources), and a test brings its own.
 #pragma once
 
 #include <cstdint>

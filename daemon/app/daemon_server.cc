@@ -19,11 +19,11 @@
 #include "daemon/app/housekeeper.h"
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
-#include "daemon/peer/node_state.h"
-#include "daemon/peer/own_port.h"
+#include "daemon/global_store_link/own_port.h"
+#include "daemon/node/node_state.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
-#include "daemon/service/telemetry.h"
+#include "daemon/telemetry/telemetry.h"
 #include "rpc/address.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
@@ -160,7 +160,7 @@ class DaemonServerImpl : public DaemonServer {
   std::unique_ptr<GlobalStoreLink> link_;
   std::unique_ptr<ClusterEvictionGuard> guard_;
   PeerPools peer_pools_;
-  TransportSet running_;
+  RunningGrants running_;
   NodeParts parts_;
   std::unique_ptr<OwnPort> own_port_;
   std::unique_ptr<NodeAgent> agent_;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "daemon/peer/eviction_guard.h"
-#include "daemon/peer/global_store_link.h"
-#include "daemon/peer/own_port.h"
+#include "daemon/global_store_link/eviction_guard.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "daemon/global_store_link/own_port.h"
 #include "daemon/service/node_parts.h"
 
 namespace tensorcast::daemon {

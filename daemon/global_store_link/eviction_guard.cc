@@ -1,4 +1,4 @@
-#include "daemon/peer/eviction_guard.h"
+#include "daemon/global_store_link/eviction_guard.h"
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"

@@ -12,8 +12,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/global_store_link.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/global_store_link.h"
 
 namespace tensorcast::daemon {
 

@@ -1,5 +1,4 @@
-// A global store and peers for the tests of this folder: they do what a test says and remember what they were
-// told. Thread-safe.
+// A global store for tests: it does what a test says and remembers what it was told. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -10,8 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/peer_client.h"
+#include "daemon/global_store_link/global_store_client.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -176,45 +174,6 @@ class FakeGlobalStore : public GlobalStoreClient {
   }
 
   absl::Mutex mutex_;
-};
-
-// One function a call; all succeed with an empty answer unless a test says otherwise.
-class FakePeers : public PeerClient {
- public:
-  std::function<absl::Status(const v1::AttachReplicaRequest&, v1::AttachReplicaResponse*)> attach;
-  std::function<absl::Status(const v1::OpenPullRequest&, v1::OpenPullResponse*)> open;
-
-  absl::Status AttachReplica(const RequestContext&, const std::string&,
-                             const v1::AttachReplicaRequest& request,
-                             v1::AttachReplicaResponse* response) override {
-    return attach ? attach(request, response) : absl::UnavailableError("nobody answers");
-  }
-  absl::Status OpenPull(const RequestContext&, const std::string&, const v1::OpenPullRequest& request,
-                        v1::OpenPullResponse* response) override {
-    absl::MutexLock lock(&mutex_);
-    opened_.push_back(request);
-    return open ? open(request, response) : absl::UnavailableError("nobody answers");
-  }
-  absl::Status ClosePull(const RequestContext&, const std::string&, const v1::ClosePullRequest& request,
-                         v1::ClosePullResponse*) override {
-    absl::MutexLock lock(&mutex_);
-    closed_.push_back(request.transport_id());
-    return absl::OkStatus();
-  }
-
-  std::vector<v1::OpenPullRequest> opened() const {
-    absl::MutexLock lock(&mutex_);
-    return opened_;
-  }
-  std::vector<std::string> closed() const {
-    absl::MutexLock lock(&mutex_);
-    return closed_;
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  std::vector<v1::OpenPullRequest> opened_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

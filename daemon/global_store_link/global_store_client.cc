@@ -1,4 +1,4 @@
-#include "daemon/peer/global_store_client.h"
+#include "daemon/global_store_link/global_store_client.h"
 
 #include <grpcpp/channel.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/peer/global_store_link.h"
+#include "daemon/global_store_link/global_store_link.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {

@@ -26,8 +26,8 @@
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/replica.h"
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/replica_feed.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/replica_feed.h"
 #include "rpc/grant_token/grant_token.h"
 
 namespace tensorcast::daemon {

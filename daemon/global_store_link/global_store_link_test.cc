@@ -1,11 +1,11 @@
-#include "daemon/peer/global_store_link.h"
+#include "daemon/global_store_link/global_store_link.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/testing/test_artifact.h"
-#include "daemon/peer/eviction_guard.h"
-#include "daemon/peer/fake_global_store.h"
+#include "daemon/global_store_link/eviction_guard.h"
+#include "daemon/global_store_link/fake_global_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/peer/known_keys.h"
+#include "daemon/global_store_link/known_keys.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
-#include "daemon/peer/global_store_client.h"
+#include "daemon/global_store_link/global_store_client.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::daemon {

@@ -1,11 +1,11 @@
-#include "daemon/peer/known_keys.h"
+#include "daemon/global_store_link/known_keys.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "base/steady_time.h"
-#include "daemon/peer/fake_global_store.h"
+#include "daemon/global_store_link/fake_global_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

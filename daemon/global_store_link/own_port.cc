@@ -1,4 +1,4 @@
-#include "daemon/peer/own_port.h"
+#include "daemon/global_store_link/own_port.h"
 
 #include <utility>
 

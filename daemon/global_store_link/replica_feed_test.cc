@@ -1,4 +1,4 @@
-#include "daemon/peer/replica_feed.h"
+#include "daemon/global_store_link/replica_feed.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
 
 #include <string>
 #include <vector>

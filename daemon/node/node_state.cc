@@ -1,4 +1,4 @@
-#include "daemon/peer/node_state.h"
+#include "daemon/node/node_state.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

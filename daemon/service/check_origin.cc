@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/peer/own_sources.h"
+#include "daemon/sources/own_sources.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <memory>
 
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/known_keys.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/known_keys.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/executor.h"
 

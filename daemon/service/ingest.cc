@@ -13,9 +13,9 @@
 #include "core/disk/disk_source.h"
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
-#include "daemon/peer/peer_source_provider.h"
-#include "daemon/service/telemetry.h"
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
+#include "daemon/sources/source_finder.h"
+#include "daemon/telemetry/telemetry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -83,7 +83,7 @@ absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, con
   const Location disk{LocationKind::kDisk};
   MaterializeRequest pack{.manifest = lease.manifest(),
                           .location = disk,
-                          .sources = MakePeerSourceProvider(&parts.access, {lease.manifest(), disk, ""}),
+                          .sources = MakeSourceProvider(&parts.access, {lease.manifest(), disk, ""}),
                           .wait_for_space = true};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       parts.engine->Materialize(context, std::move(pack)));

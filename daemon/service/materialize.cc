@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "daemon/peer/peer_source_provider.h"
-#include "daemon/service/telemetry.h"
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
+#include "daemon/sources/source_finder.h"
+#include "daemon/telemetry/telemetry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -116,8 +116,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts&
   MaterializeRequest ingest{
       .manifest = manifest,
       .location = location,
-      .sources = MakePeerSourceProvider(
-          &parts.access, {.manifest = manifest, .destination = location, .lane = request.lane()}),
+      .sources = MakeSourceProvider(&parts.access,
+                                    {.manifest = manifest, .destination = location, .lane = request.lane()}),
       .wait_for_space = request.wait_for_space()};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       parts.engine->Materialize(context, std::move(ingest)));

@@ -16,12 +16,12 @@
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
-#include "daemon/peer/known_keys.h"
-#include "daemon/peer/peer_access.h"
+#include "daemon/global_store_link/known_keys.h"
 #include "daemon/service/publications.h"
-#include "daemon/service/report_log.h"
-#include "daemon/service/serve_registry.h"
+#include "daemon/serving/serve_registry.h"
 #include "daemon/session/sessions.h"
+#include "daemon/sources/peer_access.h"
+#include "daemon/telemetry/reports.h"
 #include "proto/types.pb.h"
 
 namespace tensorcast::daemon {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {

@@ -1,4 +1,4 @@
-#include "daemon/service/serve_registry.h"
+#include "daemon/serving/serve_registry.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,7 +7,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "daemon/peer/peer_access.h"
+#include "daemon/sources/peer_access.h"
 #include "rpc/grant_token/grant_token.h"
 
 namespace tensorcast::daemon {

@@ -1,4 +1,4 @@
-#include "daemon/service/served_replica.h"
+#include "daemon/serving/served_replica.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/source/chunk_source.h"
-#include "daemon/peer/own_sources.h"
+#include "daemon/sources/own_sources.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/replica_lease.h"
-#include "daemon/service/staging_buffers.h"
+#include "daemon/serving/staging_buffers.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {

@@ -1,4 +1,4 @@
-#include "daemon/service/staging_buffers.h"
+#include "daemon/serving/staging_buffers.h"
 
 #include <utility>
 

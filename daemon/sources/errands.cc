@@ -1,4 +1,4 @@
-#include "daemon/peer/errands.h"
+#include "daemon/sources/errands.h"
 
 #include <memory>
 #include <utility>

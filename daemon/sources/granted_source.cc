@@ -1,4 +1,4 @@
-#include "daemon/peer/granted_source.h"
+#include "daemon/sources/granted_source.h"
 
 #include <algorithm>
 #include <string>
@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/peer/local_attach.h"
-#include "daemon/peer/pull_source.h"
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
+#include "daemon/sources/local_attach.h"
+#include "daemon/sources/pull_source.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "rpc/convert/convert.h"
@@ -19,7 +19,7 @@ namespace tensorcast::daemon {
 namespace {
 
 // A token names its lane, and the source also takes it for lanes that admit to less
-// (daemon/service/serve_registry.h): who may attach, or read the pool remotely, may as well be sent the
+// (daemon/serving/serve_registry.h): who may attach, or read the pool remotely, may as well be sent the
 // bytes.
 std::vector<std::string> LanesToTry(const PeerAccess& access, const v1::TransportGrant& grant,
                                     std::string_view forced_lane) {

@@ -1,4 +1,4 @@
-#include "daemon/peer/local_attach.h"
+#include "daemon/sources/local_attach.h"
 
 #include <algorithm>
 #include <thread>

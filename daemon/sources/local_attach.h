@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
 #include "core/source/chunk_source.h"
-#include "daemon/peer/peer_access.h"
+#include "daemon/sources/peer_access.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::daemon {

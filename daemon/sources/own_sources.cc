@@ -1,4 +1,4 @@
-#include "daemon/peer/own_sources.h"
+#include "daemon/sources/own_sources.h"
 
 #include <algorithm>
 #include <thread>

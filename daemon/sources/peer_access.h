@@ -10,12 +10,12 @@
 #include "core/device/device_runtime.h"
 #include "core/disk/import_roots.h"
 #include "core/engine/engine.h"
-#include "daemon/peer/errands.h"
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/global_store_link.h"
-#include "daemon/peer/peer_client.h"
-#include "daemon/peer/peer_pools.h"
-#include "daemon/peer/transport_set.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "daemon/sources/errands.h"
+#include "daemon/sources/peer_client.h"
+#include "daemon/sources/peer_pools.h"
+#include "daemon/sources/running_grants.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
@@ -36,7 +36,7 @@ struct PeerAccess {
   GlobalStoreLink* link = nullptr;
   PeerClient* peers = nullptr;
   PeerPools* pools = nullptr;
-  TransportSet* running = nullptr;
+  RunningGrants* running = nullptr;
   Errands* errands = nullptr;
   StoreEngine* engine = nullptr;
   DeviceRuntime* devices = nullptr;

@@ -1,4 +1,4 @@
-#include "daemon/peer/peer_client.h"
+#include "daemon/sources/peer_client.h"
 
 #include <grpcpp/channel.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/peer/peer_pools.h"
+#include "daemon/sources/peer_pools.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "daemon/peer/pull_source.h"
+#include "daemon/sources/pull_source.h"
 
 #include <atomic>
 #include <utility>

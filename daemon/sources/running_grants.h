@@ -13,7 +13,7 @@
 
 namespace tensorcast::daemon {
 
-class TransportSet {
+class RunningGrants {
  public:
   // Revoke cancels what it returns; the transfer watches it.
   Cancellation Add(const std::string& transport_id) {

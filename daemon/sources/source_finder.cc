@@ -1,4 +1,4 @@
-#include "daemon/peer/peer_source_provider.h"
+#include "daemon/sources/source_finder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/peer/granted_source.h"
-#include "daemon/peer/own_sources.h"
-#include "daemon/wire/wire.h"
+#include "daemon/node/node_messages.h"
+#include "daemon/sources/granted_source.h"
+#include "daemon/sources/own_sources.h"
 #include "otel/api/span.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
@@ -37,13 +37,13 @@ bool MayBeBusy(const absl::Status& failure) {
 
 using Source = std::unique_ptr<ChunkSource>;
 
-class PeerSourceProvider : public SourceProvider {
+class ReplicaSourceProvider : public SourceProvider {
  public:
-  PeerSourceProvider(const PeerAccess* access, PeerSourceRequest request)
+  ReplicaSourceProvider(const PeerAccess* access, SourceRequest request)
       : access_(*access), request_(std::move(request)) {}
 
   // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
-  ~PeerSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
+  ~ReplicaSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
@@ -328,7 +328,7 @@ class PeerSourceProvider : public SourceProvider {
   }
 
   const PeerAccess& access_;
-  const PeerSourceRequest request_;
+  const SourceRequest request_;
   TraceContext trace_;  // of the ingest, for what is done after it
   WaitObserver observer_;
   std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
@@ -350,8 +350,8 @@ class PeerSourceProvider : public SourceProvider {
 
 }  // namespace
 
-std::shared_ptr<SourceProvider> MakePeerSourceProvider(const PeerAccess* access, PeerSourceRequest request) {
-  return std::make_shared<PeerSourceProvider>(access, std::move(request));
+std::shared_ptr<SourceProvider> MakeSourceProvider(const PeerAccess* access, SourceRequest request) {
+  return std::make_shared<ReplicaSourceProvider>(access, std::move(request));
 }
 
 }  // namespace tensorcast::daemon

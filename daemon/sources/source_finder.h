@@ -11,11 +11,11 @@
 #include "core/artifact/manifest.h"
 #include "core/replica/replica.h"
 #include "core/source/chunk_source.h"
-#include "daemon/peer/peer_access.h"
+#include "daemon/sources/peer_access.h"
 
 namespace tensorcast::daemon {
 
-struct PeerSourceRequest {
+struct SourceRequest {
   std::shared_ptr<const Manifest> manifest;
   Location destination;
   // "local" or a transport's name: only other nodes over that lane. "disk": only this node's packed file and
@@ -28,6 +28,6 @@ struct PeerSourceRequest {
 // its bytes were wrong or it failed too often in a row. Errors of Next, when there is nothing left: NOT_FOUND
 // when the artifact is not published or nobody ever had it, DATA_LOSS when every source was corrupt,
 // UNAVAILABLE otherwise; the message lists what was tried, and what was waited for.
-std::shared_ptr<SourceProvider> MakePeerSourceProvider(const PeerAccess* access, PeerSourceRequest request);
+std::shared_ptr<SourceProvider> MakeSourceProvider(const PeerAccess* access, SourceRequest request);
 
 }  // namespace tensorcast::daemon

@@ -1,4 +1,4 @@
-#include "daemon/peer/peer_source_provider.h"
+#include "daemon/sources/source_finder.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -9,7 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/testing/test_artifact.h"
-#include "daemon/peer/fake_global_store.h"
+#include "daemon/global_store_link/fake_global_store.h"
+#include "daemon/sources/fake_peers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transport/loopback/loopback_transport.h"
@@ -66,8 +67,7 @@ class ProviderTest : public ::testing::Test {
   }
 
   std::shared_ptr<SourceProvider> Provider(const std::string& lane = "") {
-    return MakePeerSourceProvider(&access_,
-                                  {.manifest = artifact_.manifest, .destination = {}, .lane = lane});
+    return MakeSourceProvider(&access_, {.manifest = artifact_.manifest, .destination = {}, .lane = lane});
   }
 
   void Offer(const std::string& transport_id, const std::string& lane = "loopback") {
@@ -113,7 +113,7 @@ class ProviderTest : public ::testing::Test {
   ReplicaFeed feed_{nullptr};
   GlobalStoreLink link_;
   PeerPools pools_;
-  TransportSet running_;
+  RunningGrants running_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<transport::Transport> lane_;
   std::unique_ptr<transport::Serving> serving_;

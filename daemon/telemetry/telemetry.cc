@@ -1,4 +1,4 @@
-#include "daemon/service/telemetry.h"
+#include "daemon/telemetry/telemetry.h"
 
 #include <algorithm>
 #include <utility>

@@ -4,7 +4,7 @@
 
 #include "base/testing/wall_clock.h"
 #include "core/handles/handle_client.h"
-#include "daemon/peer/peer_client.h"
+#include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/channel.h"

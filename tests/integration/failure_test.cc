@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "core/handles/handle_client.h"
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/peer_client.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/channel.h"

@@ -1,5 +1,5 @@
 // What a node's gauges say, read where they are made: nodes of one process report the same series.
-#include "daemon/peer/peer_client.h"
+#include "daemon/sources/peer_client.h"
 #include "gtest/gtest.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/testing/recorded_telemetry.h"

@@ -3,8 +3,8 @@
 // changes nothing it should not.
 #include <algorithm>
 
-#include "daemon/peer/global_store_client.h"
-#include "daemon/peer/peer_client.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/channel.h"

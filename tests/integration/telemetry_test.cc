@@ -13,7 +13,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
-#include "daemon/peer/peer_client.h"
+#include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "otel/api/metrics_catalogue.h"

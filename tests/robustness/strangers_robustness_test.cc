@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
 #include "core/handles/codec.h"
-#include "daemon/peer/global_store_client.h"
+#include "daemon/global_store_link/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"

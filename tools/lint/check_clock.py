@@ -17,7 +17,7 @@ PRODUCT = {"otel", "core", "transport", "rpc", "global_store", "daemon", "client
 # Who may ask for wall time, and what for.
 WALL_TIME = {
     "client/key_watch.cc": "when a key was deleted: for people, beside the times that the global store gives",
-    "daemon/peer/node_state.cc": "an incarnation grows even where the state directory comes from a backup",
+    "daemon/node/node_state.cc": "an incarnation grows even where the state directory comes from a backup",
     "global_store/app/global_store_server.h": "the default of what durable facts are dated by",
     "global_store/service/coordinator.h": "the default of what durable facts are dated by",
 }

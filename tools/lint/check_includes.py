@@ -33,7 +33,7 @@ FREE_LAYERS = {"tests"}
 OUR_TOP_FOLDERS = {"base", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
 
 # The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
-ORDERED_FOLDERS = ("core", "cli")
+ORDERED_FOLDERS = ("core", "daemon", "cli")
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")

@@ -1,5 +1,6 @@
-// The last transfers of this node and the last pulls it served, newest first: what `status` shows and a
-// person asks for when a load was slow. Thread-safe.
+// What became of transfers: the report of a pull that this node served (that of a transfer of its own is
+// core/replica/transfer_report.h), and the log of the last ones of each kind, newest first, which `status`
+// shows and a person asks for when a load was slow. The log is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,29 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/replica/transfer_report.h"
-#include "daemon/service/serve_report.h"
 
 namespace tensorcast::daemon {
+
+// A pull by another daemon, as the one that serves it sees it.
+struct ServeReport {
+  std::string transport_id;
+  std::string artifact_id;
+  std::string replica_id;
+  std::string receiver_node_id;
+  std::string lane;
+  uint64_t bytes = 0;
+  uint64_t requests = 0;
+  absl::Time opened;
+  absl::Time first_request;                    // the epoch: none came yet
+  absl::Time last_completion;                  // of a request; the epoch likewise
+  absl::Time closed = absl::InfiniteFuture();  // while it is open
+  bool in_place = true;                        // sent from where the replica lies
+  absl::Duration reading =
+      absl::ZeroDuration();  // else: from a GPU or a disk into buffers, summed over reads
+  std::string error;         // why it ended, when not because the receiver had all that it wanted
+};
 
 using BytesByLane = std::map<std::string, uint64_t>;
 

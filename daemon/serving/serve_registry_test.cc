@@ -1,9 +1,7 @@
-#include <unistd.h>
+#include "daemon/serving/serve_registry.h"
 
-#include <cstdlib>
-#include <filesystem>
+#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,14 +10,8 @@
 #include "core/device/fake_device.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
-#include "daemon/service/ingest.h"
-#include "daemon/service/publications.h"
-#include "daemon/service/report_log.h"
-#include "daemon/service/serve_registry.h"
-#include "daemon/service/telemetry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/loopback/loopback_transport.h"
 
@@ -28,205 +20,6 @@ namespace {
 
 using testing::MakeChunkedArtifact;
 using testing::TestArtifact;
-
-TEST(Publications, ProtectUntilTheHeartbeatAfterTheirEnd) {
-  Publications publications;
-  publications.BeginHeartbeat();
-  EXPECT_FALSE(publications.Protects("a"));
-  {
-    const Publications::Hold one(&publications, "a", [](const std::string&) {});
-    const Publications::Hold another(&publications, "a", [](const std::string&) {});
-    publications.BeginHeartbeat();
-    EXPECT_TRUE(publications.Protects("a"));
-    EXPECT_FALSE(publications.Protects("b"));
-  }
-  EXPECT_TRUE(publications.Protects("a"));  // the answer under way was made before it was published
-  publications.BeginHeartbeat();
-  EXPECT_FALSE(publications.Protects("a"));
-}
-
-TEST(Publications, WhatAPutMadeGoesWithItWhenItFailsAndStaysWhenItIsPublished) {
-  Publications publications;
-  std::vector<std::string> dropped;
-  const auto drop = [&dropped](const std::string& replica_id) { dropped.push_back(replica_id); };
-  {
-    Publications::Hold published(&publications, "a", drop);
-    published.Made("kept");
-    published.Published();
-  }
-  EXPECT_THAT(dropped, ::testing::IsEmpty());
-  {
-    Publications::Hold failed(&publications, "a", drop);
-    failed.Made("cpu");
-    failed.Made("disk");
-  }
-  EXPECT_THAT(dropped, ::testing::ElementsAre("cpu", "disk"));
-}
-
-// The second found what the first had made, and took it for its own.
-TEST(Publications, WhatAPutMadeThatFailsStaysForAnotherOfTheSameContentUnlessThatFailsToo) {
-  for (const bool published : {true, false}) {
-    Publications publications;
-    std::vector<std::string> dropped;
-    const auto drop = [&dropped](const std::string& replica_id) { dropped.push_back(replica_id); };
-    std::optional<Publications::Hold> first(std::in_place, &publications, "a", drop);
-    first->Made("cpu");
-    std::optional<Publications::Hold> second(std::in_place, &publications, "a", drop);
-    first.reset();
-    EXPECT_THAT(dropped, ::testing::IsEmpty());
-    if (published) second->Published();
-    second.reset();
-    EXPECT_EQ(dropped, published ? std::vector<std::string>() : std::vector<std::string>{"cpu"});
-  }
-}
-
-TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
-  TransferLog log(2);
-  for (const char* id : {"one", "two", "three"}) {
-    log.Add({.transfer_id = id});
-  }
-  const std::vector<TransferReport> newest = log.Newest();
-  ASSERT_EQ(newest.size(), 2);
-  EXPECT_EQ(newest[0].transfer_id, "three");
-  EXPECT_EQ(newest[1].transfer_id, "two");
-}
-
-TEST(TransferLog, AddsUpWhatCameFromOthersAlsoOfTransfersItForgot) {
-  TransferLog log(1);
-  for (int i = 0; i < 3; ++i) {
-    TransferReport report;
-    report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx", .transport_id = "t"}, .bytes = 5},
-                     {.stage = Stage::kVerify, .source = {.lane = "ucx", .transport_id = "t"}, .bytes = 5},
-                     {.stage = Stage::kFetch, .source = {.lane = "disk"}, .bytes = 7}};
-    log.Add(report);
-  }
-  EXPECT_EQ(log.bytes(), (BytesByLane{{"ucx", 15}}));
-}
-
-namespace attr = otel::attr;
-namespace metrics = otel::metrics;
-using otel::testing::RecordedSpan;
-using otel::testing::RecordedTelemetry;
-
-constexpr SourceType kRemote = SourceType::kRemote;
-
-// A minute's steps of a transfer.
-absl::Time At(int second) { return absl::UnixEpoch() + absl::Seconds(second); }
-
-StageReport StageOf(Stage stage, SourceInfo source, uint64_t bytes, int start, int end) {
-  return {.stage = stage,
-          .source = std::move(source),
-          .bytes = bytes,
-          .chunks = 4,
-          .start = At(start),
-          .end = At(end),
-          .busy = absl::Seconds(end - start)};
-}
-
-TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) {
-  RecordedTelemetry recorded;
-  const SourceInfo peer{.type = kRemote, .lane = "ucx", .name = "a"};
-  const SourceInfo file{.type = SourceType::kDisk, .lane = "disk", .name = "file"};
-  TransferReport report{.transfer_id = "t",
-                        .artifact_id = "tc1:a",
-                        .destination = {LocationKind::kGpu, 1},
-                        .trace = TraceContext::NewRoot().NewChild(),
-                        .queued = At(0),
-                        .start = At(1),
-                        .end = At(9)};
-  report.trace.trace_state.clear();
-  report.stages = {StageOf(Stage::kFetch, peer, 100, 1, 3), StageOf(Stage::kVerify, peer, 100, 2, 3),
-                   StageOf(Stage::kFetch, file, 50, 4, 8), StageOf(Stage::kPlace, file, 50, 5, 9)};
-  report.stages[0].status = absl::DeadlineExceededError("nothing came");
-  report.changes = {{.from = peer,
-                     .to = file,
-                     .why = SourceLoss::kTimeout,
-                     .status = absl::DeadlineExceededError("nothing came"),
-                     .chunks = 2,
-                     .at = At(4)}};
-  RecordTransfer(report);
-
-  const RecordedSpan ingest = recorded.AwaitSpan("StoreEngine/P2PIngest");
-  EXPECT_EQ(ingest.parent.span_id, report.trace.span_id);
-  EXPECT_EQ(ingest.attribute(attr::kTransferId), "t");
-  EXPECT_EQ(ingest.attribute(attr::kLocation), "gpu");
-  EXPECT_EQ(ingest.error, "") << "it ended well";
-  const std::map<std::string, std::string> lane_of = {
-      {"P2P/Pull", "ucx"}, {"P2P/Verify", "ucx"}, {"Disk/Read", "disk"}, {"Device/Copy", "disk"}};
-  for (const auto& [name, lane] : lane_of) {
-    const std::vector<RecordedSpan> stages = recorded.AwaitSpans(name, 1);
-    ASSERT_EQ(stages.size(), 1) << name;
-    EXPECT_EQ(stages[0].parent.span_id, ingest.context.span_id) << name;
-    EXPECT_EQ(stages[0].attribute(attr::kLane), lane) << name;
-    EXPECT_EQ(stages[0].attribute(attr::kChunks), "4") << name;
-  }
-  EXPECT_EQ(recorded.AwaitSpan("P2P/Pull").error, "DEADLINE_EXCEEDED");
-  ASSERT_EQ(ingest.events.size(), 2);
-  EXPECT_EQ(ingest.events[0].name, "refetch");
-  EXPECT_EQ(ingest.events[0].attributes.at("tc.chunks"), "2");
-  EXPECT_EQ(ingest.events[1].name, "fallback");
-  EXPECT_EQ(ingest.events[1].attributes.at("tc.previous.lane"), "ucx");
-  for (const otel::testing::RecordedEvent& event : ingest.events) {
-    EXPECT_EQ(event.attributes.at("tc.lane"), "disk");
-    EXPECT_EQ(event.attributes.at("tc.reason"), "timeout");
-    EXPECT_EQ(event.attributes.at("tc.attempt"), "2");
-    EXPECT_NE(event.time, otel::SpanTime()) << "when it happened, not when it is told";
-  }
-  EXPECT_EQ(recorded.Sum(metrics::kP2pRefetchedChunks.id(), {"ucx", "timeout"}), 2);
-  EXPECT_EQ(recorded.Sum(metrics::kP2pFallbacks.id(), {"ucx", "disk", "timeout"}), 1);
-  EXPECT_EQ(recorded.Sum(metrics::kP2pPulls.id(), {"ucx", "receive", "failed"}), 1);
-}
-
-TEST(Telemetry, APullIsCountedByItsLaneAndACopyFromThisNodeIsNone) {
-  RecordedTelemetry recorded;
-  TransferReport report{.queued = At(0), .start = At(0), .end = At(1)};
-  report.stages = {StageOf(Stage::kFetch, {.type = kRemote, .lane = "ucx"}, 100, 0, 1),
-                   StageOf(Stage::kVerify, {.type = kRemote, .lane = "ucx"}, 100, 0, 1),
-                   StageOf(Stage::kFetch, {.type = SourceType::kLocal, .lane = "memory"}, 50, 0, 1)};
-  RecordTransfer(report);
-  EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"ucx", "receive"}), 100);
-  EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"memory", "receive"}), 0);
-  EXPECT_EQ(recorded.Sum(metrics::kTransfersCompleted.id(), {"cpu", "ok"}), 1);
-}
-
-TEST(Telemetry, ALoadIsTimedWhereItSucceededAndCountedEitherWay) {
-  RecordedTelemetry recorded;
-  RecordLoad("remote", LocationKind::kGpu, absl::Seconds(2), 100, absl::OkStatus());
-  RecordLoad("unknown", LocationKind::kGpu, absl::Seconds(3), 0, absl::CancelledError());
-  RecordLoad("unknown", LocationKind::kGpu, absl::Seconds(3), 0, absl::NotFoundError("no such artifact"));
-  EXPECT_EQ(recorded.Sum(metrics::kArtifactLoadSeconds.id(), {"remote", "gpu"}), 2);
-  EXPECT_EQ(recorded.Sum(metrics::kArtifactLoadBytes.id(), {"remote", "gpu"}), 100);
-  EXPECT_EQ(recorded.Count(metrics::kArtifactLoadSeconds.id(), {"unknown", "gpu"}), 0);
-  for (const char* outcome : {"cancelled", "failed"}) {
-    EXPECT_EQ(recorded.Sum(metrics::kArtifactLoads.id(), {"unknown", "gpu", outcome}), 1) << outcome;
-  }
-}
-
-TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
-  RecordedTelemetry recorded;
-  const TraceContext call = TraceContext::NewRoot().NewChild();
-  const TraceContext reader = TraceContext::NewRoot();
-  ServeRecord pull(call, "ucx", "transport", "tc1:a");
-  pull.End({.bytes = 7, .receiver_trace = reader}, "ok");
-  const RecordedSpan served = recorded.AwaitSpan("P2P/Serve");
-  ASSERT_EQ(served.links.size(), 1);
-  EXPECT_EQ(served.links[0].span_id, reader.span_id);
-  EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"ucx", "serve"}), 7);
-
-  { AttachRecord attached(call, reader, "transport", "tc1:a"); }
-  const RecordedSpan lent = recorded.AwaitSpan(
-      "P2P/Serve", [](const RecordedSpan& span) { return span.attribute(attr::kLane) == "local"; });
-  ASSERT_EQ(lent.links.size(), 1);
-  EXPECT_EQ(lent.links[0].span_id, reader.span_id);
-
-  { AttachRecord unknown(call, TraceContext(), "another", "tc1:a"); }
-  EXPECT_TRUE(
-      recorded
-          .AwaitSpan("P2P/Serve",
-                     [](const RecordedSpan& span) { return span.attribute(attr::kTransportId) == "another"; })
-          .links.empty())
-      << "a reader without tracing";
-}
 
 // The loopback transport; before it serves the next image it calls the hook, once.
 class HookedTransport : public transport::Transport {
