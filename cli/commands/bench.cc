@@ -6,9 +6,9 @@
 #include <map>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "cli/bench/bench.h"
 #include "cli/commands/commands.h"
-#include "cli/config/units.h"
 
 namespace tensorcast::cli {
 namespace {

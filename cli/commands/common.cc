@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/config/config.h"
-#include "cli/config/units.h"
 #include "client/admin.h"
 #include "client/client.h"
 #include "otel/api/span.h"

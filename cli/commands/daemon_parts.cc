@@ -5,8 +5,8 @@
 #include "base/posix/private_files.h"
 #include "base/posix/process_limits.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "cli/commands/servers.h"
-#include "cli/config/units.h"
 #include "core/device/fake_device.h"
 #include "rpc/address.h"
 

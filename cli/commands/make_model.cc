@@ -1,8 +1,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "cli/commands/commands.h"
-#include "cli/config/units.h"
 #include "cli/model/llama_model.h"
 
 namespace tensorcast::cli {

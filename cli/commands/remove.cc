@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/json.h"
-#include "cli/config/units.h"
 #include "cli/output/output.h"
 #include "client/admin.h"
 #include "client/client.h"

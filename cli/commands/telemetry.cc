@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
-#include "cli/config/units.h"
+#include "base/units.h"
 #include "otel/sdk/log_sinks.h"
 #include "proto/config.pb.h"
 

@@ -13,9 +13,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "cli/config/config.h"
 #include "cli/config/setter.h"
-#include "cli/config/units.h"
 #include "rpc/address.h"
 
 namespace tensorcast::config {

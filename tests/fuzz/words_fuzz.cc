@@ -1,6 +1,6 @@
 // Short texts of people and peers: a location, a size, a duration, a gRPC method, an error that travelled.
 #include "absl/log/check.h"
-#include "cli/config/units.h"
+#include "base/units.h"
 #include "core/replica/replica.h"
 #include "rpc/call_observer.h"
 #include "rpc/convert/convert.h"

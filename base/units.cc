@@ -1,4 +1,4 @@
-#include "cli/config/units.h"
+#include "base/units.h"
 
 #include <array>
 #include <charconv>

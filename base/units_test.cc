@@ -1,0 +1,53 @@
+#include "base/units.h"
+
+#include <gtest/gtest.h>
+
+namespace tensorcast {
+namespace {
+
+TEST(Units, SizesAreReadExactly) {
+  EXPECT_EQ(*ParseSize("64GiB"), uint64_t{64} << 30);
+  EXPECT_EQ(*ParseSize(" 1.5 mib "), 1536u * 1024);
+  EXPECT_EQ(*ParseSize("4096"), 4096u);
+  EXPECT_EQ(*ParseSize("10GB"), 10000000000u);
+  EXPECT_EQ(*ParseSize("9007199254740993"), 9007199254740993u);  // past what a double holds
+  EXPECT_EQ(*ParseSize("0"), 0u);
+}
+
+TEST(Units, SizesThatAreNoneAreRefused) {
+  for (const char* text : {"", "GiB", "-1", "1.5", "1.5B", "1..5MiB", "12 parsecs", "8388608TiB",
+                           "99999999999999999999", "0x10", "1e3", "nan"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseSize(text).status())) << text;
+  }
+}
+
+TEST(Units, FormattedSizesReadBack) {
+  EXPECT_EQ(FormatSize(uint64_t{64} << 30), "64GiB");
+  for (uint64_t bytes :
+       {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, (uint64_t{1} << 40) + 512}) {
+    EXPECT_EQ(*ParseSize(FormatSize(bytes)), bytes);
+  }
+}
+
+TEST(Units, PortsAreOneOrARangeThatGoesUp) {
+  EXPECT_EQ(ParsePorts("7012-7019")->last, 7019);
+  EXPECT_EQ(ParsePorts("7012")->first, 7012);
+  EXPECT_EQ(ParsePorts("7012")->last, 7012);
+  for (const char* text : {"", "-", "7012-", "-7012", "0-5", "9-8", "1-65536", "a-b"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParsePorts(text).status())) << text;
+  }
+}
+
+TEST(Units, DurationsKnowDaysAndRefuseWhatIsNone) {
+  EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));
+  EXPECT_EQ(*ParseDuration("1h30m"), absl::Minutes(90));
+  EXPECT_EQ(*ParseDuration("7d"), absl::Hours(168));
+  EXPECT_EQ(*ParseDuration("1d12h"), absl::Hours(36));
+  EXPECT_EQ(*ParseDuration("0"), absl::ZeroDuration());
+  for (const char* text : {"", "10", "-1s", "-1d", "d", "soon", "1s 2s"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseDuration(text).status())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast
