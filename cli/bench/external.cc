@@ -66,12 +66,13 @@ bool Listens(int port) {
   return false;
 }
 
-absl::Status AwaitListening(const RequestContext& context, const Process& server, int port) {
+absl::Status AwaitListening(const RequestContext& context, std::string_view name, const Process& server,
+                            int port) {
   const absl::Time deadline = absl::Now() + kListenTimeout;
   while (!Listens(port)) {
     TC_RETURN_IF_ERROR(context.Check("bench"));
     if (!server.running() || absl::Now() > deadline) {
-      return absl::UnavailableError(absl::StrCat("ucx_perftest does not listen on port ", port,
+      return absl::UnavailableError(absl::StrCat(name, " does not listen on port ", port,
                                                  "; its output ends:\n", FileTail(server.log_path(), 5)));
     }
     absl::SleepFor(kPoll);
@@ -139,7 +140,7 @@ absl::StatusOr<double> RunPerftest(const RequestContext& context, const Perftest
   process.argv = {program, "-p", absl::StrCat(port)};
   process.log_path = directory->path() + "/server";
   TC_ASSIGN_OR_RETURN(const auto server, Process::Start(process));
-  TC_RETURN_IF_ERROR(AwaitListening(context, *server, port));
+  TC_RETURN_IF_ERROR(AwaitListening(context, "ucx_perftest", *server, port));
 
   for (std::string argument :
        {std::string("127.0.0.1"), std::string("-t"), options.test, std::string("-s"),
@@ -152,6 +153,32 @@ absl::StatusOr<double> RunPerftest(const RequestContext& context, const Perftest
   TC_ASSIGN_OR_RETURN(const auto client, Process::Start(process));
   TC_ASSIGN_OR_RETURN(const std::string output, OutputOf(context, *client, "ucx_perftest"));
   return ParsePerftest(output);
+}
+
+absl::StatusOr<double> ParseIperf(std::string_view output) {
+  const nlohmann::json json = nlohmann::json::parse(output, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json::json_pointer rate("/end/sum_received/bits_per_second");
+  if (!json.is_object() || !json.contains(rate) || !json[rate].is_number() || json[rate].get<double>() <= 0) {
+    return absl::InternalError(absl::StrCat("no bandwidth in the output of iperf3: ", output.substr(0, 300)));
+  }
+  return json[rate].get<double>() / 8 / 1e9;
+}
+
+absl::StatusOr<double> RunIperf(const RequestContext& context) {
+  TC_ASSIGN_OR_RETURN(const std::string program, FindProgram("iperf3", "iperf3"));
+  TC_ASSIGN_OR_RETURN(const auto directory, TemporaryDirectory::Create("tensorcast-iperf"));
+  TC_ASSIGN_OR_RETURN(const int port, FreePort());
+  ProcessOptions process;
+  process.argv = {program, "--server", "--one-off", "--bind", "127.0.0.1", "--port", absl::StrCat(port)};
+  process.log_path = directory->path() + "/server";
+  TC_ASSIGN_OR_RETURN(const auto server, Process::Start(process));
+  TC_RETURN_IF_ERROR(AwaitListening(context, "iperf3", *server, port));
+
+  process.argv = {program, "--client", "127.0.0.1", "--port", absl::StrCat(port), "--time", "1", "--json"};
+  process.log_path = directory->path() + "/client";
+  TC_ASSIGN_OR_RETURN(const auto client, Process::Start(process));
+  TC_ASSIGN_OR_RETURN(const std::string output, OutputOf(context, *client, "iperf3"));
+  return ParseIperf(output);
 }
 
 std::vector<FioEngine> FioEngines() {

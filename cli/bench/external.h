@@ -1,4 +1,4 @@
-// Programs of others that serve as references: UCX's ucx_perftest and fio. They are run as child processes
+// Programs of others that serve as references: UCX's ucx_perftest, iperf3 and fio. They are run as child processes
 // where they are installed. NOT_FOUND when one is not: the figure then has no reference. Thread-compatible;
 // call from the main thread (children die with the thread that started them).
 #pragma once
@@ -30,6 +30,12 @@ absl::StatusOr<double> RunPerftest(const RequestContext& context, const Perftest
 
 // From its output with -f -v: the last line's overall bandwidth, which it gives in MiB/s.
 absl::StatusOr<double> ParsePerftest(std::string_view output);
+
+// One TCP stream over loopback by iperf3, for a second; what the receiver counted in GB/s (10^9 bytes).
+absl::StatusOr<double> RunIperf(const RequestContext& context);
+
+// From its output with --json.
+absl::StatusOr<double> ParseIperf(std::string_view output);
 
 // One way for fio to read a file front to back with O_DIRECT.
 struct FioEngine {

@@ -25,6 +25,21 @@ TEST(Perftest, OutputWithoutFiguresIsAnErrorThatShowsIt) {
   EXPECT_NE(rate.status().message().find("cannot connect"), std::string::npos);
 }
 
+TEST(Iperf, WhatTheReceiverCountedIsInBytes) {
+  const auto rate = ParseIperf(
+      R"({"end": {"sum_sent": {"bits_per_second": 32e9}, "sum_received": {"bits_per_second": 24e9}}})");
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_DOUBLE_EQ(*rate, 3.0);
+}
+
+TEST(Iperf, OutputWithoutFiguresIsAnErrorThatShowsIt) {
+  EXPECT_FALSE(ParseIperf("").ok());
+  EXPECT_FALSE(ParseIperf(R"({"end": {"sum_received": {"bits_per_second": 0}}})").ok());
+  const auto rate = ParseIperf(R"({"end": {}, "error": "unable to connect to server"})");
+  EXPECT_EQ(rate.status().code(), absl::StatusCode::kInternal);
+  EXPECT_NE(rate.status().message().find("unable to connect"), std::string::npos);
+}
+
 TEST(Fio, TheReadBandwidthOfTheJobCounts) {
   const auto rate =
       ParseFio("fio: a warning\n{\"jobs\": [{\"error\": 0, \"read\": {\"bw_bytes\": 1250000000}}]}\n");

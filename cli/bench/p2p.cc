@@ -78,6 +78,7 @@ class P2p {
     } else {
       all.push_back({"ucx_perftest ucp_am_bw -e tcp 16 MiB",
                      [this] { return RunPerftest(options_.context, TcpMessages(options_.smoke)); }});
+      all.push_back({"iperf3, one TCP stream", [this] { return RunIperf(options_.context); }});
     }
     return all;
   }
