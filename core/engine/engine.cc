@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/engine/engine_impl.h"
-#include "core/engine/pending.h"
+#include "core/engine/pending_replica.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {

@@ -20,7 +20,7 @@
 #include "core/engine/name_locks.h"
 #include "core/engine/notifier.h"
 #include "core/engine/replica_table.h"
-#include "core/engine/space.h"
+#include "core/engine/evicting_allocator.h"
 #include "core/engine/staging_ring.h"
 
 namespace tensorcast {

@@ -22,7 +22,7 @@
 #include "core/artifact/layout.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/destination.h"
-#include "core/engine/stage_clock.h"
+#include "core/engine/progress.h"
 #include "core/replica/transfer_report.h"
 #include "core/source/chunk_source.h"
 

@@ -1,4 +1,4 @@
-#include "core/engine/pending.h"
+#include "core/engine/pending_replica.h"
 
 #include <atomic>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "core/engine/stage_clock.h"
+#include "core/engine/progress.h"
 
 #include <algorithm>
 #include "base/steady_time.h"

@@ -1,4 +1,4 @@
-#include "core/engine/space.h"
+#include "core/engine/evicting_allocator.h"
 
 #include <algorithm>
 #include <optional>
