@@ -1,7 +1,7 @@
 // The device memory of this node's GPU replicas: one allocation a replica, in whole 2 MiB steps so that an
 // IPC handle exposes that replica and nothing else, under a byte budget for each device.
 //
-// Thread-safe. Never waits and never evicts: space.h does.
+// Thread-safe. Never waits and never evicts: evicting_allocator.h does.
 #pragma once
 
 #include <cstdint>

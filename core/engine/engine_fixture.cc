@@ -149,8 +149,7 @@ std::unique_ptr<PendingReplica> EngineFixture::Materialize(const TestArtifact& a
                                                            std::shared_ptr<SourceProvider> sources,
                                                            const RequestContext& context,
                                                            bool wait_for_space) {
-  auto pending =
-      engine_->Materialize(context, {artifact.manifest, location, std::move(sources), wait_for_space});
+  auto pending = engine_->Ingest(context, {artifact.manifest, location, std::move(sources), wait_for_space});
   CHECK_OK(pending.status());
   return *std::move(pending);
 }
@@ -160,7 +159,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> EngineFixture::Get(const TestArtif
                                                                  std::shared_ptr<SourceProvider> sources,
                                                                  bool wait_for_space) {
   auto pending =
-      engine_->Materialize(ContextFor(), {artifact.manifest, location, std::move(sources), wait_for_space});
+      engine_->Ingest(ContextFor(), {artifact.manifest, location, std::move(sources), wait_for_space});
   if (!pending.ok()) {
     return pending.status();
   }
@@ -175,8 +174,10 @@ std::unique_ptr<ReplicaLease> EngineFixture::MustGet(const TestArtifact& artifac
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> EngineFixture::IngestFirst(
     const TestArtifact& artifact, Location location, std::shared_ptr<SourceProvider> sources) {
-  auto pending = engine_->Ingest(
-      ContextFor(), {artifact.layout, artifact.manifest->metadata(), location, std::move(sources), false});
+  auto pending = engine_->Ingest(ContextFor(), {.location = location,
+                                                .sources = std::move(sources),
+                                                .new_layout = artifact.layout,
+                                                .new_metadata = artifact.manifest->metadata()});
   if (!pending.ok()) {
     return pending.status();
   }

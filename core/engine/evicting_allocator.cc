@@ -49,20 +49,20 @@ otel::Span EvictionSpan(const ReplicaInfo& victim, const TraceContext& needed_by
 
 }  // namespace
 
-Space::Space(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
-             uint64_t reserved_host_bytes)
+EvictingAllocator::EvictingAllocator(ReplicaTable* table, HostPool* host, DevicePool* devices,
+                                     EvictionGuard* guard, uint64_t reserved_host_bytes)
     : table_(table),
       host_(host),
       devices_(devices),
       guard_(guard),
       reserved_host_bytes_(reserved_host_bytes) {}
 
-absl::StatusOr<HostAllocation> Space::AllocateHost(const SpaceRequest& request) {
+absl::StatusOr<HostAllocation> EvictingAllocator::AllocateHost(const AllocationRequest& request) {
   return AllocateIn<HostAllocation>({LocationKind::kCpu, 0}, request,
                                     [this, &request] { return host_->Allocate(request.bytes); });
 }
 
-absl::StatusOr<DeviceBlock> Space::AllocateDevice(int device, const SpaceRequest& request) {
+absl::StatusOr<DeviceBlock> EvictingAllocator::AllocateDevice(int device, const AllocationRequest& request) {
   TC_RETURN_IF_ERROR(devices_->CheckDevice(device));
   return AllocateIn<DeviceBlock>({LocationKind::kGpu, device}, request, [this, device, &request] {
     return devices_->Allocate(device, request.bytes);
@@ -70,8 +70,9 @@ absl::StatusOr<DeviceBlock> Space::AllocateDevice(int device, const SpaceRequest
 }
 
 template <typename Memory>
-absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& request,
-                                         const std::function<absl::StatusOr<Memory>()>& allocate) {
+absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
+    Location pool, const AllocationRequest& request,
+    const std::function<absl::StatusOr<Memory>()>& allocate) {
   std::set<std::string> refused;
   while (true) {
     // Before the attempt, so that space which appears after it ends the wait below at once.
@@ -111,13 +112,14 @@ absl::StatusOr<Memory> Space::AllocateIn(Location pool, const SpaceRequest& requ
   }
 }
 
-bool Space::WorthEvicting(Location pool, uint64_t bytes) const {
+bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
   const PoolStats stats = Stats(pool);
   const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
   return free + table_->Holders(pool).idle.bytes >= WholeGranules(bytes);
 }
 
-bool Space::TryEvictOne(Location pool, const TraceContext& needed_by, std::set<std::string>& refused) {
+bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by,
+                                    std::set<std::string>& refused) {
   const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
   if (!victim.has_value()) {
     return false;
@@ -142,18 +144,18 @@ bool Space::TryEvictOne(Location pool, const TraceContext& needed_by, std::set<s
   return true;
 }
 
-PoolStats Space::Stats(Location pool) const {
+PoolStats EvictingAllocator::Stats(Location pool) const {
   return pool.kind == LocationKind::kCpu ? host_->stats() : devices_->stats(pool.device);
 }
 
-uint64_t Space::UsableBytes(Location pool) const {
+uint64_t EvictingAllocator::UsableBytes(Location pool) const {
   const uint64_t reserved = pool.kind == LocationKind::kCpu ? reserved_host_bytes_ : 0;
   const uint64_t capacity = Stats(pool).capacity_bytes;
   return capacity - std::min(capacity, reserved);
 }
 
-absl::Status Space::Full(Location pool, const SpaceRequest& request, const absl::Status& cause,
-                         size_t refused) const {
+absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& request,
+                                     const absl::Status& cause, size_t refused) const {
   const PoolStats stats = Stats(pool);
   const PoolHolders holders = table_->Holders(pool);
   std::string text =

@@ -12,14 +12,14 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "core/engine/callbacks.h"
 #include "core/engine/device_pool.h"
-#include "core/engine/engine.h"
 #include "core/engine/replica_table.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
 
-struct SpaceRequest {
+struct AllocationRequest {
   std::string subject;  // for whom, for messages: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
   bool wait = false;  // for leases to end, to the context's deadline
@@ -30,19 +30,19 @@ struct SpaceRequest {
   std::function<void(bool waiting)> on_wait;
 };
 
-class Space {
+class EvictingAllocator {
  public:
   // All must outlive this; `guard` may be null. `reserved_host_bytes` never become free: the staging buffers.
-  Space(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
-        uint64_t reserved_host_bytes);
+  EvictingAllocator(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
+                    uint64_t reserved_host_bytes);
 
   // RESOURCE_EXHAUSTED when it does not fit; CANCELLED, DEADLINE_EXCEEDED.
-  absl::StatusOr<HostAllocation> AllocateHost(const SpaceRequest& request);
-  absl::StatusOr<DeviceBlock> AllocateDevice(int device, const SpaceRequest& request);
+  absl::StatusOr<HostAllocation> AllocateHost(const AllocationRequest& request);
+  absl::StatusOr<DeviceBlock> AllocateDevice(int device, const AllocationRequest& request);
 
  private:
   template <typename Memory>
-  absl::StatusOr<Memory> AllocateIn(Location pool, const SpaceRequest& request,
+  absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
                                     const std::function<absl::StatusOr<Memory>()>& allocate);
   // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
   // `needed_by`: the span that wants the room; the eviction's, of a trace of its own, is linked to it.
@@ -51,7 +51,7 @@ class Space {
   bool WorthEvicting(Location pool, uint64_t bytes) const;
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;
-  absl::Status Full(Location pool, const SpaceRequest& request, const absl::Status& cause,
+  absl::Status Full(Location pool, const AllocationRequest& request, const absl::Status& cause,
                     size_t refused) const;
 
   ReplicaTable* const table_;

@@ -168,7 +168,7 @@ TEST_F(EngineEviction, EndsAWaitForSpaceAtItsDeadlineAndAtItsCancellation) {
   const auto lease = MustGet(artifacts_[0], kCpu);
   // On a busy machine it may be late before it begins to wait.
   auto late =
-      engine_->Materialize(ContextFor(absl::Milliseconds(20)), {artifacts_[1].manifest, kCpu, nullptr, true});
+      engine_->Ingest(ContextFor(absl::Milliseconds(20)), {artifacts_[1].manifest, kCpu, nullptr, true});
   EXPECT_EQ((late.ok() ? (*late)->Wait(ContextFor()).status() : late.status()).code(),
             absl::StatusCode::kDeadlineExceeded);
   const RequestContext context;

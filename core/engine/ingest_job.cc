@@ -11,14 +11,14 @@
 
 namespace tensorcast {
 
-IngestJob::IngestJob(IngestSpec spec, const RequestContext& first)
-    : spec_(std::move(spec)),
+IngestJob::IngestJob(IngestRequest request, const RequestContext& first)
+    : request_(std::move(request)),
       transfer_id_(NewUuid()),
       replica_id_(NewUuid()),
       queued_(SteadyNow()),
       first_(first.Child()),
       span_(otel::ReserveSpan(first.trace)),
-      progress_(spec_.layout().image_bytes),
+      progress_(request_.layout().image_bytes),
       deadline_(first.deadline) {}
 
 void IngestJob::Start() {
@@ -30,9 +30,9 @@ TransferReport IngestJob::ReportSoFar() const {
   const TransferProgress progress = progress_.Get();
   TransferReport report;
   report.transfer_id = transfer_id_;
-  report.artifact_id = spec_.artifact_id();
+  report.artifact_id = request_.artifact_id();
   report.replica_id = replica_id_;
-  report.destination = spec_.location;
+  report.destination = request_.location;
   report.trace = first_.trace;
   report.span = span_;
   report.bytes = progress.bytes_done;
@@ -147,7 +147,8 @@ absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
   };
   mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   if (!done_) {
-    const std::string what = absl::StrCat("waiting for ", spec_.subject(), " at ", spec_.location.ToString());
+    const std::string what =
+        absl::StrCat("waiting for ", request_.subject(), " at ", request_.location.ToString());
     TC_RETURN_IF_ERROR(context.Check(what));
     return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time"));
   }

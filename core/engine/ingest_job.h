@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,35 +14,21 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
-#include "core/engine/engine.h"
-#include "core/engine/pipeline.h"
+#include "core/engine/ingest_request.h"
+#include "core/engine/progress.h"
 #include "core/engine/replica_lease.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast {
 
-struct IngestSpec {
-  std::shared_ptr<const Manifest> manifest;  // null: a first ingest, of this layout and metadata
-  ImageLayout first_layout;
-  std::map<std::string, std::string> first_metadata;
-  Location location;
-  std::shared_ptr<SourceProvider> sources;  // may be null
-  bool wait_for_space = false;
-
-  const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : first_layout; }
-  std::string artifact_id() const { return manifest != nullptr ? manifest->id() : std::string(); }
-  // For messages.
-  std::string subject() const { return manifest != nullptr ? manifest->id() : "a new artifact"; }
-};
-
 class IngestJob {
  public:
   // With one interest, that of `first`.
-  IngestJob(IngestSpec spec, const RequestContext& first);
+  IngestJob(IngestRequest request, const RequestContext& first);
   IngestJob(const IngestJob&) = delete;
   IngestJob& operator=(const IngestJob&) = delete;
 
-  const IngestSpec& spec() const { return spec_; }
+  const IngestRequest& request() const { return request_; }
   const std::string& transfer_id() const { return transfer_id_; }
   const std::string& replica_id() const { return replica_id_; }
   absl::Time queued() const { return queued_; }
@@ -90,7 +75,7 @@ class IngestJob {
     std::function<void()> call;
   };
 
-  const IngestSpec spec_;
+  const IngestRequest request_;
   const std::string transfer_id_;
   const std::string replica_id_;
   const absl::Time queued_;

@@ -1,51 +1,95 @@
-// The engine's second half: the queue of ingests and the threads that run them.
+#include "core/engine/ingest_queue.h"
+
+#include <algorithm>
 #include <system_error>
-#include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/engine/engine_impl.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 
 namespace tensorcast {
 
-absl::StatusOr<EngineImpl::JobPtr> EngineImpl::Enqueue(IngestSpec spec, const RequestContext& context) {
+IngestQueue::IngestQueue(ReplicaTable* table, const IngestRunner* runner, ReplicaRemoval* removal,
+                         Notifier* notifier, int max_running)
+    : table_(table),
+      runner_(runner),
+      removal_(removal),
+      notifier_(notifier),
+      max_running_(static_cast<size_t>(max_running)) {}
+
+void IngestQueue::Stop() {
+  std::vector<std::thread> threads;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;  // nobody adds threads or jobs any more
+    threads.swap(threads_);
+  }
+  for (const JobPtr& job : Jobs()) {
+    job->Abandon(absl::CancelledError("the store engine is shutting down"), /*forget=*/false);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const RequestContext& context,
+                                                                     IngestRequest request) {
+  JobPtr job;
+  bool shared = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (request.manifest != nullptr) {
+      const std::string& artifact_id = request.manifest->id();
+      absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->Lease(artifact_id, request.location);
+      if (ready.ok()) {
+        return std::make_unique<PendingReplica>(table_, *std::move(ready));
+      }
+      const auto running = joinable_.find({artifact_id, request.location});
+      shared = running != joinable_.end() && running->second->Join(context.deadline);
+      if (shared) {
+        job = running->second;
+      }
+    }
+    if (!shared) {
+      TC_ASSIGN_OR_RETURN(job, Enqueue(std::move(request), context));
+    }
+  }
+  return std::make_unique<PendingReplica>(table_, std::move(job), context, shared);
+}
+
+absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
+                                                         const RequestContext& context) {
   if (stopping_) {
     return absl::CancelledError("the store engine is shutting down");
   }
-  TC_RETURN_IF_ERROR(runner_.Check(spec));
-  auto job = std::make_shared<IngestJob>(std::move(spec), context);
-  NewReplica replica;
-  replica.id = job->replica_id();
-  replica.manifest = job->spec().manifest;
-  replica.artifact_id = job->spec().artifact_id();
-  replica.location = job->spec().location;
-  replica.image_bytes = job->spec().layout().image_bytes;
-  replica.chunks_total = job->spec().layout().chunk_count();
-  replica.ingest = job->cancellation();
-  if (otel::IsTracing()) {
-    replica.made_by = job->span();
-  }
-  table_.Add(std::move(replica));
+  TC_RETURN_IF_ERROR(runner_->Check(request));
+  auto job = std::make_shared<IngestJob>(std::move(request), context);
+  const IngestRequest& wanted = job->request();
+  table_->Add({.id = job->replica_id(),
+               .artifact_id = wanted.artifact_id(),
+               .location = wanted.location,
+               .image_bytes = wanted.layout().image_bytes,
+               .chunks_total = wanted.layout().chunk_count()},
+              wanted.manifest, job->cancellation(), otel::IsTracing() ? job->span() : TraceContext());
   jobs_.insert(job);
-  if (job->spec().manifest != nullptr) {
+  if (wanted.manifest != nullptr) {
     // Takes the place of a job that is being cancelled, if there is one.
-    joinable_[{job->spec().artifact_id(), job->spec().location}] = job;
+    joinable_[{wanted.artifact_id(), wanted.location}] = job;
   }
-  otel::metrics::kTransfersCreated.Add(1, {LocationKindName(job->spec().location.kind)});
+  otel::metrics::kTransfersCreated.Add(1, {LocationKindName(wanted.location.kind)});
   queue_.push_back(job);
-  StartRunners();
+  StartThreads();
   return job;
 }
 
-void EngineImpl::StartRunners() {
-  const size_t limit = static_cast<size_t>(options_.max_concurrent_ingests);
-  while (!stopping_ && idle_runners_ < queue_.size() && running_ + idle_runners_ < limit) {
+void IngestQueue::StartThreads() {
+  while (!stopping_ && idle_threads_ < queue_.size() && running_ + idle_threads_ < max_running_) {
     try {
-      runners_.emplace_back([this] { RunnerLoop(); });
-      ++idle_runners_;
+      threads_.emplace_back([this] { ThreadLoop(); });
+      ++idle_threads_;
     } catch (const std::system_error& error) {
       LOG(ERROR) << "no thread for an ingest, it waits for another to end: " << error.what();
       return;
@@ -53,20 +97,19 @@ void EngineImpl::StartRunners() {
   }
 }
 
-void EngineImpl::RunnerLoop() {
+void IngestQueue::ThreadLoop() {
   while (const JobPtr job = NextJob()) {
     RunJob(job);
   }
 }
 
-EngineImpl::JobPtr EngineImpl::NextJob() {
+IngestQueue::JobPtr IngestQueue::NextJob() {
   absl::MutexLock lock(&mutex_);
-  const size_t limit = static_cast<size_t>(options_.max_concurrent_ingests);
-  auto may_go_on = [this, limit]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return queue_.empty() ? stopping_ : running_ < limit;
+  auto may_go_on = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return queue_.empty() ? stopping_ : running_ < max_running_;
   };
   mutex_.Await(absl::Condition(&may_go_on));
-  --idle_runners_;
+  --idle_threads_;
   if (queue_.empty()) {
     return nullptr;
   }
@@ -76,16 +119,13 @@ EngineImpl::JobPtr EngineImpl::NextJob() {
   return job;
 }
 
-void EngineImpl::RunJob(const JobPtr& job) {
-  IngestRunner::Result result = runner_.Run(*job, [this](bool waiting) { CountWaiting(waiting); });
+void IngestQueue::RunJob(const JobPtr& job) {
+  IngestRunner::Result result = runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); });
   if (job->forgotten()) {
-    // It may have become ready just after Forget had looked for what there is. Only what this ingest made
-    // goes: the artifact may have been put again since.
-    if (const absl::StatusOr<ReplicaInfo> made = table_.Find(job->replica_id()); made.ok()) {
-      DropForgotten(*made);
-    }
-    const absl::Status removed = RemovePackedFile(job->spec().artifact_id());
-    LOG_IF(ERROR, !removed.ok()) << "what is left of " << job->spec().artifact_id() << ": " << removed;
+    // It may have become ready just after Forget had looked for what there is.
+    const std::string artifact_id = job->request().artifact_id();
+    const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
+    LOG_IF(ERROR, !removed.ok()) << "what is left of " << artifact_id << ": " << removed;
   }
   if (result.lease.ok()) {
     job->KeepLease(*std::move(result.lease));
@@ -93,7 +133,7 @@ void EngineImpl::RunJob(const JobPtr& job) {
   {
     absl::MutexLock lock(&mutex_);
     jobs_.erase(job);
-    const auto mine = joinable_.find({job->spec().artifact_id(), job->spec().location});
+    const auto mine = joinable_.find({job->request().artifact_id(), job->request().location});
     if (mine != joinable_.end() && mine->second == job) {
       joinable_.erase(mine);
     }
@@ -102,32 +142,59 @@ void EngineImpl::RunJob(const JobPtr& job) {
   notifier_->TransferEnded(result.report);
   job->Finish(std::move(result.report));
   absl::MutexLock lock(&mutex_);
-  ++idle_runners_;
+  ++idle_threads_;
 }
 
-void EngineImpl::CountWaiting(bool waiting) {
+void IngestQueue::CountWaiting(bool waiting) {
   absl::MutexLock lock(&mutex_);
   if (!waiting) {
     ++running_;
     return;
   }
   --running_;
-  StartRunners();
+  StartThreads();
 }
 
-void EngineImpl::AbandonJobs(std::string_view artifact_id, const absl::Status& why) {
-  std::vector<JobPtr> abandoned;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const JobPtr& job : jobs_) {
-      if (job->spec().artifact_id() == artifact_id) {
-        abandoned.push_back(job);
-      }
+void IngestQueue::Forget(std::string_view artifact_id) {
+  for (const JobPtr& job : Jobs()) {
+    if (job->request().artifact_id() == artifact_id) {
+      job->Abandon(
+          absl::CancelledError(absl::StrCat(artifact_id, " was deleted while it was being ingested")),
+          /*forget=*/true);
     }
   }
-  for (const JobPtr& job : abandoned) {
-    job->Abandon(why, /*forget=*/true);
+}
+
+std::vector<IngestQueue::JobPtr> IngestQueue::Jobs() const {
+  absl::MutexLock lock(&mutex_);
+  return {jobs_.begin(), jobs_.end()};
+}
+
+int IngestQueue::active() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(jobs_.size());
+}
+
+int IngestQueue::queued() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(queue_.size());
+}
+
+bool IngestQueue::AwaitNone(absl::Time deadline) const {
+  auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return jobs_.empty(); };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
+}
+
+std::vector<TransferReport> IngestQueue::Reports() const {
+  std::vector<JobPtr> jobs = Jobs();
+  std::ranges::sort(jobs, {}, [](const JobPtr& job) { return job->queued(); });
+  std::vector<TransferReport> reports;
+  reports.reserve(jobs.size());
+  for (const JobPtr& job : jobs) {
+    reports.push_back(job->ReportSoFar());
   }
+  return reports;
 }
 
 }  // namespace tensorcast

@@ -1,7 +1,7 @@
 // Takes one ingest from its place in the queue to its end: space, sources, pipeline, manifest, ready replica,
 // report.
 //
-// Thread-safe: the engine's threads run one job each. All pointers must outlive it.
+// Thread-safe: the queue's threads run one job each.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
-#include "core/engine/destination.h"
+#include "core/engine/device_pool.h"
+#include "core/engine/evicting_allocator.h"
 #include "core/engine/ingest_job.h"
 #include "core/engine/name_locks.h"
 #include "core/engine/replica_table.h"
-#include "core/engine/evicting_allocator.h"
 #include "core/engine/staging_ring.h"
 
 namespace tensorcast {
 
-struct IngestTools {
+// All must outlive the runner.
+struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
-  Space* space = nullptr;
+  EvictingAllocator* allocator = nullptr;
   StagingRing* staging = nullptr;
   DevicePool* device_pool = nullptr;
   DeviceRuntime* devices = nullptr;         // may be null
@@ -32,37 +33,21 @@ struct IngestTools {
 
 class IngestRunner {
  public:
-  explicit IngestRunner(const IngestTools& tools) : tools_(tools) {}
+  explicit IngestRunner(const IngestRunnerOptions& options) : options_(options) {}
 
   // Whether such an ingest could ever run here; found out before it is queued.
-  absl::Status Check(const IngestSpec& spec) const;
+  absl::Status Check(const IngestRequest& request) const;
 
   struct Result {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
     TransferReport report;
   };
-  // REQUIRES: the job's replica is in the table, allocating. Afterwards it is ready or out of the table.
-  Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait);
+  // `on_wait` is told when the job begins and ends to wait for space or for a source. REQUIRES: the job's
+  // replica is in the table, allocating. Afterwards it is ready or out of the table.
+  Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait) const;
 
  private:
-  // What only the pipeline knows, at its end.
-  struct AtTheEnd {
-    uint32_t verified_chunks = 0;
-    uint32_t refetched_chunks = 0;
-    std::vector<SourceChange> changes;
-  };
-
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> Make(IngestJob& job, const std::function<void(bool)>& on_wait,
-                                                     AtTheEnd& ended);
-  absl::Status Fill(IngestJob& job, const std::function<void(bool)>& on_wait, Destination& destination,
-                    AtTheEnd& ended, std::vector<Digest>& digests);
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> Publish(IngestJob& job, Destination& destination,
-                                                        std::shared_ptr<const Manifest> manifest);
-  absl::StatusOr<std::unique_ptr<Destination>> MakeDestination(IngestJob& job,
-                                                               const std::function<void(bool)>& on_wait);
-  absl::StatusOr<std::unique_ptr<PackedWriter>> CreateFile(const IngestSpec& spec) const;
-
-  const IngestTools tools_;
+  const IngestRunnerOptions options_;
 };
 
 }  // namespace tensorcast

@@ -341,7 +341,7 @@ TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
   Start(setup);
   const TestArtifact artifact = MakeChunkedArtifact(15, 2);
   auto materialize = [&](std::shared_ptr<const Manifest> manifest, Location location) {
-    return engine_->Materialize(ContextFor(), {std::move(manifest), location, nullptr, false}).status();
+    return engine_->Ingest(ContextFor(), {std::move(manifest), location, nullptr, false}).status();
   };
   EXPECT_EQ(materialize(nullptr, kCpu).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(materialize(artifact.manifest, {LocationKind::kGpu, 2}).code(),
@@ -354,7 +354,7 @@ TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
   EXPECT_TRUE(Get(coarse, kCpu, GoodProvider(coarse)).ok()) << "nothing is staged on the way to host memory";
   RequestContext cancelled;
   cancelled.cancellation.Cancel();
-  EXPECT_EQ(engine_->Materialize(cancelled, {artifact.manifest, kCpu, nullptr, false}).status().code(),
+  EXPECT_EQ(engine_->Ingest(cancelled, {artifact.manifest, kCpu, nullptr, false}).status().code(),
             absl::StatusCode::kCancelled);
   EXPECT_EQ(engine_->active_ingests(), 0);
 }

@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/engine/engine.h"
+#include "core/engine/callbacks.h"
 
 namespace tensorcast {
 

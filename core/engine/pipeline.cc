@@ -67,42 +67,6 @@ void RunOnThreads(int extra, const std::function<void()>& work) {
 
 }  // namespace
 
-ProgressTracker::ProgressTracker(uint64_t bytes_total) {
-  absl::MutexLock lock(&mutex_);
-  progress_.bytes_total = bytes_total;
-}
-
-void ProgressTracker::SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock) {
-  absl::MutexLock lock(&mutex_);
-  progress_.source = std::move(source);
-  clocks_.push_back(std::move(clock));
-}
-
-void ProgressTracker::AddDone(uint64_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  progress_.bytes_done += bytes;
-}
-
-void ProgressTracker::SetWaitingFor(const std::string& what) {
-  absl::MutexLock lock(&mutex_);
-  progress_.waiting_for = what;
-}
-
-TransferProgress ProgressTracker::Get() const {
-  absl::MutexLock lock(&mutex_);
-  return progress_;
-}
-
-std::vector<StageReport> ProgressTracker::Stages() const {
-  std::vector<StageReport> stages;
-  absl::MutexLock lock(&mutex_);
-  for (const std::shared_ptr<const StageClock>& clock : clocks_) {
-    const std::vector<StageReport> reports = clock->Reports();
-    stages.insert(stages.end(), reports.begin(), reports.end());
-  }
-  return stages;
-}
-
 struct IngestPipeline::SourceRun {
   explicit SourceRun(ChunkSource& source)
       : source(source),
@@ -126,7 +90,13 @@ absl::Status IngestPipeline::CheckContext() const {
   return plan_.context().Check(absl::StrCat("ingest of ", plan_.subject));
 }
 
-absl::Status IngestPipeline::Run() {
+IngestOutcome IngestPipeline::Run() {
+  absl::Status status = RunSources();
+  absl::MutexLock lock(&mutex_);
+  return {std::move(status), std::move(digests_), std::move(changes_), refetched_, verified_};
+}
+
+absl::Status IngestPipeline::RunSources() {
   std::optional<SourceFailure> failure;
   auto unfinished = [this] {
     absl::MutexLock lock(&mutex_);
@@ -327,21 +297,6 @@ void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
   ledger_.PutBack(chunk);
   run.stopping = true;
   fatal_.Update(std::move(why));
-}
-
-std::vector<SourceChange> IngestPipeline::changes() const {
-  absl::MutexLock lock(&mutex_);
-  return changes_;
-}
-
-uint32_t IngestPipeline::refetched_chunks() const {
-  absl::MutexLock lock(&mutex_);
-  return refetched_;
-}
-
-uint32_t IngestPipeline::verified_chunks() const {
-  absl::MutexLock lock(&mutex_);
-  return verified_;
 }
 
 }  // namespace tensorcast

@@ -28,25 +28,6 @@
 
 namespace tensorcast {
 
-// How far an ingest is. Thread-safe; outlives the pipeline that writes it.
-class ProgressTracker {
- public:
-  explicit ProgressTracker(uint64_t bytes_total);
-  // The source in use from here on, and the clock that its stages run by.
-  void SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock);
-  void AddDone(uint64_t bytes);
-  // Empty: it does not wait for a source.
-  void SetWaitingFor(const std::string& what);
-  TransferProgress Get() const;
-  // Of every source so far.
-  std::vector<StageReport> Stages() const;
-
- private:
-  mutable absl::Mutex mutex_;
-  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const StageClock>> clocks_ ABSL_GUARDED_BY(mutex_);
-};
-
 // All pointers must outlive the pipeline.
 struct PipelinePlan {
   std::string subject;  // the artifact, for messages
@@ -60,22 +41,26 @@ struct PipelinePlan {
   std::function<void(uint32_t)> on_chunk;   // this chunk is verified and in its place
 };
 
+struct IngestOutcome {
+  absl::Status status;
+  std::vector<Digest> digests;  // of every chunk when the status is OK
+  std::vector<SourceChange> changes;
+  uint32_t refetched_chunks = 0;
+  uint32_t verified_chunks = 0;
+};
+
 class IngestPipeline {
  public:
   explicit IngestPipeline(PipelinePlan plan);
 
   // Blocks until every chunk is done, or no source is left, or the destination failed, or the context ended.
-  absl::Status Run();
-
-  // After Run.
-  const std::vector<Digest>& digests() const { return digests_; }  // complete when Run returned OK
-  std::vector<SourceChange> changes() const;
-  uint32_t refetched_chunks() const;
-  uint32_t verified_chunks() const;
+  // To be called once.
+  IngestOutcome Run();
 
  private:
   struct SourceRun;  // one source while it is in use
 
+  absl::Status RunSources();
   std::optional<SourceFailure> RunSource(ChunkSource& source);
   void NoteChanges(const std::optional<SourceFailure>& failure, const SourceInfo& next);
   void SlotLoop(SourceRun& run);
@@ -96,7 +81,7 @@ class IngestPipeline {
   std::vector<Digest> digests_;  // each written by the slot that has the chunk
   mutable absl::Mutex mutex_;
   ChunkLedger ledger_ ABSL_GUARDED_BY(mutex_);
-  absl::Status fatal_ ABSL_GUARDED_BY(mutex_);
+  absl::Status fatal_ ABSL_GUARDED_BY(mutex_);  // ends the whole ingest
   std::vector<SourceChange> changes_ ABSL_GUARDED_BY(mutex_);
   uint32_t refetched_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t verified_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,6 +1,8 @@
 #include "core/engine/progress.h"
 
 #include <algorithm>
+#include <utility>
+
 #include "base/steady_time.h"
 
 namespace tensorcast {
@@ -50,6 +52,42 @@ std::vector<StageReport> StageClock::Reports() const {
     }
   }
   return reports;
+}
+
+ProgressTracker::ProgressTracker(uint64_t bytes_total) {
+  absl::MutexLock lock(&mutex_);
+  progress_.bytes_total = bytes_total;
+}
+
+void ProgressTracker::SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock) {
+  absl::MutexLock lock(&mutex_);
+  progress_.source = std::move(source);
+  clocks_.push_back(std::move(clock));
+}
+
+void ProgressTracker::AddDone(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  progress_.bytes_done += bytes;
+}
+
+void ProgressTracker::SetWaitingFor(const std::string& what) {
+  absl::MutexLock lock(&mutex_);
+  progress_.waiting_for = what;
+}
+
+TransferProgress ProgressTracker::Get() const {
+  absl::MutexLock lock(&mutex_);
+  return progress_;
+}
+
+std::vector<StageReport> ProgressTracker::Stages() const {
+  std::vector<StageReport> stages;
+  absl::MutexLock lock(&mutex_);
+  for (const std::shared_ptr<const StageClock>& clock : clocks_) {
+    const std::vector<StageReport> reports = clock->Reports();
+    stages.insert(stages.end(), reports.begin(), reports.end());
+  }
+  return stages;
 }
 
 }  // namespace tensorcast

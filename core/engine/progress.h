@@ -1,7 +1,12 @@
-// How long the stages of one source took. Thread-safe.
+// What an ingest tells of itself while it runs: how far it is, and how long its stages take with each source.
+//
+// Thread-safe: the pipeline's slots write, whoever asks for progress or a report reads.
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -11,6 +16,7 @@
 
 namespace tensorcast {
 
+// The stages of one source.
 class StageClock {
  public:
   explicit StageClock(const SourceInfo& source);
@@ -29,6 +35,25 @@ class StageClock {
 
   mutable absl::Mutex mutex_;
   std::array<StageReport, 3> stages_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A whole ingest. Outlives the pipeline that writes it.
+class ProgressTracker {
+ public:
+  explicit ProgressTracker(uint64_t bytes_total);
+  // The source in use from here on, and the clock that its stages run by.
+  void SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock);
+  void AddDone(uint64_t bytes);
+  // Empty: it does not wait for a source.
+  void SetWaitingFor(const std::string& what);
+  TransferProgress Get() const;
+  // Of every source so far.
+  std::vector<StageReport> Stages() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const StageClock>> clocks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

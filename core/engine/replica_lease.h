@@ -13,7 +13,10 @@
 
 namespace tensorcast {
 
-// Where a ready replica's bytes are; exactly one of the three is meant, by info.location.kind.
+class ReplicaTable;
+struct ReplicaRecord;
+
+// Where a ready replica's bytes are; exactly one of the three is meant, by its location's kind.
 struct ReplicaMemory {
   const HostAllocation* host = nullptr;  // kCpu
   DevicePtr device;                      // kGpu: one allocation, image_bytes rounded up to 2 MiB
@@ -21,17 +24,28 @@ struct ReplicaMemory {
   uint64_t file_image_offset = 0;        // ...and where its image begins
 };
 
-// A hold on a ready replica: while it lives the replica is neither evicted nor rewritten. Movable;
-// thread-compatible; may outlive the engine's interest in the replica but not the engine.
+// While it lives the replica is neither evicted nor rewritten; destroying it ends the hold. May be used by
+// several threads at once: what it tells does not change. Must not outlive the engine.
 class ReplicaLease {
  public:
-  virtual ~ReplicaLease() = default;
-  virtual const std::string& replica_id() const = 0;
-  virtual const Location& location() const = 0;
-  virtual const std::shared_ptr<const Manifest>& manifest() const = 0;
-  virtual const ReplicaMemory& memory() const = 0;
+  ~ReplicaLease();
+  ReplicaLease(const ReplicaLease&) = delete;
+  ReplicaLease& operator=(const ReplicaLease&) = delete;
+
+  const std::string& replica_id() const;
+  const Location& location() const;
+  const std::shared_ptr<const Manifest>& manifest() const;
+  const ReplicaMemory& memory() const { return memory_; }
   // The span of the ingest that made the replica; not valid for one that was found at start.
-  virtual const TraceContext& made_by() const = 0;
+  const TraceContext& made_by() const;
+
+ private:
+  friend class ReplicaTable;
+  ReplicaLease(ReplicaTable* table, std::shared_ptr<ReplicaRecord> record);
+
+  ReplicaTable* const table_;
+  const std::shared_ptr<ReplicaRecord> record_;
+  const ReplicaMemory memory_;
 };
 
 }  // namespace tensorcast

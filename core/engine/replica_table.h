@@ -1,7 +1,18 @@
-// The node's replicas and the only code that moves their states: one function for each move. Leases, pins and
-// the least-recently-used order live here too; memory is freed here when a replica's last lease ends.
+// The node's replicas and the only code that moves their states. Leases, pins and the least-recently-used
+// order live here too.
 //
-// Thread-safe. No call blocks on anything but freeing memory and, where it says so, waiting for space.
+//   Add ─► allocating ─► filling ─► ready ─► draining ─► gone        a found packed file is ready at once
+//              └──── Fail ────┘└► failed, where a ready one of the same artifact is there already
+//
+// Only a ready replica is leased. It drains when it is to go; no new leases are given then, and it is gone
+// when the last one ends. A failed or gone replica leaves the table at that moment.
+//
+// Memory is freed here, without the lock, after its replica left the table; `freeing_` counts it meanwhile,
+// so that who finds no space knows that some is coming. Whoever waits for space waits for `space_events_` to
+// move: it counts every moment at which there may be more, after the memory is free.
+//
+// Thread-safe. One mutex over everything, the notifier's is the only one taken under it. No call blocks on
+// anything but freeing memory and, where it says so, waiting for space.
 #pragma once
 
 #include <functional>
@@ -31,17 +42,6 @@ struct ReplicaStorage {
   std::shared_ptr<PackedFile> file;
 };
 
-struct NewReplica {
-  std::string id;
-  std::string artifact_id;                   // empty: a first ingest, which has yet to compute it
-  std::shared_ptr<const Manifest> manifest;  // null with an empty artifact_id
-  Location location;
-  uint64_t image_bytes = 0;
-  uint32_t chunks_total = 0;
-  Cancellation ingest;   // cancelled: the replica will fail soon and its memory comes back
-  TraceContext made_by;  // the ingest's span
-};
-
 // What holds one pool (all locations of one kind, or one device): replicas and their bytes by what keeps them
 // there.
 struct PoolHolders {
@@ -65,7 +65,11 @@ class ReplicaTable {
   ReplicaTable& operator=(const ReplicaTable&) = delete;
 
   // --- making a replica; the ids are those of replicas in the state that each move starts from.
-  void Add(NewReplica replica);                        // -> allocating
+  // -> allocating. Of `replica` the id, the artifact id (empty until a first ingest has computed it), the
+  // location, the bytes and the number of chunks; no manifest with an empty artifact id. Once `ingest` is
+  // cancelled the replica counts as one that fails soon, whose memory comes back. `made_by`: its span.
+  void Add(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest, Cancellation ingest,
+           TraceContext made_by);
   void StartFilling(std::string_view id);              // allocating -> filling
   void AddChunk(std::string_view id, uint32_t chunk);  // of a filling one: this chunk is present
   void Fail(std::string_view id);  // allocating, filling -> failed; its memory is free already
@@ -112,18 +116,16 @@ class ReplicaTable {
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const;
 
  private:
-  friend class LeaseImpl;
-  struct Record;
-  using RecordPtr = std::shared_ptr<Record>;
+  friend class ReplicaLease;
+  using RecordPtr = std::shared_ptr<ReplicaRecord>;
 
-  void Move(Record& record, ReplicaState to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  ReplicaInfo Info(const Record& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void Notify(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Touch(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Move(ReplicaRecord& record, ReplicaState to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Notify(const ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Touch(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RecordPtr Get(std::string_view id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   RecordPtr FindReady(std::string_view artifact_id, Location location) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool Evictable(const Record& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool Evictable(const ReplicaRecord& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   std::unique_ptr<ReplicaLease> LeaseLocked(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLease(const RecordPtr& record) ABSL_LOCKS_EXCLUDED(mutex_);
   ReplicaStorage TakeGone(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

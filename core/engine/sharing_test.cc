@@ -163,9 +163,9 @@ TEST_F(EngineSharing, ANewRequestDoesNotJoinAnIngestThatIsBeingCancelled) {
 TEST(IngestJob, WorksToTheLatestDeadlineOfThoseWhoJoined) {
   RequestContext first;
   first.deadline = absl::FromUnixSeconds(100);
-  IngestSpec spec;
-  spec.manifest = MakeChunkedArtifact(1, 1).manifest;
-  IngestJob job(spec, first);
+  IngestRequest request;
+  request.manifest = MakeChunkedArtifact(1, 1).manifest;
+  IngestJob job(request, first);
   EXPECT_EQ(job.Context().deadline, first.deadline);
   EXPECT_TRUE(job.Join(absl::FromUnixSeconds(200)));
   EXPECT_TRUE(job.Join(absl::FromUnixSeconds(50)));

@@ -83,9 +83,8 @@ class EngineStress : public EngineFixture {
       default: {
         std::shared_ptr<SourceProvider> sources = RandomProvider(artifact, random);
         const bool wait_for_space = random() % 2 == 0;
-        auto pending =
-            engine_->Materialize(ContextFor(absl::Milliseconds(200)),
-                                 {artifact.manifest, location, std::move(sources), wait_for_space});
+        auto pending = engine_->Ingest(ContextFor(absl::Milliseconds(200)),
+                                       {artifact.manifest, location, std::move(sources), wait_for_space});
         if (!pending.ok()) {
           return;  // on a machine so busy that the deadline has passed by now
         }

@@ -25,7 +25,7 @@ constexpr int kPackAgain = 3;
 
 // What both kinds of new artifact have in common.
 struct NewArtifact {
-  FirstIngestRequest ingest;
+  IngestRequest ingest;
   const v1::KeyBinding* binding = nullptr;  // null: no key
   bool durable = false;
   v1::Origin origin;  // of an import; empty for a put
@@ -81,12 +81,12 @@ absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, cons
 absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
                       Publications::Hold& hold) {
   const Location disk{LocationKind::kDisk};
-  MaterializeRequest pack{.manifest = lease.manifest(),
-                          .location = disk,
-                          .sources = MakeSourceProvider(&parts.access, {lease.manifest(), disk, ""}),
-                          .wait_for_space = true};
+  IngestRequest pack{.manifest = lease.manifest(),
+                     .location = disk,
+                     .sources = MakeSourceProvider(&parts.access, {lease.manifest(), disk, ""}),
+                     .wait_for_space = true};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      parts.engine->Materialize(context, std::move(pack)));
+                      parts.engine->Ingest(context, std::move(pack)));
   otel::Span joined = JoinSpan(context, *pending);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = joined.Record(pending->Wait(context));
   joined.End();
@@ -215,11 +215,11 @@ absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const 
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
                       parts.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
-  NewArtifact artifact{.ingest = {.layout = std::move(layout),
-                                  .metadata = {request.metadata().begin(), request.metadata().end()},
-                                  .location = location,
+  NewArtifact artifact{.ingest = {.location = location,
                                   .sources = MakeSingleSourceProvider(std::move(source)),
-                                  .wait_for_space = request.wait_for_space()},
+                                  .wait_for_space = request.wait_for_space(),
+                                  .new_layout = std::move(layout),
+                                  .new_metadata = {request.metadata().begin(), request.metadata().end()}},
                        .binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};
   return Store(parts, context, std::move(artifact), on_progress);
@@ -247,11 +247,11 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ChunkSource> source,
       OpenFileSource(std::move(model.files), std::move(model.extents), model.layout.image_bytes));
-  artifact.ingest = {.layout = std::move(model.layout),
-                     .metadata = std::move(model.metadata),
-                     .location = location,
+  artifact.ingest = {.location = location,
                      .sources = MakeSingleSourceProvider(std::move(source)),
-                     .wait_for_space = request.wait_for_space()};
+                     .wait_for_space = request.wait_for_space(),
+                     .new_layout = std::move(model.layout),
+                     .new_metadata = std::move(model.metadata)};
   return Store(parts, context, std::move(artifact), on_progress);
 }
 

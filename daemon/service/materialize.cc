@@ -113,14 +113,14 @@ absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts&
   TC_ASSIGN_OR_RETURN(const Asked asked, WhichArtifact(parts, context, request.artifact_id(), request.key()));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, GetManifest(parts, context, asked));
 
-  MaterializeRequest ingest{
+  IngestRequest ingest{
       .manifest = manifest,
       .location = location,
       .sources = MakeSourceProvider(&parts.access,
                                     {.manifest = manifest, .destination = location, .lane = request.lane()}),
       .wait_for_space = request.wait_for_space()};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      parts.engine->Materialize(context, std::move(ingest)));
+                      parts.engine->Ingest(context, std::move(ingest)));
   otel::Span joined = JoinSpan(context, *pending);
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease,
                       joined.Record(Await(context, *pending, on_progress)));

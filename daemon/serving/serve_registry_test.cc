@@ -82,8 +82,8 @@ class ServeRegistryTest : public ::testing::Test {
     auto provider = std::make_shared<testing::ScriptedProvider>(
         std::vector{testing::MakeControl(artifact_.image, testing::SourceScript{})});
     auto pending =
-        engine_->Materialize(RequestContext::Background(absl::Seconds(20)),
-                             {.manifest = artifact_.manifest, .location = location, .sources = provider});
+        engine_->Ingest(RequestContext::Background(absl::Seconds(20)),
+                        {.manifest = artifact_.manifest, .location = location, .sources = provider});
     EXPECT_TRUE(pending.ok()) << pending.status();
     auto lease = (*pending)->Wait(RequestContext::Background(absl::Seconds(20)));
     EXPECT_TRUE(lease.ok()) << lease.status();

@@ -47,7 +47,7 @@ class SessionsTest : public ::testing::Test {
   std::unique_ptr<ReplicaLease> MakeReplica(Location location) {
     auto provider = std::make_shared<testing::ScriptedProvider>(
         std::vector{testing::MakeControl(artifact_.image, testing::SourceScript{})});
-    auto pending = engine_->Materialize(
+    auto pending = engine_->Ingest(
         context_, {.manifest = artifact_.manifest, .location = location, .sources = provider});
     EXPECT_TRUE(pending.ok()) << pending.status();
     auto lease = (*pending)->Wait(context_);
@@ -129,7 +129,7 @@ TEST_F(SessionsTest, HandedOverMemoryIsTheSourceOfAnIngest) {
   ASSERT_TRUE(source.ok()) << source.status();
   offer->reset();  // the mapping outlives the client
   auto pending = engine_->Ingest(
-      context_, {.layout = artifact_.layout, .sources = MakeSingleSourceProvider(*std::move(source))});
+      context_, {.sources = MakeSingleSourceProvider(*std::move(source)), .new_layout = artifact_.layout});
   ASSERT_TRUE(pending.ok()) << pending.status();
   auto lease = (*pending)->Wait(context_);
   ASSERT_TRUE(lease.ok()) << lease.status();

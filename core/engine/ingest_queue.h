@@ -1,0 +1,90 @@
+// The ingests of a node that have not ended, and the threads that run them: first come, first served, at most
+// so many at once. One that only waits (for space, or for a source that is not there yet) gives its turn to
+// the next, so there can be more threads than that.
+//
+// A request for a replica that is being made joins its ingest. Whether it is ready, being made or to be made
+// is decided under one lock, so that there are never two ingests of one artifact to one location, but for
+// those that are being cancelled.
+//
+// Thread-safe. Its mutex comes before the jobs', the table's and the notifier's.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
+#include "core/engine/ingest_job.h"
+#include "core/engine/ingest_runner.h"
+#include "core/engine/notifier.h"
+#include "core/engine/pending_replica.h"
+#include "core/engine/replica_removal.h"
+#include "core/engine/replica_table.h"
+
+namespace tensorcast {
+
+class IngestQueue {
+ public:
+  // All pointers must outlive it. At most `max_running` do more than wait.
+  IngestQueue(ReplicaTable* table, const IngestRunner* runner, ReplicaRemoval* removal, Notifier* notifier,
+              int max_running);
+  ~IngestQueue() { Stop(); }
+  IngestQueue(const IngestQueue&) = delete;
+  IngestQueue& operator=(const IngestQueue&) = delete;
+  // Cancels every ingest and waits for the threads. Later requests are CANCELLED.
+  void Stop();
+
+  // The replica that is ready, or a place in the ingest that makes it, or a new ingest. Of a new artifact
+  // always the last.
+  absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
+                                                          IngestRequest request);
+  // Cancels the ingests of an artifact that was deleted; what they made in spite of that goes when they end.
+  void Forget(std::string_view artifact_id);
+
+  int active() const;  // running, waiting and queued ones
+  int queued() const;  // those among them that wait for their turn
+  // Waits until there is none; false when the deadline came first.
+  bool AwaitNone(absl::Time deadline) const;
+  // Their reports so far, in the order in which they were asked for.
+  std::vector<TransferReport> Reports() const;
+
+ private:
+  using JobPtr = std::shared_ptr<IngestJob>;
+  using JobKey = std::pair<std::string, Location>;  // artifact id, where to
+
+  absl::StatusOr<JobPtr> Enqueue(IngestRequest request, const RequestContext& context)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ThreadLoop() ABSL_LOCKS_EXCLUDED(mutex_);
+  JobPtr NextJob() ABSL_LOCKS_EXCLUDED(mutex_);  // null: the queue stops
+  void RunJob(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CountWaiting(bool waiting) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<JobPtr> Jobs() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  ReplicaTable* const table_;
+  const IngestRunner* const runner_;
+  ReplicaRemoval* const removal_;
+  Notifier* const notifier_;
+  const size_t max_running_;
+
+  mutable absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<JobPtr> queue_ ABSL_GUARDED_BY(mutex_);
+  std::set<JobPtr> jobs_ ABSL_GUARDED_BY(mutex_);              // that have not ended
+  std::map<JobKey, JobPtr> joinable_ ABSL_GUARDED_BY(mutex_);  // those of known artifacts
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;                 // that do more than wait
+  size_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);  // as many as ever ran or waited at once
+};
+
+}  // namespace tensorcast

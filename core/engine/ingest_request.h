@@ -1,0 +1,35 @@
+// What an ingest makes: which artifact, where, and from what. A value; callers fill it in, and the ingest
+// keeps it to its end.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/artifact/layout.h"
+#include "core/artifact/manifest.h"
+#include "core/replica/location.h"
+#include "core/source/chunk_source.h"
+
+namespace tensorcast {
+
+struct IngestRequest {
+  // Of a known artifact: each chunk is compared with its digest. Null: a first ingest, which computes the
+  // digests of a new artifact with this layout and metadata.
+  std::shared_ptr<const Manifest> manifest;
+  Location location;
+  // Asked only for what no other replica of this node can give. A first ingest needs one; for a known
+  // artifact null means that only this node is asked.
+  std::shared_ptr<SourceProvider> sources;
+  bool wait_for_space = false;  // wait for leases to end, to the deadline, instead of failing
+  ImageLayout new_layout;       // with no manifest, like the next
+  std::map<std::string, std::string> new_metadata;
+
+  const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }
+  // Empty for a new artifact: its id is known once all of it was read.
+  std::string artifact_id() const { return manifest != nullptr ? manifest->id() : std::string(); }
+  // For messages.
+  std::string subject() const { return manifest != nullptr ? manifest->id() : "a new artifact"; }
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,98 @@
+#include "core/engine/replica_removal.h"
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "otel/api/metrics_catalogue.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr Location kDisk{LocationKind::kDisk, 0};
+
+}  // namespace
+
+absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
+  TC_ASSIGN_OR_RETURN(const ReplicaInfo replica, table_->Find(replica_id));
+  const bool guarded = !force && !replica.pinned && replica.state == ReplicaState::kReady;
+  if (guarded && guard_ != nullptr) {
+    if (absl::Status allowed = guard_->MayEvict(replica); !allowed.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("replica ", replica_id, " must stay (force evicts it anyway): ", allowed.message()));
+    }
+  }
+  TC_RETURN_IF_ERROR(table_->Drain(replica_id, {}));
+  if (replica.state == ReplicaState::kReady) {
+    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
+  }
+  return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
+}
+
+absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, absl::Time as_of) {
+  for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
+    if (replica.ready_since <= as_of) {
+      DrainDeleted(replica);
+    }
+  }
+  return RemovePackedFile(std::string(artifact_id));
+}
+
+absl::Status ReplicaRemoval::RemoveMade(std::string_view replica_id, std::string_view artifact_id) {
+  if (const absl::StatusOr<ReplicaInfo> made = table_->Find(replica_id); made.ok()) {
+    DrainDeleted(*made);
+  }
+  return RemovePackedFile(std::string(artifact_id));
+}
+
+void ReplicaRemoval::DrainDeleted(const ReplicaInfo& replica) {
+  // NOT_FOUND and the like: it went by itself meanwhile.
+  if (replica.state == ReplicaState::kReady && table_->Drain(replica.id, {.even_pinned = true}).ok()) {
+    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
+  }
+}
+
+absl::Status ReplicaRemoval::RemovePackedFile(const std::string& artifact_id) {
+  if (store_ == nullptr) {
+    return absl::OkStatus();
+  }
+  const NameLocks::Held held = disk_names_->Acquire(artifact_id);
+  if (table_->Lease(artifact_id, kDisk).ok()) {
+    return absl::OkStatus();  // written anew meanwhile
+  }
+  const absl::Status removed = store_->Remove(artifact_id);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+void ReplicaRemoval::DropAllLost() {
+  if (store_ == nullptr) {
+    return;
+  }
+  store_->ForgetRemovedDamage();
+  for (const ReplicaInfo& replica : table_->List()) {
+    if (replica.location == kDisk && replica.state == ReplicaState::kReady) {
+      DropIfLost(replica.artifact_id);
+    }
+  }
+}
+
+void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
+  const auto is_lost = [&] { return absl::IsFailedPrecondition(store_->Find(artifact_id).status()); };
+  if (!table_->Lease(artifact_id, kDisk).ok() || !is_lost()) {
+    return;
+  }
+  // Under this lock a file is there before its replica is ready, and longer than that.
+  const NameLocks::Held held = disk_names_->Acquire(artifact_id);
+  if (!is_lost()) {
+    return;
+  }
+  for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
+    if (replica.location == kDisk && replica.state == ReplicaState::kReady &&
+        table_->Drain(replica.id, {.even_pinned = true}).ok()) {
+      LOG(ERROR) << "The packed file of " << artifact_id
+                 << " was removed or replaced by somebody else: it is no longer offered";
+    }
+  }
+  store_->CloseLost(artifact_id);
+}
+
+}  // namespace tensorcast

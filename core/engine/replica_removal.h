@@ -1,0 +1,48 @@
+// How replicas go for another reason than room: because somebody asks, because their artifact was deleted, or
+// because their packed file is lost. A packed file goes with its disk replica, and never before it.
+//
+// Files appear (committed, then ready) and go (drained, then removed) under one lock a name, which the
+// ingests that write them take too. So the end of an old replica never takes the file of a new one.
+//
+// Thread-safe. Blocks on the eviction guard and on the disk.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/disk/artifact_store.h"
+#include "core/engine/callbacks.h"
+#include "core/engine/name_locks.h"
+#include "core/engine/replica_table.h"
+
+namespace tensorcast {
+
+class ReplicaRemoval {
+ public:
+  // All must outlive it; `store` and `guard` may be null.
+  ReplicaRemoval(ReplicaTable* table, ArtifactStore* store, NameLocks* disk_names, EvictionGuard* guard)
+      : table_(table), store_(store), disk_names_(disk_names), guard_(guard) {}
+
+  // FAILED_PRECONDITION when the replica is pinned, or the guard refuses and not `force`.
+  absl::Status Evict(std::string_view replica_id, bool force);
+  // Every replica of a deleted artifact that was ready at `as_of`, pinned or not, and its packed file.
+  absl::Status RemoveArtifact(std::string_view artifact_id, absl::Time as_of);
+  // What an ingest made of an artifact that was deleted meanwhile. Only that: it may have been put again.
+  absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);
+  // The artifact's disk replica, if somebody removed or replaced its file.
+  void DropIfLost(const std::string& artifact_id);
+  void DropAllLost();
+
+ private:
+  void DrainDeleted(const ReplicaInfo& replica);
+  absl::Status RemovePackedFile(const std::string& artifact_id);
+
+  ReplicaTable* const table_;
+  ArtifactStore* const store_;
+  NameLocks* const disk_names_;
+  EvictionGuard* const guard_;
+};
+
+}  // namespace tensorcast
