@@ -12,8 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
+#include "cli/config/schema.h"
 #include "cli/config/setter.h"
 
 namespace tensorcast::config {
@@ -23,11 +25,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr size_t kLongestFile = 1 << 20;
-
-// The lists of "name=value" pairs, which a file may also write as a map.
-bool IsListOfPairs(std::string_view path) {
-  return path == "observability.otel.resource_attributes" || path == "observability.otel.headers";
-}
+constexpr size_t kWidth = 110;  // of help, where it is longer
 
 // Reads one YAML document into a configuration and gathers everything that is wrong with it.
 class YamlReader {
@@ -68,18 +66,19 @@ class YamlReader {
     }
     if (node.IsNull()) return;  // "key:" keeps the default
     if (!node.IsScalar()) return Fail(node, path, "a single value is expected here");
-    Check(node, path, SetScalar(section, field, path, node.Scalar()));
+    Check(node, path, SetScalar(section, field, node.Scalar()));
   }
 
   void ReadList(const YAML::Node& node, const std::string& path, Message& section,
                 const FieldDescriptor& field) {
     if (node.IsNull()) return;
-    if (node.IsMap() && IsListOfPairs(path)) return ReadPairs(node, path, section, field);
+    if (node.IsMap() && KeyOf(field).form() == v1::ConfigKey::PAIRS)
+      return ReadPairs(node, path, section, field);
     if (!node.IsSequence()) return Fail(node, path, "a list is expected here: [a, b]");
     section.GetReflection()->ClearField(&section, &field);
     for (const auto& item : node) {
       if (item.IsScalar()) {
-        Check(item, path, SetScalar(section, field, path, item.Scalar()));
+        Check(item, path, SetScalar(section, field, item.Scalar()));
       } else {
         Fail(item, path, "a single value is expected in this list");
       }
@@ -92,9 +91,8 @@ class YamlReader {
     section.GetReflection()->ClearField(&section, &field);
     for (const auto& entry : node) {
       if (entry.first.IsScalar() && entry.second.IsScalar()) {
-        Check(
-            entry.second, path,
-            SetScalar(section, field, path, absl::StrCat(entry.first.Scalar(), "=", entry.second.Scalar())));
+        Check(entry.second, path,
+              SetScalar(section, field, absl::StrCat(entry.first.Scalar(), "=", entry.second.Scalar())));
       } else {
         Fail(entry.second, path, "a name and a single value are expected in this map");
       }
@@ -179,25 +177,47 @@ void EmitValue(YAML::Emitter& out, const Message& section, const FieldDescriptor
   }
 }
 
-void EmitSection(YAML::Emitter& out, const Message& section) {
-  out << YAML::BeginMap;
+// The text of a key's value.
+std::string ValueText(const Message& section, const FieldDescriptor& field) {
+  YAML::Emitter out;
+  if (field.is_repeated()) {
+    out << YAML::Flow << YAML::BeginSeq;
+    for (int i = 0; i < section.GetReflection()->FieldSize(section, &field); ++i) {
+      EmitValue(out, section, field, i);
+    }
+    out << YAML::EndSeq;
+  } else if (field.has_presence() && !section.GetReflection()->HasField(section, &field)) {
+    out << YAML::Null;  // reads back as not set
+  } else {
+    EmitValue(out, section, field, -1);
+  }
+  return out.c_str();
+}
+
+// As comment lines above the key.
+void AppendHelp(std::string_view help, std::string_view indent, std::string& yaml) {
+  std::string line;
+  for (const std::string_view word : absl::StrSplit(help, ' ')) {
+    if (!line.empty() && indent.size() + 2 + line.size() + 1 + word.size() > kWidth) {
+      absl::StrAppend(&yaml, indent, "# ", line, "\n");
+      line.clear();
+    }
+    absl::StrAppend(&line, line.empty() ? "" : " ", word);
+  }
+  absl::StrAppend(&yaml, indent, "# ", line, "\n");
+}
+
+void AppendSection(const Message& section, const std::string& indent, std::string& yaml) {
   for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *section.GetDescriptor()->field(i);
-    out << YAML::Key << field.name() << YAML::Value;
-    if (field.is_repeated()) {
-      out << YAML::Flow << YAML::BeginSeq;
-      for (int k = 0; k < section.GetReflection()->FieldSize(section, &field); ++k)
-        EmitValue(out, section, field, k);
-      out << YAML::EndSeq;
-    } else if (field.message_type() != nullptr) {
-      EmitSection(out, section.GetReflection()->GetMessage(section, &field));
-    } else if (field.has_presence() && !section.GetReflection()->HasField(section, &field)) {
-      out << YAML::Null;  // reads back as not set
+    if (field.message_type() == nullptr) {
+      AppendHelp(HelpOf(field), indent, yaml);
+      absl::StrAppend(&yaml, indent, field.name(), ": ", ValueText(section, field), "\n");
     } else {
-      EmitValue(out, section, field, -1);
+      absl::StrAppend(&yaml, indent, field.name(), ":\n");
+      AppendSection(section.GetReflection()->GetMessage(section, &field), indent + "  ", yaml);
     }
   }
-  out << YAML::EndMap;
 }
 
 // The next bytes; waits for those of a pipe.
@@ -253,10 +273,10 @@ absl::StatusOr<v1::Config> Load(const LoadOptions& options) {
   return Parse(yaml, options.path, options.sets);
 }
 
-std::string ToYaml(const v1::Config& config) {
-  YAML::Emitter out;
-  EmitSection(out, config);
-  return absl::StrCat(out.c_str(), "\n");
+std::string ToYaml(const Message& section) {
+  std::string yaml;
+  AppendSection(section, "", yaml);
+  return yaml;
 }
 
 }  // namespace tensorcast::config

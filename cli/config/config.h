@@ -1,5 +1,6 @@
-// Configuration: one YAML file over the defaults, single keys over both. Keys are the field names of
-// proto/config.proto, found by reflection, so a new field needs nothing here.
+// Configuration: one YAML file over the defaults, single keys over both. Keys are the fields of
+// proto/config.proto, which declares all that is known of them; they are found by reflection, so a new one
+// needs nothing here.
 //
 // Errors are INVALID_ARGUMENT, one line for each thing that is wrong: "file:line: key: what, did you mean
 // ...?". Stateless; thread-safe.
@@ -19,7 +20,7 @@ struct LoadOptions {
   std::vector<std::string> sets;  // "daemon.host_pool=64GiB"; lists as YAML: "daemon.lanes=[ucx, loopback]"
 };
 
-// What is in force when nothing is configured (defaults.cc).
+// What is in force when nothing is configured.
 v1::Config Defaults();
 
 // Defaults, then the file, then the sets, checked. NOT_FOUND when there is no such file.
@@ -29,7 +30,8 @@ absl::StatusOr<v1::Config> Load(const LoadOptions& options);
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets);
 
-// The whole configuration, every key, as YAML that Load reads back.
-std::string ToYaml(const v1::Config& config);
+// The whole configuration, or one section of it, as YAML: every key with its help above it. Of the whole,
+// Load reads it back.
+std::string ToYaml(const google::protobuf::Message& section);
 
 }  // namespace tensorcast::config

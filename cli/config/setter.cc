@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
-#include "cli/config/defaults.h"
+#include "cli/config/schema.h"
 #include "core/artifact/text.h"
 
 namespace tensorcast::config {
@@ -146,9 +146,8 @@ absl::Status UnknownKey(const Descriptor& section, std::string_view section_path
   return absl::InvalidArgumentError(message);
 }
 
-absl::Status SetScalar(Message& section, const FieldDescriptor& field, std::string_view path,
-                       const std::string& text) {
-  TC_RETURN_IF_ERROR(CheckValue(path, text));
+absl::Status SetScalar(Message& section, const FieldDescriptor& field, const std::string& text) {
+  TC_RETURN_IF_ERROR(CheckText(field, text));
   const Reflection& reflection = *section.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
@@ -185,9 +184,9 @@ absl::Status SetByPath(Message& config, std::string_view path, const std::string
       absl::StrAppend(&section_path, section_path.empty() ? "" : ".", names[i]);
       continue;
     }
-    if (!field->is_repeated()) return SetScalar(*section, *field, path, text);
+    if (!field->is_repeated()) return SetScalar(*section, *field, text);
     section->GetReflection()->ClearField(section, field);
-    for (const std::string& item : Items(text)) TC_RETURN_IF_ERROR(SetScalar(*section, *field, path, item));
+    for (const std::string& item : Items(text)) TC_RETURN_IF_ERROR(SetScalar(*section, *field, item));
   }
   return absl::OkStatus();
 }

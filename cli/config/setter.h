@@ -17,7 +17,7 @@ absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string
 
 // Sets a scalar, or appends to a list. INVALID_ARGUMENT for text that is no good value of the field.
 absl::Status SetScalar(google::protobuf::Message& section, const google::protobuf::FieldDescriptor& field,
-                       std::string_view path, const std::string& text);
+                       const std::string& text);
 
 // What --set does: `path` is "daemon.host_pool"; the text of a list is a YAML list, or items between commas.
 absl::Status SetByPath(google::protobuf::Message& config, std::string_view path, const std::string& text);

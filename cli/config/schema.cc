@@ -1,0 +1,199 @@
+#include "cli/config/schema.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/log/check.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "cli/config/config.h"
+#include "cli/config/setter.h"
+#include "rpc/address.h"
+
+namespace tensorcast::config {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// Where a daemon of this user keeps its state unless told otherwise.
+std::string StateFolder() {
+  if (geteuid() == 0) return "/var/lib/tensorcast";
+  if (const std::string state = FromEnvironment("XDG_STATE_HOME"); !state.empty())
+    return state + "/tensorcast";
+  if (const std::string home = FromEnvironment("HOME"); !home.empty())
+    return home + "/.local/state/tensorcast";
+  return absl::StrCat("/tmp/tensorcast-", geteuid());
+}
+
+// A whole number or, where the field has fractions, any: within the limits, where the key has some.
+absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
+  const v1::ConfigKey& key = KeyOf(field);
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    double number = 0, least = 0, most = 0;
+    CHECK(absl::SimpleAtod(key.least(), &least) && absl::SimpleAtod(key.most(), &most)) << field.full_name();
+    if (absl::SimpleAtod(text, &number) && number >= least && number <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is not a number between ", key.least(), " and ", key.most()));
+  }
+  int64_t number = 0, least = 0, most = 0;
+  CHECK(absl::SimpleAtoi(key.least(), &least) && absl::SimpleAtoi(key.most(), &most)) << field.full_name();
+  if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not a number from ", least, " to ", most));
+}
+
+absl::Status CheckSize(std::string_view text) {
+  TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
+  if (bytes > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is nothing; more than 0 bytes are needed"));
+}
+
+std::string ShortestOf(const v1::ConfigKey& key) { return key.least().empty() ? "1ms" : key.least(); }
+std::string LongestOf(const v1::ConfigKey& key) { return key.most().empty() ? "365d" : key.most(); }
+
+absl::Status CheckDuration(const v1::ConfigKey& key, std::string_view text) {
+  TC_ASSIGN_OR_RETURN(const absl::Duration duration, ParseDuration(text));
+  const auto shortest = ParseDuration(ShortestOf(key)), longest = ParseDuration(LongestOf(key));
+  CHECK(shortest.ok() && longest.ok()) << key.help();
+  if (duration >= *shortest && duration <= *longest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not between ", ShortestOf(key), " and ", LongestOf(key)));
+}
+
+absl::Status CheckListenTcp(std::string_view text) {
+  if (rpc::IsUnixAddress(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is a unix socket, and host:port is expected; see daemon.unix_socket"));
+  }
+  return rpc::CheckListenAddress(text);
+}
+
+absl::Status CheckAdvertise(std::string_view text) {
+  TC_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(text));
+  if (!rpc::IsWildcard(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
+}
+
+absl::Status CheckChoice(const v1::ConfigKey& key, std::string_view text) {
+  for (const std::string& choice : key.choices()) {
+    if (choice == text) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not one of ", absl::StrJoin(key.choices(), ", ")));
+}
+
+absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
+  switch (key.form()) {
+    case v1::ConfigKey::SIZE:
+      return CheckSize(text);
+    case v1::ConfigKey::DURATION:
+      return CheckDuration(key, text);
+    case v1::ConfigKey::LISTEN:
+      return rpc::CheckListenAddress(text);
+    case v1::ConfigKey::LISTEN_TCP:
+      return CheckListenTcp(text);
+    case v1::ConfigKey::ADVERTISE:
+      return CheckAdvertise(text);
+    case v1::ConfigKey::SERVER:
+      return rpc::CheckServerAddress(text);
+    case v1::ConfigKey::SOCKET_PATH:
+      return rpc::CheckSocketPath(text);
+    case v1::ConfigKey::PORTS:
+      return ParsePorts(text).status();
+    default:  // ANY, and PAIRS, which its component takes apart
+      return absl::OkStatus();
+  }
+}
+
+bool IsNumber(const FieldDescriptor& field) {
+  return field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+         field.cpp_type() != FieldDescriptor::CPPTYPE_BOOL;
+}
+
+std::string Expected(const FieldDescriptor& field) {
+  const v1::ConfigKey& key = KeyOf(field);
+  if (!key.choices().empty()) return absl::StrJoin(key.choices(), ", ");
+  if (IsNumber(field)) return absl::StrCat(key.least(), " to ", key.most());
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return "true or false";
+  switch (key.form()) {
+    case v1::ConfigKey::SIZE:
+      return "a size, such as 64GiB";
+    case v1::ConfigKey::DURATION:
+      return absl::StrCat("a duration, ", ShortestOf(key), " to ", LongestOf(key));
+    case v1::ConfigKey::LISTEN:
+    case v1::ConfigKey::SERVER:
+      return "host:port or unix:/path";
+    case v1::ConfigKey::LISTEN_TCP:
+    case v1::ConfigKey::ADVERTISE:
+      return "host:port";
+    case v1::ConfigKey::SOCKET_PATH:
+      return "a path";
+    case v1::ConfigKey::PORTS:
+      return "ports, such as 7012-7019";
+    case v1::ConfigKey::PAIRS:
+      return "name=value";
+    default:
+      return "";
+  }
+}
+
+// Sets what this section and those below it declare.
+void SetDefaults(const Descriptor& section, const std::string& prefix, std::string_view state_folder,
+                 v1::Config& config) {
+  for (int i = 0; i < section.field_count(); ++i) {
+    const FieldDescriptor& field = *section.field(i);
+    const std::string path = prefix + field.name();
+    if (field.message_type() != nullptr) {
+      SetDefaults(*field.message_type(), path + ".", state_folder, config);
+    } else if (const std::string& value = KeyOf(field).default_value(); !value.empty()) {
+      CHECK_OK(SetByPath(config, path, absl::StrReplaceAll(value, {{"$STATE", state_folder}}))) << path;
+    }
+  }
+}
+
+}  // namespace
+
+const v1::ConfigKey& KeyOf(const FieldDescriptor& field) { return field.options().GetExtension(v1::key); }
+
+absl::Status CheckText(const FieldDescriptor& field, std::string_view text) {
+  const v1::ConfigKey& key = KeyOf(field);
+  const bool any = key.form() == v1::ConfigKey::ANY && key.choices().empty() && !IsNumber(field);
+  if (any || field.message_type() != nullptr) return absl::OkStatus();
+  if (text.empty()) {
+    if (key.default_value().empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("a value is needed here; leave the key out to have the default");
+  }
+  if (!key.choices().empty()) return CheckChoice(key, text);
+  return IsNumber(field) ? CheckNumber(field, text) : CheckForm(key, text);
+}
+
+std::string HelpOf(const FieldDescriptor& field) {
+  const std::string expected = Expected(field);
+  const std::string_view list = field.is_repeated() ? "a list" : "";
+  if (expected.empty() && list.empty()) return KeyOf(field).help();
+  return absl::StrCat(KeyOf(field).help(), " [", list, !list.empty() && !expected.empty() ? ": " : "",
+                      expected, "]");
+}
+
+v1::Config DefaultsWith(std::string_view state_folder) {
+  v1::Config config;
+  SetDefaults(*v1::Config::descriptor(), "", state_folder, config);
+  return config;
+}
+
+v1::Config Defaults() { return DefaultsWith(StateFolder()); }
+
+}  // namespace tensorcast::config
