@@ -36,13 +36,15 @@ absl::StatusOr<double> ResidentMib() {
          static_cast<double>(kMiB);
 }
 
-otel::TelemetryConfig Config(const std::string& endpoint) {
-  return {.enabled = true,
-          .endpoint = endpoint,
-          .logs = false,  // the complaints about the collector would be measured too
-          .queue_size = kQueue,
-          .batch_size = kBatch,
-          .shutdown_timeout = "200ms"};
+v1::OtelConfig Config(const std::string& endpoint) {
+  v1::OtelConfig config;
+  config.set_enabled(true);
+  config.set_endpoint(endpoint);
+  config.set_logs(false);  // the complaints about the collector would be measured too
+  config.set_queue_size(kQueue);
+  config.set_batch_size(kBatch);
+  config.set_shutdown_timeout("200ms");
+  return config;
 }
 
 // Of one span in the queue: allocated bytes over the first spans, of which none is exported.

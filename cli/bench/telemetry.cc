@@ -131,9 +131,9 @@ class TelemetryBench {
   // The client is observed too, and only while its side is measured. What starting that costs a client pays
   // once in its life, so it is over before the measurement.
   absl::StatusOr<Figures> MeasureSide(Side& side, const Measure& measure) {
-    otel::TelemetryConfig config;
-    config.enabled = side.observed;
-    config.endpoint = collector_->endpoint();
+    v1::OtelConfig config;
+    config.set_enabled(side.observed);
+    config.set_endpoint(collector_->endpoint());
     TC_ASSIGN_OR_RETURN(const auto telemetry, otel::InitTelemetry(config, "client"));
     if (!telemetry->Flush(kFlushTimeout)) return absl::UnavailableError("the collector does not answer");
     return measure(side);

@@ -20,7 +20,6 @@
 #include "base/posix/unique_fd.h"
 #include "base/units.h"
 #include "cli/commands/servers.h"
-#include "cli/commands/telemetry.h"
 #include "cli/config/config.h"
 #include "core/memory/host_limits.h"
 #include "core/memory/host_pool.h"
@@ -310,7 +309,7 @@ void CheckDaemon(const v1::DaemonConfig& config, Findings& findings) {
 
 void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {
   // Names the key itself.
-  const absl::Status otel = otel::sdk::ResolveOptions(ToTelemetryConfig(config.otel()), "daemon").status();
+  const absl::Status otel = otel::sdk::ResolveOptions(config.otel(), "daemon").status();
   if (!otel.ok()) findings.Add("observability", otel);
   if (const std::string& file = config.trace_file(); !file.empty()) {
     const std::filesystem::path folder = std::filesystem::path(file).parent_path();

@@ -11,7 +11,6 @@
 
 namespace tensorcast::v1 {
 class LogConfig;
-class OtelConfig;
 }  // namespace tensorcast::v1
 
 namespace tensorcast::cli {
@@ -21,9 +20,6 @@ struct CommandTelemetry {
   std::unique_ptr<otel::Telemetry> telemetry;
   std::unique_ptr<otel::TraceFile> trace_file;  // null: none was asked for
 };
-
-// The configuration's section as the SDK takes it.
-otel::TelemetryConfig ToTelemetryConfig(const v1::OtelConfig& config);
 
 // `role` as for otel::InitTelemetry.
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role);

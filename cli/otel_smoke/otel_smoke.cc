@@ -127,11 +127,11 @@ class Smoke {
       endpoint_ = receiver_->endpoint();
       Say(absl::StrCat("a receiver of OTLP listens at ", endpoint_));
     }
-    otel::TelemetryConfig config;
-    config.enabled = true;
-    config.endpoint = endpoint_;
-    config.batch_interval = "200ms";
-    config.metric_interval = "500ms";
+    v1::OtelConfig config;
+    config.set_enabled(true);
+    config.set_endpoint(endpoint_);
+    config.set_batch_interval("200ms");
+    config.set_metric_interval("500ms");
     TC_ASSIGN_OR_RETURN(telemetry_, otel::InitTelemetry(config, "client"));
     return absl::OkStatus();
   }

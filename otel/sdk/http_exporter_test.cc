@@ -22,11 +22,13 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/config.h"
 #include "otlp_subset.pb.h"
 
 namespace tensorcast::otel {
 namespace {
 
+using tensorcast::otel::testing::OtelConfig;
 struct Post {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
@@ -123,14 +125,11 @@ class HttpServer {
 };
 
 std::unique_ptr<Telemetry> Start(const std::string& endpoint) {
-  auto telemetry = InitTelemetry({.enabled = true,
-                                  .exporter = "otlp_http",
-                                  .endpoint = endpoint,
-                                  .headers = {"x-team=infra"},
-                                  .metric_interval = "1h",
-                                  .shutdown_timeout = "60s",
-                                  .resource_metrics = false},
-                                 "daemon");
+  v1::OtelConfig config = OtelConfig(
+      "enabled: true exporter: 'otlp_http' headers: 'x-team=infra' metric_interval: '1h' shutdown_timeout: "
+      "'60s' resource_metrics: false");
+  config.set_endpoint(endpoint);
+  auto telemetry = InitTelemetry(config, "daemon");
   EXPECT_TRUE(telemetry.ok()) << telemetry.status();
   return *std::move(telemetry);
 }
@@ -192,7 +191,7 @@ TEST(HttpExporter, SpansAreLostWithTheirFirstTry) {
 
 // The SDK as it is packaged cannot, says so in its log with each export, and sends what it has as it is.
 TEST(HttpExporter, CompressionIsRefusedInsteadOfIgnored) {
-  const TelemetryConfig config{.enabled = true, .exporter = "otlp_http", .compression = "gzip"};
+  const v1::OtelConfig config = OtelConfig("enabled: true exporter: 'otlp_http' compression: 'gzip'");
   const absl::Status refused = InitTelemetry(config, "daemon").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("observability.otel.compression"));

@@ -17,11 +17,13 @@
 #include "absl/log/log_sink_registry.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/config.h"
 #include "otel/sdk/testing/otlp_receiver.h"
 
 namespace tensorcast::otel {
 namespace {
 
+using tensorcast::otel::testing::OtelConfig;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -132,12 +134,10 @@ class TelemetryLogTest : public ::testing::Test {
  protected:
   TelemetryLogTest() : receiver_(*testing::OtlpReceiver::Start()) {}
   void Start(const std::string& level) {
-    auto telemetry = InitTelemetry({.enabled = true,
-                                    .endpoint = receiver_->endpoint(),
-                                    .metrics = false,
-                                    .batch_interval = "20ms",
-                                    .log_level = level},
-                                   "daemon");
+    v1::OtelConfig config = OtelConfig("enabled: true metrics: false batch_interval: '20ms'");
+    config.set_endpoint(receiver_->endpoint());
+    config.set_log_level(level);
+    auto telemetry = InitTelemetry(config, "daemon");
     ASSERT_TRUE(telemetry.ok()) << telemetry.status();
     telemetry_ = *std::move(telemetry);
   }

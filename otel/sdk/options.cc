@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/request_context.h"
+#include "base/units.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
@@ -35,12 +36,12 @@ class Checker {
   }
 
   void Duration(std::string_view key, const std::string& text, absl::Duration* out) {
-    absl::Duration parsed;
     if (text.empty()) return;
-    if (!absl::ParseDuration(text, &parsed) || parsed < absl::Milliseconds(1) || parsed > absl::Hours(24)) {
+    const absl::StatusOr<absl::Duration> parsed = ParseDuration(text);
+    if (!parsed.ok() || *parsed < absl::Milliseconds(1) || *parsed > absl::Hours(24)) {
       return Fail(key, text, "a duration between 1ms and 24h, such as 250ms or 10s");
     }
-    *out = parsed;
+    *out = *parsed;
   }
 
   void Milliseconds(std::string_view key, const std::string& text, std::chrono::milliseconds* out) {
@@ -69,7 +70,7 @@ class Checker {
     Fail(key, value, absl::StrCat("one of ", names));
   }
 
-  void Pairs(std::string_view key, const std::vector<std::string>& texts,
+  void Pairs(std::string_view key, const google::protobuf::RepeatedPtrField<std::string>& texts,
              std::vector<std::pair<std::string, std::string>>* out) {
     for (const std::string& text : texts) {
       std::pair<std::string, std::string> pair = absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -102,12 +103,12 @@ void CheckEndpoint(std::string_view key, const std::string& text, Checker& check
 }
 
 // The standard variable of each signal: where it goes, unless the configuration says where all go.
-void ResolveSignalExporters(const TelemetryConfig& config, Checker& check, BridgeOptions& bridge) {
+void ResolveSignalExporters(const v1::OtelConfig& config, Checker& check, BridgeOptions& bridge) {
   enum class Choice { kOtlp, kConsole, kNone };
   constexpr const char* kVariables[kSignals] = {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
                                                 "OTEL_LOGS_EXPORTER"};
   bool* const wanted[kSignals] = {&bridge.traces, &bridge.metrics, &bridge.logs};
-  for (size_t i = 0; i < kSignals && config.exporter.empty(); ++i) {
+  for (size_t i = 0; i < kSignals && config.exporter().empty(); ++i) {
     Choice choice = Choice::kOtlp;
     check.Choice<Choice>(absl::StrCat("exporter (from ", kVariables[i], ")"), Environment(kVariables[i]),
                          {{"otlp", Choice::kOtlp}, {"console", Choice::kConsole}, {"none", Choice::kNone}},
@@ -117,11 +118,11 @@ void ResolveSignalExporters(const TelemetryConfig& config, Checker& check, Bridg
   }
 }
 
-void ResolveExporter(const TelemetryConfig& config, Checker& check, Options& options) {
+void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& options) {
   enum class Choice { kGrpc, kHttp, kConsole, kNone };
   Choice choice =
       Environment("OTEL_EXPORTER_OTLP_PROTOCOL") == "http/protobuf" ? Choice::kHttp : Choice::kGrpc;
-  check.Choice<Choice>("exporter", config.exporter,
+  check.Choice<Choice>("exporter", config.exporter(),
                        {{"otlp_grpc", Choice::kGrpc},
                         {"otlp_http", Choice::kHttp},
                         {"console", Choice::kConsole},
@@ -135,16 +136,16 @@ void ResolveExporter(const TelemetryConfig& config, Checker& check, Options& opt
   options.bridge.exporter = choice == Choice::kHttp      ? ExporterKind::kOtlpHttp
                             : choice == Choice::kConsole ? ExporterKind::kConsole
                                                          : ExporterKind::kOtlpGrpc;
-  if (config.traces.has_value()) options.bridge.traces = *config.traces;
-  if (config.metrics.has_value()) options.bridge.metrics = *config.metrics;
-  if (config.logs.has_value()) options.bridge.logs = *config.logs;
+  if (config.has_traces()) options.bridge.traces = config.traces();
+  if (config.has_metrics()) options.bridge.metrics = config.metrics();
+  if (config.has_logs()) options.bridge.logs = config.logs();
 }
 
 // The SDK's HTTP exporters, as they are packaged, take the setting and send what they have as it is, with an
 // error line for each export.
-void ResolveCompression(const TelemetryConfig& config, Checker& check, Options& options) {
+void ResolveCompression(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
-  check.Choice<std::string>("compression", config.compression, {{"none", "none"}, {"gzip", "gzip"}},
+  check.Choice<std::string>("compression", config.compression(), {{"none", "none"}, {"gzip", "gzip"}},
                             &bridge.compression);
   if (bridge.exporter != ExporterKind::kOtlpHttp) return;
   constexpr char kWanted[] = "none with otlp_http, which cannot compress here; otlp_grpc can";
@@ -159,32 +160,32 @@ void ResolveCompression(const TelemetryConfig& config, Checker& check, Options& 
   }
 }
 
-void ResolveConnection(const TelemetryConfig& config, Checker& check, Options& options) {
+void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
-  CheckEndpoint("endpoint", config.endpoint, check, &bridge.endpoint);
-  if (config.endpoint.empty()) {
+  CheckEndpoint("endpoint", config.endpoint(), check, &bridge.endpoint);
+  if (config.endpoint().empty()) {
     CheckEndpoint("endpoint (from TENSORCAST_OTLP_ENDPOINT)", Environment("TENSORCAST_OTLP_ENDPOINT"), check,
                   &bridge.endpoint);
   }
-  check.Pairs("headers", config.headers, &bridge.headers);
-  check.File("tls.ca_file", config.ca_file);
-  check.File("tls.cert_file", config.cert_file);
-  check.File("tls.key_file", config.key_file);
-  if (config.cert_file.empty() != config.key_file.empty()) {
-    check.Fail("tls.key_file", config.key_file, "given together with tls.cert_file");
+  check.Pairs("headers", config.headers(), &bridge.headers);
+  check.File("tls.ca_file", config.tls().ca_file());
+  check.File("tls.cert_file", config.tls().cert_file());
+  check.File("tls.key_file", config.tls().key_file());
+  if (config.tls().cert_file().empty() != config.tls().key_file().empty()) {
+    check.Fail("tls.key_file", config.tls().key_file(), "given together with tls.cert_file");
   }
-  const bool http_only = !config.cert_file.empty() || config.insecure_skip_verify;
+  const bool http_only = !config.tls().cert_file().empty() || config.tls().insecure_skip_verify();
   if (http_only && bridge.exporter == ExporterKind::kOtlpGrpc) {
-    check.Fail("exporter", config.exporter,
+    check.Fail("exporter", config.exporter(),
                "otlp_http, which alone knows tls.cert_file and tls.insecure_skip_verify");
   }
-  bridge.ca_file = config.ca_file;
-  bridge.cert_file = config.cert_file;
-  bridge.key_file = config.key_file;
-  bridge.insecure_skip_verify = config.insecure_skip_verify;
+  bridge.ca_file = config.tls().ca_file();
+  bridge.cert_file = config.tls().cert_file();
+  bridge.key_file = config.tls().key_file();
+  bridge.insecure_skip_verify = config.tls().insecure_skip_verify();
   if (Environment("OTEL_EXPORTER_OTLP_TIMEOUT").empty()) bridge.timeout = std::chrono::seconds(3);
-  check.Milliseconds("timeout", config.timeout, &bridge.timeout);
-  check.Milliseconds("retry_for", config.retry_for, &bridge.retry_for);
+  check.Milliseconds("timeout", config.timeout(), &bridge.timeout);
+  check.Milliseconds("retry_for", config.retry_for(), &bridge.retry_for);
   ResolveCompression(config, check, options);
 }
 
@@ -216,41 +217,41 @@ void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
   }
 }
 
-void ResolveSampling(const TelemetryConfig& config, Checker& check, Options& options) {
+void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
-  const bool configured = !config.sampler.empty() || config.sampling_ratio.has_value();
+  const bool configured = !config.sampler().empty() || config.has_sampling_ratio();
   if (options.enabled && !configured) ResolveStandardSampler(check, bridge);
-  check.Choice<SamplerKind>("sampler", config.sampler,
+  check.Choice<SamplerKind>("sampler", config.sampler(),
                             {{"parent_ratio", SamplerKind::kParentRatio},
                              {"ratio", SamplerKind::kRatio},
                              {"always_on", SamplerKind::kAlwaysOn},
                              {"always_off", SamplerKind::kAlwaysOff}},
                             &bridge.sampler);
-  if (config.sampling_ratio.has_value()) bridge.sampling_ratio = *config.sampling_ratio;
+  if (config.has_sampling_ratio()) bridge.sampling_ratio = config.sampling_ratio();
   if (!(bridge.sampling_ratio >= 0 && bridge.sampling_ratio <= 1)) {
     check.Fail("sampling_ratio", absl::StrCat(bridge.sampling_ratio), "between 0 and 1");
   }
-  check.Count("max_span_attributes", config.max_span_attributes, &bridge.limits.max_attributes);
-  check.Count("max_span_events", config.max_span_events, &bridge.limits.max_events);
-  check.Count("max_span_links", config.max_span_links, &bridge.limits.max_links);
-  check.Count("max_attribute_bytes", config.max_attribute_bytes, &bridge.limits.max_attribute_bytes);
+  check.Count("max_span_attributes", config.max_span_attributes(), &bridge.limits.max_attributes);
+  check.Count("max_span_events", config.max_span_events(), &bridge.limits.max_events);
+  check.Count("max_span_links", config.max_span_links(), &bridge.limits.max_links);
+  check.Count("max_attribute_bytes", config.max_attribute_bytes(), &bridge.limits.max_attribute_bytes);
 }
 
-void ResolveQueues(const TelemetryConfig& config, Checker& check, Options& options) {
+void ResolveQueues(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
-  check.Count("queue_size", config.queue_size, &bridge.queue_size);
+  check.Count("queue_size", config.queue_size(), &bridge.queue_size);
   bridge.batch_size = std::min<size_t>(bridge.batch_size, bridge.queue_size);
-  check.Count("batch_size", config.batch_size, &bridge.batch_size);
+  check.Count("batch_size", config.batch_size(), &bridge.batch_size);
   if (bridge.batch_size > bridge.queue_size) {
     check.Fail("batch_size", absl::StrCat(bridge.batch_size),
                absl::StrCat("at most queue_size, which is ", bridge.queue_size));
   }
-  check.Milliseconds("batch_interval", config.batch_interval, &bridge.batch_interval);
-  check.Milliseconds("metric_interval", config.metric_interval, &bridge.metric_interval);
+  check.Milliseconds("batch_interval", config.batch_interval(), &bridge.batch_interval);
+  check.Milliseconds("metric_interval", config.metric_interval(), &bridge.metric_interval);
   if (bridge.metric_interval < std::chrono::milliseconds(10)) {
-    check.Fail("metric_interval", config.metric_interval, "at least 10ms");
+    check.Fail("metric_interval", config.metric_interval(), "at least 10ms");
   }
-  check.Duration("shutdown_timeout", config.shutdown_timeout, &options.shutdown_timeout);
+  check.Duration("shutdown_timeout", config.shutdown_timeout(), &options.shutdown_timeout);
 }
 
 std::string HostName() {
@@ -258,9 +259,9 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
-void ResolveResource(const TelemetryConfig& config, std::string_view role, Checker& check,
+void ResolveResource(const v1::OtelConfig& config, std::string_view role, Checker& check,
                      BridgeOptions& bridge) {
-  std::string service = config.service_name;
+  std::string service = config.service_name();
   if (service.empty()) service = Environment("OTEL_SERVICE_NAME");
   if (service.empty()) service = absl::StrCat("tensorcast-", role);
   bridge.resource = {{"service.name", service},
@@ -271,7 +272,7 @@ void ResolveResource(const TelemetryConfig& config, std::string_view role, Check
                      {"host.name", HostName()},
                      {"process.pid", absl::StrCat(getpid())}};
   // What OTEL_RESOURCE_ATTRIBUTES names is the SDK's to take from there, unless it was said more clearly.
-  const bool named = !config.service_name.empty() || !Environment("OTEL_SERVICE_NAME").empty();
+  const bool named = !config.service_name().empty() || !Environment("OTEL_SERVICE_NAME").empty();
   for (const std::string_view pair :
        absl::StrSplit(Environment("OTEL_RESOURCE_ATTRIBUTES"), ',', absl::SkipWhitespace())) {
     const std::string_view key = absl::StripAsciiWhitespace(pair.substr(0, pair.find('=')));
@@ -279,14 +280,14 @@ void ResolveResource(const TelemetryConfig& config, std::string_view role, Check
     std::erase_if(bridge.resource, [&](const auto& ours) { return ours.first == key; });
   }
   // Later ones win.
-  check.Pairs("resource_attributes", config.resource_attributes, &bridge.resource);
+  check.Pairs("resource_attributes", config.resource_attributes(), &bridge.resource);
 }
 
 }  // namespace
 
-absl::StatusOr<Options> ResolveOptions(const TelemetryConfig& config, std::string_view role) {
+absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role) {
   Options options;
-  options.enabled = (config.enabled || Environment("TENSORCAST_OTEL_DEBUG") == "1") &&
+  options.enabled = (config.enabled() || Environment("TENSORCAST_OTEL_DEBUG") == "1") &&
                     Environment("OTEL_SDK_DISABLED") != "true";
   Checker check;
   ResolveExporter(config, check, options);
@@ -294,13 +295,13 @@ absl::StatusOr<Options> ResolveOptions(const TelemetryConfig& config, std::strin
   ResolveSampling(config, check, options);
   ResolveQueues(config, check, options);
   ResolveResource(config, role, check, options.bridge);
-  check.Choice<absl::LogSeverity>("log_level", config.log_level,
+  check.Choice<absl::LogSeverity>("log_level", config.log_level(),
                                   {{"info", absl::LogSeverity::kInfo},
                                    {"warning", absl::LogSeverity::kWarning},
                                    {"error", absl::LogSeverity::kError}},
                                   &options.log_level);
-  options.all_attributes = config.all_attributes;
-  options.resource_metrics = config.resource_metrics.value_or(true);
+  options.all_attributes = config.all_attributes();
+  options.resource_metrics = !config.has_resource_metrics() || config.resource_metrics();
   if (!check.status().ok()) return check.status();
   return options;
 }

@@ -1,4 +1,5 @@
 #include "otel/sdk/options.h"
+#include "otel/sdk/testing/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +9,12 @@
 #include <map>
 #include <string>
 
+#include "cli/config/config.h"
+
 namespace tensorcast::otel::sdk {
 namespace {
 
+using tensorcast::otel::testing::OtelConfig;
 using ::testing::_;
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -30,7 +34,7 @@ class OptionsTest : public ::testing::Test {
       unsetenv(name);
     }
   }
-  static Options Resolve(const TelemetryConfig& config) {
+  static Options Resolve(const v1::OtelConfig& config) {
     absl::StatusOr<Options> options = ResolveOptions(config, "daemon");
     EXPECT_TRUE(options.ok()) << options.status();
     return options.ok() ? *options : Options();
@@ -52,25 +56,12 @@ TEST_F(OptionsTest, DefaultsAreOffWithEverySignalReady) {
 }
 
 TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
-  const Options options = Resolve({.enabled = true,
-                                   .service_name = "mine",
-                                   .resource_attributes = {"team=infra", "note=a=b"},
-                                   .exporter = "otlp_http",
-                                   .endpoint = "https://collector:4318/base",
-                                   .headers = {"authorization=Bearer x"},
-                                   .insecure_skip_verify = true,
-                                   .timeout = "250ms",
-                                   .retry_for = "20s",
-                                   .compression = "none",
-                                   .sampler = "always_on",
-                                   .sampling_ratio = 0.25,
-                                   .max_span_events = 3,
-                                   .traces = false,
-                                   .queue_size = 100,
-                                   .batch_interval = "2s",
-                                   .shutdown_timeout = "1s",
-                                   .log_level = "error",
-                                   .all_attributes = true});
+  const Options options = Resolve(OtelConfig(
+      "enabled: true service_name: 'mine' resource_attributes: 'team=infra' resource_attributes: 'note=a=b' "
+      "exporter: 'otlp_http' endpoint: 'https://collector:4318/base' headers: 'authorization=Bearer x' tls { "
+      "insecure_skip_verify: true } timeout: '250ms' retry_for: '20s' compression: 'none' sampler: "
+      "'always_on' sampling_ratio: 0.25 max_span_events: 3 traces: false queue_size: 100 batch_interval: "
+      "'2s' shutdown_timeout: '1s' log_level: 'error' all_attributes: true"));
   EXPECT_TRUE(options.enabled);
   EXPECT_EQ(options.bridge.exporter, ExporterKind::kOtlpHttp);
   EXPECT_EQ(options.bridge.endpoint, "https://collector:4318/base");
@@ -78,7 +69,7 @@ TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
   EXPECT_EQ(options.bridge.timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(options.bridge.retry_for, std::chrono::seconds(20));
   EXPECT_EQ(options.bridge.compression, "none");
-  EXPECT_EQ(Resolve({.compression = "gzip"}).bridge.compression, "gzip");
+  EXPECT_EQ(Resolve(OtelConfig("compression: 'gzip'")).bridge.compression, "gzip");
   EXPECT_EQ(options.bridge.sampler, SamplerKind::kAlwaysOn);
   EXPECT_EQ(options.bridge.sampling_ratio, 0.25);
   EXPECT_EQ(options.bridge.limits.max_events, 3u);
@@ -93,9 +84,33 @@ TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
   EXPECT_THAT(options.bridge.resource, Contains(Pair("note", "a=b")));
 }
 
+TEST_F(OptionsTest, TheDefaultsOfTheConfigurationAreThoseOfTheOptions) {
+  const Options declared = Resolve(config::Defaults().observability().otel());
+  const Options initial = Resolve({});
+  EXPECT_EQ(declared.enabled, initial.enabled);
+  EXPECT_EQ(declared.shutdown_timeout, initial.shutdown_timeout);
+  EXPECT_EQ(declared.log_level, initial.log_level);
+  EXPECT_EQ(declared.all_attributes, initial.all_attributes);
+  EXPECT_EQ(declared.resource_metrics, initial.resource_metrics);
+  const BridgeOptions& bridge = declared.bridge;
+  EXPECT_EQ(bridge.exporter, initial.bridge.exporter);
+  EXPECT_EQ(bridge.timeout, initial.bridge.timeout);
+  EXPECT_EQ(bridge.retry_for, initial.bridge.retry_for);
+  EXPECT_EQ(bridge.sampler, initial.bridge.sampler);
+  EXPECT_EQ(bridge.sampling_ratio, initial.bridge.sampling_ratio);
+  EXPECT_EQ(bridge.limits.max_attributes, initial.bridge.limits.max_attributes);
+  EXPECT_EQ(bridge.limits.max_events, initial.bridge.limits.max_events);
+  EXPECT_EQ(bridge.limits.max_links, initial.bridge.limits.max_links);
+  EXPECT_EQ(bridge.limits.max_attribute_bytes, initial.bridge.limits.max_attribute_bytes);
+  EXPECT_EQ(bridge.queue_size, initial.bridge.queue_size);
+  EXPECT_EQ(bridge.batch_size, initial.bridge.batch_size);
+  EXPECT_EQ(bridge.batch_interval, initial.bridge.batch_interval);
+  EXPECT_EQ(bridge.metric_interval, initial.bridge.metric_interval);
+}
+
 TEST_F(OptionsTest, TheEndpointComesFromTheConfigurationThenFromOurVariableThenFromTheSdk) {
   setenv("TENSORCAST_OTLP_ENDPOINT", "from-environment:1", 1);
-  EXPECT_EQ(Resolve({.endpoint = "from-config:2"}).bridge.endpoint, "http://from-config:2");
+  EXPECT_EQ(Resolve(OtelConfig("endpoint: 'from-config:2'")).bridge.endpoint, "http://from-config:2");
   EXPECT_EQ(Resolve({}).bridge.endpoint, "http://from-environment:1");
   unsetenv("TENSORCAST_OTLP_ENDPOINT");
   EXPECT_EQ(Resolve({}).bridge.endpoint, "") << "the SDK then reads OTEL_EXPORTER_OTLP_* itself";
@@ -115,9 +130,9 @@ TEST_F(OptionsTest, StandardVariablesStandBelowTheConfiguration) {
   EXPECT_THAT(Resolve({}).bridge.resource, Contains(Pair("service.name", "from-environment")));
   EXPECT_EQ(Resolve({}).bridge.exporter, ExporterKind::kOtlpHttp);
   EXPECT_EQ(Resolve({}).bridge.timeout.count(), 0) << "left to the SDK, which reads the variable";
-  EXPECT_EQ(Resolve({.exporter = "otlp_grpc"}).bridge.exporter, ExporterKind::kOtlpGrpc);
+  EXPECT_EQ(Resolve(OtelConfig("exporter: 'otlp_grpc'")).bridge.exporter, ExporterKind::kOtlpGrpc);
   setenv("OTEL_SDK_DISABLED", "true", 1);
-  EXPECT_FALSE(Resolve({.enabled = true}).enabled);
+  EXPECT_FALSE(Resolve(OtelConfig("enabled: true")).enabled);
 }
 
 TEST_F(OptionsTest, OurResourceLeavesWhatTheStandardVariableNamesToTheSdk) {
@@ -126,7 +141,8 @@ TEST_F(OptionsTest, OurResourceLeavesWhatTheStandardVariableNamesToTheSdk) {
   EXPECT_THAT(resource, Not(Contains(Pair("service.version", _))));
   EXPECT_THAT(resource, Not(Contains(Pair("service.name", _))));
   EXPECT_THAT(resource, Contains(Pair("tc.role", "daemon")));
-  EXPECT_THAT(Resolve({.service_name = "mine"}).bridge.resource, Contains(Pair("service.name", "mine")));
+  EXPECT_THAT(Resolve(OtelConfig("service_name: 'mine'")).bridge.resource,
+              Contains(Pair("service.name", "mine")));
 }
 
 TEST_F(OptionsTest, TheStandardSamplersAreTakenFromTheirVariable) {
@@ -143,18 +159,18 @@ TEST_F(OptionsTest, TheStandardSamplersAreTakenFromTheirVariable) {
                                {"parentbased_always_off", SamplerKind::kParentRatio, 0.0},
                                {"parentbased_traceidratio", SamplerKind::kParentRatio, 0.25}}) {
     setenv("OTEL_TRACES_SAMPLER", expected.name, 1);
-    const BridgeOptions bridge = Resolve({.enabled = true}).bridge;
+    const BridgeOptions bridge = Resolve(OtelConfig("enabled: true")).bridge;
     EXPECT_EQ(bridge.sampler, expected.kind) << expected.name;
     EXPECT_EQ(bridge.sampling_ratio, expected.ratio) << expected.name;
   }
-  EXPECT_EQ(Resolve({.enabled = true, .sampling_ratio = 0.5}).bridge.sampling_ratio, 0.5)
+  EXPECT_EQ(Resolve(OtelConfig("enabled: true sampling_ratio: 0.5")).bridge.sampling_ratio, 0.5)
       << "the configuration stands above";
-  EXPECT_EQ(Resolve({.enabled = true, .sampler = "ratio"}).bridge.sampling_ratio, 1.0);
+  EXPECT_EQ(Resolve(OtelConfig("enabled: true sampler: 'ratio'")).bridge.sampling_ratio, 1.0);
   setenv("OTEL_TRACES_SAMPLER_ARG", "often", 1);
-  EXPECT_THAT(std::string(ResolveOptions({.enabled = true}, "daemon").status().message()),
+  EXPECT_THAT(std::string(ResolveOptions(OtelConfig("enabled: true"), "daemon").status().message()),
               HasSubstr("OTEL_TRACES_SAMPLER_ARG"));
   setenv("OTEL_TRACES_SAMPLER", "xray", 1);
-  EXPECT_THAT(std::string(ResolveOptions({.enabled = true}, "daemon").status().message()),
+  EXPECT_THAT(std::string(ResolveOptions(OtelConfig("enabled: true"), "daemon").status().message()),
               HasSubstr("OTEL_TRACES_SAMPLER"));
   EXPECT_TRUE(ResolveOptions({}, "daemon").ok()) << "meant for others, as telemetry is off";
 }
@@ -163,22 +179,23 @@ TEST_F(OptionsTest, EachSignalHasTheExporterOfItsVariable) {
   setenv("OTEL_TRACES_EXPORTER", "none", 1);
   setenv("OTEL_METRICS_EXPORTER", "console", 1);
   setenv("OTEL_LOGS_EXPORTER", "otlp", 1);
-  const BridgeOptions bridge = Resolve({.enabled = true}).bridge;
+  const BridgeOptions bridge = Resolve(OtelConfig("enabled: true")).bridge;
   EXPECT_FALSE(bridge.traces);
   EXPECT_TRUE(bridge.metrics && bridge.logs);
   EXPECT_EQ(bridge.ExporterOf(Signal::kMetrics), ExporterKind::kConsole);
   EXPECT_EQ(bridge.ExporterOf(Signal::kLogs), ExporterKind::kOtlpGrpc);
-  EXPECT_TRUE(Resolve({.enabled = true, .exporter = "otlp_grpc"}).bridge.traces);
-  EXPECT_TRUE(Resolve({.enabled = true, .traces = true}).bridge.traces) << "the configuration stands above";
+  EXPECT_TRUE(Resolve(OtelConfig("enabled: true exporter: 'otlp_grpc'")).bridge.traces);
+  EXPECT_TRUE(Resolve(OtelConfig("enabled: true traces: true")).bridge.traces)
+      << "the configuration stands above";
   setenv("OTEL_TRACES_EXPORTER", "zipkin", 1);
-  EXPECT_THAT(std::string(ResolveOptions({.enabled = true}, "daemon").status().message()),
+  EXPECT_THAT(std::string(ResolveOptions(OtelConfig("enabled: true"), "daemon").status().message()),
               HasSubstr("OTEL_TRACES_EXPORTER"));
 }
 
 TEST_F(OptionsTest, CompressionOverHttpIsRefusedWhereverItWasSaid) {
-  TelemetryConfig config{.enabled = true, .exporter = "otlp_http", .compression = "gzip"};
+  v1::OtelConfig config = OtelConfig("enabled: true exporter: 'otlp_http' compression: 'gzip'");
   EXPECT_EQ(ResolveOptions(config, "daemon").status().code(), absl::StatusCode::kInvalidArgument);
-  config.compression.clear();
+  config.clear_compression();
   for (const char* variable : {"OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
     setenv(variable, "gzip", 1);
     EXPECT_THAT(std::string(ResolveOptions(config, "daemon").status().message()), HasSubstr(variable));
@@ -188,31 +205,31 @@ TEST_F(OptionsTest, CompressionOverHttpIsRefusedWhereverItWasSaid) {
 }
 
 TEST_F(OptionsTest, JaegerIsOtlpAndNoneIsOff) {
-  EXPECT_EQ(Resolve({.exporter = "jaeger"}).bridge.exporter, ExporterKind::kOtlpGrpc);
-  EXPECT_FALSE(Resolve({.enabled = true, .exporter = "none"}).enabled);
+  EXPECT_EQ(Resolve(OtelConfig("exporter: 'jaeger'")).bridge.exporter, ExporterKind::kOtlpGrpc);
+  EXPECT_FALSE(Resolve(OtelConfig("enabled: true exporter: 'none'")).enabled);
 }
 
 TEST_F(OptionsTest, AWrongValueIsAnErrorThatNamesItsKey) {
-  const std::multimap<std::string, TelemetryConfig> wrong = {
-      {"exporter", {.exporter = "zipkin"}},
-      {"endpoint", {.endpoint = "ftp://collector:1"}},
-      {"endpoint", {.endpoint = "collector"}},
-      {"headers", {.headers = {"novalue"}}},
-      {"resource_attributes", {.resource_attributes = {"=x"}}},
-      {"tls.ca_file", {.ca_file = "/nonexistent"}},
-      {"tls.key_file", {.exporter = "otlp_http", .cert_file = "/dev/null"}},
-      {"exporter", {.exporter = "otlp_grpc", .insecure_skip_verify = true}},
-      {"timeout", {.timeout = "soon"}},
-      {"timeout", {.timeout = "-1s"}},
-      {"compression", {.compression = "lzma"}},
-      {"sampler", {.sampler = "sometimes"}},
-      {"sampling_ratio", {.sampling_ratio = 1.5}},
-      {"sampling_ratio", {.sampling_ratio = -0.1}},
-      {"max_span_events", {.max_span_events = -1}},
-      {"queue_size", {.queue_size = -5}},
-      {"batch_size", {.queue_size = 10, .batch_size = 11}},
-      {"metric_interval", {.metric_interval = "1ms"}},
-      {"log_level", {.log_level = "chatty"}},
+  const std::multimap<std::string, v1::OtelConfig> wrong = {
+      {"exporter", OtelConfig("exporter: 'zipkin'")},
+      {"endpoint", OtelConfig("endpoint: 'ftp://collector:1'")},
+      {"endpoint", OtelConfig("endpoint: 'collector'")},
+      {"headers", OtelConfig("headers: 'novalue'")},
+      {"resource_attributes", OtelConfig("resource_attributes: '=x'")},
+      {"tls.ca_file", OtelConfig("tls { ca_file: '/nonexistent' }")},
+      {"tls.key_file", OtelConfig("exporter: 'otlp_http' tls { cert_file: '/dev/null' }")},
+      {"exporter", OtelConfig("exporter: 'otlp_grpc' tls { insecure_skip_verify: true }")},
+      {"timeout", OtelConfig("timeout: 'soon'")},
+      {"timeout", OtelConfig("timeout: '-1s'")},
+      {"compression", OtelConfig("compression: 'lzma'")},
+      {"sampler", OtelConfig("sampler: 'sometimes'")},
+      {"sampling_ratio", OtelConfig("sampling_ratio: 1.5")},
+      {"sampling_ratio", OtelConfig("sampling_ratio: -0.1")},
+      {"max_span_events", OtelConfig("max_span_events: -1")},
+      {"queue_size", OtelConfig("queue_size: -5")},
+      {"batch_size", OtelConfig("queue_size: 10 batch_size: 11")},
+      {"metric_interval", OtelConfig("metric_interval: '1ms'")},
+      {"log_level", OtelConfig("log_level: 'chatty'")},
   };
   for (const auto& [key, config] : wrong) {
     const absl::Status status = ResolveOptions(config, "daemon").status();

@@ -13,6 +13,7 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/config.h"
 #include "otel/sdk/testing/otlp_receiver.h"
 
 namespace tensorcast::otel {
@@ -20,25 +21,23 @@ namespace {
 
 using sdk::Signal;
 using sdk::SignalCounters;
+using tensorcast::otel::testing::OtelConfig;
 using testing::Behaviour;
 using testing::OtlpReceiver;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr int kQueue = 500;
 
-TelemetryConfig Config(const std::string& endpoint) {
-  return {.enabled = true,
-          .endpoint = endpoint,
-          .timeout = "1h",
-          .queue_size = kQueue,
-          .batch_size = 100,
-          .batch_interval = "10ms",
-          .metric_interval = "50ms",
-          .shutdown_timeout = "300ms",
-          .resource_metrics = false};
+v1::OtelConfig Config(const std::string& endpoint) {
+  v1::OtelConfig config = OtelConfig(
+      "enabled: true timeout: '1h' batch_size: 100 batch_interval: '10ms' metric_interval: '50ms' "
+      "shutdown_timeout: '300ms' resource_metrics: false");
+  config.set_endpoint(endpoint);
+  config.set_queue_size(kQueue);
+  return config;
 }
 
-std::unique_ptr<Telemetry> Start(const TelemetryConfig& config) {
+std::unique_ptr<Telemetry> Start(const v1::OtelConfig& config) {
   auto telemetry = InitTelemetry(config, "daemon");
   EXPECT_TRUE(telemetry.ok()) << telemetry.status();
   return *std::move(telemetry);
@@ -96,8 +95,8 @@ TEST(Robustness, ACollectorThatWakesUpGetsWhatWaited) {
 TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
   auto receiver = *OtlpReceiver::Start();
   receiver->SetBehaviour(Behaviour::kRefuse);
-  TelemetryConfig config = Config(receiver->endpoint());
-  config.retry_for = "300ms";
+  v1::OtelConfig config = Config(receiver->endpoint());
+  config.set_retry_for("300ms");
   auto telemetry = Start(config);
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
   MakeSpans(50);
@@ -118,9 +117,9 @@ TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
 TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
   auto receiver = *OtlpReceiver::Start();
   receiver->SetBehaviour(Behaviour::kRefuse);
-  TelemetryConfig config = Config(receiver->endpoint());
-  config.retry_for = "1h";
-  config.metric_interval = "1h";
+  v1::OtelConfig config = Config(receiver->endpoint());
+  config.set_retry_for("1h");
+  config.set_metric_interval("1h");
   auto telemetry = Start(config);
   MakeSpans(50);
   LOG(INFO) << "a line that must not be lost";
@@ -137,10 +136,10 @@ TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
 TEST(Robustness, WhatACollectorRejectsForGoodIsNotSentAgain) {
   auto receiver = *OtlpReceiver::Start();
   receiver->SetBehaviour(Behaviour::kReject);
-  TelemetryConfig config = Config(receiver->endpoint());
-  config.retry_for = "1h";
-  config.metrics = false;
-  config.logs = false;
+  v1::OtelConfig config = Config(receiver->endpoint());
+  config.set_retry_for("1h");
+  config.set_metrics(false);
+  config.set_logs(false);
   auto telemetry = Start(config);
   MakeSpans(50);
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
@@ -151,9 +150,9 @@ TEST(Robustness, WhatACollectorRejectsForGoodIsNotSentAgain) {
 TEST(Robustness, TheEndDoesNotWaitForACollectorThatRefuses) {
   auto receiver = *OtlpReceiver::Start();
   receiver->SetBehaviour(Behaviour::kRefuse);
-  TelemetryConfig config = Config(receiver->endpoint());
-  config.retry_for = "1h";
-  config.shutdown_timeout = "1h";
+  v1::OtelConfig config = Config(receiver->endpoint());
+  config.set_retry_for("1h");
+  config.set_shutdown_timeout("1h");
   auto telemetry = Start(config);
   MakeSpans(50);
   ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() > 0; }));
@@ -186,8 +185,8 @@ TEST(Robustness, ACollectorThatDiesAndComesBackIsUsedAgain) {
 
 TEST(Robustness, AnAbsentCollectorDelaysNeitherWorkNorTheEnd) {
   for (const char* exporter : {"otlp_grpc", "otlp_http"}) {
-    TelemetryConfig config = Config("127.0.0.1:1");
-    config.exporter = exporter;
+    v1::OtelConfig config = Config("127.0.0.1:1");
+    config.set_exporter(exporter);
     auto telemetry = Start(config);
     MakeSpans(1000);
     metrics::kTicketsExpired.Add(1);

@@ -177,7 +177,7 @@ class Enabled final : public Telemetry {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const TelemetryConfig& config,
+absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config,
                                                          std::string_view role) {
   absl::StatusOr<sdk::Options> options = sdk::ResolveOptions(config, role);
   if (!options.ok()) return options.status();

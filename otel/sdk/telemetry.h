@@ -33,7 +33,6 @@ class Telemetry {
 
 // `role`: "global-store", "daemon", "client". With telemetry off the result does nothing. INVALID_ARGUMENT
 // names the key that is wrong; FAILED_PRECONDITION when telemetry is on already.
-absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const TelemetryConfig& config,
-                                                         std::string_view role);
+absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config, std::string_view role);
 
 }  // namespace tensorcast::otel

@@ -14,11 +14,13 @@
 #include "absl/status/status.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/trace_macros.h"
+#include "otel/sdk/testing/config.h"
 #include "otel/sdk/testing/otlp_receiver.h"
 
 namespace tensorcast::otel {
 namespace {
 
+using tensorcast::otel::testing::OtelConfig;
 using ::testing::ElementsAre;
 using testing::OtlpReceiver;
 using ::testing::Pair;
@@ -33,14 +35,13 @@ class TelemetryTest : public ::testing::Test {
  protected:
   TelemetryTest() : receiver_(*OtlpReceiver::Start()) {}
 
-  TelemetryConfig Config() const {
-    return {.enabled = true,
-            .endpoint = receiver_->endpoint(),
-            .batch_interval = "20ms",
-            .metric_interval = "50ms",
-            .resource_metrics = false};
+  v1::OtelConfig Config() const {
+    v1::OtelConfig config =
+        OtelConfig("enabled: true batch_interval: '20ms' metric_interval: '50ms' resource_metrics: false");
+    config.set_endpoint(receiver_->endpoint());
+    return config;
   }
-  void Start(const TelemetryConfig& config) {
+  void Start(const v1::OtelConfig& config) {
     auto telemetry = InitTelemetry(config, "daemon");
     ASSERT_TRUE(telemetry.ok()) << telemetry.status();
     telemetry_ = *std::move(telemetry);
@@ -109,11 +110,11 @@ TEST_F(TelemetryTest, ARequestBecomesOneTraceWithItsAttributesLinksAndErrors) {
 }
 
 TEST_F(TelemetryTest, TheResourceNamesTheServiceAndWhatTheUserAdded) {
-  TelemetryConfig config = Config();
-  config.service_name = "my store";
-  config.resource_attributes = {"deployment.environment=test"};
-  config.headers = {"x-team=infra"};
-  config.compression = "gzip";
+  v1::OtelConfig config = Config();
+  config.set_service_name("my store");
+  config.add_resource_attributes("deployment.environment=test");
+  config.add_headers("x-team=infra");
+  config.set_compression("gzip");
   Start(config);
   otel::Span("A/B").End();
   const StringMap resource = Span("A/B").resource;
@@ -148,11 +149,11 @@ TEST_F(TelemetryTest, MacroScopesBecomeSpans) {
 }
 
 TEST_F(TelemetryTest, SpanLimitsHold) {
-  TelemetryConfig config = Config();
-  config.max_span_attributes = 2;
-  config.max_span_events = 1;
-  config.max_attribute_bytes = 4;
-  config.max_span_links = 2;
+  v1::OtelConfig config = Config();
+  config.set_max_span_attributes(2);
+  config.set_max_span_events(1);
+  config.set_max_attribute_bytes(4);
+  config.set_max_span_links(2);
   Start(config);
   {
     const SpanLink links[] = {{TraceContext::NewRoot()}};
@@ -193,8 +194,8 @@ TEST_F(TelemetryTest, AReservedSpanHasItsIdsBeforeItIsMade) {
 
 // Whether it is recorded is decided when it is reserved, as for what is made at once.
 TEST_F(TelemetryTest, AReservedSpanOfATraceThatIsNotSampledIsNotRecorded) {
-  TelemetryConfig config = Config();
-  config.sampling_ratio = 0;
+  v1::OtelConfig config = Config();
+  config.set_sampling_ratio(0);
   Start(config);
   const TraceContext reserved = ReserveSpan(TraceContext::NewRoot());
   EXPECT_FALSE(reserved.IsSampled());
@@ -207,8 +208,8 @@ TEST(ReservedSpan, IsItsParentWhenNobodyTraces) {
 }
 
 TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
-  TelemetryConfig config = Config();
-  config.all_attributes = true;
+  v1::OtelConfig config = Config();
+  config.set_all_attributes(true);
   Start(config);
   otel::Span("A/B", TraceContext(), {{"anything", 1}}).End();
   EXPECT_EQ(Span("A/B").attributes.at("anything"), "1");
@@ -216,8 +217,8 @@ TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
 
 // With a ratio of 0 only those whose parent was sampled are recorded; one of them ends the wait.
 TEST_F(TelemetryTest, TheSamplerFollowsTheParentAndElseTheRatio) {
-  TelemetryConfig config = Config();
-  config.sampling_ratio = 0;
+  v1::OtelConfig config = Config();
+  config.set_sampling_ratio(0);
   Start(config);
   const auto sampled =
       TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "v=1");
@@ -303,9 +304,9 @@ TEST_F(TelemetryTest, LogsNameTheirSpan) {
 }
 
 TEST_F(TelemetryTest, ASignalThatIsOffSendsNothing) {
-  TelemetryConfig config = Config();
-  config.traces = false;
-  config.logs = false;
+  v1::OtelConfig config = Config();
+  config.set_traces(false);
+  config.set_logs(false);
   Start(config);
   EXPECT_FALSE(otel::Span("A/B").recording());
   LOG(INFO) << "unsent";
@@ -317,9 +318,9 @@ TEST_F(TelemetryTest, ASignalThatIsOffSendsNothing) {
 }
 
 TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
-  TelemetryConfig config = Config();
-  config.batch_interval = "1h";
-  config.metric_interval = "1h";
+  v1::OtelConfig config = Config();
+  config.set_batch_interval("1h");
+  config.set_metric_interval("1h");
   Start(config);
   otel::Span late("A/Late");
   otel::Span("A/B").End();
@@ -339,9 +340,9 @@ TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
 }
 
 TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
-  TelemetryConfig config = Config();
-  config.batch_interval = "1h";
-  config.metric_interval = "1h";
+  v1::OtelConfig config = Config();
+  config.set_batch_interval("1h");
+  config.set_metric_interval("1h");
   Start(config);
   otel::Span("A/B").End();
   EXPECT_TRUE(telemetry_->Flush(kLong));
@@ -360,7 +361,7 @@ TEST_F(TelemetryTest, IsOnOnceAProcessButMayBeginAgain) {
 TEST_F(TelemetryTest, TheConsoleIsStderr) {
   std::stringstream text;
   std::streambuf* const before = std::cerr.rdbuf(text.rdbuf());
-  Start({.enabled = true, .exporter = "console", .resource_metrics = false});
+  Start(OtelConfig("enabled: true exporter: 'console' resource_metrics: false"));
   otel::Span("A/OnConsole").End();
   metrics::kTicketsExpired.Add(1);
   LOG(INFO) << "line on the console";
@@ -376,7 +377,7 @@ TEST_F(TelemetryTest, OffIsOffAndAWrongKeyIsAnError) {
   EXPECT_FALSE(telemetry_->enabled());
   EXPECT_FALSE(IsTelemetryEnabled());
   EXPECT_FALSE(otel::Span("A/B").recording());
-  EXPECT_EQ(InitTelemetry({.sampling_ratio = 2}, "daemon").status().code(),
+  EXPECT_EQ(InitTelemetry(OtelConfig("sampling_ratio: 2"), "daemon").status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

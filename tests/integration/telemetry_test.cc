@@ -19,6 +19,7 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/trace_macros.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/config.h"
 #include "otel/sdk/testing/otlp_receiver.h"
 #include "rpc/channel.h"
 #include "tests/integration/test_cluster.h"
@@ -26,6 +27,7 @@
 namespace tensorcast::testing {
 namespace {
 
+using otel::testing::OtelConfig;
 using otel::testing::OtlpReceiver;
 using otel::testing::ReceivedEvent;
 using otel::testing::ReceivedLog;
@@ -70,15 +72,15 @@ class TelemetryFixture : public ::testing::Test {
  protected:
   TelemetryFixture() : receiver_(*OtlpReceiver::Start()) {}
 
-  void Start(otel::TelemetryConfig config) {
-    config.endpoint = receiver_->endpoint();
-    config.batch_interval = "20ms";
-    config.metric_interval = "50ms";
+  void Start(v1::OtelConfig config) {
+    config.set_endpoint(receiver_->endpoint());
+    config.set_batch_interval("20ms");
+    config.set_metric_interval("50ms");
     auto telemetry = otel::InitTelemetry(config, "daemon");
     ASSERT_TRUE(telemetry.ok()) << telemetry.status();
     telemetry_ = *std::move(telemetry);
   }
-  void StartAll() { Start({.enabled = true, .queue_size = 1 << 16}); }
+  void StartAll() { Start(OtelConfig("enabled: true queue_size: 65536")); }
 
   client::PutResult Import(TestNode& node, const TestArtifact& artifact, client::PutOptions options = {}) {
     options.chunk_bytes = artifact.layout.chunk_bytes;
@@ -587,20 +589,20 @@ TEST_F(AcceptanceCriteria, Logs_ATransferThatEndsIsALineOnBothOfItsEndsAndInTheG
 TEST_F(AcceptanceCriteria, Config_SamplingAndExportersDecideWhatIsSent) {
   TestNode& a = cluster_.AddNode("a");
   const client::PutResult put = Import(a, MakeChunkedArtifact(12, 3, kTestChunkBytes));
-  const auto get = [&](const otel::TelemetryConfig& config) {
+  const auto get = [&](const v1::OtelConfig& config) {
     Start(config);
     const RequestContext request = Soon();
     EXPECT_TRUE(a.client().Get(request, put.artifact_id, {}).ok());
     telemetry_->Shutdown();
     return TraceOf(request).size();
   };
-  EXPECT_GT(get({.enabled = true}), 0);
-  EXPECT_EQ(get({.enabled = true, .sampling_ratio = 0.0}), 0) << "metrics went, spans did not";
+  EXPECT_GT(get(OtelConfig("enabled: true")), 0);
+  EXPECT_EQ(get(OtelConfig("enabled: true sampling_ratio: 0.0")), 0) << "metrics went, spans did not";
   EXPECT_TRUE(MetricNames().contains("tc_rpc_requests_total"));
-  EXPECT_EQ(get({.enabled = true, .traces = false}), 0);
+  EXPECT_EQ(get(OtelConfig("enabled: true traces: false")), 0);
   const int calls = receiver_->calls();
-  EXPECT_EQ(get({.enabled = true, .exporter = "none"}), 0);
-  EXPECT_EQ(get({.enabled = false}), 0);
+  EXPECT_EQ(get(OtelConfig("enabled: true exporter: 'none'")), 0);
+  EXPECT_EQ(get(OtelConfig("enabled: false")), 0);
   EXPECT_EQ(receiver_->calls(), calls) << "nothing at all was sent";
 }
 
@@ -621,7 +623,9 @@ TEST_F(Compatibility, AClientThatIsGivenTelemetrySaysWhatItDoesToItsEnd) {
   TestNode& a = cluster_.AddNode("a");
   const client::PutResult put = Import(a, MakeChunkedArtifact(27, 3, kTestChunkBytes));
   const RequestContext request = Soon();
-  auto telemetry = otel::InitTelemetry({.enabled = true, .endpoint = receiver_->endpoint()}, "client");
+  v1::OtelConfig config = OtelConfig("enabled: true");
+  config.set_endpoint(receiver_->endpoint());
+  auto telemetry = otel::InitTelemetry(config, "client");
   ASSERT_TRUE(telemetry.ok()) << telemetry.status();
   auto client =
       client::Client::Connect({.daemon = a.server().addresses().front(), .telemetry = *std::move(telemetry)});
@@ -636,11 +640,11 @@ TEST_F(Compatibility, AClientThatIsGivenTelemetrySaysWhatItDoesToItsEnd) {
 
 // "Default behavior is no-op if exporters are disabled or sampling=0."
 TEST_F(Compatibility, WithoutAnExporterOrSamplesSpansAreNotRecorded) {
-  Start({.enabled = true, .exporter = "none"});
+  Start(OtelConfig("enabled: true exporter: 'none'"));
   EXPECT_FALSE(telemetry_->enabled());
   EXPECT_FALSE(otel::Span("A/B").recording());
   telemetry_->Shutdown();
-  Start({.enabled = true, .sampling_ratio = 0.0});
+  Start(OtelConfig("enabled: true sampling_ratio: 0.0"));
   EXPECT_FALSE(otel::Span("A/B").recording());
 }
 

@@ -17,7 +17,7 @@ import sources
 LAYERS = {
     "base": set(),
     "otel/api": {"base"},
-    "otel/sdk": {"base", "otel/api"},
+    "otel/sdk": {"base", "otel/api", "proto"},
     "core": {"base", "otel/api"},
     "transport": {"base", "otel/api", "core"},
     "rpc": {"base", "otel/api", "core", "proto"},
