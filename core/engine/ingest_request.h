@@ -2,6 +2,7 @@
 // keeps it to its end.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +25,10 @@ struct IngestRequest {
   bool wait_for_space = false;  // wait for leases to end, to the deadline, instead of failing
   ImageLayout new_layout;       // with no manifest, like the next
   std::map<std::string, std::string> new_metadata;
+  // For a new artifact; may be null. Called at most once, on a thread of the engine, with the id that the
+  // content turned out to have: before its replica is ready, or another of the same content is taken for it.
+  // May block.
+  std::function<void(const std::string& artifact_id)> on_identified;
 
   const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }
   // Empty for a new artifact: its id is known once all of it was read.

@@ -42,6 +42,9 @@ class IngestRun {
     if (manifest == nullptr) {
       TC_ASSIGN_OR_RETURN(manifest, Manifest::Create(request_.new_layout, std::move(outcome_.digests),
                                                      request_.new_metadata));
+      if (request_.on_identified) {
+        request_.on_identified(manifest->id());
+      }
     }
     return Publish(*destination, std::move(manifest));
   }

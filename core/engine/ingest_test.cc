@@ -386,6 +386,30 @@ TEST_F(EngineIngest, OfTheSameContentAgainGivesTheReplicaThatIsThere) {
   EXPECT_EQ(pool_->stats().used_bytes, 3 * kGranuleBytes) << "staging and one replica";
 }
 
+TEST_F(EngineIngest, OfANewArtifactSaysWhichItIsBeforeItsReplicaIsReadyOrAnotherIsTakenForIt) {
+  Start();
+  const TestArtifact artifact = MakeTestArtifact(21, {5000});
+  std::vector<std::string> identified;
+  auto ingest = [&] {
+    auto pending = engine_->Ingest(ContextFor(),
+                                   {.location = kCpu,
+                                    .sources = GoodProvider(artifact),
+                                    .new_layout = artifact.layout,
+                                    .new_metadata = artifact.manifest->metadata(),
+                                    .on_identified = [&](const std::string& artifact_id) {
+                                      identified.push_back(artifact_id);
+                                      EXPECT_TRUE(engine_->Forget(artifact_id, absl::InfiniteFuture()).ok());
+                                    }});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    auto lease = (*pending)->Wait(ContextFor());
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    return (*lease)->replica_id();
+  };
+  const std::string first = ingest();
+  EXPECT_NE(ingest(), first) << "that one was forgotten just in time";
+  EXPECT_THAT(identified, ElementsAre(artifact.manifest->id(), artifact.manifest->id()));
+}
+
 TEST_F(EngineIngest, OfANewArtifactRefusesPaddingThatIsNotZero) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(19, {100, 5000});
