@@ -32,11 +32,12 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   parts_.access.running->Revoke(revoked);
   parts_.servings->Renew();
   for (const std::string& artifact_id : response.forgotten_artifacts()) {
-    if (parts_.publications.Protects(artifact_id)) continue;
-    // What became ready since is about to be published, or its deletion comes again with the next heartbeat.
-    const absl::Status forgotten = parts_.engine->Forget(artifact_id, heartbeat_began_);
-    LOG_IF(WARNING, !forgotten.ok()) << "Artifact " << artifact_id
-                                     << " was deleted, but stays here: " << forgotten;
+    parts_.publications.DropUnlessProtected(artifact_id, [&] {
+      // What became ready since was got from elsewhere, or its deletion comes again with the next heartbeat.
+      const absl::Status forgotten = parts_.engine->Forget(artifact_id, heartbeat_began_);
+      LOG_IF(WARNING, !forgotten.ok())
+          << "Artifact " << artifact_id << " was deleted, but stays here: " << forgotten;
+    });
   }
   for (const std::string& replica_id : response.evict_replicas()) {
     // Asked for again with the next heartbeat when it did not work: leases end, copies appear elsewhere.

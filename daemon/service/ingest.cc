@@ -1,12 +1,15 @@
 #include "daemon/service/ingest.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/artifact/text.h"
@@ -32,6 +35,38 @@ struct NewArtifact {
   // To be compared with what was read of them first: the files, and what each is called in the metadata.
   std::vector<OpenedFile> read_again;
   std::vector<std::string> shards;
+};
+
+// A put's hold on its artifact. The ingest takes it when it knows which artifact that is, before it makes a
+// replica ready or finds one; the put takes it over at the ingest's end. An ingest may go on for a moment
+// after its put has given up: then nothing is held any more.
+class EarlyHold {
+ public:
+  explicit EarlyHold(const NodeParts& parts) : parts_(parts) {}
+
+  void Take(const std::string& artifact_id) {
+    auto hold = std::make_unique<Publications::Hold>(
+        &parts_.publications, artifact_id, [&parts = parts_](const std::string& replica_id) {
+          const absl::Status dropped = parts.engine->Evict(replica_id, /*force=*/true);
+          LOG_IF(WARNING, !dropped.ok())
+              << "Replica " << replica_id << " of an artifact that was not published stays: " << dropped;
+        });
+    absl::MutexLock lock(&mutex_);
+    if (!left_) hold_ = std::move(hold);
+  }
+
+  // Null where the ingest ended before it knew its artifact. From here on none is taken.
+  std::unique_ptr<Publications::Hold> TakeOver() {
+    absl::MutexLock lock(&mutex_);
+    left_ = true;
+    return std::move(hold_);
+  }
+
+ private:
+  const NodeParts& parts_;
+  absl::Mutex mutex_;
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Publications::Hold> hold_ ABSL_GUARDED_BY(mutex_);
 };
 
 void NoteMade(const PendingReplica& pending, const ReplicaLease& lease, Publications::Hold& hold) {
@@ -102,8 +137,7 @@ absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, c
   if (lease.location().kind == LocationKind::kDisk) {
     return absl::OkStatus();
   }
-  // The packed file that was found ready may be dropped before it is leased, by an import of the same
-  // artifact that was given up: then it is packed anew.
+  // The packed file that was found ready may be evicted before it is leased: then it is packed anew.
   absl::Status packed = PackOnce(parts, context, lease, hold);
   for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
     packed = PackOnce(parts, context, lease, hold);
@@ -132,17 +166,17 @@ absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> fi
 
 absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const RequestContext& context,
                                             NewArtifact artifact, const OnProgress& on_progress) {
+  // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
+  const auto early_hold = std::make_shared<EarlyHold>(parts);
+  artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
+    early_hold->Take(artifact_id);
+  };
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       parts.engine->Ingest(context, std::move(artifact.ingest)));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, Await(context, *pending, on_progress));
-  // From here on the artifact is protected, too: deleted and put again, the global store would have the new
-  // replica dropped until it is published.
-  Publications::Hold hold(
-      &parts.publications, lease->manifest()->id(), [&parts](const std::string& replica_id) {
-        const absl::Status dropped = parts.engine->Evict(replica_id, /*force=*/true);
-        LOG_IF(WARNING, !dropped.ok())
-            << "Replica " << replica_id << " of an artifact that was not published stays: " << dropped;
-      });
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
+  const std::unique_ptr<Publications::Hold> held = early_hold->TakeOver();
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
+  Publications::Hold& hold = *held;
   NoteMade(*pending, *lease, hold);
   if (!artifact.read_again.empty()) {
     TC_RETURN_IF_ERROR(
@@ -154,7 +188,7 @@ absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const Reques
   v1::PutArtifactResult result;
   TC_ASSIGN_OR_RETURN(const ReplicaInfo info, parts.FindReplica(lease->replica_id()));
   if (info.state != ReplicaState::kReady) {
-    // The put that had made it failed before this one held it.
+    // Somebody had it evicted meanwhile.
     return absl::UnavailableError(
         absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
   }

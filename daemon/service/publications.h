@@ -1,12 +1,14 @@
-// The puts of this node, by the artifact that they store, from its first replica to its publication or
-// failure.
+// The puts of this node, by the artifact that they store, from the moment at which that is known to its
+// publication or failure.
 //
 // What a put made is dropped when it fails; unless another put of the same content took it for its own
 // meanwhile: then by the last of them, and only if none was published.
 //
 // An artifact that is about to be published, or was since the last heartbeat was filled in, is protected from
 // the global store's word that it was deleted: that is older than the new one, and is not followed. (It comes
-// again with the next heartbeat if it is still true.)
+// again with the next heartbeat if it is still true.) While what there is of an artifact is being dropped,
+// for that word or after a failed put, a new put of it waits: it would else take for its own what is about to
+// go.
 //
 // Thread-safe; must outlive its holds.
 #pragma once
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 
 namespace tensorcast::daemon {
@@ -31,15 +34,12 @@ class Publications {
   // One put of the artifact, until it was published or failed.
   class Hold {
    public:
-    // `drop` may be called at the end, without a lock.
+    // Before the put looks for replicas of the artifact. `drop` may be called at the end, without a lock.
     Hold(Publications* publications, std::string_view artifact_id, Drop drop)
         : publications_(*publications), artifact_id_(artifact_id), drop_(std::move(drop)) {
-      absl::MutexLock lock(&publications_.mutex_);
-      ++publications_.running_[artifact_id_].puts;
+      publications_.Join(artifact_id_);
     }
-    ~Hold() {
-      for (const std::string& replica_id : publications_.Leave(artifact_id_)) drop_(replica_id);
-    }
+    ~Hold() { publications_.Leave(artifact_id_, drop_); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
@@ -64,10 +64,16 @@ class Publications {
     absl::MutexLock lock(&mutex_);
     recent_.clear();
   }
-  // Whether the answer to that heartbeat may be wrong about this artifact's deletion.
-  bool Protects(const std::string& artifact_id) const {
-    absl::MutexLock lock(&mutex_);
-    return running_.contains(artifact_id) || recent_.contains(artifact_id);
+  // Calls `drop`, without a lock, because the answer to that heartbeat says that the artifact was deleted;
+  // unless that may be wrong.
+  void DropUnlessProtected(const std::string& artifact_id, absl::FunctionRef<void()> drop) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (running_.contains(artifact_id) || recent_.contains(artifact_id)) return;
+      dropping_.insert(artifact_id);
+    }
+    drop();
+    EndDropping(artifact_id);
   }
 
  private:
@@ -77,20 +83,37 @@ class Publications {
     std::vector<std::string> made;
   };
 
-  // One put less. The replicas that are to be dropped with it.
-  std::vector<std::string> Leave(const std::string& artifact_id) {
+  void Join(const std::string& artifact_id) {
     absl::MutexLock lock(&mutex_);
-    recent_.insert(artifact_id);
-    const auto running = running_.find(artifact_id);
-    if (--running->second.puts > 0) return {};
-    const Running ended = std::move(running->second);
-    running_.erase(running);
-    return ended.published ? std::vector<std::string>() : ended.made;
+    const auto stands = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !dropping_.contains(artifact_id); };
+    mutex_.Await(absl::Condition(&stands));
+    ++running_[artifact_id].puts;
   }
 
-  mutable absl::Mutex mutex_;
+  void Leave(const std::string& artifact_id, const Drop& drop) {
+    std::vector<std::string> made;
+    {
+      absl::MutexLock lock(&mutex_);
+      recent_.insert(artifact_id);
+      const auto running = running_.find(artifact_id);
+      if (--running->second.puts > 0) return;
+      if (!running->second.published) made = std::move(running->second.made);
+      running_.erase(running);
+      dropping_.insert(artifact_id);
+    }
+    for (const std::string& replica_id : made) drop(replica_id);
+    EndDropping(artifact_id);
+  }
+
+  void EndDropping(const std::string& artifact_id) {
+    absl::MutexLock lock(&mutex_);
+    dropping_.erase(dropping_.find(artifact_id));
+  }
+
+  absl::Mutex mutex_;
   std::map<std::string, Running> running_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> recent_ ABSL_GUARDED_BY(mutex_);
+  std::multiset<std::string> dropping_ ABSL_GUARDED_BY(mutex_);  // a failed put's end can meet a deletion
 };
 
 }  // namespace tensorcast::daemon

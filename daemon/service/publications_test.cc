@@ -2,28 +2,37 @@
 
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast::daemon {
 namespace {
 
+bool Protects(Publications& publications, const std::string& artifact_id) {
+  bool dropped = false;
+  publications.DropUnlessProtected(artifact_id, [&dropped] { dropped = true; });
+  return !dropped;
+}
+
 TEST(Publications, ProtectUntilTheHeartbeatAfterTheirEnd) {
   Publications publications;
   publications.BeginHeartbeat();
-  EXPECT_FALSE(publications.Protects("a"));
+  EXPECT_FALSE(Protects(publications, "a"));
   {
     const Publications::Hold one(&publications, "a", [](const std::string&) {});
     const Publications::Hold another(&publications, "a", [](const std::string&) {});
     publications.BeginHeartbeat();
-    EXPECT_TRUE(publications.Protects("a"));
-    EXPECT_FALSE(publications.Protects("b"));
+    EXPECT_TRUE(Protects(publications, "a"));
+    EXPECT_FALSE(Protects(publications, "b"));
   }
-  EXPECT_TRUE(publications.Protects("a"));  // the answer under way was made before it was published
+  EXPECT_TRUE(Protects(publications, "a"));  // the answer under way was made before it was published
   publications.BeginHeartbeat();
-  EXPECT_FALSE(publications.Protects("a"));
+  EXPECT_FALSE(Protects(publications, "a"));
 }
 
 TEST(Publications, WhatAPutMadeGoesWithItWhenItFailsAndStaysWhenItIsPublished) {
@@ -42,6 +51,31 @@ TEST(Publications, WhatAPutMadeGoesWithItWhenItFailsAndStaysWhenItIsPublished) {
     failed.Made("disk");
   }
   EXPECT_THAT(dropped, ::testing::ElementsAre("cpu", "disk"));
+}
+
+TEST(Publications, APutWaitsWhileWhatThereIsOfItsArtifactIsDropped) {
+  constexpr absl::Duration kNever = absl::Milliseconds(20);
+  for (const bool deleted : {true, false}) {
+    Publications publications;
+    absl::Notification held;
+    std::thread put;
+    const auto drop = [&] {
+      put = std::thread([&] {
+        const Publications::Hold hold(&publications, "a", [](const std::string&) {});
+        held.Notify();
+      });
+      const Publications::Hold another(&publications, "b", [](const std::string&) {});
+      EXPECT_FALSE(held.WaitForNotificationWithTimeout(kNever)) << "it would find what is about to go";
+    };
+    if (deleted) {
+      publications.DropUnlessProtected("a", drop);
+    } else {
+      Publications::Hold failed(&publications, "a", [&drop](const std::string&) { drop(); });
+      failed.Made("cpu");
+    }
+    held.WaitForNotification();
+    put.join();
+  }
 }
 
 // The second found what the first had made, and took it for its own.
