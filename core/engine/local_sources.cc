@@ -111,9 +111,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
     }
     case LocationKind::kGpu:
       return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads);
-    case LocationKind::kDisk:
-      return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared,
-                              {.made_by = shared->made_by()});
+    case LocationKind::kDisk: {
+      DiskSourceOptions disk;
+      disk.made_by = shared->made_by();
+      return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared, disk);
+    }
   }
   return absl::InternalError("a replica at no known location");
 }
