@@ -17,8 +17,9 @@ $(BUILD)/build.ninja: CMakePresets.json | setup
 binary: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target tensorcast
 
-# Everything.
+# Everything. WERROR=ON, which .ci/run sets, makes warnings errors from then on in that build folder.
 build: setup $(BUILD)/build.ninja
+	$(if $(WERROR),@cmake --preset $(PRESET) -DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR) >/dev/null)
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build
