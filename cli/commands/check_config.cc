@@ -267,13 +267,6 @@ void CheckDevices(const v1::DaemonConfig& config, Findings& findings) {
     findings.Add("daemon.fake_devices", absl::StrCat("\"", config.fake_devices(),
                                                      "\" is not a number from 1 to ", kMostFakeDevices));
   }
-  if (const std::string& faults = config.fake_device_faults(); !faults.empty()) {
-    const std::filesystem::path folder = std::filesystem::path(faults).parent_path();
-    std::error_code ignored;
-    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-      findings.Add("daemon.fake_device_faults", absl::StrCat(Quoted(faults), ": there is no such folder"));
-    }
-  }
 }
 
 void CheckAccess(const v1::DaemonConfig& config, Findings& findings) {

@@ -35,11 +35,7 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const v1::DaemonConfi
     TC_ASSIGN_OR_RETURN(const uint64_t bytes, Size("daemon.fake_device_memory", config.fake_device_memory()));
     LOG(WARNING) << "using " << config.fake_devices()
                  << " fake GPUs, whose memory is shared memory of this host";
-    FakeDeviceOptions fake{.device_count = config.fake_devices(), .device_bytes = bytes};
-    if (!config.fake_device_faults().empty()) {
-      TC_ASSIGN_OR_RETURN(fake.faults, OpenFakeDeviceFaults(config.fake_device_faults()));
-    }
-    return CreateFakeRuntime(fake);
+    return CreateFakeRuntime({.device_count = config.fake_devices(), .device_bytes = bytes});
   }
   if (kind != "auto" && kind != "cuda") {
     return absl::InvalidArgumentError(

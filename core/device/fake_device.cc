@@ -11,7 +11,6 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/device/allocation_table.h"
-#include "core/device/fake_faults.h"
 #include "core/device/fake_memory.h"
 #include "core/device/fake_stream.h"
 
@@ -24,10 +23,15 @@ constexpr uint64_t kFirstAddress = 0x5afe'0000'0000'0000;
 constexpr uint64_t kAddressStep = uint64_t{2} << 20;
 constexpr int kMaxDevices = 64;
 
+std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
+  if (options.hooks != nullptr || HooksOfThisProgram == nullptr) return options.hooks;
+  return HooksOfThisProgram();
+}
+
 class FakeRuntime final : public DeviceRuntime {
  public:
   explicit FakeRuntime(const FakeDeviceOptions& options)
-      : faults_(options.faults), used_bytes_(options.device_count) {
+      : hooks_(HooksFor(options)), used_bytes_(options.device_count) {
     for (int i = 0; i < options.device_count; ++i) {
       // The same in every process of the host, as a GPU's is.
       devices_.push_back({.ordinal = i,
@@ -43,9 +47,7 @@ class FakeRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     if (bytes == 0) return absl::InvalidArgumentError("a device allocation of 0 bytes");
-    if (faults_ != nullptr && TakeFault(faults_->fail_allocations)) {
-      return absl::ResourceExhaustedError("fake device: injected allocation failure");
-    }
+    if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeAllocation());
     TC_RETURN_IF_ERROR(Reserve(device, bytes));
     auto memory = FakeMemory::Create(bytes);
     if (!memory.ok()) {
@@ -62,7 +64,7 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    return std::make_unique<FakeStream>(allocations_, faults_);
+    return std::make_unique<FakeStream>(allocations_, hooks_.get());
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
@@ -148,7 +150,7 @@ class FakeRuntime final : public DeviceRuntime {
     return dropped;
   }
 
-  const std::shared_ptr<FakeDeviceFaults> faults_;
+  const std::shared_ptr<FakeDeviceHooks> hooks_;
   std::vector<DeviceInfo> devices_;
   AllocationTable allocations_;
   absl::Mutex mutex_;

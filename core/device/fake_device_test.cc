@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "base/request_context.h"
 #include "core/device/ipc_format.h"
+#include "core/device/testing/device_faults.h"
 #include "core/device/testing/ipc_peer.h"
 
 namespace tensorcast {
@@ -25,7 +26,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 class FakeDevice : public ::testing::Test {
  protected:
   void SetUp() override {
-    runtime_ = *CreateFakeRuntime({.device_count = 2, .device_bytes = 8 * kMiB, .faults = faults_});
+    runtime_ = *CreateFakeRuntime({.device_count = 2, .device_bytes = 8 * kMiB, .hooks = HooksOf(faults_)});
   }
 
   std::shared_ptr<FakeDeviceFaults> faults_ = std::make_shared<FakeDeviceFaults>();
@@ -61,7 +62,8 @@ TEST(FakeDeviceFaultsFile, IsSharedByAllWhoOpenIt) {
   const auto mine = OpenFakeDeviceFaults(path);
   const auto others = OpenFakeDeviceFaults(path);
   ASSERT_TRUE(mine.ok() && others.ok()) << mine.status() << others.status();
-  const auto runtime = *CreateFakeRuntime({.device_count = 1, .device_bytes = 8 * kMiB, .faults = *others});
+  const auto runtime =
+      *CreateFakeRuntime({.device_count = 1, .device_bytes = 8 * kMiB, .hooks = HooksOf(*others)});
   EXPECT_TRUE(runtime->Allocate(0, kMiB).ok()) << "a new file has no faults";
   (*mine)->fail_allocations = 1;
   EXPECT_EQ(runtime->Allocate(0, kMiB).status().code(), absl::StatusCode::kResourceExhausted);

@@ -3,28 +3,12 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/status.h"
-#include "base/steady_time.h"
-#include "core/device/fake_faults.h"
 
 namespace tensorcast {
-namespace {
 
-// The delay is read again and again, so that a test can hold a copy up and let it go.
-void WaitOutDelay(FakeDeviceFaults& faults) {
-  if (faults.copy_delay_ns.load() == 0) return;
-  ++faults.delayed_copies;
-  const absl::Time start = SteadyNow();
-  while (SteadyNow() - start < absl::Nanoseconds(faults.copy_delay_ns.load()))
-    absl::SleepFor(absl::Microseconds(200));
-  --faults.delayed_copies;
-}
-
-}  // namespace
-
-FakeStream::FakeStream(const AllocationTable& allocations, std::shared_ptr<FakeDeviceFaults> faults)
-    : allocations_(allocations), faults_(std::move(faults)), thread_([this] { Run(); }) {}
+FakeStream::FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks)
+    : allocations_(allocations), hooks_(hooks), thread_([this] { Run(); }) {}
 
 FakeStream::~FakeStream() {
   {
@@ -90,10 +74,7 @@ void FakeStream::Run() {
 }
 
 absl::Status FakeStream::Execute(const Copy& copy) {
-  if (faults_ != nullptr) {
-    WaitOutDelay(*faults_);
-    if (TakeFault(faults_->fail_copies)) return absl::InternalError("fake device: injected copy failure");
-  }
+  if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy());
   std::memmove(copy.destination.at, copy.source.at, copy.bytes);
   return absl::OkStatus();
 }

@@ -16,8 +16,8 @@ namespace tensorcast {
 
 class FakeStream final : public Stream {
  public:
-  // `allocations` must outlive the stream; `faults` may be null.
-  FakeStream(const AllocationTable& allocations, std::shared_ptr<FakeDeviceFaults> faults);
+  // Both must outlive the stream; `hooks` may be null.
+  FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks);
   ~FakeStream() override;
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override;
@@ -43,7 +43,7 @@ class FakeStream final : public Stream {
   absl::Status Execute(const Copy& copy);
 
   const AllocationTable& allocations_;
-  const std::shared_ptr<FakeDeviceFaults> faults_;
+  FakeDeviceHooks* const hooks_;
   absl::Mutex mutex_;
   std::deque<Copy> queue_ ABSL_GUARDED_BY(mutex_);
   int unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // the queue and the copy that runs

@@ -106,7 +106,7 @@ void EngineFixture::Start(const Setup& setup) {
   CHECK_OK(pool.status());
   pool_ = *std::move(pool);
   auto devices =
-      CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{64} << 20, .faults = faults_});
+      CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{64} << 20, .hooks = HooksOf(faults_)});
   CHECK_OK(devices.status());
   devices_ = *std::move(devices);
   auto store = ArtifactStore::Open(directory_);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
 #include "core/engine/engine.h"
 #include "core/testing/faulty_store.h"
 #include "core/testing/scripted_source.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/padding.h"
@@ -176,7 +176,7 @@ TEST(DevicePool, TakesNineTenthsOfADeviceAndKnowsNoOther) {
 
 TEST(DevicePool, GivesTheBudgetBackWhenTheDeviceFails) {
   auto faults = std::make_shared<FakeDeviceFaults>();
-  auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .faults = faults});
+  auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .hooks = HooksOf(faults)});
   ASSERT_TRUE(devices.ok());
   DevicePool pool(devices->get(), 8 * kGranuleBytes);
   faults->fail_allocations = 1;

@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
 
 namespace tensorcast {
 namespace {
@@ -22,7 +22,7 @@ SourceInfo Info() { return {.type = SourceType::kLocal, .lane = "local", .name =
 class DeviceSource : public testing::Test {
  protected:
   void SetUp() override {
-    runtime_ = *CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .faults = faults_});
+    runtime_ = *CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .hooks = HooksOf(faults_)});
     std::mt19937 random(1);
     for (std::byte& byte : image_) byte = static_cast<std::byte>(random());
     device_image_ = *runtime_->Allocate(0, kImageBytes);

@@ -55,10 +55,11 @@ void E2eTest::StartCluster(const ClusterOptions& options) {
 absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> E2eTest::AddDeviceFaults(ClusterOptions& options,
                                                                            int node) {
   const std::string path = absl::StrCat(directory_->path(), "/device-faults-", node);
-  if (options.settings_of_daemon.size() <= static_cast<size_t>(node)) {
-    options.settings_of_daemon.resize(node + 1);
+  options.binary = TENSORCAST_WITH_DEVICE_FAULTS;
+  if (options.daemon_environments.size() <= static_cast<size_t>(node)) {
+    options.daemon_environments.resize(node + 1);
   }
-  options.settings_of_daemon[node].push_back("daemon.fake_device_faults=" + path);
+  options.daemon_environments[node].push_back({kDeviceFaultsVariable, path});
   return OpenFakeDeviceFaults(path);
 }
 

@@ -13,7 +13,7 @@
 #include "cli/model/compare.h"
 #include "cli/model/llama_model.h"
 #include "client/client.h"
-#include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
 
 namespace tensorcast {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {

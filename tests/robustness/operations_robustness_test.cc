@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
 #include "tests/robustness/robustness_test_base.h"
 #include "tools/chaos/schedule.h"
 
@@ -75,10 +75,10 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
     RobustnessTest::SetUp();
     ClusterOptions options = FastOptions();
     for (int node : {0, 1}) {
-      TC_ASSERT_OK_AND_ASSIGN(faults_[node], OpenFakeDeviceFaults(Path("device-faults-", node)));
-      options.settings_of_daemon.push_back({"daemon.fake_device_faults=" + Path("device-faults-", node)});
-      options.daemon_environments.push_back(
-          {{"LD_PRELOAD", TENSORCAST_FAULTY_FILES}, {"FAULTY_FILES", Path("rules-", node)}});
+      TC_ASSERT_OK_AND_ASSIGN(faults_[node], AddDeviceFaults(options, node));
+      Environment& environment = options.daemon_environments[node];
+      environment.push_back({"LD_PRELOAD", TENSORCAST_FAULTY_FILES});
+      environment.push_back({"FAULTY_FILES", Path("rules-", node)});
     }
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     base_model_ = MakeModel("base.safetensors", kModelBytes, 1, 1);

@@ -1,0 +1,19 @@
+// What makes a build of the tensorcast program one whose fake devices a test can have fail: linked with all
+// of the program's own objects into `tensorcast_with_device_faults`, which is not installed. Which process
+// has faults, and in which file they are, its environment says.
+#include <cstdlib>
+
+#include "absl/log/check.h"
+#include "core/device/testing/device_faults.h"
+
+namespace tensorcast {
+
+std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram() {
+  const char* const path = std::getenv(kDeviceFaultsVariable);
+  if (path == nullptr) return nullptr;
+  absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> faults = OpenFakeDeviceFaults(path);
+  CHECK_OK(faults.status());
+  return HooksOf(*std::move(faults));
+}
+
+}  // namespace tensorcast
