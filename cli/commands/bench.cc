@@ -2,18 +2,21 @@
 
 #include <climits>
 #include <cstdio>
-#include <functional>
-#include <map>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/bench/bench.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/command.h"
 
 namespace tensorcast::cli {
 namespace {
 
-using BenchFunction = absl::StatusOr<bench::Rows> (*)(const bench::BenchOptions&);
+struct BenchFlags {
+  std::string bytes;  // of the artifact, as for --size; empty: the benchmark's own
+  int runs = 0;       // 0: the benchmark's own
+  std::vector<std::string> lanes;
+  bool smoke = false;
+};
 
 absl::StatusOr<std::string> OwnBinary() {
   char self[PATH_MAX];
@@ -36,22 +39,65 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
   return options;
 }
 
-absl::Status Bench(const CommonFlags& common, const BenchFlags& flags) {
-  static const std::map<std::string, BenchFunction> kBenches = {
-      {"p2p", bench::RunP2p},   {"attach", bench::RunAttach}, {"control", bench::RunControl},
-      {"load", bench::RunLoad}, {"memory", bench::RunMemory}, {"telemetry", bench::RunTelemetry}};
+using Benchmark = absl::StatusOr<bench::Rows> (*)(const bench::BenchOptions&);
+
+absl::Status Measure(const CommonFlags& common, const BenchFlags& flags, Benchmark benchmark) {
   TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags));
-  TC_ASSIGN_OR_RETURN(const bench::Rows rows, kBenches.at(flags.bench)(options));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, benchmark(options));
   std::fputs((common.json ? bench::ToJson(rows) : bench::ToTable(rows)).c_str(), stdout);
   return absl::OkStatus();
 }
 
+// `lanes` are those that --lane can name; none: there is no such flag.
+Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark,
+                         const std::vector<std::string>& lanes = {}) {
+  return {.name = name, .help = help, .role = Role::kLocal, .bind = [benchmark, lanes](Flags& flags) -> Run {
+            auto values = std::make_shared<BenchFlags>();
+            flags.Add("--runs", values->runs, "Pairs of measurement and reference (memory: transfers)",
+                      {.least = 1});
+            flags.Add("--bytes", values->bytes, "Of the artifact, such as 1GiB");
+            flags.Add("--smoke", values->smoke, "Tiny and short: proves that it runs, measures nothing");
+            if (!lanes.empty()) {
+              flags.Add("--lane", values->lanes, "Repeatable; all but ucx-rma by default",
+                        {.choices = lanes});
+            }
+            return [benchmark, values](const CommonFlags& common) {
+              return ExitCode(Measure(common, *values, benchmark));
+            };
+          }};
+}
+
+// Of no use to people: what a benchmark starts as a process of its own.
+Command ServerCommand(const char* name, absl::Status (*serve)(int ready_fd)) {
+  return {.name = name, .role = Role::kLocal, .bind = [serve](Flags& flags) -> Run {
+            auto ready_fd = std::make_shared<int>(-1);
+            flags.Add("--ready-fd", *ready_fd, "", {.required = true});
+            return [serve, ready_fd](const CommonFlags&) { return ExitCode(serve(*ready_fd)); };
+          }};
+}
+
 }  // namespace
 
-int RunBench(const CommonFlags& common, const BenchFlags& flags) { return ExitCode(Bench(common, flags)); }
-
-int RunBenchEmptyServer(const ServerFlags& flags) { return ExitCode(bench::ServeEmptyCalls(flags.ready_fd)); }
-
-int RunBenchCollector(const ServerFlags& flags) { return ExitCode(bench::ServeCollector(flags.ready_fd)); }
+Command BenchCommand() {
+  return {
+      .name = "bench",
+      .help = "Measure a cluster on this machine beside what the machine can do",
+      .commands = {
+          BenchmarkCommand("p2p",
+                           "Host to host between two daemons, verified, beside a plain copy and ucx_perftest",
+                           bench::RunP2p, {"local", "ucx", "ucx-rma"}),
+          BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
+                           bench::RunAttach),
+          BenchmarkCommand("control", "ResolveKey by 64 callers, beside a call that does nothing",
+                           bench::RunControl),
+          BenchmarkCommand("load", "A file to a ready replica, cold and warm, beside fio", bench::RunLoad),
+          BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
+                           bench::RunMemory),
+          BenchmarkCommand("telemetry",
+                           "Transfers and calls with everything observed, beside the same with telemetry off",
+                           bench::RunTelemetry, {"local", "ucx", "ucx-rma", "ResolveKey"}),
+          ServerCommand("empty-server", bench::ServeEmptyCalls),
+          ServerCommand("collector", bench::ServeCollector)}};
+}
 
 }  // namespace tensorcast::cli

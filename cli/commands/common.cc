@@ -68,8 +68,10 @@ absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFl
 }
 
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
-  static const auto& config = *new absl::StatusOr<v1::Config>(ReadConfig(flags));
-  return config;
+  if (flags.loaded == nullptr) {
+    flags.loaded = std::make_shared<const absl::StatusOr<v1::Config>>(ReadConfig(flags));
+  }
+  return *flags.loaded;
 }
 
 Cancellation OnTerminationSignal() {

@@ -32,9 +32,12 @@ struct CommonFlags {
   bool tracing = false;       // observability.otel.enabled
   std::string otlp_endpoint;  // the same, and observability.otel.endpoint
   std::string trace_file;     // observability.trace_file
+
+  // What LoadConfig read; null before. Private to it.
+  mutable std::shared_ptr<const absl::StatusOr<v1::Config>> loaded;
 };
 
-// Of the process's one command line: it is read the first time, since a pipe has nothing the second time.
+// Reads it the first time, since a pipe has nothing the second time.
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
 
 // Connects to the daemon that the flags name. `devices` may be null.

@@ -1,12 +1,22 @@
 #include <cstdio>
 
 #include "cli/commands/check_config.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
 #include "cli/config/config.h"
+#include "cli/output/json.h"
 #include "proto/config.pb.h"
 
 namespace tensorcast::cli {
+namespace {
+
+struct ConfigCheckFlags {
+  std::string role = "all";  // whose start is tried: "daemon", "global-store", "all"
+};
+
+void AddFlags(Flags& flags, ConfigCheckFlags& values) {
+  flags.Add("--role", values.role, "Whose start it is to serve on this host",
+            {.show_default = true, .choices = {"daemon", "global-store", "all"}});
+}
 
 int RunConfigCheck(const CommonFlags& common, const ConfigCheckFlags& flags) {
   const absl::StatusOr<v1::Config> config = LoadConfig(common);
@@ -24,6 +34,22 @@ int RunConfigShow(const CommonFlags& common) {
   if (!config.ok()) return Fail(config.status());
   std::fputs((common.json ? ToJson(*config, /*every_field=*/true) : config::ToYaml(*config)).c_str(), stdout);
   return 0;
+}
+
+}  // namespace
+
+Command ConfigCommand() {
+  return {
+      .name = "config",
+      .help = "Check or show the configuration",
+      .commands = {{.name = "check",
+                    .help = "Say what is wrong with a configuration, and where",
+                    .role = Role::kSilent,
+                    .bind = Bind(AddFlags, RunConfigCheck)},
+                   {.name = "show",
+                    .help = "Print the configuration in force, defaults included, with what each key is for",
+                    .role = Role::kSilent,
+                    .bind = Bind(RunConfigShow)}}};
 }
 
 }  // namespace tensorcast::cli

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/cluster/local_cluster.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/command.h"
 #include "cli/model/compare.h"
 #include "cli/model/llama_model.h"
 #include "cli/output/output.h"
@@ -26,6 +26,11 @@
 
 namespace tensorcast::cli {
 namespace {
+
+struct DemoFlags {
+  std::string model;  // empty: one is made
+  std::string size = "1GiB";
+};
 
 constexpr char kKey[] = "demo/model";
 
@@ -248,11 +253,23 @@ class Demo {
   std::vector<MoveResult> results_;
 };
 
-}  // namespace
+void AddFlags(Flags& flags, DemoFlags& values) {
+  flags.Add("--model", values.model, "Your own .safetensors file or sharded folder");
+  flags.Add("--size", values.size, "Of the model that is made when none is given", {.show_default = true});
+}
 
 int RunDemo(const CommonFlags& common, const DemoFlags& flags) {
   const absl::Status status = Demo(common, flags).Run();
   return ExitCode(status);
+}
+
+}  // namespace
+
+Command DemoCommand() {
+  return {.name = "demo",
+          .help = "Run the main job on a cluster of real processes on this machine",
+          .role = Role::kLocal,
+          .bind = Bind(AddFlags, RunDemo)};
 }
 
 }  // namespace tensorcast::cli

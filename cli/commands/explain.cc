@@ -5,15 +5,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
 #include "cli/explain/analysis_json.h"
 #include "cli/explain/find_transfer.h"
+#include "cli/output/json.h"
 #include "client/admin.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::cli {
 namespace {
+
+struct ExplainFlags {
+  std::string transfer = "last";  // "last", or the beginning of a transfer's or replica's id
+};
 
 constexpr absl::Duration kSourceTimeout = absl::Seconds(2);
 
@@ -59,10 +63,22 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
+void AddFlags(Flags& flags, ExplainFlags& values) {
+  flags.Add("transfer", values.transfer,
+            "last, or the beginning of the id of a transfer or of the replica it made",
+            {.show_default = true});
+}
 
 int RunExplain(const CommonFlags& common, const ExplainFlags& flags) {
   return ExitCode(Explain(common, flags));
+}
+
+}  // namespace
+
+Command ExplainCommand() {
+  return {.name = "explain",
+          .help = "Show where the time of a transfer to this daemon went",
+          .bind = Bind(AddFlags, RunExplain)};
 }
 
 }  // namespace tensorcast::cli

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "client/client.h"
 #include "core/safetensors/safetensors.h"
@@ -15,6 +15,15 @@
 
 namespace tensorcast::cli {
 namespace {
+
+struct GetFlags {
+  std::string artifact;  // a key or an id
+  std::string device = "cpu";
+  std::string lane;
+  std::string out;  // write a .safetensors file
+  bool wait_for_space = false;
+  double timeout_seconds = 0;  // 0: none
+};
 
 void Print(const client::Replica& replica, const GetFlags& flags) {
   std::printf("%s\nreplica %s at %s\n", replica.artifact_id().c_str(), replica.replica_id().c_str(),
@@ -73,13 +82,26 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
+void AddFlags(Flags& flags, GetFlags& values) {
+  flags.Add("artifact", values.artifact, "A key, or an artifact id (tc1:...)", {.required = true});
+  flags.Add("--device", values.device, "gpu:N, cpu or disk", {.show_default = true});
+  flags.Add("--lane", values.lane, "Force the way: local, ucx, ucx-rma or disk");
+  flags.Add("--out", values.out, "Write the tensors to this .safetensors file", {.not_empty = true});
+  flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
+  flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.least = 0});
+}
 
 int RunGet(const CommonFlags& common, const GetFlags& flags) {
   if (!flags.out.empty() && flags.device != "cpu") {
     return Fail(absl::InvalidArgumentError("--out writes from host memory: use it with --device cpu"));
   }
   return ExitCode(Get(common, flags));
+}
+
+}  // namespace
+
+Command GetCommand() {
+  return {.name = "get", .help = "Bring an artifact to this daemon", .bind = Bind(AddFlags, RunGet)};
 }
 
 }  // namespace tensorcast::cli

@@ -2,14 +2,20 @@
 
 #include "absl/time/time.h"
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "client/client.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::cli {
 namespace {
+
+struct KeyFlags {
+  std::string key;
+  std::string artifact;
+  std::optional<uint64_t> expected_revision;
+};
 
 v1::Key ToMessage(const client::KeyInfo& key) {
   v1::Key message;
@@ -85,7 +91,35 @@ absl::Status Remove(const CommonFlags& common, const KeyFlags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
+void AddName(Flags& flags, KeyFlags& values, const std::string& help) {
+  flags.Add("key", values.key, help, {.required = true});
+}
+
+void AddExpectedRevision(Flags& flags, KeyFlags& values) {
+  flags.Add("--expect-revision", values.expected_revision,
+            "Only if the key has this revision (0: does not exist)");
+}
+
+void AddBindFlags(Flags& flags, KeyFlags& values) {
+  AddName(flags, values, "The name; it is made, or led to another artifact");
+  flags.Add("artifact", values.artifact, "An artifact id (tc1:...)", {.required = true});
+  AddExpectedRevision(flags, values);
+}
+
+void AddResolveFlags(Flags& flags, KeyFlags& values) { AddName(flags, values, "The name"); }
+
+void AddListFlags(Flags& flags, KeyFlags& values) {
+  flags.Add("prefix", values.key, "Only keys that start so");
+}
+
+void AddWatchFlags(Flags& flags, KeyFlags& values) {
+  flags.Add("prefix", values.key, "What their names start with", {.required = true});
+}
+
+void AddRemoveFlags(Flags& flags, KeyFlags& values) {
+  AddName(flags, values, "The name; its artifact stays");
+  AddExpectedRevision(flags, values);
+}
 
 int RunKeyBind(const CommonFlags& common, const KeyFlags& flags) {
   const auto client = ConnectClient(common);
@@ -103,5 +137,21 @@ int RunKeyWatch(const CommonFlags& common, const KeyFlags& flags) {
   return EndlessExitCode(Watch(common, flags));
 }
 int RunKeyRemove(const CommonFlags& common, const KeyFlags& flags) { return ExitCode(Remove(common, flags)); }
+
+}  // namespace
+
+Command KeyCommand() {
+  return {
+      .name = "key",
+      .help = "Work with keys: names bound to artifacts",
+      .commands = {
+          {.name = "bind", .help = "Bind a key to an artifact id", .bind = Bind(AddBindFlags, RunKeyBind)},
+          {.name = "resolve", .help = "Show what a key names", .bind = Bind(AddResolveFlags, RunKeyResolve)},
+          {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, RunKeyList)},
+          {.name = "watch",
+           .help = "Print keys that start so, and each change of them",
+           .bind = Bind(AddWatchFlags, RunKeyWatch)},
+          {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, RunKeyRemove)}}};
+}
 
 }  // namespace tensorcast::cli

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "client/admin.h"
 #include "core/replica/replica.h"
@@ -15,6 +15,10 @@
 
 namespace tensorcast::cli {
 namespace {
+
+struct ListFlags {
+  bool replicas = false;
+};
 
 std::string LocationText(const v1::Location& location) {
   const absl::StatusOr<Location> parsed = rpc::FromProto(location);
@@ -90,10 +94,21 @@ absl::Status ListArtifacts(const CommonFlags& common) {
   return absl::OkStatus();
 }
 
-}  // namespace
+void AddFlags(Flags& flags, ListFlags& values) {
+  flags.Add("--replicas", values.replicas, "List this daemon's replicas instead");
+}
 
 int RunList(const CommonFlags& common, const ListFlags& flags) {
   return ExitCode(flags.replicas ? ListReplicas(common) : ListArtifacts(common));
+}
+
+}  // namespace
+
+Command ListCommand() {
+  return {.name = "ls",
+          .help = "List artifacts, their keys and replicas",
+          .spanned = true,
+          .bind = Bind(AddFlags, RunList)};
 }
 
 }  // namespace tensorcast::cli

@@ -2,10 +2,26 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/command.h"
 #include "cli/model/llama_model.h"
 
 namespace tensorcast::cli {
+namespace {
+
+struct MakeModelFlags {
+  std::string out;
+  std::string size = "1GiB";
+  int shards = 1;
+  uint64_t seed = 1;
+};
+
+void AddFlags(Flags& flags, MakeModelFlags& values) {
+  flags.Add("out", values.out, "A .safetensors file; with --shards a folder", {.required = true});
+  flags.Add("--size", values.size, "About this many bytes", {.show_default = true});
+  flags.Add("--shards", values.shards, "Into how many files",
+            {.show_default = true, .least = 1, .most = 999});
+  flags.Add("--seed", values.seed, "The same seed and size give the same bytes", {.show_default = true});
+}
 
 int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
   const absl::StatusOr<uint64_t> bytes = ParseSize(flags.size);
@@ -19,6 +35,15 @@ int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
     std::printf("%s\n", made.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   }
   return ExitCode(status);
+}
+
+}  // namespace
+
+Command MakeModelCommand() {
+  return {.name = "make-model",
+          .help = "Write a Llama-shaped bf16 model with random weights",
+          .role = Role::kSilent,
+          .bind = Bind(AddFlags, RunMakeModel)};
 }
 
 }  // namespace tensorcast::cli

@@ -4,10 +4,20 @@
 #include <cerrno>
 
 #include "base/status.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/command.h"
 #include "cli/otel_smoke/otel_smoke.h"
 
 namespace tensorcast::cli {
+namespace {
+
+struct OtelSmokeFlags {
+  std::string endpoint;  // empty: a receiver of its own
+};
+
+void AddFlags(Flags& flags, OtelSmokeFlags& values) {
+  flags.Add("--endpoint", values.endpoint,
+            "Send to this OTLP collector, http://host:port, instead of a receiver of its own");
+}
 
 int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
   char self[PATH_MAX];
@@ -18,6 +28,16 @@ int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
       .endpoint = flags.endpoint.empty() ? common.otlp_endpoint : flags.endpoint,
       .json = common.json};
   return ExitCode(otel_smoke::Run(InterruptibleContext(), options));
+}
+
+}  // namespace
+
+Command OtelSmokeCommand() {
+  return {
+      .name = "otel-smoke",
+      .help = "Prove that traces, metrics and logs of a cluster of real processes arrive and fit together",
+      .role = Role::kSilent,
+      .bind = Bind(AddFlags, RunOtelSmoke)};
 }
 
 }  // namespace tensorcast::cli

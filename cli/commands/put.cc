@@ -1,8 +1,8 @@
 #include <cstdio>
 
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "client/client.h"
 #include "proto/daemon.pb.h"
@@ -10,6 +10,16 @@
 
 namespace tensorcast::cli {
 namespace {
+
+struct PutFlags {
+  std::string model;
+  std::string key;
+  std::optional<uint64_t> expected_revision;
+  bool durable = false;
+  std::string location = "cpu";
+  bool wait_for_space = false;
+  bool verify = false;
+};
 
 void Print(const client::PutResult& result, const PutFlags& flags) {
   std::printf("%s%s\n", result.artifact_id.c_str(), result.existed ? " (was already stored)" : "");
@@ -51,7 +61,19 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
+void AddFlags(Flags& flags, PutFlags& values) {
+  flags.Add("model", values.model, "A .safetensors file, or a folder with model.safetensors.index.json",
+            {.required = true});
+  flags.Add("--key", values.key, "Bind this name to the artifact", {.not_empty = true});
+  flags.Add("--expect-revision", values.expected_revision,
+            "Bind only if the key has this revision (0: does not exist)");
+  flags.Add("--durable", values.durable, "Also pack it to disk before returning");
+  flags.Add("--device", values.location, "Where the first replica is made", {.show_default = true});
+  flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
+  flags.Add("--verify", values.verify,
+            "Read the files twice and compare: finds what is written meanwhile through a mapping where\n"
+            "size and mtime do not tell (tmpfs, overlayfs, network file systems)");
+}
 
 int RunPut(const CommonFlags& common, const PutFlags& flags) {
   if (flags.expected_revision.has_value() && flags.key.empty()) {
@@ -61,6 +83,12 @@ int RunPut(const CommonFlags& common, const PutFlags& flags) {
     return Fail(absl::InvalidArgumentError("the path of the model is empty"));
   }
   return ExitCode(Put(common, flags));
+}
+
+}  // namespace
+
+Command PutCommand() {
+  return {.name = "put", .help = "Store a safetensors model", .bind = Bind(AddFlags, RunPut)};
 }
 
 }  // namespace tensorcast::cli

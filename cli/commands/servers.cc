@@ -20,13 +20,21 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "cli/commands/check_config.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/command.h"
 #include "cli/commands/telemetry.h"
 #include "daemon/app/daemon_server.h"
 #include "rpc/address.h"
 
 namespace tensorcast::cli {
 namespace {
+
+struct ServerFlags {
+  int ready_fd = -1;
+};
+
+void AddFlags(Flags& flags, ServerFlags& values) {
+  flags.Add("--ready-fd", values.ready_fd, "Write a JSON line with the addresses to this descriptor");
+}
 
 constexpr absl::Duration kDrain = absl::Seconds(15);
 constexpr int kStoreDescriptors = 64;
@@ -140,16 +148,33 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   return why;
 }
 
-}  // namespace
+// 1 for whatever ended it but SIGTERM or SIGINT, which are how a server is told to.
+int ServerExitCode(const absl::Status& status) { return status.ok() ? 0 : (Fail(status), 1); }
 
 int RunGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
-  const absl::Status status = ServeGlobalStore(common, flags);
-  return status.ok() ? 0 : (Fail(status), 1);
+  return ServerExitCode(ServeGlobalStore(common, flags));
 }
 
 int RunDaemon(const CommonFlags& common, const ServerFlags& flags) {
-  const absl::Status status = ServeDaemon(common, flags);
-  return status.ok() ? 0 : (Fail(status), 1);
+  return ServerExitCode(ServeDaemon(common, flags));
+}
+
+}  // namespace
+
+Command GlobalStoreCommand() {
+  return {.name = "global-store",
+          .help = "Run the global store: what exists, where it is, who may pull from whom",
+          .role = Role::kServer,
+          .config_section = "global_store",
+          .bind = Bind(AddFlags, RunGlobalStore)};
+}
+
+Command DaemonCommand() {
+  return {.name = "daemon",
+          .help = "Run this host's store daemon",
+          .role = Role::kServer,
+          .config_section = "daemon",
+          .bind = Bind(AddFlags, RunDaemon)};
 }
 
 }  // namespace tensorcast::cli

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "client/admin.h"
 #include "core/replica/replica.h"
@@ -78,8 +78,13 @@ absl::Status Status(const CommonFlags& common) {
   return absl::OkStatus();
 }
 
+int RunStatus(const CommonFlags& common) { return ExitCode(Status(common)); }
+
 }  // namespace
 
-int RunStatus(const CommonFlags& common) { return ExitCode(Status(common)); }
+Command StatusCommand() {
+  return {
+      .name = "status", .help = "Show the cluster and this daemon", .spanned = true, .bind = Bind(RunStatus)};
+}
 
 }  // namespace tensorcast::cli

@@ -17,12 +17,17 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/json.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
 #include "client/admin.h"
 
 namespace tensorcast::cli {
 namespace {
+
+struct TopFlags {
+  bool once = false;  // print one frame and end
+  double interval_seconds = 1;
+};
 
 using explain::NodeView;
 using explain::TopView;
@@ -170,8 +175,20 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
+void AddFlags(Flags& flags, TopFlags& values) {
+  flags.Add("--once", values.once, "Print one frame and end");
+  flags.Add("--interval", values.interval_seconds, "Seconds between frames",
+            {.show_default = true, .least = 0.1, .most = 3600});
+}
 
 int RunTop(const CommonFlags& common, const TopFlags& flags) { return EndlessExitCode(Top(common, flags)); }
+
+}  // namespace
+
+Command TopCommand() {
+  return {.name = "top",
+          .help = "Watch the cluster: pools, throughput, transfers",
+          .bind = Bind(AddFlags, RunTop)};
+}
 
 }  // namespace tensorcast::cli

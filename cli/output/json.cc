@@ -1,4 +1,4 @@
-#include "cli/commands/json.h"
+#include "cli/output/json.h"
 
 #include <google/protobuf/util/json_util.h>
 

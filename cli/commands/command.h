@@ -1,0 +1,83 @@
+// What a command is: a name, the flags that it takes, and what it does. Each command is a source of this
+// folder; commands.h lists them all, command_line.cc puts them before people.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands/common.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tensorcast::cli {
+
+// What a flag's value must be, beyond its type. A value that is not ends the program with code 2 and a word.
+struct FlagRules {
+  bool required = false;
+  bool show_default = false;  // in --help
+  bool not_empty = false;     // of a text
+  std::optional<double> least;
+  std::optional<double> most;
+  std::vector<std::string> choices;
+};
+
+// Binds variables to the command line; they must live until the command has run. A name that begins with "--"
+// is an option, any other an argument by its place, in the order of the calls. A bool is true when it is
+// named, a vector is named once for each item.
+class Flags {
+ public:
+  explicit Flags(CLI::App* command) : command_(command) {}
+
+  // For bool, int, uint64_t, double, std::string, std::optional<uint64_t>, std::vector<std::string>.
+  template <class T>
+  void Add(const std::string& name, T& value, const std::string& help, const FlagRules& rules = {});
+
+ private:
+  CLI::App* const command_;
+};
+
+// Returns the process's exit code.
+using Run = std::function<int(const CommonFlags& common)>;
+
+enum class Role : uint8_t {
+  kServer,  // runs until it is told to end; what it makes is for its own user
+  kClient,  // talks to the daemon that --daemon or client.daemon names
+  kLocal,   // brings along what it talks to
+  kSilent,  // has no telemetry, or none but its own, and may be there to find what is wrong with the
+            // configuration
+};
+
+struct Command {
+  std::string name;
+  std::string help;  // empty: of no use to people, and not shown
+  Role role = Role::kClient;
+  // Takes several operations, none of which is its own: a span of its own makes them one trace.
+  bool spanned = false;
+  std::string config_section;  // whose keys --help shows; empty: none
+  std::function<Run(Flags& flags)>
+      bind;                       // binds its flags; what that returns runs when the command was chosen
+  std::vector<Command> commands;  // of a group, of which one has to be named; it has nothing else but a name
+};
+
+// The `bind` of a command whose flags are a struct.
+template <class Values>
+std::function<Run(Flags&)> Bind(void (*add)(Flags& flags, Values& values),
+                                int (*run)(const CommonFlags& common, const Values& values)) {
+  return [add, run](Flags& flags) -> Run {
+    auto values = std::make_shared<Values>();
+    add(flags, *values);
+    return [run, values](const CommonFlags& common) { return run(common, *values); };
+  };
+}
+// Of one that has none but those of every command.
+inline std::function<Run(Flags&)> Bind(int (*run)(const CommonFlags& common)) {
+  return [run](Flags&) { return run; };
+}
+
+}  // namespace tensorcast::cli

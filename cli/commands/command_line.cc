@@ -1,0 +1,166 @@
+#include "cli/commands/command_line.h"
+
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cli/commands/telemetry.h"
+#include "cli/config/config.h"
+#include "otel/api/span.h"
+
+namespace tensorcast::cli {
+namespace {
+
+constexpr int kUsageError = 2;  // the exit code for a command line that makes no sense
+
+// Each with a message for people: CLI11's own ranges print 300 digits.
+CLI::Validator Between(std::optional<double> least, std::optional<double> most) {
+  const std::string wanted = !most.has_value()    ? absl::StrCat("of at least ", least.value_or(0))
+                             : !least.has_value() ? absl::StrCat("of at most ", *most)
+                                                  : absl::StrCat("from ", *least, " to ", *most);
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool good =
+            absl::SimpleAtod(text, &value) && value >= least.value_or(value) && value <= most.value_or(value);
+        return good ? "" : absl::StrCat(text, " is no number ", wanted);
+      },
+      "");
+}
+
+const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
+
+void AddCommon(CLI::App* command, CommonFlags& common) {
+  command->add_option("--config", common.config, "YAML configuration file")->check(CLI::ExistingFile);
+  command->add_option("--set", common.sets, "Override one key of the configuration: a.b.c=value")->take_all();
+  command->add_flag("--json", common.json, "Print the result as JSON");
+  command->add_flag("--tracing", common.tracing,
+                    "Send traces, metrics and logs (observability.otel.enabled)");
+  command->add_option("--otlp-endpoint", common.otlp_endpoint,
+                      "The same, to this OTLP collector: http://host:port");
+  command->add_option("--trace-file", common.trace_file,
+                      "Write this process's spans to a file for Perfetto or chrome://tracing");
+}
+
+// The keys of a section of the configuration, as --help shows them.
+std::string KeysOf(const std::string& section) {
+  const v1::Config defaults = config::Defaults();
+  const auto* field = v1::Config::descriptor()->FindFieldByName(section);
+  return absl::StrCat(
+      "Keys of the section \"", section, "\" of the configuration, for --config and --set ", section,
+      ".key=value, with\ntheir defaults (`tensorcast config show` has the other sections):\n\n",
+      config::ToYaml(v1::Config::GetReflection()->GetMessage(defaults, field)));
+}
+
+struct Chosen {
+  const Command* command = nullptr;
+  Run run;
+};
+
+void AddCommand(CLI::App& parent, const Command& command, CommonFlags& common, Chosen& chosen) {
+  CLI::App* app = parent.add_subcommand(command.name, command.help);
+  if (command.help.empty()) app->group("");
+  if (!command.commands.empty()) {
+    app->require_subcommand(1);
+    for (const Command& each : command.commands) AddCommand(*app, each, common, chosen);
+    return;
+  }
+  AddCommon(app, common);
+  if (command.role == Role::kClient) {
+    app->add_option("--daemon", common.daemon, "The daemon to talk to: unix:/path or host:port");
+  }
+  if (!command.config_section.empty()) {
+    app->footer([section = command.config_section] { return KeysOf(section); });
+  }
+  Flags flags(app);
+  app->callback([&, run = command.bind(flags)] { chosen = {&command, run}; });
+}
+
+int RunInSpan(const Chosen& chosen, const CommonFlags& common) {
+  otel::ScopedSpan span(absl::StrCat("Command/", chosen.command->name), TraceContext());
+  const int code = chosen.run(common);
+  if (code != 0) span->SetError("exit code", absl::StrCat(code));
+  return code;
+}
+
+// Telemetry is up before the command begins, and flushed when it has ended.
+int RunObserved(const Chosen& chosen, const CommonFlags& common) {
+  if (chosen.command->role == Role::kSilent) return chosen.run(common);
+  const bool server = chosen.command->role == Role::kServer;
+  // Before the first file is made: what a server keeps is for its own user.
+  if (server) umask(0077);
+  const absl::StatusOr<CommandTelemetry> telemetry =
+      StartTelemetry(common, server ? chosen.command->name : "client");
+  if (!telemetry.ok()) return Fail(telemetry.status());
+  return chosen.command->spanned ? RunInSpan(chosen, common) : chosen.run(common);
+}
+
+// What is wrong when a word stands where a command is expected and is none; empty when that is not it. CLI11
+// says only that a command is missing.
+std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (const std::string& word : words) {
+    if (command->get_require_subcommand_min() == 0 || word.empty() || word.front() == '-') return "";
+    const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
+    if (named.empty()) {
+      const std::string name = command == &app ? "tensorcast" : "tensorcast " + command->get_name();
+      return "\"" + word + "\" is no command of " + name + "; see " + name + " --help";
+    }
+    command = named.front();
+  }
+  return "";
+}
+
+}  // namespace
+
+template <class T>
+void Flags::Add(const std::string& name, T& value, const std::string& help, const FlagRules& rules) {
+  CLI::Option* option = nullptr;
+  if constexpr (std::is_same_v<T, bool>) {
+    option = command_->add_flag(name, value, help);
+  } else {
+    option = command_->add_option(name, value, help);
+  }
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) option->take_all();
+  if (rules.required) option->required();
+  if (rules.show_default) option->capture_default_str();
+  if (rules.not_empty) option->check(kNotEmpty);
+  if (rules.least.has_value() || rules.most.has_value()) option->check(Between(rules.least, rules.most));
+  if (!rules.choices.empty()) option->check(CLI::IsMember(rules.choices));
+}
+
+template void Flags::Add(const std::string&, bool&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, int&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, uint64_t&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, double&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, std::string&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, std::optional<uint64_t>&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, std::vector<std::string>&, const std::string&, const FlagRules&);
+
+int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  CLI::App app("TensorCast: model weights stored once and then everywhere", "tensorcast");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", TENSORCAST_VERSION);
+  CommonFlags common;
+  Chosen chosen;
+  for (const Command& command : commands) AddCommand(app, command, common, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (const std::string unknown = UnknownCommand(app, {argv + 1, argv + argc}); !unknown.empty()) {
+      std::fprintf(stderr, "%s\n", unknown.c_str());
+      return kUsageError;
+    }
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  return RunObserved(chosen, common);
+}
+
+}  // namespace tensorcast::cli

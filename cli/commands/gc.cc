@@ -1,0 +1,63 @@
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "cli/commands/command.h"
+#include "cli/output/json.h"
+#include "cli/output/output.h"
+#include "client/admin.h"
+
+namespace tensorcast::cli {
+namespace {
+
+struct GcFlags {
+  std::string older_than = "24h";
+  bool dry_run = false;
+};
+
+void AddFlags(Flags& flags, GcFlags& values) {
+  flags.Add("--older-than", values.older_than, "Only those at least this old, such as 24h",
+            {.show_default = true});
+  flags.Add("--dry-run", values.dry_run, "Only list them");
+}
+
+absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const absl::Duration age, ParseDuration(flags.older_than));
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const RequestContext context = InterruptibleContext();
+  TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(context, /*unkeyed_only=*/true, age));
+  v1::ListArtifactsResponse dropped;
+  uint64_t bytes = 0;
+  for (const v1::Artifact& artifact : artifacts) {
+    if (!flags.dry_run) {
+      const absl::Status status =
+          admin->DeleteArtifact(context, artifact.artifact_id(), /*only_if_unkeyed=*/true);
+      if (absl::IsFailedPrecondition(status)) continue;  // a key was bound meanwhile
+      TC_RETURN_IF_ERROR(status);
+    }
+    bytes += artifact.image_bytes();
+    *dropped.add_artifacts() = artifact;
+    if (!common.json)
+      std::printf("%s  %s\n", artifact.artifact_id().c_str(), FormatBytes(artifact.image_bytes()).c_str());
+  }
+  if (common.json) std::fputs(ToJson(dropped).c_str(), stdout);
+  if (!common.json) {
+    std::printf("%s %d artifacts, %s each copy\n", flags.dry_run ? "would delete" : "deleted",
+                dropped.artifacts_size(), FormatBytes(bytes).c_str());
+  }
+  return absl::OkStatus();
+}
+
+int RunGc(const CommonFlags& common, const GcFlags& flags) { return ExitCode(Gc(common, flags)); }
+
+}  // namespace
+
+Command GcCommand() {
+  return {.name = "gc",
+          .help = "Delete artifacts that no key names",
+          .spanned = true,
+          .bind = Bind(AddFlags, RunGc)};
+}
+
+}  // namespace tensorcast::cli
