@@ -114,4 +114,12 @@ class Transport {
                                                         std::string_view descriptor) = 0;
 };
 
+// The transport of this lane; null when there is none.
+inline Transport* FindTransport(const std::vector<Transport*>& transports, std::string_view lane) {
+  for (Transport* transport : transports) {
+    if (transport->name() == lane) return transport;
+  }
+  return nullptr;
+}
+
 }  // namespace tensorcast::transport

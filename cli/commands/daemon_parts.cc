@@ -54,46 +54,18 @@ std::string AdvertisedHost(const v1::DaemonConfig& config) {
   return address.ok() ? address->host : "";
 }
 
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const v1::DaemonConfig& config,
-                                                                    const UcxPorts& ports,
-                                                                    const std::string& lane) {
-  const bool rma = lane == "ucx-rma";
-  return transport::UcxTransport::Create(
-      {.lane = rma ? transport::UcxLane::kRma : transport::UcxLane::kMessages,
-       .listen = rma ? ports.rma_listen : ports.messages_listen,
-       .advertise_host = AdvertisedHost(config),
-       .data_ports = ports.data,
-       .tls = rma ? config.ucx_rma_tls() : ""});
-}
-
-absl::Status OpenTransports(const v1::DaemonConfig& config, DaemonParts& parts) {
-  parts.transports =
-      std::make_shared<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>>();
+absl::Status FillLanes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
   if (config.ucx_listen().empty()) {
     LOG(INFO) << "no data plane to other hosts: daemon.ucx_listen is not set";
     return absl::OkStatus();
   }
   TC_ASSIGN_OR_RETURN(const UcxPorts ports, PortsOfUcx(config));
-  for (const std::string& lane : config.lanes()) {
-    absl::StatusOr<std::unique_ptr<transport::Transport>> opened = OpenTransport(config, ports, lane);
-    // A host without RDMA has one lane less; it is not misconfigured.
-    if (lane == "ucx-rma" && absl::IsUnavailable(opened.status())) {
-      LOG(INFO) << "lane ucx-rma is not available here: " << opened.status().message();
-      continue;
-    }
-    if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("lane ", lane));
-    parts.options.lanes.push_back(lane);
-    (*parts.transports)[lane] = *std::move(opened);
-  }
-  parts.options.make_transport =
-      [transports =
-           parts.transports](std::string_view lane) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
-    const auto found = transports->find(lane);
-    if (found == transports->end() || found->second == nullptr) {
-      return absl::InternalError(absl::StrCat("the transport of lane ", lane, " was not opened"));
-    }
-    return std::move(found->second);
-  };
+  options.lanes.assign(config.lanes().begin(), config.lanes().end());
+  options.lane_config = {.advertise_host = AdvertisedHost(config),
+                         .ucx_listen = ports.messages_listen,
+                         .ucx_rma_listen = ports.rma_listen,
+                         .ucx_data_ports = ports.data,
+                         .ucx_rma_tls = config.ucx_rma_tls()};
   return absl::OkStatus();
 }
 
@@ -213,7 +185,7 @@ absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config) {
                                          .memory_bytes = parts.options.host_pool_bytes}));
   TC_ASSIGN_OR_RETURN(parts.devices, OpenDevices(config.daemon()));
   parts.options.devices = parts.devices.get();
-  TC_RETURN_IF_ERROR(OpenTransports(config.daemon(), parts));
+  TC_RETURN_IF_ERROR(FillLanes(config.daemon(), parts.options));
   if (config.daemon().global_store().empty()) {
     TC_RETURN_IF_ERROR(EmbedGlobalStore(config, parts));
   } else {

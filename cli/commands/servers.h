@@ -1,7 +1,6 @@
 // From the configuration to the options of the servers: the one place where both are known.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -10,8 +9,7 @@
 #include "daemon/app/daemon_options.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/config.pb.h"
-#include "transport/transport.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/lane.h"
 
 namespace tensorcast::cli {
 
@@ -31,11 +29,10 @@ absl::StatusOr<UcxPorts> PortsOfUcx(const v1::DaemonConfig& config);
 struct DaemonParts {
   std::unique_ptr<DeviceRuntime> devices;
   std::unique_ptr<global_store::GlobalStoreServer> embedded;  // when daemon.global_store is empty
-  std::shared_ptr<std::map<std::string, std::unique_ptr<transport::Transport>, std::less<>>> transports;
   daemon::DaemonOptions options;
 };
 
-// Opens the devices and transports that the configuration names and, where it names no global store, starts
+// Opens the devices that the configuration names and, where it names no global store, starts
 // one in this process. INVALID_ARGUMENT names the key that cannot work.
 absl::StatusOr<DaemonParts> MakeDaemonParts(const v1::Config& config);
 

@@ -60,7 +60,7 @@ std::string_view RemoteHint(const SourceWord* word) {
 }
 
 std::string_view FetchHint(const SourceInfo& source, const SourceWord* word) {
-  if (source.type == SourceType::kRemote && source.lane == "local") {
+  if (source.type == SourceType::kRemote && source.lane == kLocalLane) {
     return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
            "cores.";
   }

@@ -10,8 +10,6 @@
 namespace tensorcast::explain {
 namespace {
 
-constexpr std::string_view kAttached = "local";
-
 absl::Duration ServedFor(const v1::ServeReport& served) {
   return rpc::FromProto(served.last_completion()) - rpc::FromProto(served.first_request());
 }
@@ -44,7 +42,7 @@ std::vector<SourceWord> SourcesOf(const TransferReport& report) {
     words.push_back({.source = source.name,
                      .lane = source.lane,
                      .transport_id = source.transport_id,
-                     .lent = source.lane == kAttached});
+                     .lent = source.lane == kLocalLane});
   }
   return words;
 }

@@ -34,7 +34,7 @@ class DiskSource final : public ChunkSource {
              std::shared_ptr<void> keep_alive, const DiskSourceOptions& options)
       : kind_(kind),
         info_{.type = SourceType::kDisk,
-              .lane = "disk",
+              .lane = std::string(kDiskLane),
               .name = std::move(name),
               .span = options.span,
               .made_by = options.made_by},

@@ -16,11 +16,11 @@ namespace {
 SourceInfo InfoOf(const Location& location) {
   switch (location.kind) {
     case LocationKind::kCpu:
-      return {SourceType::kLocal, "memory", location.ToString()};
+      return {SourceType::kLocal, std::string(kMemoryLane), location.ToString()};
     case LocationKind::kGpu:
-      return {SourceType::kLocal, "device", location.ToString()};
+      return {SourceType::kLocal, std::string(kDeviceLane), location.ToString()};
     case LocationKind::kDisk:
-      return {SourceType::kDisk, "disk", location.ToString()};
+      return {SourceType::kDisk, std::string(kDiskLane), location.ToString()};
   }
   return {};
 }

@@ -14,13 +14,10 @@
 #include "absl/time/time.h"
 #include "core/artifact/layout.h"
 #include "core/device/device_runtime.h"
+#include "transport/lane.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
-
-// Makes the transport of a lane; the daemon registers its pool with it.
-using TransportFactory =
-    std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)>;
 
 struct DaemonOptions {
   std::string name;                    // of the node, for people; empty: the host's name
@@ -42,10 +39,12 @@ struct DaemonOptions {
   // daemon serves on until it is shut down, which must not be done in this call. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
 
-  std::string host_id;              // empty: the boot id
-  bool local_lane = true;           // attach to, and be attached to by, daemons of this host
-  std::vector<std::string> lanes;   // transports, fastest first
-  TransportFactory make_transport;  // REQUIRES: set when there are lanes
+  std::string host_id;             // empty: the boot id
+  bool local_lane = true;          // attach to, and be attached to by, daemons of this host
+  std::vector<std::string> lanes;  // transports (transport/lanes), fastest first
+  transport::LaneConfig lane_config;
+  // Instead of transport/lanes, for tests.
+  std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)> make_transport;
   absl::Duration peer_timeout =
       absl::Seconds(10);                           // a source that delivers nothing for this long is given up
   absl::Duration grant_life = absl::Seconds(30);   // of a pull served, without a word from the global store

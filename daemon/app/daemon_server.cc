@@ -1,24 +1,23 @@
 #include "daemon/app/daemon_server.h"
 
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/posix/private_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "daemon/app/housekeeper.h"
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
+#include "daemon/app/storage.h"
+#include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/own_port.h"
 #include "daemon/node/node_state.h"
 #include "daemon/service/global_store_proxy.h"
@@ -29,6 +28,7 @@
 #include "rpc/executor.h"
 #include "rpc/health.h"
 #include "rpc/server.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -75,172 +75,70 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.string();
 }
 
-// Page-locked host memory, for as long as this lives.
-class HostRegistration {
- public:
-  static absl::StatusOr<std::unique_ptr<HostRegistration>> Make(DeviceRuntime* devices, HostPool* pool) {
-    TC_RETURN_IF_ERROR(devices->RegisterHost(pool->base(), pool->bytes()));
-    return std::unique_ptr<HostRegistration>(new HostRegistration(devices, pool->base()));
-  }
-  ~HostRegistration() {
-    const absl::Status status = devices_->UnregisterHost(base_);
-    LOG_IF(WARNING, !status.ok()) << "The host pool stays page-locked: " << status;
-  }
-
- private:
-  HostRegistration(DeviceRuntime* devices, std::byte* base) : devices_(devices), base_(base) {}
-  DeviceRuntime* const devices_;
-  std::byte* const base_;
-};
-
-// A packed file can be cut short behind the daemon's back. (One that was removed is found out by the store.)
-absl::Status CheckPackedFile(const PackedFile& packed) {
-  struct stat open {};
-  const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
-  if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the packed file ", packed.path(),
-      " was cut short: it is no copy any more; drop its replica (rm --replica --force) and put the artifact "
-      "again"));
-}
-
-bool SomebodyListens(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return false;
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-}
-
-class DaemonServerImpl : public DaemonServer {
- public:
-  explicit DaemonServerImpl(DaemonOptions options) : options_(std::move(options)) {}
-  ~DaemonServerImpl() override { Shutdown(SteadyNow()); }
-
-  absl::Status Start();
-
-  const std::vector<std::string>& addresses() const override { return server_->addresses(); }
-  const std::string& handle_socket() const override { return handles_->path(); }
-  const std::string& node_id() const override { return state_->node_id(); }
-  absl::Status WaitRegistered(absl::Time deadline) override { return link_->WaitRegistered(deadline); }
-  void Shutdown(absl::Time deadline) override;
-  StoreEngine& engine() override { return *engine_; }
-  HostPool& host_pool() override { return *pool_; }
-
- private:
-  void FillDefaults();
-  absl::Status OpenStorage();
-  absl::Status OpenLanes();
-  void ConnectToGlobalStore();
-  absl::Status StartEngine();
-  absl::Status StartServing();
-  v1::Node DescribeNode() const;
-  void AwaitTransfers(absl::Time deadline) const;
-  void SayThatItDrains() const;
-  void DoChores();
-
-  // In the order of their making; destroyed the other way round, so that each outlives what uses it.
-  DaemonOptions options_;
-  std::unique_ptr<NodeState> state_;
-  std::unique_ptr<DeviceRuntime> no_devices_;
-  DeviceRuntime* devices_ = nullptr;
-  std::unique_ptr<HostPool> pool_;
-  std::unique_ptr<HostRegistration> host_registration_;
-  std::unique_ptr<ArtifactStore> artifact_store_;
-  std::vector<std::unique_ptr<transport::Transport>> lanes_;
-  std::shared_ptr<grpc::Channel> global_store_channel_;
-  std::unique_ptr<GlobalStoreClient> global_store_;
-  std::unique_ptr<KnownKeys> known_keys_;
-  std::unique_ptr<PeerClient> peers_;
-  TransferLog transfers_;
-  std::unique_ptr<ReplicaFeed> feed_;
-  std::unique_ptr<GlobalStoreLink> link_;
-  std::unique_ptr<ClusterEvictionGuard> guard_;
-  PeerPools peer_pools_;
-  RunningGrants running_;
-  NodeParts parts_;
-  std::unique_ptr<OwnPort> own_port_;
-  std::unique_ptr<NodeAgent> agent_;
-  std::unique_ptr<Errands> errands_;
-  std::unique_ptr<StoreEngine> engine_;
-  std::unique_ptr<HandleServer> handles_;  // its tickets and connections hold leases
-  std::unique_ptr<Sessions> sessions_;
-  std::unique_ptr<ServeRegistry> servings_;
-  std::unique_ptr<rpc::Executor> quick_;
-  std::unique_ptr<rpc::Executor> waiting_;
-  std::unique_ptr<StoreDaemonService> service_;
-  std::unique_ptr<GlobalStoreProxy> proxy_;
-  std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<NodeGauges> gauges_;
-  std::unique_ptr<Housekeeper> housekeeper_;
-  std::unique_ptr<Housekeeper> file_keeper_;
-  absl::Time next_peer_check_ = absl::InfinitePast();  // the housekeeper's
-
-  absl::Mutex shutdown_mutex_;
-  bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
-};
-
-void DaemonServerImpl::FillDefaults() {
+// What was left empty.
+void FillDefaults(DaemonOptions& options) {
   const auto fill = [](std::string& option, const std::string& value) {
     if (option.empty()) {
       option = value;
     }
   };
-  fill(options_.name, HostName());
-  fill(options_.unix_socket, absl::StrCat(options_.state_dir, "/daemon.sock"));
-  fill(options_.handle_socket, absl::StrCat(options_.state_dir, "/handles.sock"));
-  fill(options_.disk_dir, absl::StrCat(options_.state_dir, "/artifacts"));
+  fill(options.name, HostName());
+  fill(options.unix_socket, absl::StrCat(options.state_dir, "/daemon.sock"));
+  fill(options.handle_socket, absl::StrCat(options.state_dir, "/handles.sock"));
+  fill(options.disk_dir, absl::StrCat(options.state_dir, "/artifacts"));
   // Told to processes with other working folders.
-  options_.unix_socket = Absolute(options_.unix_socket);
-  options_.handle_socket = Absolute(options_.handle_socket);
-  fill(options_.global_store_label, options_.global_store);
-  devices_ = options_.devices;
-  if (devices_ == nullptr) {
-    no_devices_ = CreateNullRuntime();
-    devices_ = no_devices_.get();
-  }
+  options.unix_socket = Absolute(options.unix_socket);
+  options.handle_socket = Absolute(options.handle_socket);
+  fill(options.global_store_label, options.global_store);
 }
 
-absl::Status DaemonServerImpl::OpenStorage() {
-  TC_ASSIGN_OR_RETURN(pool_, HostPool::Create({.bytes = options_.host_pool_bytes,
-                                               .use_huge_pages = options_.huge_pages,
-                                               .prefault_threads = options_.prefault_threads}));
-  TC_ASSIGN_OR_RETURN(host_registration_, HostRegistration::Make(devices_, pool_.get()));
-  if (options_.disk_tier) {
-    TC_RETURN_IF_ERROR(MakePrivateFolder(options_.disk_dir, ""));
-    TC_ASSIGN_OR_RETURN(artifact_store_, ArtifactStore::Open(options_.disk_dir));
+absl::StatusOr<std::unique_ptr<transport::Transport>> MakeTransport(const DaemonOptions& options,
+                                                                    const std::string& name) {
+  if (options.make_transport) return options.make_transport(name);
+  const transport::Lane* lane = transport::FindLane(name);
+  if (lane == nullptr || !lane->make) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
+                                                   absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
-  TC_ASSIGN_OR_RETURN(parts_.import_roots, ImportRoots::Beneath(options_.import_roots));
-  return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<transport::Transport>> made = lane->make(options.lane_config);
+  // A host without the hardware has one lane less; it is not misconfigured.
+  if (lane->optional && absl::IsUnavailable(made.status())) {
+    LOG(INFO) << "lane " << name << " is not available here: " << made.status().message();
+    return nullptr;
+  }
+  return made;
 }
 
-absl::Status DaemonServerImpl::OpenLanes() {
-  for (const std::string& name : options_.lanes) {
-    absl::StatusOr<std::unique_ptr<transport::Transport>> lane = options_.make_transport(name);
+using Transports = std::vector<std::unique_ptr<transport::Transport>>;
+
+// The lanes that the configuration names, with the pool registered.
+absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool) {
+  Transports transports;
+  for (const std::string& name : options.lanes) {
+    absl::StatusOr<std::unique_ptr<transport::Transport>> lane = MakeTransport(options, name);
     if (!lane.ok()) {
       return Annotate(lane.status(), absl::StrCat("lane ", name));
     }
-    TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool_->base(), pool_->bytes()));
-    lanes_.push_back(*std::move(lane));
+    if (*lane == nullptr) continue;
+    TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));
+    transports.push_back(*std::move(lane));
   }
-  return absl::OkStatus();
+  return transports;
 }
 
-v1::Node DaemonServerImpl::DescribeNode() const {
+v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, const DeviceRuntime& devices,
+                      const Transports& transports) {
   v1::Node node;
-  node.set_node_id(state_->node_id());
-  node.set_name(options_.name);
-  node.set_incarnation(state_->incarnation());
-  node.set_host_id(options_.host_id);
+  node.set_node_id(state.node_id());
+  node.set_name(options.name);
+  node.set_incarnation(state.incarnation());
+  node.set_host_id(options.host_id);
   // Without it nobody attaches, and the global store grants no local lane.
-  node.set_handle_socket(options_.local_lane ? options_.handle_socket : "");
-  for (const auto& lane : lanes_) {
+  node.set_handle_socket(options.local_lane ? options.handle_socket : "");
+  for (const auto& lane : transports) {
     node.add_lanes(std::string(lane->name()));
   }
-  for (const DeviceInfo& info : devices_->devices()) {
+  for (const DeviceInfo& info : devices.devices()) {
     v1::Device* device = node.add_devices();
     device->set_ordinal(info.ordinal);
     device->set_uuid(info.uuid);
@@ -251,209 +149,375 @@ v1::Node DaemonServerImpl::DescribeNode() const {
   return node;
 }
 
-void DaemonServerImpl::ConnectToGlobalStore() {
-  global_store_channel_ = rpc::MakeChannel(options_.global_store);
-  global_store_ = MakeGlobalStoreClient(global_store_channel_, options_.global_store);
-  known_keys_ =
-      std::make_unique<KnownKeys>(global_store_.get(), absl::StrCat(options_.state_dir, "/known_keys"));
-  peers_ = MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
-  feed_ = std::make_unique<ReplicaFeed>([this](const TransferReport& report) {
-    transfers_.Add(report);
+// Shows reports of transfers to whoever watches, and keeps the last ones.
+ReplicaFeed::TransferSink TellOfTransfersTo(TransferLog* log) {
+  return [log](const TransferReport& report) {
+    log->Add(report);
     RecordTransfer(report);
     LogTransfer(report);
-  });
-  link_ = std::make_unique<GlobalStoreLink>(GlobalStoreLink::Options{.node = DescribeNode(),
-                                                                     .client = global_store_.get(),
-                                                                     .feed = feed_.get(),
-                                                                     .devices = devices_,
-                                                                     .on_replaced = options_.on_replaced});
-  const auto durable_here = [this](const ReplicaInfo& replica) -> absl::StatusOr<bool> {
-    if (replica.location.kind == LocationKind::kDisk || artifact_store_ == nullptr) return false;
-    const auto packed = artifact_store_->Find(replica.artifact_id);
-    if (absl::IsNotFound(packed.status())) return false;
-    TC_RETURN_IF_ERROR(packed.status());
-    TC_RETURN_IF_ERROR(CheckPackedFile(**packed));
-    return true;
   };
-  guard_ = std::make_unique<ClusterEvictionGuard>(global_store_.get(), link_.get(), durable_here);
 }
 
-absl::Status DaemonServerImpl::StartEngine() {
-  TC_ASSIGN_OR_RETURN(engine_, StoreEngine::Create({.host_pool = pool_.get(),
-                                                    .devices = devices_,
-                                                    .device_pool_bytes = options_.device_pool_bytes,
-                                                    .artifact_store = artifact_store_.get(),
-                                                    .eviction_guard = guard_.get(),
-                                                    .listener = feed_.get(),
-                                                    .max_concurrent_ingests = options_.max_concurrent_ingests,
-                                                    .copy_threads = options_.copy_threads,
-                                                    .staging_buffers = options_.staging_buffers,
-                                                    .staging_buffer_bytes = options_.staging_buffer_bytes}));
-  TC_ASSIGN_OR_RETURN(handles_, HandleServer::Start({.path = options_.handle_socket,
-                                                     .allowed_groups = options_.handle_groups,
-                                                     .ticket_ttl = options_.ticket_life,
-                                                     .max_connections = options_.max_connections}));
-  sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), NewUuid(), devices_);
-  const bool stages = artifact_store_ != nullptr || !devices_->devices().empty();
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers> staging,
-                      StagingBuffers::Create(pool_.get(), stages ? options_.serving_buffers : 0));
-  std::vector<transport::Transport*> lanes;
-  for (const auto& lane : lanes_) {
-    lanes.push_back(lane.get());
-  }
-  servings_ = std::make_unique<ServeRegistry>(
-      ServeRegistry::Options{.engine = engine_.get(),
-                             .devices = devices_,
-                             .lanes = lanes,
-                             .staging = std::move(staging),
-                             .grant_key = [this] { return link_->grant_key(); },
-                             .grant_life = options_.grant_life,
-                             .staging_wait = options_.peer_timeout});
-  errands_ = std::make_unique<Errands>();
-  parts_.access = PeerAccess{.global_store = global_store_.get(),
-                             .link = link_.get(),
-                             .peers = peers_.get(),
-                             .pools = &peer_pools_,
-                             .running = &running_,
-                             .errands = errands_.get(),
-                             .engine = engine_.get(),
-                             .devices = devices_,
-                             .import_roots = &parts_.import_roots,
-                             .lanes = std::move(lanes),
-                             .peer_timeout = options_.peer_timeout};
-  return absl::OkStatus();
-}
+// The parts in groups, each made of those above it. In a group, too, members stand in the order of their
+// making, so that each outlives what uses it.
 
-absl::Status DaemonServerImpl::StartServing() {
-  parts_.node_id = state_->node_id();
-  parts_.global_store_label = options_.global_store_label;
-  parts_.engine = engine_.get();
-  parts_.pool = pool_.get();
-  parts_.devices = devices_;
-  parts_.artifact_store = artifact_store_.get();
-  parts_.handles = handles_.get();
-  parts_.sessions = sessions_.get();
-  parts_.servings = servings_.get();
-  parts_.transfers = &transfers_;
-  parts_.known_keys = known_keys_.get();
-  parts_.SetNode(DescribeNode());
-  quick_ = std::make_unique<rpc::Executor>(rpc::Executor::Options{.max_threads = kQuickThreads});
-  waiting_ = std::make_unique<rpc::Executor>(rpc::Executor::Options{.max_threads = kWaitingThreads});
-  service_ = std::make_unique<StoreDaemonService>(&parts_, quick_.get(), waiting_.get());
-  proxy_ = std::make_unique<GlobalStoreProxy>(global_store_channel_, global_store_.get(), known_keys_.get(),
-                                              quick_.get(), waiting_.get());
-  std::vector<std::string> listen = {absl::StrCat("unix:", options_.unix_socket)};
-  if (!options_.listen.empty()) {
-    listen.insert(listen.begin(), options_.listen);
-  }
-  TC_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = std::move(listen),
-                                                   .unix_groups = options_.handle_groups,
-                                                   .services = {service_.get(), proxy_.get()},
-                                                   .max_connections = options_.max_connections}));
-  v1::Node node = DescribeNode();
-  TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options_, server_->addresses().front()));
-  node.set_grpc_address(advertised);
-  parts_.SetNode(node);
-  own_port_ = std::make_unique<OwnPort>(
-      node.grpc_address(), kPortCheckInterval,
-      [](const std::string& address) { return rpc::CheckHealth(address, kPortCheckTimeout); });
-  agent_ = std::make_unique<NodeAgent>(&parts_, own_port_.get());
-  link_->Start(agent_.get(), node.grpc_address());
-  gauges_ = std::make_unique<NodeGauges>(&parts_);
-  housekeeper_ = std::make_unique<Housekeeper>(kChoreInterval, [this] { DoChores(); });
-  // Apart from the chores, which must go on when the disk does not answer.
-  file_keeper_ = std::make_unique<Housekeeper>(kLostFilesInterval, [this] { engine_->DropLostFiles(); });
-  return absl::OkStatus();
-}
+// The global store, as this node deals with it.
+struct GlobalStoreSide {
+  GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const DeviceRuntime* devices,
+                  const Storage* storage)
+      : channel(rpc::MakeChannel(options.global_store)),
+        client(MakeGlobalStoreClient(channel, options.global_store)),
+        known_keys(client.get(), absl::StrCat(options.state_dir, "/known_keys")),
+        link({.node = node,
+              .client = client.get(),
+              .feed = &feed,
+              .devices = devices,
+              .on_replaced = options.on_replaced}),
+        guard(client.get(), &link,
+              [storage](const ReplicaInfo& replica) { return storage->HasPacked(replica); }) {}
 
-absl::Status DaemonServerImpl::Start() {
-  if (options_.state_dir.empty() || options_.global_store.empty()) {
-    return absl::InvalidArgumentError("a daemon needs a state_dir and the address of a global store");
-  }
-  // Clients of other users pass through the state folder to the sockets in it.
-  const mode_t others = options_.handle_groups.empty() ? 0 : 0011;
-  TC_RETURN_IF_ERROR(MakePrivateFolder(options_.state_dir, "node_id", others));
-  TC_ASSIGN_OR_RETURN(state_, NodeState::Open(options_.state_dir));
-  FillDefaults();
-  if (options_.host_id.empty()) {
-    TC_ASSIGN_OR_RETURN(options_.host_id, ReadBootId());
-  }
-  TC_RETURN_IF_ERROR(OpenStorage());
-  TC_RETURN_IF_ERROR(OpenLanes());
-  ConnectToGlobalStore();
-  TC_RETURN_IF_ERROR(StartEngine());
-  TC_RETURN_IF_ERROR(StartServing());
-  state_->KeepRoom();
-  LOG(INFO) << "Node " << options_.name << " serves at " << addresses().front() << ", on the host at "
-            << options_.unix_socket << " and " << options_.handle_socket;
-  return absl::OkStatus();
-}
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<GlobalStoreClient> client;
+  KnownKeys known_keys;
+  TransferLog transfers;
+  ReplicaFeed feed{TellOfTransfersTo(&transfers)};
+  GlobalStoreLink link;
+  ClusterEvictionGuard guard;
+};
 
-void DaemonServerImpl::DoChores() {
-  servings_->Sweep();
-  guard_->WithdrawUnused(engine_->ListReplicas());
-  known_keys_->Save();
-  const absl::Time now = SteadyNow();
-  if (now >= next_peer_check_) {
-    next_peer_check_ = now + kPeerCheckInterval;
-    peer_pools_.Sweep(now, SomebodyListens);
-  }
-}
+// The ways to other daemons' replicas.
+struct SourceSide {
+  SourceSide(const DaemonOptions& options, const std::string& node_id, DeviceRuntime* devices,
+             const Storage& storage, std::vector<transport::Transport*> transports, GlobalStoreSide& store)
+      : peers(MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); })),
+        attacher(peers.get(), &pools, devices, options.peer_timeout),
+        opener({.node_id = node_id,
+                .transports = std::move(transports),
+                .local = &attacher,
+                .peers = peers.get(),
+                .peer_timeout = options.peer_timeout}),
+        finder({.global_store = store.client.get(),
+                .link = &store.link,
+                .peers = peers.get(),
+                .opener = &opener,
+                .grants = &grants,
+                .background = &background,
+                .devices = devices,
+                .import_roots = &storage.import_roots()}) {}
 
-void DaemonServerImpl::AwaitTransfers(absl::Time deadline) const {
-  // A pull may still be opened by a token that was given before, while the last ingest ends, and the other
-  // way round.
-  while (engine_->AwaitNoIngests(deadline) && servings_->AwaitNone(deadline)) {
-    if (engine_->active_ingests() == 0) return;
-  }
-}
+  const std::unique_ptr<PeerClient> peers;
+  PeerPools pools;
+  RunningGrants grants;
+  Errands background;
+  LocalAttacher attacher;
+  const GrantedSourceOpener opener;
+  const SourceFinder finder;
+};
 
-void DaemonServerImpl::SayThatItDrains() const {
-  // A node that was replaced would make its successor drain.
-  if (!link_->standing().ok()) {
-    return;
+// The replicas of this node, and who gets at them. The engine must see its last lease end before it goes: the
+// servings and the handle server (tickets and connections) end before it.
+struct EngineSide {
+  static absl::StatusOr<std::unique_ptr<EngineSide>> Start(const DaemonOptions& options,
+                                                           DeviceRuntime* devices, const Storage& storage,
+                                                           std::vector<transport::Transport*> transports,
+                                                           GlobalStoreSide& store) {
+    auto side = std::make_unique<EngineSide>();
+    TC_ASSIGN_OR_RETURN(side->engine,
+                        StoreEngine::Create({.host_pool = &storage.pool(),
+                                             .devices = devices,
+                                             .device_pool_bytes = options.device_pool_bytes,
+                                             .artifact_store = storage.artifacts(),
+                                             .eviction_guard = &store.guard,
+                                             .listener = &store.feed,
+                                             .max_concurrent_ingests = options.max_concurrent_ingests,
+                                             .copy_threads = options.copy_threads,
+                                             .staging_buffers = options.staging_buffers,
+                                             .staging_buffer_bytes = options.staging_buffer_bytes}));
+    TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start({.path = options.handle_socket,
+                                                            .allowed_groups = options.handle_groups,
+                                                            .ticket_ttl = options.ticket_life,
+                                                            .max_connections = options.max_connections}));
+    side->sessions.emplace(side->handles.get(), &storage.pool(), NewUuid(), devices);
+    const bool stages = storage.artifacts() != nullptr || !devices->devices().empty();
+    TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers> staging,
+                        StagingBuffers::Create(&storage.pool(), stages ? options.serving_buffers : 0));
+    side->servings.emplace(ServeRegistry::Options{.engine = side->engine.get(),
+                                                  .devices = devices,
+                                                  .transports = std::move(transports),
+                                                  .staging = std::move(staging),
+                                                  .grant_key = [&store] { return store.link.grant_key(); },
+                                                  .grant_life = options.grant_life,
+                                                  .staging_wait = options.peer_timeout});
+    return side;
   }
-  v1::DrainNodeRequest request;
-  request.set_node_id(state_->node_id());
-  request.set_draining(true);
-  const absl::Status told = global_store_->DrainNode(RequestContext::Background(kFarewell), request);
-  LOG_IF(WARNING, !told.ok()) << "The global store was not told that this node drains: " << told;
-}
 
-void DaemonServerImpl::Shutdown(absl::Time deadline) {
-  absl::MutexLock lock(&shutdown_mutex_);
-  if (std::exchange(shut_down_, true)) {
-    return;
+  Publications publications;  // an ingest may go on for a moment after its put
+  std::unique_ptr<StoreEngine> engine;
+  std::unique_ptr<HandleServer> handles;
+  std::optional<Sessions> sessions;
+  std::optional<ServeRegistry> servings;
+};
+
+// The calls of this node. They take no request before Listen.
+struct CallSide {
+  CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices, const Storage& storage,
+           const std::vector<transport::Transport*>& transports, GlobalStoreSide& store, SourceSide& sources,
+           EngineSide& replicas)
+      : status({.node = node,
+                .global_store_label = options.global_store_label,
+                .link = &store.link,
+                .engine = replicas.engine.get(),
+                .pool = &storage.pool(),
+                .devices = devices,
+                .artifact_store = storage.artifacts(),
+                .handles = replicas.handles.get(),
+                .servings = &*replicas.servings,
+                .transfers = &store.transfers}),
+        materializer({.node = node,
+                      .engine = replicas.engine.get(),
+                      .devices = devices,
+                      .sources = &sources.finder,
+                      .global_store = store.client.get(),
+                      .known_keys = &store.known_keys,
+                      .sessions = &*replicas.sessions,
+                      .handle_socket = replicas.handles->path(),
+                      .servings = &*replicas.servings,
+                      .lanes = RequestableLanes(transports)}),
+        ingester({.node = node,
+                  .engine = replicas.engine.get(),
+                  .devices = devices,
+                  .disk_tier = storage.artifacts() != nullptr,
+                  .sessions = &*replicas.sessions,
+                  .import_roots = &storage.import_roots(),
+                  .sources = &sources.finder,
+                  .global_store = store.client.get(),
+                  .link = &store.link,
+                  .known_keys = &store.known_keys,
+                  .publications = &replicas.publications}),
+        origins(&storage.import_roots()),
+        service({.node = node,
+                 .engine = replicas.engine.get(),
+                 .devices = devices,
+                 .materializer = &materializer,
+                 .ingester = &ingester,
+                 .status = &status,
+                 .servings = &*replicas.servings,
+                 .sessions = &*replicas.sessions,
+                 .origins = &origins,
+                 .quick = &quick,
+                 .waiting = &waiting}),
+        proxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting) {}
+
+  static std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
+    std::vector<std::string> lanes = {std::string(kLocalLane), std::string(kDiskLane)};
+    for (const transport::Transport* transport : transports) lanes.emplace_back(transport->name());
+    return lanes;
   }
-  parts_.stopping = true;
-  if (server_ != nullptr) {
-    if (SteadyNow() < deadline) {
-      SayThatItDrains();
-      AwaitTransfers(deadline);
+
+  absl::Status Listen(const DaemonOptions& options) {
+    std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
+    if (!options.listen.empty()) {
+      listen.insert(listen.begin(), options.listen);
     }
-    // What still runs now only watches, or ran out of time.
-    server_->Shutdown(SteadyNow() + absl::Milliseconds(100));
+    TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
+                                                    .unix_groups = options.handle_groups,
+                                                    .services = {&service, &proxy},
+                                                    .max_connections = options.max_connections}));
+    return absl::OkStatus();
   }
-  housekeeper_.reset();
-  file_keeper_.reset();
-  gauges_.reset();
-  if (link_ != nullptr) {
-    link_->Stop(/*goodbye=*/true);
-  }
-  if (servings_ != nullptr) {
-    servings_->CloseAll();
-  }
-  if (known_keys_ != nullptr) {
-    known_keys_->Save();
-  }
-}
+
+  const StatusReporter status;
+  const Materializer materializer;
+  const Ingester ingester;
+  OriginChecker origins;
+  rpc::Executor quick{rpc::Executor::Options{.max_threads = kQuickThreads}};
+  rpc::Executor waiting{rpc::Executor::Options{.max_threads = kWaitingThreads}};
+  StoreDaemonService service;
+  GlobalStoreProxy proxy;
+  std::unique_ptr<rpc::Server> server;
+};
 
 }  // namespace
 
+// Each group is there once the start came so far; a start that fails destroys what there is.
+struct DaemonServer::Parts {
+  explicit Parts(DaemonOptions daemon_options) : options(std::move(daemon_options)) {}
+
+  absl::Status Start();
+  absl::Status OpenNode();
+  void StartUpkeep(const std::string& grpc_address);
+  void DoChores();
+  void AwaitTransfers(absl::Time deadline) const;
+  void TellStoreOfDrain() const;
+  void Shutdown(absl::Time deadline);
+
+  DaemonOptions options;
+  std::unique_ptr<NodeState> state;
+  std::unique_ptr<DeviceRuntime> no_devices;
+  DeviceRuntime* devices = nullptr;
+  std::unique_ptr<Storage> storage;
+  Transports transports;
+  std::optional<LocalNode> node;
+  std::unique_ptr<GlobalStoreSide> store;
+  std::unique_ptr<SourceSide> sources;
+  std::unique_ptr<EngineSide> replicas;
+  std::unique_ptr<CallSide> calls;
+  std::unique_ptr<OwnPort> own_port;
+  std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
+  std::unique_ptr<NodeGauges> gauges;
+  std::unique_ptr<Housekeeper> housekeeper;
+  std::unique_ptr<Housekeeper> file_keeper;
+  absl::Time next_peer_check = absl::InfinitePast();  // the housekeeper's
+};
+
+// Who this node is, and what it has of its own.
+absl::Status DaemonServer::Parts::OpenNode() {
+  if (options.state_dir.empty() || options.global_store.empty()) {
+    return absl::InvalidArgumentError("a daemon needs a state_dir and the address of a global store");
+  }
+  // Clients of other users pass through the state folder to the sockets in it.
+  const mode_t others = options.handle_groups.empty() ? 0 : 0011;
+  TC_RETURN_IF_ERROR(MakePrivateFolder(options.state_dir, "node_id", others));
+  TC_ASSIGN_OR_RETURN(state, NodeState::Open(options.state_dir));
+  FillDefaults(options);
+  if (options.host_id.empty()) {
+    TC_ASSIGN_OR_RETURN(options.host_id, ReadBootId());
+  }
+  devices = options.devices;
+  if (devices == nullptr) {
+    no_devices = CreateNullRuntime();
+    devices = no_devices.get();
+  }
+  TC_ASSIGN_OR_RETURN(storage, Storage::Open(options, devices));
+  TC_ASSIGN_OR_RETURN(transports, OpenLanes(options, storage->pool()));
+  node.emplace(DescribeNode(options, *state, *devices, transports));
+  return absl::OkStatus();
+}
+
+absl::Status DaemonServer::Parts::Start() {
+  TC_RETURN_IF_ERROR(OpenNode());
+  std::vector<transport::Transport*> lanes;
+  for (const auto& transport : transports) lanes.push_back(transport.get());
+  store = std::make_unique<GlobalStoreSide>(options, node->Describe(), devices, storage.get());
+  sources = std::make_unique<SourceSide>(options, node->id(), devices, *storage, lanes, *store);
+  TC_ASSIGN_OR_RETURN(replicas, EngineSide::Start(options, devices, *storage, lanes, *store));
+  calls = std::make_unique<CallSide>(options, &*node, devices, *storage, lanes, *store, *sources, *replicas);
+  TC_RETURN_IF_ERROR(calls->Listen(options));
+  const std::vector<std::string>& addresses = calls->server->addresses();
+  TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options, addresses.front()));
+  StartUpkeep(advertised);
+  state->KeepRoom();
+  LOG(INFO) << "Node " << options.name << " serves at " << addresses.front() << ", on the host at "
+            << options.unix_socket << " and " << options.handle_socket;
+  return absl::OkStatus();
+}
+
+// What goes on by itself while the node serves.
+void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
+  node->SetAddress(grpc_address);
+  own_port = std::make_unique<OwnPort>(grpc_address, kPortCheckInterval, [](const std::string& address) {
+    return rpc::CheckHealth(address, kPortCheckTimeout);
+  });
+  agent = std::make_unique<NodeAgent>(NodeAgent::Options{.engine = replicas->engine.get(),
+                                                         .servings = &*replicas->servings,
+                                                         .grants = &sources->grants,
+                                                         .publications = &replicas->publications,
+                                                         .status = &calls->status,
+                                                         .port = own_port.get()});
+  store->link.Start(agent.get(), grpc_address);
+  gauges = std::make_unique<NodeGauges>(NodeGauges::Options{.engine = replicas->engine.get(),
+                                                            .pool = &storage->pool(),
+                                                            .devices = devices,
+                                                            .artifact_store = storage->artifacts(),
+                                                            .handles = replicas->handles.get(),
+                                                            .servings = &*replicas->servings});
+  housekeeper = std::make_unique<Housekeeper>(kChoreInterval, [this] { DoChores(); });
+  // Apart from the chores, which must go on when the disk does not answer.
+  file_keeper =
+      std::make_unique<Housekeeper>(kLostFilesInterval, [this] { replicas->engine->DropLostFiles(); });
+}
+
+void DaemonServer::Parts::DoChores() {
+  replicas->servings->Sweep();
+  store->guard.WithdrawUnused(replicas->engine->ListReplicas());
+  store->known_keys.Save();
+  const absl::Time now = SteadyNow();
+  if (now >= next_peer_check) {
+    next_peer_check = now + kPeerCheckInterval;
+    sources->pools.Sweep(now, SomebodyListens);
+  }
+}
+
+void DaemonServer::Parts::AwaitTransfers(absl::Time deadline) const {
+  // A pull may still be opened by a token that was given before, while the last ingest ends, and the other
+  // way round.
+  while (replicas->engine->AwaitNoIngests(deadline) && replicas->servings->AwaitNone(deadline)) {
+    if (replicas->engine->active_ingests() == 0) return;
+  }
+}
+
+void DaemonServer::Parts::TellStoreOfDrain() const {
+  // A node that was replaced would make its successor drain.
+  if (!store->link.standing().ok()) {
+    return;
+  }
+  v1::DrainNodeRequest request;
+  request.set_node_id(node->id());
+  request.set_draining(true);
+  const absl::Status told = store->client->DrainNode(RequestContext::Background(kFarewell), request);
+  LOG_IF(WARNING, !told.ok()) << "The global store was not told that this node drains: " << told;
+}
+
+void DaemonServer::Parts::Shutdown(absl::Time deadline) {
+  if (node.has_value()) {
+    node->Drain();
+  }
+  if (calls != nullptr && calls->server != nullptr) {
+    if (SteadyNow() < deadline) {
+      TellStoreOfDrain();
+      AwaitTransfers(deadline);
+    }
+    // What still runs now only watches, or ran out of time.
+    calls->server->Shutdown(SteadyNow() + absl::Milliseconds(100));
+  }
+  housekeeper.reset();
+  file_keeper.reset();
+  gauges.reset();
+  if (store != nullptr) {
+    store->link.Stop(/*goodbye=*/true);
+  }
+  if (replicas != nullptr) {
+    replicas->servings->CloseAll();
+  }
+  if (store != nullptr) {
+    store->known_keys.Save();
+  }
+}
+
 absl::StatusOr<std::unique_ptr<DaemonServer>> DaemonServer::Start(DaemonOptions options) {
-  auto server = std::make_unique<DaemonServerImpl>(std::move(options));
-  TC_RETURN_IF_ERROR(server->Start());
+  std::unique_ptr<DaemonServer> server(new DaemonServer(std::make_unique<Parts>(std::move(options))));
+  TC_RETURN_IF_ERROR(server->parts_->Start());
   return server;
+}
+
+DaemonServer::DaemonServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+DaemonServer::~DaemonServer() { Shutdown(SteadyNow()); }
+
+const std::vector<std::string>& DaemonServer::addresses() const { return parts_->calls->server->addresses(); }
+const std::string& DaemonServer::handle_socket() const { return parts_->replicas->handles->path(); }
+const std::string& DaemonServer::node_id() const { return parts_->node->id(); }
+StoreEngine& DaemonServer::engine() { return *parts_->replicas->engine; }
+HostPool& DaemonServer::host_pool() { return parts_->storage->pool(); }
+
+absl::Status DaemonServer::WaitRegistered(absl::Time deadline) {
+  return parts_->store->link.WaitRegistered(deadline);
+}
+
+void DaemonServer::Shutdown(absl::Time deadline) {
+  absl::MutexLock lock(&shutdown_mutex_);
+  if (!std::exchange(shut_down_, true)) {
+    parts_->Shutdown(deadline);
+  }
 }
 
 }  // namespace tensorcast::daemon

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
 #include "core/memory/host_pool.h"
@@ -21,23 +23,31 @@ class DaemonServer {
   // then. FAILED_PRECONDITION when another daemon uses the state directory; RESOURCE_EXHAUSTED when the pool
   // does not fit.
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
-  virtual ~DaemonServer() = default;  // Shutdown, at once
+  ~DaemonServer();  // Shutdown, at once
 
   // Where it serves gRPC: host:port first, if it listens there, then the unix socket.
-  virtual const std::vector<std::string>& addresses() const = 0;
-  virtual const std::string& handle_socket() const = 0;
-  virtual const std::string& node_id() const = 0;
+  const std::vector<std::string>& addresses() const;
+  const std::string& handle_socket() const;
+  const std::string& node_id() const;
 
   // OK once the global store knows this node; UNAVAILABLE when it does not by then.
-  virtual absl::Status WaitRegistered(absl::Time deadline) = 0;
+  absl::Status WaitRegistered(absl::Time deadline);
 
   // Takes no new work, lets transfers that run (its own, and those it serves) end until the deadline, tells
   // the global store, then stops. Idempotent.
-  virtual void Shutdown(absl::Time deadline) = 0;
+  void Shutdown(absl::Time deadline);
 
   // For tests and for the process's own metrics.
-  virtual StoreEngine& engine() = 0;
-  virtual HostPool& host_pool() = 0;
+  StoreEngine& engine();
+  HostPool& host_pool();
+
+ private:
+  struct Parts;
+  explicit DaemonServer(std::unique_ptr<Parts> parts);
+
+  const std::unique_ptr<Parts> parts_;
+  absl::Mutex shutdown_mutex_;
+  bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
 };
 
 }  // namespace tensorcast::daemon

@@ -3,17 +3,28 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "daemon/global_store_link/eviction_guard.h"
+#include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/global_store_link/own_port.h"
-#include "daemon/service/node_parts.h"
+#include "daemon/service/publications.h"
+#include "daemon/service/status_report.h"
+#include "daemon/serving/serve_registry.h"
+#include "daemon/sources/running_grants.h"
 
 namespace tensorcast::daemon {
 
 class NodeAgent : public LinkedNode {
  public:
-  // Both must outlive it.
-  NodeAgent(const NodeParts* parts, const OwnPort* port) : parts_(*parts), port_(*port) {}
+  struct Options {
+    StoreEngine* engine = nullptr;  // all must outlive it
+    ServeRegistry* servings = nullptr;
+    RunningGrants* grants = nullptr;
+    Publications* publications = nullptr;
+    const StatusReporter* status = nullptr;
+    const OwnPort* port = nullptr;
+  };
+
+  explicit NodeAgent(const Options& options) : options_(options) {}
 
   std::vector<ReplicaInfo> Inventory() override;
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) override;
@@ -21,8 +32,7 @@ class NodeAgent : public LinkedNode {
   void OnHeartbeat(const v1::HeartbeatResponse& response) override;
 
  private:
-  const NodeParts& parts_;
-  const OwnPort& port_;
+  const Options options_;
   absl::Time heartbeat_began_ = absl::InfinitePast();  // steady
 };
 

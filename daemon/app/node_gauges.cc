@@ -17,7 +17,7 @@ using PoolValue = double (*)(const PoolStats&);
 using LeasesByLocation = std::map<LocationKind, int>;
 
 // One value of every pool of the node; `device` is "" for host memory.
-void ReportPools(const NodeParts& parts, PoolValue value, otel::Gauge<2>::Observer& observer) {
+void ReportPools(const NodeGauges::Options& parts, PoolValue value, otel::Gauge<2>::Observer& observer) {
   observer.Observe(value(parts.pool->stats()), {"cpu", ""});
   for (const DeviceInfo& device : parts.devices->devices()) {
     const std::string ordinal = absl::StrCat(device.ordinal);
@@ -25,8 +25,8 @@ void ReportPools(const NodeParts& parts, PoolValue value, otel::Gauge<2>::Observ
   }
 }
 
-void ReportPinned(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
-  std::map<Location, uint64_t> pinned = PinnedBytes(parts);
+void ReportPinned(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& observer) {
+  std::map<Location, uint64_t> pinned = PinnedBytes(*parts.engine);
   observer.Observe(static_cast<double>(pinned[{LocationKind::kCpu}]), {"cpu", ""});
   for (const DeviceInfo& device : parts.devices->devices()) {
     const std::string ordinal = absl::StrCat(device.ordinal);
@@ -42,7 +42,7 @@ LeasesByLocation ByLocation(const std::array<int, 3>& counts) {
 // Each lease is counted by whoever holds it. What is left is held by ingests of this node: those that end,
 // and those that read another replica. (The counts are taken one after another, so a lease that moves in
 // between may be missed.)
-void ReportLeases(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
+void ReportLeases(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& observer) {
   const HandleCounts handles = parts.handles->counts();
   const LeasesByLocation clients = ByLocation(handles.client_leases);
   const LeasesByLocation tickets = ByLocation(handles.tickets);
@@ -66,19 +66,19 @@ void ReportLeases(const NodeParts& parts, otel::Gauge<2>::Observer& observer) {
 
 }  // namespace
 
-NodeGauges::NodeGauges(const NodeParts* parts) {
-  ObservePools(parts);
-  ObserveSessions(parts);
-  ObserveTransfers(parts);
-  if (parts->artifact_store != nullptr) {
-    ObserveDisk(parts->artifact_store);
+NodeGauges::NodeGauges(const Options& options) : options_(options) {
+  ObservePools();
+  ObserveSessions();
+  ObserveTransfers();
+  if (options_.artifact_store != nullptr) {
+    ObserveDisk();
   }
 }
 
-void NodeGauges::ObservePools(const NodeParts* parts) {
-  const auto pools = [this, parts](const otel::Gauge<2>& gauge, PoolValue value) {
+void NodeGauges::ObservePools() {
+  const auto pools = [this](const otel::Gauge<2>& gauge, PoolValue value) {
     registrations_.push_back(gauge.Observe(
-        [parts, value](otel::Gauge<2>::Observer& observer) { ReportPools(*parts, value, observer); }));
+        [this, value](otel::Gauge<2>::Observer& observer) { ReportPools(options_, value, observer); }));
   };
   pools(metrics::kPoolCapacityBytes,
         [](const PoolStats& stats) { return static_cast<double>(stats.capacity_bytes); });
@@ -89,29 +89,30 @@ void NodeGauges::ObservePools(const NodeParts* parts) {
   pools(metrics::kPoolAllocationFailures,
         [](const PoolStats& stats) { return static_cast<double>(stats.failed_allocations); });
   registrations_.push_back(metrics::kPoolPinnedBytes.Observe(
-      [parts](otel::Gauge<2>::Observer& observer) { ReportPinned(*parts, observer); }));
+      [this](otel::Gauge<2>::Observer& observer) { ReportPinned(options_, observer); }));
 }
 
-void NodeGauges::ObserveSessions(const NodeParts* parts) {
+void NodeGauges::ObserveSessions() {
   registrations_.push_back(metrics::kLeasesActive.Observe(
-      [parts](otel::Gauge<2>::Observer& observer) { ReportLeases(*parts, observer); }));
-  registrations_.push_back(metrics::kSessionsActive.Observe([parts](otel::Gauge<1>::Observer& observer) {
-    const HandleCounts handles = parts->handles->counts();
+      [this](otel::Gauge<2>::Observer& observer) { ReportLeases(options_, observer); }));
+  registrations_.push_back(metrics::kSessionsActive.Observe([this](otel::Gauge<1>::Observer& observer) {
+    const HandleCounts handles = options_.handles->counts();
     observer.Observe(handles.client_connections, {"client"});
     observer.Observe(handles.daemon_connections, {"daemon"});
   }));
 }
 
-void NodeGauges::ObserveTransfers(const NodeParts* parts) {
+void NodeGauges::ObserveTransfers() {
   registrations_.push_back(metrics::kTransferQueueLength.Observe(
-      [parts](otel::Gauge<0>::Observer& observer) { observer.Observe(parts->engine->queued_ingests()); }));
-  registrations_.push_back(metrics::kTransfersActive.Observe([parts](otel::Gauge<0>::Observer& observer) {
-    const int queued = parts->engine->queued_ingests();
-    observer.Observe(std::max(0, parts->engine->active_ingests() - queued));
+      [this](otel::Gauge<0>::Observer& observer) { observer.Observe(options_.engine->queued_ingests()); }));
+  registrations_.push_back(metrics::kTransfersActive.Observe([this](otel::Gauge<0>::Observer& observer) {
+    const int queued = options_.engine->queued_ingests();
+    observer.Observe(std::max(0, options_.engine->active_ingests() - queued));
   }));
 }
 
-void NodeGauges::ObserveDisk(const ArtifactStore* store) {
+void NodeGauges::ObserveDisk() {
+  const ArtifactStore* const store = options_.artifact_store;
   registrations_.push_back(metrics::kDiskUsedBytes.Observe([store](otel::Gauge<0>::Observer& observer) {
     observer.Observe(static_cast<double>(store->Usage().used_bytes));
   }));

@@ -4,21 +4,38 @@
 
 #include <vector>
 
-#include "daemon/service/node_parts.h"
+#include "core/device/device_runtime.h"
+#include "core/disk/artifact_store.h"
+#include "core/engine/engine.h"
+#include "core/handles/handle_server.h"
+#include "core/memory/host_pool.h"
+#include "daemon/serving/serve_registry.h"
 #include "otel/api/metrics.h"
 
 namespace tensorcast::daemon {
 
 class NodeGauges {
  public:
-  // `parts` must outlive it.
-  explicit NodeGauges(const NodeParts* parts);
+  struct Options {
+    StoreEngine* engine = nullptr;  // all must outlive it
+    const HostPool* pool = nullptr;
+    const DeviceRuntime* devices = nullptr;
+    const ArtifactStore* artifact_store = nullptr;  // null: no disk tier
+    const HandleServer* handles = nullptr;
+    const ServeRegistry* servings = nullptr;
+  };
+
+  explicit NodeGauges(const Options& options);
+  NodeGauges(const NodeGauges&) = delete;
+  NodeGauges& operator=(const NodeGauges&) = delete;
 
  private:
-  void ObservePools(const NodeParts* parts);
-  void ObserveSessions(const NodeParts* parts);
-  void ObserveTransfers(const NodeParts* parts);
-  void ObserveDisk(const ArtifactStore* store);
+  void ObservePools();
+  void ObserveSessions();
+  void ObserveTransfers();
+  void ObserveDisk();
+
+  const Options options_;
 
   std::vector<otel::GaugeRegistration> registrations_;
 };

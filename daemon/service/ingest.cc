@@ -17,7 +17,6 @@
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
 #include "daemon/node/node_messages.h"
-#include "daemon/sources/source_finder.h"
 #include "daemon/telemetry/telemetry.h"
 
 namespace tensorcast::daemon {
@@ -26,28 +25,18 @@ namespace {
 constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
 constexpr int kPackAgain = 3;
 
-// What both kinds of new artifact have in common.
-struct NewArtifact {
-  IngestRequest ingest;
-  const v1::KeyBinding* binding = nullptr;  // null: no key
-  bool durable = false;
-  v1::Origin origin;  // of an import; empty for a put
-  // To be compared with what was read of them first: the files, and what each is called in the metadata.
-  std::vector<OpenedFile> read_again;
-  std::vector<std::string> shards;
-};
-
 // A put's hold on its artifact. The ingest takes it when it knows which artifact that is, before it makes a
 // replica ready or finds one; the put takes it over at the ingest's end. An ingest may go on for a moment
 // after its put has given up: then nothing is held any more.
 class EarlyHold {
  public:
-  explicit EarlyHold(const NodeParts& parts) : parts_(parts) {}
+  EarlyHold(Publications* publications, StoreEngine* engine)
+      : publications_(*publications), engine_(*engine) {}
 
   void Take(const std::string& artifact_id) {
     auto hold = std::make_unique<Publications::Hold>(
-        &parts_.publications, artifact_id, [&parts = parts_](const std::string& replica_id) {
-          const absl::Status dropped = parts.engine->Evict(replica_id, /*force=*/true);
+        &publications_, artifact_id, [&engine = engine_](const std::string& replica_id) {
+          const absl::Status dropped = engine.Evict(replica_id, /*force=*/true);
           LOG_IF(WARNING, !dropped.ok())
               << "Replica " << replica_id << " of an artifact that was not published stays: " << dropped;
         });
@@ -63,7 +52,8 @@ class EarlyHold {
   }
 
  private:
-  const NodeParts& parts_;
+  Publications& publications_;
+  StoreEngine& engine_;
   absl::Mutex mutex_;
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Publications::Hold> hold_ ABSL_GUARDED_BY(mutex_);
@@ -73,136 +63,11 @@ void NoteMade(const PendingReplica& pending, const ReplicaLease& lease, Publicat
   if (pending.made() && !pending.shared()) hold.Made(lease.replica_id());
 }
 
-absl::StatusOr<v1::PublishArtifactResponse> Publish(const NodeParts& parts, const RequestContext& context,
-                                                    const NewArtifact& artifact, const ReplicaLease& lease,
-                                                    const v1::Replica& replica) {
-  v1::PublishArtifactRequest first;
-  parts.access.link->SetIdentity(first.mutable_node());
-  *first.mutable_replica() = replica;
-  if (artifact.origin.files_size() > 0) {
-    *first.mutable_origin() = artifact.origin;
-  }
-  if (artifact.binding != nullptr) {
-    first.set_key(artifact.binding->key());
-    if (artifact.binding->has_expected_revision()) {
-      first.set_expected_revision(artifact.binding->expected_revision());
-    }
-  }
-  GlobalStoreClient* global_store = parts.access.global_store;
-  const absl::Time asked = SteadyNow();
-  v1::PublishArtifactResponse response;
-  absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
-  if (absl::IsNotFound(status) || absl::IsAborted(status)) {
-    // The global store may have been restarted since the last heartbeat and not know this node yet.
-    TC_RETURN_IF_ERROR(parts.access.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
-    status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
-  }
-  TC_RETURN_IF_ERROR(status);
-  if (response.artifact_id() != lease.manifest()->id()) {
-    return absl::InternalError(absl::StrCat("the global store calls this artifact ", response.artifact_id(),
-                                            ", not ", lease.manifest()->id(),
-                                            "; the versions of the two do not fit"));
-  }
-  if (artifact.binding != nullptr) {
-    v1::Key bound;
-    bound.set_name(artifact.binding->key());
-    bound.set_artifact_id(response.artifact_id());
-    bound.set_revision(response.key_revision());
-    parts.known_keys->Note(bound, asked);
-  }
-  return response;
-}
-
-absl::Status PackOnce(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
-                      Publications::Hold& hold) {
-  const Location disk{LocationKind::kDisk};
-  IngestRequest pack{.manifest = lease.manifest(),
-                     .location = disk,
-                     .sources = MakeSourceProvider(&parts.access, {lease.manifest(), disk, ""}),
-                     .wait_for_space = true};
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      parts.engine->Ingest(context, std::move(pack)));
-  otel::Span joined = JoinSpan(context, *pending);
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = joined.Record(pending->Wait(context));
-  joined.End();
-  if (!packed.ok()) {
-    return Annotate(packed.status(), "packing to disk");
-  }
-  NoteMade(*pending, **packed, hold);
-  return absl::OkStatus();
-}
-
-absl::Status PackToDisk(const NodeParts& parts, const RequestContext& context, const ReplicaLease& lease,
-                        Publications::Hold& hold) {
-  if (lease.location().kind == LocationKind::kDisk) {
-    return absl::OkStatus();
-  }
-  // The packed file that was found ready may be evicted before it is leased: then it is packed anew.
-  absl::Status packed = PackOnce(parts, context, lease, hold);
-  for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
-    packed = PackOnce(parts, context, lease, hold);
-  }
-  return packed;
-}
-
-absl::Status CheckNew(const NodeParts& parts, const v1::KeyBinding& binding, bool has_binding, bool durable) {
-  TC_RETURN_IF_ERROR(parts.CheckAccepting());
-  if (has_binding && binding.key().empty()) {
-    return absl::InvalidArgumentError("the key to bind is empty");
-  }
-  if (durable && parts.artifact_store == nullptr) {
-    return absl::FailedPreconditionError(
-        "durable was asked for, but this node has no disk tier: set disk_dir");
-  }
-  return absl::OkStatus();
-}
-
 // The headers and the bytes that they describe: was something written between the two passes, or during one?
 absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> files,
                        const std::vector<std::string>& shards, const Manifest& manifest) {
   TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadSafetensorsAgain(std::move(files), shards, manifest));
   return CompareAgain(context, std::move(model.files), model.extents, manifest);
-}
-
-absl::StatusOr<v1::PutArtifactResult> Store(const NodeParts& parts, const RequestContext& context,
-                                            NewArtifact artifact, const OnProgress& on_progress) {
-  // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
-  const auto early_hold = std::make_shared<EarlyHold>(parts);
-  artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
-    early_hold->Take(artifact_id);
-  };
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      parts.engine->Ingest(context, std::move(artifact.ingest)));
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
-  const std::unique_ptr<Publications::Hold> held = early_hold->TakeOver();
-  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
-  Publications::Hold& hold = *held;
-  NoteMade(*pending, *lease, hold);
-  if (!artifact.read_again.empty()) {
-    TC_RETURN_IF_ERROR(
-        ReadAgain(context, std::move(artifact.read_again), artifact.shards, *lease->manifest()));
-  }
-  if (artifact.durable) {
-    TC_RETURN_IF_ERROR(PackToDisk(parts, context, *lease, hold));
-  }
-  v1::PutArtifactResult result;
-  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, parts.FindReplica(lease->replica_id()));
-  if (info.state != ReplicaState::kReady) {
-    // Somebody had it evicted meanwhile.
-    return absl::UnavailableError(
-        absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
-  }
-  SetReplica(info, parts.node_id, parts.devices, result.mutable_replica());
-  TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
-                      Publish(parts, context, artifact, *lease, result.replica()));
-  hold.Published();
-  result.set_artifact_id(published.artifact_id());
-  result.set_existed(published.existed());
-  result.set_key_revision(published.key_revision());
-  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
-    SetReport(*report, parts.devices, result.mutable_transfer());
-  }
-  return result;
 }
 
 absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
@@ -241,14 +106,151 @@ absl::Status AddToOrigin(const FileIdentity& file, v1::Origin& origin) {
 
 }  // namespace
 
-absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const RequestContext& context,
-                                                  const v1::PutArtifactRequest& request,
-                                                  const OnProgress& on_progress) {
-  TC_RETURN_IF_ERROR(CheckNew(parts, request.binding(), request.has_binding(), request.durable()));
-  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
+// What both kinds of new artifact have in common.
+struct Ingester::NewArtifact {
+  IngestRequest ingest;
+  const v1::KeyBinding* binding = nullptr;  // null: no key
+  bool durable = false;
+  v1::Origin origin;  // of an import; empty for a put
+  // To be compared with what was read of them first: the files, and what each is called in the metadata.
+  std::vector<OpenedFile> read_again;
+  std::vector<std::string> shards;
+};
+
+absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestContext& context,
+                                                              const NewArtifact& artifact,
+                                                              const ReplicaLease& lease,
+                                                              const v1::Replica& replica) const {
+  v1::PublishArtifactRequest first;
+  options_.link->SetIdentity(first.mutable_node());
+  *first.mutable_replica() = replica;
+  if (artifact.origin.files_size() > 0) {
+    *first.mutable_origin() = artifact.origin;
+  }
+  if (artifact.binding != nullptr) {
+    first.set_key(artifact.binding->key());
+    if (artifact.binding->has_expected_revision()) {
+      first.set_expected_revision(artifact.binding->expected_revision());
+    }
+  }
+  GlobalStoreClient* global_store = options_.global_store;
+  const absl::Time asked = SteadyNow();
+  v1::PublishArtifactResponse response;
+  absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
+  if (absl::IsNotFound(status) || absl::IsAborted(status)) {
+    // The global store may have been restarted since the last heartbeat and not know this node yet.
+    TC_RETURN_IF_ERROR(options_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
+    status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
+  }
+  TC_RETURN_IF_ERROR(status);
+  if (response.artifact_id() != lease.manifest()->id()) {
+    return absl::InternalError(absl::StrCat("the global store calls this artifact ", response.artifact_id(),
+                                            ", not ", lease.manifest()->id(),
+                                            "; the versions of the two do not fit"));
+  }
+  if (artifact.binding != nullptr) {
+    v1::Key bound;
+    bound.set_name(artifact.binding->key());
+    bound.set_artifact_id(response.artifact_id());
+    bound.set_revision(response.key_revision());
+    options_.known_keys->Note(bound, asked);
+  }
+  return response;
+}
+
+absl::Status Ingester::PackOnce(const RequestContext& context, const ReplicaLease& lease,
+                                Publications::Hold& hold) const {
+  const Location disk{LocationKind::kDisk};
+  IngestRequest pack{.manifest = lease.manifest(),
+                     .location = disk,
+                     .sources = options_.sources->Find({lease.manifest(), disk, ""}),
+                     .wait_for_space = true};
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
+                      options_.engine->Ingest(context, std::move(pack)));
+  otel::Span joined = JoinSpan(context, *pending);
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = joined.Record(pending->Wait(context));
+  joined.End();
+  if (!packed.ok()) {
+    return Annotate(packed.status(), "packing to disk");
+  }
+  NoteMade(*pending, **packed, hold);
+  return absl::OkStatus();
+}
+
+absl::Status Ingester::PackToDisk(const RequestContext& context, const ReplicaLease& lease,
+                                  Publications::Hold& hold) const {
+  if (lease.location().kind == LocationKind::kDisk) {
+    return absl::OkStatus();
+  }
+  // The packed file that was found ready may be evicted before it is leased: then it is packed anew.
+  absl::Status packed = PackOnce(context, lease, hold);
+  for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
+    packed = PackOnce(context, lease, hold);
+  }
+  return packed;
+}
+
+absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const {
+  TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+  if (has_binding && binding.key().empty()) {
+    return absl::InvalidArgumentError("the key to bind is empty");
+  }
+  if (durable && !options_.disk_tier) {
+    return absl::FailedPreconditionError(
+        "durable was asked for, but this node has no disk tier: set disk_dir");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
+                                                      const OnProgress& on_progress) const {
+  // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
+  const auto early_hold = std::make_shared<EarlyHold>(options_.publications, options_.engine);
+  artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
+    early_hold->Take(artifact_id);
+  };
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
+                      options_.engine->Ingest(context, std::move(artifact.ingest)));
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
+  const std::unique_ptr<Publications::Hold> held = early_hold->TakeOver();
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
+  Publications::Hold& hold = *held;
+  NoteMade(*pending, *lease, hold);
+  if (!artifact.read_again.empty()) {
+    TC_RETURN_IF_ERROR(
+        ReadAgain(context, std::move(artifact.read_again), artifact.shards, *lease->manifest()));
+  }
+  if (artifact.durable) {
+    TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
+  }
+  v1::PutArtifactResult result;
+  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease->replica_id()));
+  if (info.state != ReplicaState::kReady) {
+    // Somebody had it evicted meanwhile.
+    return absl::UnavailableError(
+        absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
+  }
+  SetReplica(info, options_.node->id(), options_.devices, result.mutable_replica());
+  TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
+                      Publish(context, artifact, *lease, result.replica()));
+  hold.Published();
+  result.set_artifact_id(published.artifact_id());
+  result.set_existed(published.existed());
+  result.set_key_revision(published.key_revision());
+  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
+    SetReport(*report, options_.devices, result.mutable_transfer());
+  }
+  return result;
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& context,
+                                                    const v1::PutArtifactRequest& request,
+                                                    const OnProgress& on_progress) const {
+  TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
+  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      parts.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
+                      options_.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
   NewArtifact artifact{.ingest = {.location = location,
                                   .sources = MakeSingleSourceProvider(std::move(source)),
                                   .wait_for_space = request.wait_for_space(),
@@ -256,21 +258,21 @@ absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const 
                                   .new_metadata = {request.metadata().begin(), request.metadata().end()}},
                        .binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};
-  return Store(parts, context, std::move(artifact), on_progress);
+  return Store(context, std::move(artifact), on_progress);
 }
 
-absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, const RequestContext& context,
-                                                     const v1::ImportArtifactRequest& request,
-                                                     const OnProgress& on_progress) {
-  TC_RETURN_IF_ERROR(CheckNew(parts, request.binding(), request.has_binding(), request.durable()));
-  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), parts.devices));
+absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& context,
+                                                       const v1::ImportArtifactRequest& request,
+                                                       const OnProgress& on_progress) const {
+  TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
+  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
   const uint64_t chunk_bytes = request.chunk_bytes() == 0 ? kDefaultChunkBytes : request.chunk_bytes();
   TC_ASSIGN_OR_RETURN(SafetensorsModel model,
-                      OpenSafetensors(parts.import_roots, request.path(), chunk_bytes));
+                      OpenSafetensors(*options_.import_roots, request.path(), chunk_bytes));
 
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};
-  artifact.origin.set_node_id(parts.node_id);
+  artifact.origin.set_node_id(options_.node->id());
   for (const OpenedFile& file : model.files) {
     TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
   }
@@ -286,7 +288,7 @@ absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, con
                      .wait_for_space = request.wait_for_space(),
                      .new_layout = std::move(model.layout),
                      .new_metadata = std::move(model.metadata)};
-  return Store(parts, context, std::move(artifact), on_progress);
+  return Store(context, std::move(artifact), on_progress);
 }
 
 }  // namespace tensorcast::daemon

@@ -1,25 +1,69 @@
 // PutArtifact and ImportArtifact: the first replica of a new artifact, and its publication.
 //
 // An artifact exists once the global store has its manifest. When that fails, what was made here for it is
-// dropped, so a put that returns an error leaves nothing behind.
+// dropped, so a put that returns an error leaves nothing behind. Thread-safe.
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "daemon/service/await.h"
-#include "daemon/service/node_parts.h"
+#include "core/device/device_runtime.h"
+#include "core/disk/import_roots.h"
+#include "core/engine/engine.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "daemon/global_store_link/known_keys.h"
+#include "daemon/node/local_node.h"
+#include "daemon/service/publications.h"
+#include "daemon/service/replicas.h"
+#include "daemon/session/sessions.h"
+#include "daemon/sources/source_finder.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
 
-// `request` is the first message of the stream with the tensors of all of them.
-absl::StatusOr<v1::PutArtifactResult> PutArtifact(const NodeParts& parts, const RequestContext& context,
-                                                  const v1::PutArtifactRequest& request,
-                                                  const OnProgress& on_progress);
+class Ingester {
+ public:
+  struct Options {
+    const LocalNode* node = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;
+    const DeviceRuntime* devices = nullptr;
+    bool disk_tier = false;                     // what is durable is packed there
+    Sessions* sessions = nullptr;               // for what clients offer
+    const ImportRoots* import_roots = nullptr;  // what may be imported
+    const SourceFinder* sources = nullptr;      // for the packing
+    GlobalStoreClient* global_store = nullptr;
+    GlobalStoreLink* link = nullptr;
+    KnownKeys* known_keys = nullptr;
+    Publications* publications = nullptr;  // must outlive the engine
+  };
 
-// What cannot be opened beneath the import roots is PERMISSION_DENIED in the same words for all reasons
-// (core/disk/import_roots.h).
-absl::StatusOr<v1::PutArtifactResult> ImportArtifact(const NodeParts& parts, const RequestContext& context,
-                                                     const v1::ImportArtifactRequest& request,
-                                                     const OnProgress& on_progress);
+  explicit Ingester(const Options& options) : options_(options) {}
+
+  // `request` is the first message of the stream with the tensors of all of them.
+  absl::StatusOr<v1::PutArtifactResult> Put(const RequestContext& context,
+                                            const v1::PutArtifactRequest& request,
+                                            const OnProgress& on_progress) const;
+
+  // What cannot be opened beneath the import roots is PERMISSION_DENIED in the same words for all reasons
+  // (core/disk/import_roots.h).
+  absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
+                                               const v1::ImportArtifactRequest& request,
+                                               const OnProgress& on_progress) const;
+
+ private:
+  struct NewArtifact;
+
+  absl::Status CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const;
+  absl::StatusOr<v1::PutArtifactResult> Store(const RequestContext& context, NewArtifact artifact,
+                                              const OnProgress& on_progress) const;
+  absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
+                          Publications::Hold& hold) const;
+  absl::Status PackOnce(const RequestContext& context, const ReplicaLease& lease,
+                        Publications::Hold& hold) const;
+  absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,
+                                                      const NewArtifact& artifact, const ReplicaLease& lease,
+                                                      const v1::Replica& replica) const;
+
+  const Options options_;
+};
 
 }  // namespace tensorcast::daemon

@@ -1,22 +1,72 @@
 // MaterializeReplica and AttachReplica: a replica of an artifact, here, from whoever has it; and a ticket for
-// its bytes.
+// its bytes. Thread-safe.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
-#include "daemon/service/await.h"
-#include "daemon/service/node_parts.h"
+#include "core/device/device_runtime.h"
+#include "core/engine/engine.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/known_keys.h"
+#include "daemon/node/local_node.h"
+#include "daemon/service/replicas.h"
+#include "daemon/serving/serve_registry.h"
+#include "daemon/session/sessions.h"
+#include "daemon/sources/source_finder.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
 
-// The functions are thread-safe. NOT_FOUND for unknown keys and artifacts; otherwise the errors of the engine
-// and of the sources that were tried.
-absl::StatusOr<v1::MaterializeReplicaResult> MaterializeReplica(const NodeParts& parts,
-                                                                const RequestContext& context,
-                                                                const v1::MaterializeReplicaRequest& request,
-                                                                const OnProgress& on_progress);
+class Materializer {
+ public:
+  struct Options {
+    const LocalNode* node = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;
+    const DeviceRuntime* devices = nullptr;
+    const SourceFinder* sources = nullptr;
+    GlobalStoreClient* global_store = nullptr;  // for manifests
+    KnownKeys* known_keys = nullptr;
+    Sessions* sessions = nullptr;             // for tickets
+    std::string handle_socket = {};           // where they are claimed
+    const ServeRegistry* servings = nullptr;  // for the grants of those who attach
+    std::vector<std::string> lanes = {};      // that a request may ask for
+  };
 
-absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const NodeParts& parts, const RequestContext& context,
-                                                        const v1::AttachReplicaRequest& request);
+  explicit Materializer(Options options) : options_(std::move(options)) {}
+
+  // NOT_FOUND for unknown keys and artifacts; otherwise the errors of the engine and of the sources that were
+  // tried.
+  absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const RequestContext& context,
+                                                           const v1::MaterializeReplicaRequest& request,
+                                                           const OnProgress& on_progress) const;
+  absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
+                                                   const v1::AttachReplicaRequest& request) const;
+
+ private:
+  // Which artifact a request means, and the key when it named one.
+  struct Target {
+    std::string artifact_id;
+    std::string key;
+    uint64_t key_revision = 0;
+    bool key_unconfirmed = false;
+  };
+
+  absl::StatusOr<Target> FindTarget(const RequestContext& context, const std::string& artifact_id,
+                                    const std::string& key) const;
+  // Of a replica here, or the global store's, verified.
+  absl::StatusOr<std::shared_ptr<const Manifest>> GetManifest(const RequestContext& context,
+                                                              const Target& target) const;
+  absl::Status CheckLane(const std::string& lane) const;
+  // The grant of another daemon of this host, in the place of OpenPull.
+  absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request) const;
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const RequestContext& context,
+                                                         const v1::AttachReplicaRequest& request) const;
+  absl::StatusOr<v1::Replica> Describe(const ReplicaLease& lease) const;
+
+  const Options options_;
+};
 
 }  // namespace tensorcast::daemon

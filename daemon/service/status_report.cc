@@ -10,17 +10,6 @@
 namespace tensorcast::daemon {
 namespace {
 
-void AddPool(const NodeParts& parts, Location location, const PoolStats& stats, uint64_t pinned_bytes,
-             google::protobuf::RepeatedPtrField<v1::Pool>* out) {
-  v1::Pool* pool = out->Add();
-  SetLocation(location, parts.devices, pool->mutable_location());
-  pool->set_capacity_bytes(stats.capacity_bytes);
-  pool->set_used_bytes(stats.used_bytes);
-  pool->set_pinned_bytes(pinned_bytes);
-  pool->set_high_water_bytes(stats.high_water_bytes);
-  pool->set_failed_allocations(stats.failed_allocations);
-}
-
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
 void SetServing(const ServeReport& report, v1::ServeReport* out) {
@@ -43,17 +32,40 @@ void SetServing(const ServeReport& report, v1::ServeReport* out) {
   out->set_error(report.error);
 }
 
-void FillTransfers(const NodeParts& parts, v1::GetStatusResponse* out) {
-  BytesByLane received = parts.transfers->bytes();
-  for (const TransferReport& report : parts.engine->RunningTransfers()) {
-    SetReport(report, parts.devices, out->add_running_transfers());
+}  // namespace
+
+std::map<Location, uint64_t> PinnedBytes(const StoreEngine& engine) {
+  std::map<Location, uint64_t> pinned;
+  for (const ReplicaInfo& replica : engine.ListReplicas()) {
+    if (replica.pinned || replica.leases > 0) {
+      pinned[replica.location] += WholeGranules(replica.image_bytes);
+    }
+  }
+  return pinned;
+}
+
+void StatusReporter::AddPool(Location location, const PoolStats& stats, uint64_t pinned_bytes,
+                             google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
+  v1::Pool* pool = out->Add();
+  SetLocation(location, options_.devices, pool->mutable_location());
+  pool->set_capacity_bytes(stats.capacity_bytes);
+  pool->set_used_bytes(stats.used_bytes);
+  pool->set_pinned_bytes(pinned_bytes);
+  pool->set_high_water_bytes(stats.high_water_bytes);
+  pool->set_failed_allocations(stats.failed_allocations);
+}
+
+void StatusReporter::FillTransfers(v1::GetStatusResponse* out) const {
+  BytesByLane received = options_.transfers->bytes();
+  for (const TransferReport& report : options_.engine->RunningTransfers()) {
+    SetReport(report, options_.devices, out->add_running_transfers());
     AddBytes(report, &received);
   }
-  for (const TransferReport& report : parts.transfers->Newest()) {
-    SetReport(report, parts.devices, out->add_recent_transfers());
+  for (const TransferReport& report : options_.transfers->Newest()) {
+    SetReport(report, options_.devices, out->add_recent_transfers());
   }
-  for (const ServeReport& report : parts.servings->Reports()) SetServing(report, out->add_servings());
-  const BytesByLane served = parts.servings->bytes();
+  for (const ServeReport& report : options_.servings->Reports()) SetServing(report, out->add_servings());
+  const BytesByLane served = options_.servings->bytes();
   std::map<std::string, v1::LaneTotal> lanes;
   for (const auto& [lane, bytes] : received) lanes[lane].set_bytes_received(bytes);
   for (const auto& [lane, bytes] : served) lanes[lane].set_bytes_served(bytes);
@@ -63,64 +75,44 @@ void FillTransfers(const NodeParts& parts, v1::GetStatusResponse* out) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<ReplicaInfo> NodeParts::FindReplica(std::string_view replica_id) const {
-  for (ReplicaInfo& replica : engine->ListReplicas()) {
-    if (replica.id == replica_id) {
-      return std::move(replica);
-    }
-  }
-  return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
-}
-
-std::map<Location, uint64_t> PinnedBytes(const NodeParts& parts) {
-  std::map<Location, uint64_t> pinned;
-  for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
-    if (replica.pinned || replica.leases > 0) {
-      pinned[replica.location] += WholeGranules(replica.image_bytes);
-    }
-  }
-  return pinned;
-}
-
-void FillPools(const NodeParts& parts, google::protobuf::RepeatedPtrField<v1::Pool>* out) {
-  std::map<Location, uint64_t> pinned = PinnedBytes(parts);
-  AddPool(parts, {LocationKind::kCpu}, parts.pool->stats(), pinned[{LocationKind::kCpu}], out);
-  for (const DeviceInfo& device : parts.devices->devices()) {
+void StatusReporter::FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
+  std::map<Location, uint64_t> pinned = PinnedBytes(*options_.engine);
+  AddPool({LocationKind::kCpu}, options_.pool->stats(), pinned[{LocationKind::kCpu}], out);
+  for (const DeviceInfo& device : options_.devices->devices()) {
     const Location location{LocationKind::kGpu, device.ordinal};
-    AddPool(parts, location, parts.engine->device_pool_stats(device.ordinal), pinned[location], out);
+    AddPool(location, options_.engine->device_pool_stats(device.ordinal), pinned[location], out);
   }
 }
 
-void FillStatus(const NodeParts& parts, v1::GetStatusResponse* out) {
-  *out->mutable_node() = parts.Node();
-  out->mutable_node()->set_draining(parts.stopping);
-  out->set_global_store(parts.global_store_label);
-  const absl::Status standing = parts.access.link->standing();
-  out->set_global_store_reachable(standing.ok());
-  out->set_global_store_error(std::string(standing.message()));
-  FillPools(parts, out->mutable_pools());
+v1::GetStatusResponse StatusReporter::Report() const {
+  v1::GetStatusResponse report;
+  *report.mutable_node() = options_.node->Describe();
+  report.set_global_store(options_.global_store_label);
+  const absl::Status standing = options_.link->standing();
+  report.set_global_store_reachable(standing.ok());
+  report.set_global_store_error(std::string(standing.message()));
+  FillPools(report.mutable_pools());
   uint32_t leases = 0;
-  const std::vector<ReplicaInfo> replicas = parts.engine->ListReplicas();
+  const std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
   for (const ReplicaInfo& replica : replicas) {
     leases += replica.leases;
   }
-  out->set_replicas(static_cast<uint32_t>(replicas.size()));
-  out->set_leases(leases);
-  out->set_tickets(parts.handles->tickets());
-  out->set_handle_connections(parts.handles->connections());
-  out->set_active_transfers(parts.engine->active_ingests());
-  out->set_active_servings(parts.servings->active());
-  FillTransfers(parts, out);
-  if (parts.artifact_store != nullptr) {
-    for (const DamagedFile& file : parts.artifact_store->Damaged()) {
-      v1::DamagedFile* damaged = out->add_damaged_files();
+  report.set_replicas(static_cast<uint32_t>(replicas.size()));
+  report.set_leases(leases);
+  report.set_tickets(options_.handles->tickets());
+  report.set_handle_connections(options_.handles->connections());
+  report.set_active_transfers(options_.engine->active_ingests());
+  report.set_active_servings(options_.servings->active());
+  FillTransfers(&report);
+  if (options_.artifact_store != nullptr) {
+    for (const DamagedFile& file : options_.artifact_store->Damaged()) {
+      v1::DamagedFile* damaged = report.add_damaged_files();
       damaged->set_path(file.path);
       damaged->set_artifact_id(file.artifact_id);
       damaged->set_error(file.error.ToString());
     }
   }
+  return report;
 }
 
 }  // namespace tensorcast::daemon

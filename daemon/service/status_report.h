@@ -1,19 +1,53 @@
-// How this node describes itself: to the global store with each heartbeat, and to people.
+// How this node describes itself: to the global store with each heartbeat, and to people. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <string>
 
-#include "daemon/service/node_parts.h"
+#include "core/device/device_runtime.h"
+#include "core/disk/artifact_store.h"
+#include "core/engine/engine.h"
+#include "core/handles/handle_server.h"
+#include "core/memory/host_pool.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "daemon/node/local_node.h"
+#include "daemon/serving/serve_registry.h"
+#include "daemon/telemetry/reports.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
 
-// By location: of leased and pinned replicas, which eviction cannot take, in whole granules.
-std::map<Location, uint64_t> PinnedBytes(const NodeParts& parts);
+class StatusReporter {
+ public:
+  struct Options {
+    const LocalNode* node = nullptr;      // all must outlive it
+    std::string global_store_label = {};  // its address, or "embedded"
+    const GlobalStoreLink* link = nullptr;
+    StoreEngine* engine = nullptr;
+    const HostPool* pool = nullptr;
+    const DeviceRuntime* devices = nullptr;
+    const ArtifactStore* artifact_store = nullptr;  // null: no disk tier
+    const HandleServer* handles = nullptr;
+    const ServeRegistry* servings = nullptr;
+    const TransferLog* transfers = nullptr;  // of this node's own transfers that ended
+  };
 
-// The host pool first, then one pool a device.
-void FillPools(const NodeParts& parts, google::protobuf::RepeatedPtrField<v1::Pool>* out);
-void FillStatus(const NodeParts& parts, v1::GetStatusResponse* out);
+  explicit StatusReporter(Options options) : options_(std::move(options)) {}
+
+  // The host pool first, then one pool a device. Pinned bytes are those that eviction cannot take.
+  void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
+  v1::GetStatusResponse Report() const;
+
+ private:
+  void AddPool(Location location, const PoolStats& stats, uint64_t pinned_bytes,
+               google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
+  void FillTransfers(v1::GetStatusResponse* out) const;
+
+  const Options options_;
+};
+
+// By location: of leased and pinned replicas, in whole granules.
+std::map<Location, uint64_t> PinnedBytes(const StoreEngine& engine);
 
 }  // namespace tensorcast::daemon

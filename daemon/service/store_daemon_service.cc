@@ -5,15 +5,11 @@
 #include <utility>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "daemon/node/node_messages.h"
-#include "daemon/service/check_origin.h"
-#include "daemon/service/ingest.h"
-#include "daemon/service/materialize.h"
-#include "daemon/service/status_report.h"
-#include "daemon/sources/peer_access.h"
 #include "daemon/telemetry/telemetry.h"
 #include "otel/api/metrics.h"
 #include "rpc/backoff.h"
@@ -36,7 +32,7 @@ OnProgress ProgressTo(rpc::StreamWriter<Response>& writer) {
 
 std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
   if (result.already_present()) return "attached";
-  if (result.transfer().stages().empty()) return "local";
+  if (result.transfer().stages().empty()) return kLocalLane;
   const v1::StageReport& first = result.transfer().stages(0);
   return first.lane() == kLocalLane ? kLocalLane : std::string_view(first.source_type());
 }
@@ -99,13 +95,13 @@ grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreD
   return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
       call, waiting_,
       [this, received](v1::PutArtifactRequest&& next) {
-        return Join(*parts_.sessions, std::move(next), &received->request, &received->first);
+        return Join(*options_.sessions, std::move(next), &received->request, &received->first);
       },
       [this, received](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
         return WriteResult(
             Measured(
                 received->request.location(), [](const auto&) { return "put"; },
-                [&] { return daemon::PutArtifact(parts_, context, received->request, ProgressTo(writer)); }),
+                [&] { return options_.ingester->Put(context, received->request, ProgressTo(writer)); }),
             writer);
       },
       kPutBounds);
@@ -119,7 +115,7 @@ grpc::ServerWriteReactor<v1::PutArtifactResponse>* StoreDaemonService::ImportArt
         return WriteResult(
             Measured(
                 request->location(), [](const auto&) { return "import"; },
-                [&] { return daemon::ImportArtifact(parts_, context, *request, ProgressTo(writer)); }),
+                [&] { return options_.ingester->Import(context, *request, ProgressTo(writer)); }),
             writer);
       });
 }
@@ -132,7 +128,7 @@ grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* StoreDaemonService::Ma
         return WriteResult(
             Measured(
                 request->location(), SourceOf,
-                [&] { return daemon::MaterializeReplica(parts_, context, *request, ProgressTo(writer)); }),
+                [&] { return options_.materializer->Materialize(context, *request, ProgressTo(writer)); }),
             writer);
       });
 }
@@ -141,7 +137,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::AttachReplica(grpc::CallbackServer
                                                             const v1::AttachReplicaRequest* request,
                                                             v1::AttachReplicaResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext& context) {
-    TC_ASSIGN_OR_RETURN(*response, daemon::AttachReplica(parts_, context, *request));
+    TC_ASSIGN_OR_RETURN(*response, options_.materializer->Attach(context, *request));
     return absl::OkStatus();
   });
 }
@@ -150,7 +146,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerC
                                                            const v1::EvictReplicaRequest* request,
                                                            v1::EvictReplicaResponse*) {
   return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext&) {
-    return parts_.engine->Evict(request->replica_id(), request->force());
+    return options_.engine->Evict(request->replica_id(), request->force());
   });
 }
 
@@ -158,7 +154,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::PinReplica(grpc::CallbackServerCon
                                                          const v1::PinReplicaRequest* request,
                                                          v1::PinReplicaResponse*) {
   return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
-    return parts_.engine->SetPinned(request->replica_id(), true);
+    return options_.engine->SetPinned(request->replica_id(), true);
   });
 }
 
@@ -166,7 +162,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::UnpinReplica(grpc::CallbackServerC
                                                            const v1::UnpinReplicaRequest* request,
                                                            v1::UnpinReplicaResponse*) {
   return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
-    return parts_.engine->SetPinned(request->replica_id(), false);
+    return options_.engine->SetPinned(request->replica_id(), false);
   });
 }
 
@@ -174,9 +170,9 @@ grpc::ServerUnaryReactor* StoreDaemonService::ListReplicas(grpc::CallbackServerC
                                                            const v1::ListReplicasRequest* request,
                                                            v1::ListReplicasResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    for (const ReplicaInfo& replica : parts_.engine->ListReplicas()) {
+    for (const ReplicaInfo& replica : options_.engine->ListReplicas()) {
       if (request->artifact_id().empty() || replica.artifact_id == request->artifact_id()) {
-        SetReplica(replica, parts_.node_id, parts_.devices, response->add_replicas());
+        SetReplica(replica, options_.node->id(), options_.devices, response->add_replicas());
       }
     }
     return absl::OkStatus();
@@ -187,7 +183,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::GetStatus(grpc::CallbackServerCont
                                                         const v1::GetStatusRequest*,
                                                         v1::GetStatusResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, response](const RequestContext&) {
-    FillStatus(parts_, response);
+    *response = options_.status->Report();
     return absl::OkStatus();
   });
 }
@@ -200,13 +196,11 @@ grpc::ServerWriteReactor<v1::GetStatusResponse>* StoreDaemonService::WatchStatus
         const absl::Duration asked =
             request->has_interval() ? rpc::FromProto(request->interval()) : absl::Seconds(1);
         const absl::Duration interval = std::max(asked, kLeastWatchInterval);
-        while (!parts_.stopping) {
-          v1::GetStatusResponse response;
-          FillStatus(parts_, &response);
-          writer.WriteLatest(std::move(response), "status");
+        while (!options_.node->draining()) {
+          writer.WriteLatest(options_.status->Report(), "status");
           TC_RETURN_IF_ERROR(rpc::SleepFor(context, interval, "watch of the status"));
         }
-        return parts_.CheckAccepting();
+        return options_.node->CheckAccepting();
       });
 }
 
@@ -217,7 +211,7 @@ grpc::ServerWriteReactor<v1::GetManifestResponse>* StoreDaemonService::GetManife
       [this, request](const RequestContext&,
                       rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
         TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
-                            parts_.engine->FindManifest(request->artifact_id()));
+                            options_.engine->FindManifest(request->artifact_id()));
         for (size_t i = 0; i < rpc::PieceCount(manifest->bytes().size()); ++i) {
           v1::GetManifestResponse response;
           response.set_manifest_piece(std::string(rpc::Piece(manifest->bytes(), i)));
@@ -232,15 +226,16 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
                                                        v1::OpenPullResponse* response) {
   return rpc::HandleUnary(
       call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
-        TC_RETURN_IF_ERROR(parts_.CheckAccepting());
-        TC_ASSIGN_OR_RETURN(OpenedPull opened,
-                            parts_.servings->Open(PullOpening{.transport_id = request->transport_id(),
-                                                              .grant_token = request->grant_token(),
-                                                              .replica_id = request->replica_id(),
-                                                              .artifact_id = request->artifact_id(),
-                                                              .receiver_node_id = request->receiver_node_id(),
-                                                              .lane = request->lane()},
-                                                  context.trace));
+        TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+        TC_ASSIGN_OR_RETURN(
+            OpenedPull opened,
+            options_.servings->Open(PullOpening{.transport_id = request->transport_id(),
+                                                .grant_token = request->grant_token(),
+                                                .replica_id = request->replica_id(),
+                                                .artifact_id = request->artifact_id(),
+                                                .receiver_node_id = request->receiver_node_id(),
+                                                .lane = request->lane()},
+                                    context.trace));
         response->set_pull_descriptor(std::move(opened.descriptor));
         response->set_made_by(opened.made_by.ToTraceparent());
         return absl::OkStatus();
@@ -254,7 +249,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerCont
     const absl::Status why = request->cancelled()       ? absl::CancelledError(request->error())
                              : request->error().empty() ? absl::OkStatus()
                                                         : absl::UnavailableError(request->error());
-    response->set_bytes_served(parts_.servings->Close(request->transport_id(), why));
+    response->set_bytes_served(options_.servings->Close(request->transport_id(), why));
     return absl::OkStatus();
   });
 }
@@ -262,8 +257,15 @@ grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* StoreDaemonService::CheckOrigin(grpc::CallbackServerContext* call,
                                                           const v1::CheckOriginRequest* request,
                                                           v1::CheckOriginResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    return daemon::CheckOrigin(parts_, *request, response);
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
+    if (request->origin().node_id() != options_.node->id()) {
+      return absl::InvalidArgumentError(absl::StrCat("the origin is on node ", request->origin().node_id(),
+                                                     ", this is ", options_.node->id()));
+    }
+    TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(request->origin()));
+    response->set_intact(finding.intact);
+    response->set_reason(std::move(finding.reason));
+    return absl::OkStatus();
   });
 }
 

@@ -2,7 +2,15 @@
 // Thread-safe.
 #pragma once
 
-#include "daemon/service/node_parts.h"
+#include "core/device/device_runtime.h"
+#include "core/engine/engine.h"
+#include "daemon/node/local_node.h"
+#include "daemon/service/ingest.h"
+#include "daemon/service/materialize.h"
+#include "daemon/service/status_report.h"
+#include "daemon/serving/serve_registry.h"
+#include "daemon/session/sessions.h"
+#include "daemon/sources/origin_files.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/executor.h"
 
@@ -10,11 +18,24 @@ namespace tensorcast::daemon {
 
 class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
  public:
-  // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that what
-  // those need of this daemon (OpenPull, AttachReplica, CheckOrigin) never queues behind them. All must
-  // outlive the server that this is registered with.
-  StoreDaemonService(const NodeParts* parts, rpc::Executor* quick, rpc::Executor* waiting)
-      : parts_(*parts), quick_(*quick), waiting_(*waiting) {}
+  struct Options {
+    const LocalNode* node = nullptr;  // all must outlive the server that this is registered with
+    StoreEngine* engine = nullptr;
+    const DeviceRuntime* devices = nullptr;
+    const Materializer* materializer = nullptr;
+    const Ingester* ingester = nullptr;
+    const StatusReporter* status = nullptr;
+    ServeRegistry* servings = nullptr;
+    const Sessions* sessions = nullptr;
+    OriginChecker* origins = nullptr;
+    // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that
+    // what those need of this daemon (OpenPull, AttachReplica, CheckOrigin) never queues behind them.
+    rpc::Executor* quick = nullptr;
+    rpc::Executor* waiting = nullptr;
+  };
+
+  explicit StoreDaemonService(const Options& options)
+      : options_(options), quick_(*options.quick), waiting_(*options.waiting) {}
 
   grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* PutArtifact(
       grpc::CallbackServerContext* call) override;
@@ -52,7 +73,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
                                         v1::CheckOriginResponse* response) override;
 
  private:
-  const NodeParts& parts_;
+  const Options options_;
   rpc::Executor& quick_;
   rpc::Executor& waiting_;
 };

@@ -7,8 +7,8 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "daemon/sources/peer_access.h"
 #include "rpc/grant_token/grant_token.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -69,7 +69,8 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
                       rpc::VerifyGrant(options_.grant_key(), opening.grant_token, options_.now()));
   if (claims.transport_id != opening.transport_id || claims.replica_id != opening.replica_id ||
       !Matches(claims.artifact_id, opening.artifact_id) ||
-      !Matches(claims.receiver_node_id, opening.receiver_node_id) || !LaneCovers(claims.lane, opening.lane)) {
+      !Matches(claims.receiver_node_id, opening.receiver_node_id) ||
+      !transport::LaneCovers(claims.lane, opening.lane)) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the grant token permits transport ", claims.transport_id, " of replica ", claims.replica_id,
         " to node ", claims.receiver_node_id, " over ", claims.lane, ", which is not what was asked for"));
@@ -80,10 +81,7 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
 
 absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
                                                                             const TraceContext& trace) {
-  transport::Transport* transport = nullptr;
-  for (transport::Transport* lane : options_.lanes) {
-    transport = lane->name() == opening.lane ? lane : transport;
-  }
+  transport::Transport* transport = transport::FindTransport(options_.transports, opening.lane);
   if (transport == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("this node does not serve the lane ", opening.lane));
   }

@@ -24,7 +24,6 @@
 #include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "daemon/serving/served_replica.h"
-#include "daemon/serving/staging_buffers.h"
 #include "daemon/telemetry/reports.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/grant_token/grant_token.h"
@@ -51,7 +50,7 @@ class ServeRegistry {
   struct Options {
     StoreEngine* engine = nullptr;  // must outlive it, like the other pointers
     DeviceRuntime* devices = nullptr;
-    std::vector<transport::Transport*> lanes;
+    std::vector<transport::Transport*> transports;
     std::shared_ptr<StagingBuffers> staging;
     std::function<rpc::GrantKey()> grant_key;       // the one given at registration
     absl::Duration grant_life = absl::Seconds(30);  // without a word from the global store

@@ -67,7 +67,7 @@ class ServeRegistryTest : public ::testing::Test {
     registry_ = std::make_unique<ServeRegistry>(
         ServeRegistry::Options{.engine = engine_.get(),
                                .devices = devices_.get(),
-                               .lanes = {lane_.get()},
+                               .transports = {lane_.get()},
                                .staging = *staging,
                                .grant_key =
                                    [this] {

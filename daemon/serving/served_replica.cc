@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/disk/disk_source.h"
 #include "core/source/chunk_source.h"
-#include "daemon/sources/own_sources.h"
+#include "core/source/device_source.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -86,7 +89,74 @@ class StagedImage : public ServedReplica {
   std::atomic<int64_t> reading_ns_ = 0;
 };
 
+int CopySlots() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4); }
+
+// A leased replica that is read piece by piece; the lease lives as long as the source.
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<ReplicaLease> lease,
+                                                               DeviceRuntime* devices) {
+  const uint64_t image_bytes = lease->manifest()->layout().image_bytes;
+  const ReplicaMemory& memory = lease->memory();
+  SourceInfo info{
+      .type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = lease->location().ToString()};
+  switch (lease->location().kind) {
+    case LocationKind::kCpu:
+      break;  // served in place
+    case LocationKind::kGpu: {
+      const DevicePtr image = memory.device;
+      return MakeDeviceSource(std::move(info), devices, image, std::move(lease), CopySlots());
+    }
+    case LocationKind::kDisk: {
+      const int file = memory.file;
+      const uint64_t offset = memory.file_image_offset;
+      return OpenPackedSource("the packed file on this node", file, offset, image_bytes, std::move(lease));
+    }
+  }
+  return absl::InternalError("a replica that is served through buffers is neither on a GPU nor on disk");
+}
+
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<StagingBuffers>> StagingBuffers::Create(HostPool* pool, int count) {
+  absl::StatusOr<HostAllocation> memory = pool->Allocate(kGranuleBytes * count);
+  if (!memory.ok()) {
+    return Annotate(memory.status(),
+                    "buffers to serve replicas on GPUs and disks from; make host_pool larger");
+  }
+  std::shared_ptr<StagingBuffers> buffers(new StagingBuffers(*std::move(memory)));
+  absl::MutexLock lock(&buffers->mutex_);
+  for (int i = 0; i < count; ++i) {
+    buffers->free_.push_back(buffers->memory_.Spans(kGranuleBytes * i, kGranuleBytes).front());
+  }
+  return buffers;
+}
+
+StagingBuffers::Buffer::~Buffer() { owner_->GiveBack(bytes_); }
+
+absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(absl::Duration patience) {
+  HostSpan bytes;
+  {
+    absl::MutexLock lock(&mutex_);
+    while (free_.empty()) {
+      const uint64_t before = given_back_;
+      const auto moved = [this, before]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return given_back_ != before; };
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), patience)) {
+        return absl::DeadlineExceededError(absl::StrCat("no staging buffer came back for ",
+                                                        absl::FormatDuration(patience),
+                                                        ": the pulls that have them all stand still"));
+      }
+    }
+    bytes = free_.back();
+    free_.pop_back();
+  }
+  return std::make_shared<Buffer>(shared_from_this(), bytes);
+}
+
+void StagingBuffers::GiveBack(HostSpan bytes) {
+  absl::MutexLock lock(&mutex_);
+  free_.push_back(bytes);
+  ++given_back_;
+}
 
 absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
                                                             DeviceRuntime* devices,

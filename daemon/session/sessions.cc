@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
     }
     image.emplace_back(static_cast<const std::byte*>(mapping->address), image_bytes);
   }
-  SourceInfo info{.type = SourceType::kLocal, .lane = "memory", .name = "a client's memory"};
+  SourceInfo info{.type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "a client's memory"};
   return MakeMappedSource(std::move(info), image, std::move(mapping), CopySlots());
 }
 
@@ -132,7 +132,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_vie
   }
   TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
   auto opened = std::make_shared<OpenedDevice>(devices_, pointer);
-  SourceInfo info{.type = SourceType::kLocal, .lane = "memory", .name = "a client's device memory"};
+  SourceInfo info{
+      .type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "a client's device memory"};
   return MakeDeviceSource(std::move(info), devices_, pointer, std::move(opened), CopySlots());
 }
 

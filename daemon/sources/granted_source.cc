@@ -8,54 +8,51 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/node/node_messages.h"
-#include "daemon/sources/local_attach.h"
 #include "daemon/sources/pull_source.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "rpc/convert/convert.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
-namespace {
-
 // A token names its lane, and the source also takes it for lanes that admit to less
 // (daemon/serving/serve_registry.h): who may attach, or read the pool remotely, may as well be sent the
 // bytes.
-std::vector<std::string> LanesToTry(const PeerAccess& access, const v1::TransportGrant& grant,
-                                    std::string_view forced_lane) {
+std::vector<std::string> GrantedSourceOpener::LanesToTry(const v1::TransportGrant& grant,
+                                                         std::string_view forced_lane) const {
   std::vector<std::string> lanes = {grant.lane()};
   if (!forced_lane.empty()) {
     return lanes;
   }
   for (const std::string& lane : grant.source().lanes()) {
-    if (lane != grant.lane() && access.FindLane(lane) != nullptr && LaneCovers(grant.lane(), lane)) {
+    if (lane != grant.lane() && transport::FindTransport(options_.transports, lane) != nullptr &&
+        transport::LaneCovers(grant.lane(), lane)) {
       lanes.push_back(lane);
     }
   }
   return lanes;
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context, const PeerAccess& access,
-                                                      const v1::TransportGrant& grant,
-                                                      const TraceContext& pulling, const std::string& lane,
-                                                      const Cancellation& revoked, GrantOpening* opening) {
-  transport::Transport* transport = access.FindLane(lane);
+absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
+    const RequestContext& context, const v1::TransportGrant& grant, const TraceContext& pulling,
+    const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
+  transport::Transport* transport = transport::FindTransport(options_.transports, lane);
   if (transport == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
   }
   RequestContext open = context.Child();
-  open.deadline = std::min(context.deadline, SteadyNow() + access.peer_timeout);
+  open.deadline = std::min(context.deadline, SteadyNow() + options_.peer_timeout);
   v1::OpenPullRequest request;
   request.set_transport_id(grant.transport_id());
   request.set_grant_token(grant.token());
   request.set_replica_id(grant.replica().replica_id());
   request.set_artifact_id(grant.replica().artifact_id());
-  request.set_receiver_node_id(access.link->node_id());
+  request.set_receiver_node_id(options_.node_id);
   request.set_lane(lane);
   *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), TimeLeft(context.deadline)));
   v1::OpenPullResponse response;
-  TC_RETURN_IF_ERROR(access.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
-  opening->pull_opened = true;
+  TC_RETURN_IF_ERROR(options_.peers->OpenPull(open, grant.source().grpc_address(), request, &response));
+  *pull_opened = true;
   open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));
@@ -65,14 +62,12 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& cont
                   .transport_id = grant.transport_id(),
                   .span = pulling,
                   .made_by = TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext())};
-  return MakePullSource(std::move(info), std::move(pull), revoked, access.peer_timeout);
+  return MakePullSource(std::move(info), std::move(pull), revoked, options_.peer_timeout);
 }
 
-// The connect stage of a pull.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& context, const PeerAccess& access,
-                                                      const v1::TransportGrant& grant,
-                                                      const Manifest& manifest, const std::string& lane,
-                                                      const Cancellation& revoked, GrantOpening* opening) {
+absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
+    const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
+    const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
   const absl::Time start = SteadyNow();
   RequestContext connect = context.Child();
   otel::Span span("P2P/Connect", context,
@@ -84,38 +79,38 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& cont
   // What the source does for this pull is linked to the pull itself, which begins once this is done.
   const TraceContext pulling = otel::ReserveSpan(context.trace);
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-      lane == kLocalLane ? AttachToPeer(connect, access, grant, manifest, pulling)
-                         : PullOver(connect, access, grant, pulling, lane, revoked, opening);
+      lane == kLocalLane ? options_.local->Attach(connect, grant, manifest, pulling)
+                         : PullOver(connect, grant, pulling, lane, revoked, pull_opened);
   span.SetError(source.status());
   otel::metrics::kP2pStageSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),
                                          {lane, "receive", "connect"});
   return source;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenGrantedSource(
-    const RequestContext& context, const PeerAccess& access, const v1::TransportGrant& grant,
-    const Manifest& manifest, std::string_view forced_lane, const Cancellation& revoked,
-    GrantOpening* opening) {
+GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::TransportGrant& grant,
+                                       const Manifest& manifest, std::string_view forced_lane,
+                                       const Cancellation& revoked) const {
+  GrantOpening opening;
   std::vector<std::string> tried;
-  absl::Status last;
-  for (const std::string& lane : LanesToTry(access, grant, forced_lane)) {
-    TC_RETURN_IF_ERROR(context.Check("opening a source"));
-    absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-        OpenOver(context, access, grant, manifest, lane, revoked, opening);
-    if (source.ok()) {
-      return source;
+  for (const std::string& lane : LanesToTry(grant, forced_lane)) {
+    if (const absl::Status status = context.Check("opening a source"); !status.ok()) {
+      opening.source = status;
+      return opening;
     }
-    last = source.status();
-    opening->unopened.push_back(
+    opening.source = OpenOver(context, grant, manifest, lane, revoked, &opening.pull_opened);
+    if (opening.source.ok()) {
+      return opening;
+    }
+    const absl::Status& failure = opening.source.status();
+    opening.unopened.push_back(
         {.source = {.type = lane == kLocalLane ? SourceType::kLocal : SourceType::kRemote,
                     .lane = lane,
                     .name = grant.source().name()},
-         .status = last});
-    tried.push_back(absl::StrCat(lane, ": ", last.message()));
+         .status = failure});
+    tried.push_back(absl::StrCat(lane, ": ", failure.message()));
   }
-  return absl::Status(last.code(), absl::StrJoin(tried, "; "));
+  opening.source = absl::Status(opening.source.status().code(), absl::StrJoin(tried, "; "));
+  return opening;
 }
 
 }  // namespace tensorcast::daemon

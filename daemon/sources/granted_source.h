@@ -1,5 +1,5 @@
 // Opens the source that a grant permits: attaches to a daemon of this host, or pulls from one of another over
-// a lane.
+// a lane. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -8,25 +8,53 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/artifact/manifest.h"
 #include "core/source/chunk_source.h"
-#include "daemon/sources/peer_access.h"
+#include "daemon/sources/local_attach.h"
+#include "daemon/sources/peer_client.h"
 #include "proto/global_store.pb.h"
+#include "transport/transport.h"
 
 namespace tensorcast::daemon {
 
-// What opening a source left behind, whatever came of it.
+// What came of opening a source, and what that left behind.
 struct GrantOpening {
-  bool pull_opened = false;             // at the source: then ClosePull is owed to it
-  std::vector<SourceFailure> unopened;  // the lanes that were tried in vain
+  absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error names each lane that was tried
+  bool pull_opened = false;                             // at the source: then ClosePull is owed to it
+  std::vector<SourceFailure> unopened;                  // the lanes that were tried in vain
 };
 
-// Tries the grant's lane and then, unless `forced_lane` is given, the others that both nodes have: each try
-// is a P2P/Connect span. The error names each lane that was tried. `revoked` ends what is opened from
-// outside.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenGrantedSource(
-    const RequestContext& context, const PeerAccess& access, const v1::TransportGrant& grant,
-    const Manifest& manifest, std::string_view forced_lane, const Cancellation& revoked,
-    GrantOpening* opening);
+class GrantedSourceOpener {
+ public:
+  struct Options {
+    std::string node_id;                            // of this node, the receiver
+    std::vector<transport::Transport*> transports;  // must outlive the sources, like the other pointers
+    LocalAttacher* local = nullptr;
+    PeerClient* peers = nullptr;
+    absl::Duration peer_timeout = absl::Seconds(10);  // for an answer, and for bytes of a pull
+  };
+
+  explicit GrantedSourceOpener(Options options) : options_(std::move(options)) {}
+
+  // Tries the grant's lane and then, unless `forced_lane` is given, the others that both nodes have and that
+  // the grant covers: each try is a P2P/Connect span. `revoked` ends what is opened from outside.
+  GrantOpening Open(const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
+                    std::string_view forced_lane, const Cancellation& revoked) const;
+
+ private:
+  std::vector<std::string> LanesToTry(const v1::TransportGrant& grant, std::string_view forced_lane) const;
+  // The connect stage of a pull over this lane.
+  absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& context,
+                                                        const v1::TransportGrant& grant,
+                                                        const Manifest& manifest, const std::string& lane,
+                                                        const Cancellation& revoked, bool* pull_opened) const;
+  absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context,
+                                                        const v1::TransportGrant& grant,
+                                                        const TraceContext& pulling, const std::string& lane,
+                                                        const Cancellation& revoked, bool* pull_opened) const;
+
+  const Options options_;
+};
 
 }  // namespace tensorcast::daemon

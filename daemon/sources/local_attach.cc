@@ -82,13 +82,12 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& context,
-                                                          const PeerAccess& access,
-                                                          const v1::TransportGrant& grant,
-                                                          const Manifest& manifest,
-                                                          const TraceContext& reading) {
+absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const RequestContext& context,
+                                                                   const v1::TransportGrant& grant,
+                                                                   const Manifest& manifest,
+                                                                   const TraceContext& reading) {
   RequestContext attach = context.Child();
-  attach.deadline = std::min(context.deadline, SteadyNow() + access.peer_timeout);
+  attach.deadline = std::min(context.deadline, SteadyNow() + timeout_);
   v1::AttachReplicaRequest request;
   request.set_replica_id(grant.replica().replica_id());
   request.set_transport_id(grant.transport_id());
@@ -97,7 +96,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
     request.set_traceparent(reading.ToTraceparent());
   }
   v1::AttachReplicaResponse response;
-  TC_RETURN_IF_ERROR(access.peers->AttachReplica(attach, grant.source().grpc_address(), request, &response));
+  TC_RETURN_IF_ERROR(peers_->AttachReplica(attach, grant.source().grpc_address(), request, &response));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,
                       ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline));
 
@@ -114,11 +113,10 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& 
                   .span = reading,
                   .made_by = MadeBy(response)};
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
-    return OverHost(std::move(claim), *host, access.pools, std::move(info), response.handle_socket(),
-                    image_bytes);
+    return OverHost(std::move(claim), *host, pools_, std::move(info), response.handle_socket(), image_bytes);
   }
   if (const auto* device = std::get_if<DeviceHandles>(&handles.memory)) {
-    return OverDevice(std::move(claim), *device, access.devices, std::move(info), image_bytes);
+    return OverDevice(std::move(claim), *device, devices_, std::move(info), image_bytes);
   }
   const int fd = claim->fd();
   return OpenPackedSource(absl::StrCat("the packed file of ", grant.source().name()), fd,

@@ -1,24 +1,38 @@
 // The local lane: this daemon attaches to a replica of another daemon of the same host as any client would,
 // and copies from the mapping. The lease is the connection, so a source that dies in the middle loses
-// nothing.
+// nothing. Thread-safe.
 #pragma once
 
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/artifact/manifest.h"
+#include "core/device/device_runtime.h"
 #include "core/source/chunk_source.h"
-#include "daemon/sources/peer_access.h"
+#include "daemon/sources/peer_client.h"
+#include "daemon/sources/peer_pools.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::daemon {
 
-// UNAVAILABLE or what the peer says when it cannot be attached to. `reading`: the span reserved for what is
-// then read; the peer links its serving to it.
-absl::StatusOr<std::unique_ptr<ChunkSource>> AttachToPeer(const RequestContext& context,
-                                                          const PeerAccess& access,
-                                                          const v1::TransportGrant& grant,
-                                                          const Manifest& manifest,
-                                                          const TraceContext& reading);
+class LocalAttacher {
+ public:
+  // All must outlive it and the sources that it opens. A peer has `timeout` to answer.
+  LocalAttacher(PeerClient* peers, PeerPools* pools, DeviceRuntime* devices, absl::Duration timeout)
+      : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout) {}
+
+  // UNAVAILABLE or what the peer says when it cannot be attached to. `reading`: the span reserved for what is
+  // then read; the peer links its serving to it.
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Attach(const RequestContext& context,
+                                                      const v1::TransportGrant& grant,
+                                                      const Manifest& manifest, const TraceContext& reading);
+
+ private:
+  PeerClient* const peers_;
+  PeerPools* const pools_;
+  DeviceRuntime* const devices_;
+  const absl::Duration timeout_;
+};
 
 }  // namespace tensorcast::daemon

@@ -1,11 +1,15 @@
 #include "daemon/sources/peer_pools.h"
 
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 
@@ -95,6 +99,17 @@ void PeerPools::Sweep(absl::Time now, const std::function<bool(const std::string
 int PeerPools::size() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int>(by_peer_.size());
+}
+
+bool SomebodyListens(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return false;
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
 }  // namespace tensorcast::daemon

@@ -65,4 +65,7 @@ class PeerPools {
   std::map<std::string, Entry> by_peer_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Whether a daemon listens on this handle socket: what Sweep is told of peers.
+bool SomebodyListens(const std::string& handle_socket);
+
 }  // namespace tensorcast::daemon

@@ -16,14 +16,14 @@ namespace tensorcast::daemon {
 class RunningGrants {
  public:
   // Revoke cancels what it returns; the transfer watches it.
-  Cancellation Add(const std::string& transport_id) {
+  Cancellation Add(const std::string& grant_id) {
     absl::MutexLock lock(&mutex_);
-    return running_[transport_id];
+    return running_[grant_id];
   }
 
-  void Remove(const std::string& transport_id) {
+  void Remove(const std::string& grant_id) {
     absl::MutexLock lock(&mutex_);
-    running_.erase(transport_id);
+    running_.erase(grant_id);
   }
 
   std::vector<std::string> Ids() const {
@@ -35,11 +35,11 @@ class RunningGrants {
     return ids;
   }
 
-  void Revoke(const std::vector<std::string>& transport_ids) {
+  void Revoke(const std::vector<std::string>& grant_ids) {
     std::vector<Cancellation> revoked;
     {
       absl::MutexLock lock(&mutex_);
-      for (const std::string& id : transport_ids) {
+      for (const std::string& id : grant_ids) {
         if (auto found = running_.find(id); found != running_.end()) {
           revoked.push_back(found->second);
         }

@@ -12,8 +12,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "daemon/node/node_messages.h"
-#include "daemon/sources/granted_source.h"
-#include "daemon/sources/own_sources.h"
+#include "daemon/sources/origin_files.h"
 #include "otel/api/span.h"
 #include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
@@ -21,7 +20,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-constexpr absl::Duration kErrandTimeout = absl::Seconds(5);
+constexpr absl::Duration kEndingTimeout = absl::Seconds(5);
 constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
 
 // A source that delivered nothing is asked again, after a pause that grows, and so many times in a row. One
@@ -39,8 +38,8 @@ using Source = std::unique_ptr<ChunkSource>;
 
 class ReplicaSourceProvider : public SourceProvider {
  public:
-  ReplicaSourceProvider(const PeerAccess* access, SourceRequest request)
-      : access_(*access), request_(std::move(request)) {}
+  ReplicaSourceProvider(const SourceFinder::Options& parts, SourceRequest request)
+      : parts_(parts), request_(std::move(request)) {}
 
   // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
   ~ReplicaSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
@@ -103,24 +102,22 @@ class ReplicaSourceProvider : public SourceProvider {
 
   // A source under the grant; nullopt when it could not be opened.
   std::optional<Source> TryGrant(const RequestContext& context) {
-    const Cancellation revoked = access_.running->Add(grant_->transport_id());
-    GrantOpening opening;
-    absl::StatusOr<Source> source =
-        OpenGrantedSource(context, access_, *grant_, *request_.manifest, request_.lane, revoked, &opening);
+    const Cancellation revoked = parts_.grants->Add(grant_->transport_id());
+    GrantOpening opening = parts_.opener->Open(context, *grant_, *request_.manifest, request_.lane, revoked);
     pull_opened_ = opening.pull_opened;
     for (SourceFailure& lane : opening.unopened) {
       unopened_.push_back(std::move(lane));
     }
-    if (!source.ok()) {
+    if (!opening.source.ok()) {
+      const absl::Status& status = opening.source.status();
       LOG(WARNING) << "Source " << grant_->source().name() << " of " << request_.manifest->id()
-                   << " could not be opened: " << source.status();
-      const absl::Status status = source.status();
+                   << " could not be opened: " << status;
       NoteFruitless(status);
       NoteTried(grant_->source().name(), status);
       EndGrant(status, false);
       return std::nullopt;
     }
-    return *std::move(source);
+    return *std::move(opening.source);
   }
 
   // Before one that gave nothing when it was asked last is asked again.
@@ -156,9 +153,9 @@ class ReplicaSourceProvider : public SourceProvider {
   // NOT_FOUND: the artifact was deleted, or never published.
   absl::Status AskForGrant(const RequestContext& context, v1::RequestReplicaTransportResponse* answer) {
     v1::RequestReplicaTransportRequest request;
-    access_.link->SetIdentity(request.mutable_node());
+    parts_.link->SetIdentity(request.mutable_node());
     request.set_artifact_id(request_.manifest->id());
-    SetLocation(request_.destination, access_.devices, request.mutable_destination());
+    SetLocation(request_.destination, parts_.devices, request.mutable_destination());
     for (const auto& [replica_id, tried] : replicas_) {
       (tried.given_up() ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
       if (tried.corrupt) {
@@ -173,7 +170,7 @@ class ReplicaSourceProvider : public SourceProvider {
     if (absl::IsNotFound(status) || absl::IsAborted(status)) {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
-      status = access_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
+      status = parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
       if (status.ok()) {
         status = Request(context, request, answer);
       }
@@ -197,7 +194,7 @@ class ReplicaSourceProvider : public SourceProvider {
                        v1::RequestReplicaTransportResponse* response) {
     RequestContext call = context.Child();
     call.request_id = NewUuid();
-    return access_.global_store->RequestReplicaTransport(call, request, response);
+    return parts_.global_store->RequestReplicaTransport(call, request, response);
   }
 
   // The files of the import on this node, once.
@@ -206,7 +203,7 @@ class ReplicaSourceProvider : public SourceProvider {
     if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) {
       return std::nullopt;
     }
-    absl::StatusOr<Source> source = OpenOriginSource(*access_.import_roots, *origin_, *request_.manifest);
+    absl::StatusOr<Source> source = OpenOriginSource(*parts_.import_roots, *origin_, *request_.manifest);
     if (source.ok()) {
       return *std::move(source);
     }
@@ -218,7 +215,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   std::optional<v1::Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
-    const auto own = std::ranges::find(answer.origins(), access_.link->node_id(), &v1::Origin::node_id);
+    const auto own = std::ranges::find(answer.origins(), parts_.link->node_id(), &v1::Origin::node_id);
     return own == answer.origins().end() ? std::nullopt : std::optional<v1::Origin>(*own);
   }
 
@@ -262,9 +259,9 @@ class ReplicaSourceProvider : public SourceProvider {
       return;
     }
     const v1::TransportGrant grant = *std::exchange(grant_, std::nullopt);
-    access_.running->Remove(grant.transport_id());
+    parts_.grants->Remove(grant.transport_id());
     v1::CompleteReplicaTransportRequest complete;
-    access_.link->SetIdentity(complete.mutable_node());
+    parts_.link->SetIdentity(complete.mutable_node());
     complete.set_transport_id(grant.transport_id());
     complete.set_outcome(status.ok()                 ? v1::TRANSPORT_OUTCOME_SUCCEEDED
                          : absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED
@@ -275,11 +272,11 @@ class ReplicaSourceProvider : public SourceProvider {
       complete.set_bytes(grant.replica().image_bytes());
     }
     const bool close = std::exchange(pull_opened_, false);
-    access_.errands->Run(
-        [&access = access_, complete, close, address = grant.source().grpc_address(), trace = trace_] {
+    parts_.background->Run(
+        [parts = parts_, complete, close, address = grant.source().grpc_address(), trace = trace_] {
           const otel::Scope scope(trace);
-          const auto errand = [&trace] {
-            RequestContext context = RequestContext::Background(kErrandTimeout);
+          const auto call = [&trace] {
+            RequestContext context = RequestContext::Background(kEndingTimeout);
             context.trace = trace;
             return context;
           };
@@ -290,9 +287,9 @@ class ReplicaSourceProvider : public SourceProvider {
             request.set_cancelled(complete.outcome() == v1::TRANSPORT_OUTCOME_CANCELLED);
             v1::ClosePullResponse ignored;
             // A source that cannot be told ends it with the grant.
-            access.peers->ClosePull(errand(), address, request, &ignored).IgnoreError();
+            parts.peers->ClosePull(call(), address, request, &ignored).IgnoreError();
           }
-          const absl::Status told = access.global_store->CompleteReplicaTransport(errand(), complete);
+          const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
           LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.transport_id()
                                       << " was not told; its grant expires: " << told;
         });
@@ -327,7 +324,7 @@ class ReplicaSourceProvider : public SourceProvider {
     return corrupt_ ? absl::DataLossError(message) : absl::NotFoundError(message);
   }
 
-  const PeerAccess& access_;
+  const SourceFinder::Options parts_;
   const SourceRequest request_;
   TraceContext trace_;  // of the ingest, for what is done after it
   WaitObserver observer_;
@@ -350,8 +347,8 @@ class ReplicaSourceProvider : public SourceProvider {
 
 }  // namespace
 
-std::shared_ptr<SourceProvider> MakeSourceProvider(const PeerAccess* access, SourceRequest request) {
-  return std::make_shared<ReplicaSourceProvider>(access, std::move(request));
+std::shared_ptr<SourceProvider> SourceFinder::Find(SourceRequest request) const {
+  return std::make_shared<ReplicaSourceProvider>(options_, std::move(request));
 }
 
 }  // namespace tensorcast::daemon

@@ -2,16 +2,23 @@
 // the artifact was imported from on this node, then again what failed or will be there soon.
 //
 // Each grant is completed exactly once, with how it ended, and the pull it opened is closed at the source;
-// both happen in the background. Used by one thread at a time, as SourceProvider says.
+// both happen in the background.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "core/artifact/manifest.h"
+#include "core/device/device_runtime.h"
+#include "core/disk/import_roots.h"
 #include "core/replica/replica.h"
 #include "core/source/chunk_source.h"
-#include "daemon/sources/peer_access.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "daemon/sources/errands.h"
+#include "daemon/sources/granted_source.h"
+#include "daemon/sources/peer_client.h"
+#include "daemon/sources/running_grants.h"
 
 namespace tensorcast::daemon {
 
@@ -23,11 +30,31 @@ struct SourceRequest {
   std::string lane;
 };
 
-// `access` must outlive the provider. While no source can give the bytes, but one may soon, Next waits and
-// asks again, until the context ends. A source that fails is asked again when nothing else is left, unless
-// its bytes were wrong or it failed too often in a row. Errors of Next, when there is nothing left: NOT_FOUND
-// when the artifact is not published or nobody ever had it, DATA_LOSS when every source was corrupt,
-// UNAVAILABLE otherwise; the message lists what was tried, and what was waited for.
-std::shared_ptr<SourceProvider> MakeSourceProvider(const PeerAccess* access, SourceRequest request);
+class SourceFinder {
+ public:
+  struct Options {
+    GlobalStoreClient* global_store = nullptr;  // all must outlive the providers
+    GlobalStoreLink* link = nullptr;
+    PeerClient* peers = nullptr;
+    const GrantedSourceOpener* opener = nullptr;
+    RunningGrants* grants = nullptr;
+    Errands* background = nullptr;           // tells how grants ended
+    const DeviceRuntime* devices = nullptr;  // may be null
+    const ImportRoots* import_roots = nullptr;
+  };
+
+  explicit SourceFinder(const Options& options) : options_(options) {}
+
+  // The sources of one materialisation; the provider is used by one thread at a time, as SourceProvider says.
+  // While no source can give the bytes, but one may soon, Next waits and asks again, until the context ends.
+  // A source that fails is asked again when nothing else is left, unless its bytes were wrong or it failed
+  // too often in a row. Errors of Next, when there is nothing left: NOT_FOUND when the artifact is not
+  // published or nobody ever had it, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise; the
+  // message lists what was tried, and what was waited for.
+  std::shared_ptr<SourceProvider> Find(SourceRequest request) const;
+
+ private:
+  const Options options_;
+};
 
 }  // namespace tensorcast::daemon

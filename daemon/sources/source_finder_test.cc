@@ -48,15 +48,6 @@ class ProviderTest : public ::testing::Test {
       response->set_pull_descriptor(serving_->descriptor());
       return absl::OkStatus();
     };
-    access_ = PeerAccess{.global_store = &store_,
-                         .link = &link_,
-                         .peers = &peers_,
-                         .pools = &pools_,
-                         .running = &running_,
-                         .errands = &errands_,
-                         .devices = devices_.get(),
-                         .lanes = {lane_.get()},
-                         .peer_timeout = absl::Seconds(10)};
     store_.knows_node = true;
   }
 
@@ -67,7 +58,7 @@ class ProviderTest : public ::testing::Test {
   }
 
   std::shared_ptr<SourceProvider> Provider(const std::string& lane = "") {
-    return MakeSourceProvider(&access_, {.manifest = artifact_.manifest, .destination = {}, .lane = lane});
+    return finder_.Find({.manifest = artifact_.manifest, .destination = {}, .lane = lane});
   }
 
   void Offer(const std::string& transport_id, const std::string& lane = "loopback") {
@@ -117,8 +108,22 @@ class ProviderTest : public ::testing::Test {
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<transport::Transport> lane_;
   std::unique_ptr<transport::Serving> serving_;
-  PeerAccess access_;
   Errands errands_;
+  LocalAttacher attacher_{&peers_, &pools_, devices_.get(), absl::Seconds(10)};
+  GrantedSourceOpener opener_{{.node_id = "me",
+                               .transports = {lane_.get()},
+                               .local = &attacher_,
+                               .peers = &peers_,
+                               .peer_timeout = absl::Seconds(10)}};
+  ImportRoots roots_;
+  SourceFinder finder_{{.global_store = &store_,
+                        .link = &link_,
+                        .peers = &peers_,
+                        .opener = &opener_,
+                        .grants = &running_,
+                        .background = &errands_,
+                        .devices = devices_.get(),
+                        .import_roots = &roots_}};
 };
 
 TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
@@ -305,10 +310,10 @@ TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/m.safetensors";
   std::ofstream(path) << "not looked at";
-  const auto roots = ImportRoots::Beneath({folder});
+  auto roots = ImportRoots::Beneath({folder});
   ASSERT_TRUE(roots.ok()) << roots.status();
-  access_.import_roots = &*roots;
-  const auto found = roots->Find(path);
+  roots_ = *std::move(roots);
+  const auto found = roots_.Find(path);
   ASSERT_TRUE(found.ok()) << found.status();
   v1::RequestReplicaTransportResponse own;
   v1::Origin& origin = *own.add_origins();

@@ -23,7 +23,7 @@ std::string_view Outcome(const absl::Status& status) {
 
 // From another daemon, attached or pulled.
 bool FromPeer(const SourceInfo& source) {
-  return source.type == SourceType::kRemote || source.lane == "local";
+  return source.type == SourceType::kRemote || source.lane == kLocalLane;
 }
 
 std::string_view IngestName(const TransferReport& report) {
@@ -47,7 +47,7 @@ std::string_view StageSpanName(const StageReport& stage, LocationKind destinatio
     case Stage::kFetch:
       return FromPeer(stage.source)                   ? "P2P/Pull"
              : stage.source.type == SourceType::kDisk ? "Disk/Read"
-             : stage.source.lane == "device"          ? "Device/Copy"
+             : stage.source.lane == kDeviceLane       ? "Device/Copy"
                                                       : "Memory/Read";
     case Stage::kVerify:
       return FromPeer(stage.source) ? "P2P/Verify" : "StoreEngine/Verify";
@@ -261,14 +261,14 @@ AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& recei
   if (receiver.IsValid()) options.links = {&link, 1};
   span_ = otel::Span(
       "P2P/Serve", parent,
-      {{attr::kLane, "local"}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}},
+      {{attr::kLane, kLocalLane}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}},
       options);
 }
 
 AttachRecord::~AttachRecord() {
   const otel::Scope scope(span_.context().IsValid() ? span_.context() : parent_);
-  LOG(INFO) << "served transport " << transport_id_ << " of " << artifact_id_ << " over local: for "
-            << SteadyNow() - opened_;
+  LOG(INFO) << "served transport " << transport_id_ << " of " << artifact_id_ << " over " << kLocalLane
+            << ": for " << SteadyNow() - opened_;
 }
 
 void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/replica/source_info.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
 
@@ -20,8 +21,6 @@ constexpr absl::Duration kReportTime = absl::Seconds(5);
 // Before a node that could not read its files (no room for them, perhaps) is asked to again.
 constexpr absl::Duration kPauseAfterFailure = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
-// The lane of a receiver's own packed files and origins.
-constexpr std::string_view kDiskLane = "disk";
 
 }  // namespace
 

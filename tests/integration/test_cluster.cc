@@ -97,6 +97,7 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
       .state_dir = node.state_dir_,
       .global_store = global_store_address_,
       .lanes = {"loopback"},
+      .lane_config = {},
       .make_transport = [&node](std::string_view) { return NewGatedTransport(&node.gate_); },
       .host_pool_bytes = 64 << 20,
       .huge_pages = false,

@@ -237,9 +237,9 @@ UcxTransport::~UcxTransport() {
   worker.WaitForEndpoints();
 }
 
-std::string_view UcxTransport::name() const {
-  return state_->options.lane == UcxLane::kRma ? "ucx-rma" : "ucx";
-}
+std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
+
+std::string_view UcxTransport::name() const { return UcxLaneName(state_->options.lane); }
 
 const std::string& UcxTransport::address() const { return state_->address; }
 

@@ -1,26 +1,26 @@
 // The UCX transport: pulls between hosts. One instance is one lane, with a UCP context, a worker and a
 // progress thread of its own, so that which kind of network moves the bytes is known by construction.
 //
-//   kMessages  "ucx"      active messages, received straight into the destination; for TCP, and whatever UCX
-//   has kRma       "ucx-rma"  one-sided reads of the source's registered memory; for RDMA networks
+//   kMessages  "ucx"      active messages, received straight into the destination; for TCP, and whatever
+//                         UCX has
+//   kRma       "ucx-rma"  one-sided reads of the source's registered memory; for RDMA networks
 //
 // Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
+#include "transport/lane.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"
 
 namespace tensorcast::transport {
 
-// Ports from `first` to `last`; first 0: any.
-struct PortRange {
-  uint16_t first = 0;
-  uint16_t last = 0;
-};
+// The lane's name: "ucx", "ucx-rma".
+std::string_view UcxLaneName(UcxLane lane);
 
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;

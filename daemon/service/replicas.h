@@ -1,8 +1,10 @@
-// Waits for a replica that is being made, and tells how far it is meanwhile.
+// What several calls do with the engine's replicas: wait for one that is being made, and say what one is. The
+// functions are thread-safe.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
@@ -15,5 +17,8 @@ using OnProgress = std::function<void(const TransferProgress&)>;
 // the ingest's error, or the context's deadline or cancellation.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress);
+
+// The facts of one replica; NOT_FOUND when it is gone.
+absl::StatusOr<ReplicaInfo> FindReplica(const StoreEngine& engine, std::string_view replica_id);
 
 }  // namespace tensorcast::daemon

@@ -1,9 +1,11 @@
-#include "daemon/service/await.h"
+#include "daemon/service/replicas.h"
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -45,6 +47,15 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
     }
   }
   return pending.Wait(context);
+}
+
+absl::StatusOr<ReplicaInfo> FindReplica(const StoreEngine& engine, std::string_view replica_id) {
+  for (ReplicaInfo& replica : engine.ListReplicas()) {
+    if (replica.id == replica_id) {
+      return std::move(replica);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
 }
 
 }  // namespace tensorcast::daemon

@@ -1,0 +1,51 @@
+// This node as others are told of it, and whether it takes new work. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/types.pb.h"
+
+namespace tensorcast::daemon {
+
+class LocalNode {
+ public:
+  // `description` has all but the address, which is known only once the server listens.
+  explicit LocalNode(v1::Node description)
+      : id_(description.node_id()), description_(std::move(description)) {}
+
+  const std::string& id() const { return id_; }
+
+  // As it is registered.
+  v1::Node Describe() const {
+    absl::MutexLock lock(&mutex_);
+    v1::Node node = description_;
+    node.set_draining(draining_);
+    return node;
+  }
+  void SetAddress(const std::string& grpc_address) {
+    absl::MutexLock lock(&mutex_);
+    description_.set_grpc_address(grpc_address);
+  }
+
+  // From here on new work is refused; what runs goes on.
+  void Drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+  // UNAVAILABLE once the daemon is on its way out.
+  absl::Status CheckAccepting() const {
+    return draining_ ? absl::UnavailableError("this daemon is stopping; ask again when it is back")
+                     : absl::OkStatus();
+  }
+
+ private:
+  const std::string id_;
+  std::atomic<bool> draining_ = false;
+  mutable absl::Mutex mutex_;
+  v1::Node description_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,44 @@
+// What a lane is: a way to the replicas of other daemons, with a name that stands in the configuration, in
+// grants, in metrics and in reports. Each lane describes itself in its own folder; transport/lanes lists them
+// all.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport {
+
+// Ports from `first` to `last`; first 0: any.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+};
+
+// What the configuration says of the network between daemons. A lane takes what is its own.
+struct LaneConfig {
+  std::string advertise_host;  // that others know this one by; empty: the one that is listened on
+  std::string ucx_listen;      // host:port of the lane "ucx"
+  std::string ucx_rma_listen;  // host:port of the lane "ucx-rma"
+  PortRange ucx_data_ports;    // of both, for the connections that the bytes go over
+  std::string ucx_rma_tls;     // UCX's names of the networks that "ucx-rma" may use; empty: RDMA
+};
+
+struct Lane {
+  std::string_view name;
+  std::string_view help;  // one line, for people
+  // A receiver that uses this lane reaches the whole pool of the source, so whoever was granted it may as
+  // well be sent single replicas over another.
+  bool opens_pool = false;
+  // A host without the hardware for it has one lane less, and is not misconfigured.
+  bool optional = false;
+  // Null for a lane that is no transport: the daemon has its own way there. UNAVAILABLE when this host has no
+  // network of the lane's kind.
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
+};
+
+}  // namespace tensorcast::transport

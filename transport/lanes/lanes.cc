@@ -1,0 +1,56 @@
+#include "transport/lanes/lanes.h"
+
+#include <algorithm>
+
+#include "absl/base/no_destructor.h"
+#include "core/replica/source_info.h"
+#include "transport/ucx/ucx_lanes.h"
+
+namespace tensorcast::transport {
+namespace {
+
+// No transport: the daemon attaches to the other one's pool (daemon/sources/local_attach.h).
+Lane LocalLane() {
+  return {.name = kLocalLane, .help = "attach to a daemon of the same host", .opens_pool = true};
+}
+
+bool OpensPool(std::string_view name) {
+  const Lane* lane = FindLane(name);
+  return lane != nullptr && lane->opens_pool;
+}
+
+}  // namespace
+
+const std::vector<Lane>& Lanes() {
+  static const absl::NoDestructor<std::vector<Lane>> lanes(std::vector<Lane>{
+      LocalLane(),
+      UcxRmaLane(),
+      UcxMessagesLane(),
+  });
+  return *lanes;
+}
+
+const Lane* FindLane(std::string_view name) {
+  const auto found = std::ranges::find(Lanes(), name, &Lane::name);
+  return found == Lanes().end() ? nullptr : &*found;
+}
+
+std::vector<std::string> TransportLaneNames() {
+  std::vector<std::string> names;
+  for (const Lane& lane : Lanes()) {
+    if (lane.make) names.emplace_back(lane.name);
+  }
+  return names;
+}
+
+std::vector<std::string> LaneNames() {
+  std::vector<std::string> names;
+  for (const Lane& lane : Lanes()) names.emplace_back(lane.name);
+  return names;
+}
+
+bool LaneCovers(std::string_view granted, std::string_view wanted) {
+  return granted == wanted || (OpensPool(granted) && !OpensPool(wanted));
+}
+
+}  // namespace tensorcast::transport
