@@ -92,21 +92,20 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
   absl::StatusOr<std::unique_ptr<DeviceRuntime>> devices =
       CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20});
   CHECK_OK(devices.status());
-  daemon::DaemonOptions options{
-      .name = node.name_,
-      .state_dir = node.state_dir_,
-      .global_store = global_store_address_,
-      .lanes = {"loopback"},
-      .lane_config = {},
-      .make_transport = [&node](std::string_view) { return NewGatedTransport(&node.gate_); },
-      .host_pool_bytes = 64 << 20,
-      .huge_pages = false,
-      .prefault_threads = 0,
-      .devices = devices->get(),
-      .import_roots = {folder_ + "/models"},
-      .staging_buffers = 4,
-      .staging_buffer_bytes = 2 << 20,
-      .serving_buffers = 2};
+  daemon::DaemonOptions options;
+  options.name = node.name_;
+  options.state_dir = node.state_dir_;
+  options.global_store = global_store_address_;
+  options.lanes = {"loopback"};
+  options.make_transport = [&node](std::string_view) { return NewGatedTransport(&node.gate_); };
+  options.host_pool_bytes = 64 << 20;
+  options.huge_pages = false;
+  options.prefault_threads = 0;
+  options.devices = devices->get();
+  options.import_roots = {folder_ + "/models"};
+  options.staging_buffers = 4;
+  options.staging_buffer_bytes = 2 << 20;
+  options.serving_buffers = 2;
   if (change) {
     change(options);
   }
