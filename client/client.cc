@@ -1,12 +1,12 @@
-#include "client/client.h"
+#include "tensorcast/client.h"
 
 #include <utility>
 
 #include "base/status.h"
 #include "client/daemon_link.h"
-#include "client/get.h"
 #include "client/keys.h"
 #include "client/put.h"
+#include "client/session.h"
 #include "otel/api/span.h"
 
 namespace tensorcast::client {

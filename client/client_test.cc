@@ -1,4 +1,4 @@
-#include "client/client.h"
+#include "tensorcast/client.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

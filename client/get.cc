@@ -1,4 +1,4 @@
-#include "client/get.h"
+#include "client/session.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "client/attached_replica.h"
+#include "client/replica_state.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "client/client.h"
 #include "client/daemon_link.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 

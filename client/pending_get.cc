@@ -5,7 +5,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
-#include "client/get.h"
+#include "client/session.h"
 
 namespace tensorcast::client {
 namespace {

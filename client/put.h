@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "client/client.h"
 #include "client/daemon_link.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 

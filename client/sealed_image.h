@@ -5,9 +5,9 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "client/client.h"
 #include "core/artifact/layout.h"
 #include "core/handles/handles.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 

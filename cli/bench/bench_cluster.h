@@ -13,7 +13,7 @@
 #include "cli/bench/bench.h"
 #include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
-#include "client/client.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::bench {
 

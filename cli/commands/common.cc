@@ -11,10 +11,10 @@
 #include "cli/cluster/local_cluster.h"
 #include "cli/config/config.h"
 #include "client/admin.h"
-#include "client/client.h"
 #include "otel/api/span.h"
 #include "proto/config.pb.h"
 #include "rpc/address.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -19,10 +19,10 @@
 #include "cli/model/llama_model.h"
 #include "cli/output/output.h"
 #include "client/admin.h"
-#include "client/client.h"
 #include "core/device/device_runtime.h"
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

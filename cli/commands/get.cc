@@ -8,10 +8,10 @@
 #include "cli/commands/command.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "client/client.h"
 #include "core/safetensors/safetensors.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

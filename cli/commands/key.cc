@@ -5,8 +5,8 @@
 #include "cli/commands/command.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "client/client.h"
 #include "proto/global_store.pb.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

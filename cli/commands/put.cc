@@ -4,9 +4,9 @@
 #include "cli/commands/command.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "client/client.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

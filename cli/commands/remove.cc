@@ -3,8 +3,8 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "client/admin.h"
-#include "client/client.h"
 #include "core/artifact/manifest.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
-#include "client/client.h"
 #include "core/device/device_runtime.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast {
 

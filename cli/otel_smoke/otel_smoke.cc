@@ -16,11 +16,11 @@
 #include "cli/model/llama_model.h"
 #include "cli/otel_smoke/findings.h"
 #include "client/admin.h"
-#include "client/client.h"
 #include "core/device/fake_device.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
 #include "otel/sdk/testing/otlp_receiver.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::otel_smoke {
 namespace {

@@ -12,8 +12,8 @@
 #include "cli/cluster/local_cluster.h"
 #include "cli/model/compare.h"
 #include "cli/model/llama_model.h"
-#include "client/client.h"
 #include "core/device/testing/device_faults.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast {
 

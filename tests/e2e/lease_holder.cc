@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "client/client.h"
+#include "tensorcast/client.h"
 
 int main(int argc, char** argv) {
   if (argc != 5 || std::strcmp(argv[3], "--ready-fd") != 0) return 2;

@@ -8,11 +8,11 @@
 
 #include "absl/time/time.h"
 #include "client/admin.h"
-#include "client/client.h"
 #include "core/device/fake_device.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/app/daemon_server.h"
 #include "global_store/app/global_store_server.h"
+#include "tensorcast/client.h"
 #include "tests/integration/gated_transport.h"
 
 namespace tensorcast::testing {

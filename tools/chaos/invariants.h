@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
-#include "client/client.h"
 #include "core/device/device_runtime.h"
+#include "tensorcast/client.h"
 #include "tools/chaos/footprint.h"
 
 namespace tensorcast::chaos {

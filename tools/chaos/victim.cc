@@ -17,9 +17,9 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "cli/model/compare.h"
-#include "client/client.h"
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::chaos {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/client.h"
 #include "core/handles/handle_client.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 

@@ -1,4 +1,4 @@
-#include "client/attached_replica.h"
+#include "client/replica_state.h"
 
 #include <utility>
 

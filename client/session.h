@@ -4,9 +4,9 @@
 #include <memory>
 #include <string_view>
 
-#include "client/client.h"
 #include "client/daemon_link.h"
-#include "client/manifests.h"
+#include "client/manifest_cache.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 

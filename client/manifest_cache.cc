@@ -1,4 +1,4 @@
-#include "client/manifests.h"
+#include "client/manifest_cache.h"
 
 #include <algorithm>
 #include <utility>
