@@ -1,5 +1,6 @@
 #include "client/admin.h"
 
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -15,133 +16,113 @@ using StoreStub = v1::GlobalStore::Stub;
 
 constexpr int kArtifactsPerPage = 1000;
 
-class AdminClientImpl final : public AdminClient {
- public:
-  explicit AdminClientImpl(std::unique_ptr<DaemonLink> link) : link_(std::move(link)) {}
+// An operation of one call, to either service.
+template <class Stub, class Request, class Response>
+absl::StatusOr<Response> CallInSpan(std::string_view span, Stub& stub,
+                                    grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                 Response*),
+                                    const RequestContext& context, const Request& request) {
+  return InSpan(span, context, [&](const RequestContext& operation) {
+    return rpc::CallUnary(stub, method, operation, request);
+  });
+}
 
-  absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
-                                                          absl::Duration min_age) override {
-    v1::ListArtifactsRequest request;
-    request.set_page_size(kArtifactsPerPage);
-    request.set_unkeyed_only(unkeyed_only);
-    if (min_age > absl::ZeroDuration()) *request.mutable_min_age() = rpc::ToProto(min_age);
-    return InSpan("Client/ListArtifacts", context,
-                  [&](const RequestContext& operation) -> absl::StatusOr<std::vector<v1::Artifact>> {
-                    std::vector<v1::Artifact> artifacts;
-                    do {
-                      TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
-                                          CallStore(&StoreStub::ListArtifacts, operation, request));
-                      for (v1::Artifact& artifact : *page.mutable_artifacts()) {
-                        artifacts.push_back(std::move(artifact));
-                      }
-                      request.set_page_token(page.next_page_token());
-                    } while (!request.page_token().empty());
-                    return artifacts;
-                  });
-  }
-
-  absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
-                              bool only_if_unkeyed) override {
-    v1::DeleteArtifactRequest request;
-    request.set_artifact_id(std::string(artifact_id));
-    request.set_only_if_unkeyed(only_if_unkeyed);
-    return Store("Client/DeleteArtifact", &StoreStub::DeleteArtifact, context, request).status();
-  }
-
-  absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
-                                                        std::string_view artifact_id) override {
-    v1::ListReplicasRequest request;
-    request.set_artifact_id(std::string(artifact_id));
-    TC_ASSIGN_OR_RETURN(v1::ListReplicasResponse response,
-                        Daemon("Client/ListReplicas", &DaemonStub::ListReplicas, context, request));
-    return std::vector<v1::Replica>(std::make_move_iterator(response.mutable_replicas()->begin()),
-                                    std::make_move_iterator(response.mutable_replicas()->end()));
-  }
-
-  absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id, bool force) override {
-    v1::EvictReplicaRequest request;
-    request.set_replica_id(std::string(replica_id));
-    request.set_force(force);
-    return Daemon("Client/EvictReplica", &DaemonStub::EvictReplica, context, request).status();
-  }
-
-  absl::Status SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned) override {
-    if (pinned) {
-      v1::PinReplicaRequest request;
-      request.set_replica_id(std::string(replica_id));
-      return Daemon("Client/PinReplica", &DaemonStub::PinReplica, context, request).status();
-    }
-    v1::UnpinReplicaRequest request;
-    request.set_replica_id(std::string(replica_id));
-    return Daemon("Client/UnpinReplica", &DaemonStub::UnpinReplica, context, request).status();
-  }
-
-  absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context) override {
-    return Daemon("Client/GetStatus", &DaemonStub::GetStatus, context, v1::GetStatusRequest());
-  }
-
-  absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
-                           std::function<bool(const v1::GetStatusResponse&)> on_status) override {
-    v1::WatchStatusRequest request;
-    *request.mutable_interval() = rpc::ToProto(interval);
-    bool stopped = false;
-    absl::Status status = rpc::CallServerStream(
-        link_->daemon(), &DaemonStub::WatchStatus, OperationContext(context), request,
-        [&](v1::GetStatusResponse&& response) {
-          stopped = !on_status(response);
-          return stopped ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
-        });
-    return stopped ? absl::OkStatus() : status;
-  }
-
-  absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context) override {
-    return Store("Client/GetClusterStatus", &StoreStub::GetClusterStatus, context,
-                 v1::GetClusterStatusRequest());
-  }
-
-  absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining) override {
-    v1::DrainNodeRequest request;
-    request.set_node_id(std::string(node_id));
-    request.set_draining(draining);
-    return Store("Client/DrainNode", &StoreStub::DrainNode, context, request).status();
-  }
-
- private:
-  template <class Request, class Response>
-  using DaemonMethod = grpc::Status (DaemonStub::*)(grpc::ClientContext*, const Request&, Response*);
-  template <class Request, class Response>
-  using StoreMethod = grpc::Status (StoreStub::*)(grpc::ClientContext*, const Request&, Response*);
-
-  // Operations of one call.
-  template <class Request, class Response>
-  absl::StatusOr<Response> Daemon(std::string_view span, DaemonMethod<Request, Response> method,
-                                  const RequestContext& context, const Request& request) {
-    return InSpan(span, context, [&](const RequestContext& operation) {
-      return rpc::CallUnary(link_->daemon(), method, operation, request);
-    });
-  }
-  template <class Request, class Response>
-  absl::StatusOr<Response> Store(std::string_view span, StoreMethod<Request, Response> method,
-                                 const RequestContext& context, const Request& request) {
-    return InSpan(span, context,
-                  [&](const RequestContext& operation) { return CallStore(method, operation, request); });
-  }
-  template <class Request, class Response>
-  absl::StatusOr<Response> CallStore(StoreMethod<Request, Response> method, const RequestContext& context,
-                                     const Request& request) {
-    return rpc::CallUnary(link_->global_store(), method, context, request);
-  }
-
-  const std::unique_ptr<DaemonLink> link_;
-};
+absl::StatusOr<std::vector<v1::Artifact>> ListAllPages(StoreStub& store, const RequestContext& operation,
+                                                       v1::ListArtifactsRequest request) {
+  std::vector<v1::Artifact> artifacts;
+  do {
+    TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
+                        rpc::CallUnary(store, &StoreStub::ListArtifacts, operation, request));
+    for (v1::Artifact& artifact : *page.mutable_artifacts()) artifacts.push_back(std::move(artifact));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return artifacts;
+}
 
 }  // namespace
+
+AdminClient::AdminClient(std::unique_ptr<DaemonLink> link) : link_(std::move(link)) {}
+AdminClient::~AdminClient() = default;
 
 absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::string& daemon,
                                                                   absl::Duration connect_timeout,
                                                                   const Cancellation& cancellation) {
   TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(daemon, connect_timeout, cancellation));
-  return std::make_unique<AdminClientImpl>(std::move(link));
+  return std::unique_ptr<AdminClient>(new AdminClient(std::move(link)));
+}
+
+absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const RequestContext& context,
+                                                                     bool unkeyed_only,
+                                                                     absl::Duration min_age) {
+  v1::ListArtifactsRequest request;
+  request.set_page_size(kArtifactsPerPage);
+  request.set_unkeyed_only(unkeyed_only);
+  if (min_age > absl::ZeroDuration()) *request.mutable_min_age() = rpc::ToProto(min_age);
+  return InSpan("Client/ListArtifacts", context, [&](const RequestContext& operation) {
+    return ListAllPages(link_->global_store(), operation, request);
+  });
+}
+
+absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
+                                         bool only_if_unkeyed) {
+  v1::DeleteArtifactRequest request;
+  request.set_artifact_id(std::string(artifact_id));
+  request.set_only_if_unkeyed(only_if_unkeyed);
+  return CallInSpan("Client/DeleteArtifact", link_->global_store(), &StoreStub::DeleteArtifact, context,
+                    request)
+      .status();
+}
+
+absl::StatusOr<std::vector<v1::Replica>> AdminClient::ListReplicas(const RequestContext& context,
+                                                                   std::string_view artifact_id) {
+  v1::ListReplicasRequest request;
+  request.set_artifact_id(std::string(artifact_id));
+  TC_ASSIGN_OR_RETURN(
+      v1::ListReplicasResponse response,
+      CallInSpan("Client/ListReplicas", link_->daemon(), &DaemonStub::ListReplicas, context, request));
+  return std::vector<v1::Replica>(std::make_move_iterator(response.mutable_replicas()->begin()),
+                                  std::make_move_iterator(response.mutable_replicas()->end()));
+}
+
+absl::Status AdminClient::EvictReplica(const RequestContext& context, std::string_view replica_id,
+                                       bool force) {
+  v1::EvictReplicaRequest request;
+  request.set_replica_id(std::string(replica_id));
+  request.set_force(force);
+  return CallInSpan("Client/EvictReplica", link_->daemon(), &DaemonStub::EvictReplica, context, request)
+      .status();
+}
+
+absl::StatusOr<v1::GetStatusResponse> AdminClient::GetStatus(const RequestContext& context) {
+  return CallInSpan("Client/GetStatus", link_->daemon(), &DaemonStub::GetStatus, context,
+                    v1::GetStatusRequest());
+}
+
+absl::Status AdminClient::WatchStatus(const RequestContext& context, absl::Duration interval,
+                                      const std::function<bool(const v1::GetStatusResponse&)>& on_status) {
+  v1::WatchStatusRequest request;
+  *request.mutable_interval() = rpc::ToProto(interval);
+  bool stopped = false;
+  absl::Status status = rpc::CallServerStream(
+      link_->daemon(), &DaemonStub::WatchStatus, OperationContext(context), request,
+      [&](v1::GetStatusResponse&& response) {
+        stopped = !on_status(response);
+        return stopped ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
+      });
+  return stopped ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const RequestContext& context) {
+  return CallInSpan("Client/GetClusterStatus", link_->global_store(), &StoreStub::GetClusterStatus, context,
+                    v1::GetClusterStatusRequest());
+}
+
+absl::Status AdminClient::DrainNode(const RequestContext& context, std::string_view node_id, bool draining) {
+  v1::DrainNodeRequest request;
+  request.set_node_id(std::string(node_id));
+  request.set_draining(draining);
+  return CallInSpan("Client/DrainNode", link_->global_store(), &StoreStub::DrainNode, context, request)
+      .status();
 }
 
 }  // namespace tensorcast::client

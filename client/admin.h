@@ -1,5 +1,6 @@
-// What tools and operators need beside Client: listing, deleting, pinning, status. Results are the contract's
-// own messages. Thread-safe. Errors as in client.h.
+// What the command line and the tests need beside Client: listing, deleting, evicting, status as the contract
+// has it. Not part of the installed package, since results are the contract's own messages. Thread-safe.
+// Errors and clocks as in tensorcast/client.h.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,8 @@
 
 namespace tensorcast::client {
 
+class DaemonLink;
+
 class AdminClient {
  public:
   // `daemon` is unix:/path or host:port. Fails with UNAVAILABLE when nobody answers within the timeout, with
@@ -24,29 +27,33 @@ class AdminClient {
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
       const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5),
       const Cancellation& cancellation = {});
-  virtual ~AdminClient() = default;
+  ~AdminClient();
+  AdminClient(const AdminClient&) = delete;
+  AdminClient& operator=(const AdminClient&) = delete;
 
   // All pages.
-  virtual absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context,
-                                                                  bool unkeyed_only,
-                                                                  absl::Duration min_age) = 0;
-  virtual absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
-                                      bool only_if_unkeyed) = 0;
+  absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
+                                                          absl::Duration min_age);
+  absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
+                              bool only_if_unkeyed);
 
   // This daemon's replicas; of one artifact, or all of them.
-  virtual absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
-                                                                std::string_view artifact_id) = 0;
-  virtual absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id,
-                                    bool force) = 0;
-  virtual absl::Status SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned) = 0;
+  absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
+                                                        std::string_view artifact_id);
+  absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id, bool force);
 
-  virtual absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context) = 0;
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
   // Calls `on_status` with the status now and after each interval, until the context ends or it returns
   // false.
-  virtual absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
-                                   std::function<bool(const v1::GetStatusResponse&)> on_status) = 0;
-  virtual absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context) = 0;
-  virtual absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining) = 0;
+  absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
+                           const std::function<bool(const v1::GetStatusResponse&)>& on_status);
+  absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context);
+  absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
+
+ private:
+  explicit AdminClient(std::unique_ptr<DaemonLink> link);
+
+  const std::unique_ptr<DaemonLink> link_;
 };
 
 }  // namespace tensorcast::client

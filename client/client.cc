@@ -1,80 +1,67 @@
+// Connecting, and what a client asks of its daemon in one call. The rest of Client: get.cc, pending_get.cc,
+// put.cc, keys.cc, key_watch.cc.
 #include "tensorcast/client.h"
 
 #include <utility>
 
 #include "base/status.h"
 #include "client/daemon_link.h"
-#include "client/keys.h"
-#include "client/put.h"
 #include "client/session.h"
-#include "otel/api/span.h"
+#include "rpc/call.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::client {
 namespace {
 
-class ClientImpl final : public Client {
- public:
-  explicit ClientImpl(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+using Stub = v1::StoreDaemon::Stub;
 
-  absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
-                                               const GetOptions& options) override {
-    return RunGet(*core_, context, artifact, options);
+absl::StatusOr<NodeStatus> StatusOf(const v1::GetStatusResponse& response) {
+  NodeStatus status{.node_id = response.node().node_id(),
+                    .name = response.node().name(),
+                    .draining = response.node().draining(),
+                    .global_store_reachable = response.global_store_reachable(),
+                    .global_store_error = response.global_store_error(),
+                    .replicas = response.replicas(),
+                    .active_transfers = response.active_transfers()};
+  for (const v1::Pool& pool : response.pools()) {
+    TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(pool.location()));
+    status.pools.push_back({.location = location,
+                            .capacity_bytes = pool.capacity_bytes(),
+                            .used_bytes = pool.used_bytes(),
+                            .pinned_bytes = pool.pinned_bytes()});
   }
-  std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
-                                       const GetOptions& options) override {
-    return StartGetThread(core_, context, artifact, options);
-  }
-
-  absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
-                                const std::map<std::string, std::string>& metadata,
-                                const PutOptions& options) override {
-    return RunPut(link(), context, tensors, metadata, options);
-  }
-  absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
-                                   const PutOptions& options) override {
-    return RunImport(link(), context, path, options);
-  }
-
-  absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
-                                  std::string_view artifact_id,
-                                  std::optional<uint64_t> expected_revision) override {
-    return InSpan("Client/BindKey", context, [&](const RequestContext& traced) {
-      return RunBindKey(link(), traced, key, artifact_id, expected_revision);
-    });
-  }
-  absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key) override {
-    return InSpan("Client/ResolveKey", context,
-                  [&](const RequestContext& traced) { return RunResolveKey(link(), traced, key); });
-  }
-  absl::Status DeleteKey(const RequestContext& context, std::string_view key,
-                         std::optional<uint64_t> expected_revision) override {
-    return InSpan("Client/DeleteKey", context, [&](const RequestContext& traced) {
-      return RunDeleteKey(link(), traced, key, expected_revision);
-    });
-  }
-  absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context,
-                                                std::string_view prefix) override {
-    return InSpan("Client/ListKeys", context,
-                  [&](const RequestContext& traced) { return RunListKeys(link(), traced, prefix); });
-  }
-  absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
-                         std::function<bool(const KeyInfo&)> on_key) override {
-    return RunWatchKeys(link(), context, prefix, on_key);
-  }
-
- private:
-  DaemonLink& link() const { return *core_->link; }
-
-  const std::shared_ptr<Core> core_;
-};
+  return status;
+}
 
 }  // namespace
+
+Client::Client(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   TC_ASSIGN_OR_RETURN(auto link,
                       DaemonLink::Connect(options.daemon, options.connect_timeout, options.cancellation));
-  return std::make_unique<ClientImpl>(
-      std::make_shared<Core>(std::move(link), options.devices, options.telemetry));
+  return std::unique_ptr<Client>(new Client(std::make_shared<Session>(std::move(link), options)));
+}
+
+absl::Status Client::SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned) {
+  const auto call = [&](std::string_view span, auto method, auto request) {
+    request.set_replica_id(std::string(replica_id));
+    return InSpan(span, context, [&](const RequestContext& operation) {
+      return rpc::CallUnary(session_->link->daemon(), method, operation, request).status();
+    });
+  };
+  return pinned ? call("Client/PinReplica", &Stub::PinReplica, v1::PinReplicaRequest())
+                : call("Client/UnpinReplica", &Stub::UnpinReplica, v1::UnpinReplicaRequest());
+}
+
+absl::StatusOr<NodeStatus> Client::GetStatus(const RequestContext& context) {
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse response,
+                      InSpan("Client/GetStatus", context, [&](const RequestContext& operation) {
+                        return rpc::CallUnary(session_->link->daemon(), &Stub::GetStatus, operation,
+                                              v1::GetStatusRequest());
+                      }));
+  return StatusOf(response);
 }
 
 }  // namespace tensorcast::client

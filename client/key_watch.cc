@@ -1,10 +1,11 @@
+// Client::WatchKeys.
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "client/keys.h"
+#include "client/session.h"
 #include "rpc/backoff.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -103,9 +104,9 @@ class KeyWatch {
 
 }  // namespace
 
-absl::Status RunWatchKeys(DaemonLink& link, const RequestContext& context, std::string_view prefix,
-                          const std::function<bool(const KeyInfo&)>& on_key) {
-  return KeyWatch(link, OperationContext(context), prefix, on_key).Run();
+absl::Status Client::WatchKeys(const RequestContext& context, std::string_view prefix,
+                               const std::function<bool(const KeyInfo&)>& on_key) {
+  return KeyWatch(*session_->link, OperationContext(context), prefix, on_key).Run();
 }
 
 }  // namespace tensorcast::client

@@ -33,8 +33,8 @@ absl::Status FetchFromGlobalStore(DaemonLink& link, const RequestContext& contex
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Manifest>> Manifests::Get(const RequestContext& context,
-                                                               const std::string& artifact_id) {
+absl::StatusOr<std::shared_ptr<const Manifest>> ManifestCache::Get(const RequestContext& context,
+                                                                   const std::string& artifact_id) {
   if (auto kept = Find(artifact_id)) return kept;
   rpc::PieceJoiner bytes;
   absl::Status fetched = FetchFromDaemon(link_, context, artifact_id, bytes);
@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Manifests::Get(const RequestCont
   return *std::move(manifest);
 }
 
-std::shared_ptr<const Manifest> Manifests::Find(const std::string& artifact_id) {
+std::shared_ptr<const Manifest> ManifestCache::Find(const std::string& artifact_id) {
   absl::MutexLock lock(&mutex_);
   auto it =
       std::find_if(kept_.begin(), kept_.end(), [&](const auto& kept) { return kept->id() == artifact_id; });
@@ -62,7 +62,7 @@ std::shared_ptr<const Manifest> Manifests::Find(const std::string& artifact_id) 
   return kept_.front();
 }
 
-void Manifests::Keep(std::shared_ptr<const Manifest> manifest) {
+void ManifestCache::Keep(std::shared_ptr<const Manifest> manifest) {
   absl::MutexLock lock(&mutex_);
   kept_.push_front(std::move(manifest));
   if (kept_.size() > kKept) kept_.pop_back();

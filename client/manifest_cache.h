@@ -1,4 +1,4 @@
-// Manifests by artifact id: fetched once, kept for the ones used last. Private to this folder. Thread-safe.
+// The manifests of the artifacts that were used last, by artifact id. Private to this folder. Thread-safe.
 #pragma once
 
 #include <list>
@@ -13,9 +13,9 @@
 
 namespace tensorcast::client {
 
-class Manifests {
+class ManifestCache {
  public:
-  explicit Manifests(DaemonLink* link) : link_(*link) {}  // must outlive this
+  explicit ManifestCache(DaemonLink* link) : link_(*link) {}  // must outlive this
 
   // From the daemon, or through it from the global store. DATA_LOSS when what came is not the manifest of
   // that id.

@@ -1,66 +1,66 @@
+// Client::StartGet: a get on a thread of its own.
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
-#include "client/session.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
-namespace {
 
-class PendingGetImpl final : public PendingGet {
- public:
-  PendingGetImpl(std::shared_ptr<Core> core, const RequestContext& context, std::string_view artifact,
-                 const GetOptions& options)
-      : cancel_with_caller_(
-            context.cancellation.OnCancel([cancellation = cancellation_] { cancellation.Cancel(); })) {
-    RequestContext own = context;
-    own.cancellation = cancellation_;
-    thread_ = std::thread([this, core = std::move(core), own, artifact = std::string(artifact), options] {
-      Done(RunGet(*core, own, artifact, options));
-    });
-  }
+struct PendingGet::State {
+  explicit State(const RequestContext& context)
+      : cancel_with_caller(
+            context.cancellation.OnCancel([cancellation = cancellation] { cancellation.Cancel(); })) {}
 
-  ~PendingGetImpl() override {
-    Cancel();
-    thread_.join();
-  }
+  bool IsDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value(); }
 
-  absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline) override {
-    absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(this, &PendingGetImpl::IsDone), TimeLeft(deadline));
-    if (!IsDone())
-      return absl::DeadlineExceededError("the get is still running; wait for it again, or cancel it");
-    if (spent_) return absl::FailedPreconditionError("this get was waited for already; its result is gone");
-    spent_ = true;
-    return *std::exchange(result_, absl::CancelledError("spent"));
-  }
-
-  void Cancel() override { cancellation_.Cancel(); }
-
- private:
-  bool IsDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return result_.has_value(); }
-
-  void Done(absl::StatusOr<std::unique_ptr<Replica>> result) {
-    absl::MutexLock lock(&mutex_);
-    result_ = std::move(result);
-  }
-
-  const Cancellation cancellation_;
-  const Cancellation::Registration cancel_with_caller_;
-  absl::Mutex mutex_;
-  std::optional<absl::StatusOr<std::unique_ptr<Replica>>> result_ ABSL_GUARDED_BY(mutex_);
-  bool spent_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  const Cancellation cancellation;
+  const Cancellation::Registration cancel_with_caller;
+  absl::Mutex mutex;
+  std::optional<absl::StatusOr<std::unique_ptr<Replica>>> result ABSL_GUARDED_BY(mutex);
+  bool spent ABSL_GUARDED_BY(mutex) = false;
+  std::thread thread;  // ends before all that it uses
 };
 
-}  // namespace
+PendingGet::PendingGet(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-std::unique_ptr<PendingGet> StartGetThread(std::shared_ptr<Core> core, const RequestContext& context,
-                                           std::string_view artifact, const GetOptions& options) {
-  return std::make_unique<PendingGetImpl>(std::move(core), context, artifact, options);
+PendingGet::~PendingGet() {
+  Cancel();
+  state_->thread.join();
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(absl::Time deadline) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::IsDone), TimeLeft(deadline));
+  if (!state_->IsDone())
+    return absl::DeadlineExceededError("the get is still running; wait for it again, or cancel it");
+  if (state_->spent)
+    return absl::FailedPreconditionError("this get was waited for already; its result is gone");
+  state_->spent = true;
+  return *std::exchange(state_->result, absl::CancelledError("spent"));
+}
+
+void PendingGet::Cancel() { state_->cancellation.Cancel(); }
+
+std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std::string_view artifact,
+                                             const GetOptions& options) {
+  auto state = std::make_unique<PendingGet::State>(context);
+  RequestContext own = context;
+  own.cancellation = state->cancellation;
+  // A client of its own, since the caller may destroy this one first.
+  auto client = std::shared_ptr<Client>(new Client(session_));
+  state->thread = std::thread([state = state.get(), client = std::move(client), own = std::move(own),
+                               artifact = std::string(artifact), options] {
+    auto result = client->Get(own, artifact, options);
+    absl::MutexLock lock(&state->mutex);
+    state->result = std::move(result);
+  });
+  return std::unique_ptr<PendingGet>(new PendingGet(std::move(state)));
 }
 
 }  // namespace tensorcast::client

@@ -1,4 +1,4 @@
-#include "client/put.h"
+// Client::Put and Client::Import: a new artifact at the daemon, from tensors of this process or from files.
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "client/sealed_image.h"
+#include "client/session.h"
 #include "core/handles/handle_client.h"
 #include "core/tensor/dtype.h"
 #include "otel/api/span.h"
@@ -138,22 +139,21 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
 
 }  // namespace
 
-absl::StatusOr<PutResult> RunPut(DaemonLink& link, const RequestContext& context,
-                                 std::span<const PutTensor> tensors,
-                                 const std::map<std::string, std::string>& metadata,
-                                 const PutOptions& options) {
+absl::StatusOr<PutResult> Client::Put(const RequestContext& context, std::span<const PutTensor> tensors,
+                                      const std::map<std::string, std::string>& metadata,
+                                      const PutOptions& options) {
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
   span.AttachTo(&operation);
-  return span.Record(PutUnder(span, link, operation, tensors, metadata, options));
+  return span.Record(PutUnder(span, *session_->link, operation, tensors, metadata, options));
 }
 
-absl::StatusOr<PutResult> RunImport(DaemonLink& link, const RequestContext& context, const std::string& path,
-                                    const PutOptions& options) {
+absl::StatusOr<PutResult> Client::Import(const RequestContext& context, const std::string& path,
+                                         const PutOptions& options) {
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "import"}});
   span.AttachTo(&operation);
-  return span.Record(ImportUnder(span, link, operation, path, options));
+  return span.Record(ImportUnder(span, *session_->link, operation, path, options));
 }
 
 }  // namespace tensorcast::client

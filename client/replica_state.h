@@ -1,33 +1,51 @@
-// The Replica that clients hold: a claimed lease with its mapping or opened device memory, or (not attached)
-// only the facts. Private to this folder.
+// What a Replica has: the daemon's answer, the manifest, and where the replica is attached its lease and its
+// memory. Private to this folder. Made by one thread, then only read.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
+#include "core/artifact/manifest.h"
 #include "core/handles/handle_client.h"
-#include "tensorcast/client.h"
+#include "proto/daemon.pb.h"
+#include "tensorcast/replica.h"
 
 namespace tensorcast::client {
 
-struct ReplicaFacts {
+struct Replica::State {
+  // Gives the memory back, for a GPU in the order that the daemon needs: closed first, then acknowledged.
+  ~State();
+
+  // Takes over what the daemon said of the replica.
+  absl::Status Describe(const v1::MaterializeReplicaResult& result);
+  // Maps or opens what was claimed; `device_runtime` may be null where that is no device memory. DATA_LOSS
+  // when the handles do not fit the manifest.
+  absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime);
+  // Lists the tensors, with their addresses where the replica is attached.
+  void MakeViews();
+
   std::string artifact_id;
   std::string replica_id;
   Location location;
   uint64_t key_revision = 0;
   bool key_unconfirmed = false;
   std::optional<TransferReport> transfer;
+
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<TensorView> tensors;  // as manifest->layout().tensors
+
+  std::unique_ptr<ClaimedReplica> claimed;  // null: not attached
+  std::span<const std::byte> image;         // of host memory
+  DevicePtr device;                         // of device memory, opened with `devices`
+  DeviceRuntime* devices = nullptr;
+
+ private:
+  absl::Status OpenDevice(const IpcHandle& handle, DeviceRuntime* device_runtime);
+  void CloseDevice();
 };
-
-// Maps or opens what was claimed. `devices` must outlive the replica; it may be null where no device memory
-// was claimed. DATA_LOSS when the handles do not fit the manifest.
-absl::StatusOr<std::unique_ptr<Replica>> MakeAttachedReplica(ReplicaFacts facts,
-                                                             std::shared_ptr<const Manifest> manifest,
-                                                             std::unique_ptr<ClaimedReplica> claimed,
-                                                             DeviceRuntime* devices);
-
-std::unique_ptr<Replica> MakeUnattachedReplica(ReplicaFacts facts, std::shared_ptr<const Manifest> manifest);
 
 }  // namespace tensorcast::client

@@ -1,8 +1,8 @@
-// Get: materialize at the daemon, claim the ticket, map or open. Private to this folder.
+// What the calls of one client share. Private to this folder. Thread-safe.
 #pragma once
 
 #include <memory>
-#include <string_view>
+#include <utility>
 
 #include "client/daemon_link.h"
 #include "client/manifest_cache.h"
@@ -10,21 +10,18 @@
 
 namespace tensorcast::client {
 
-// What the operations of one client share; a background get keeps it alive.
-struct Core {
-  Core(std::unique_ptr<DaemonLink> l, DeviceRuntime* d, std::shared_ptr<void> t)
-      : telemetry(std::move(t)), link(std::move(l)), manifests(link.get()), devices(d) {}
+// Held by the client and by each get of it that runs in the background.
+struct Session {
+  Session(std::unique_ptr<DaemonLink> link_to_daemon, const ClientOptions& options)
+      : telemetry(options.telemetry),
+        link(std::move(link_to_daemon)),
+        manifests(link.get()),
+        devices(options.devices) {}
 
   const std::shared_ptr<void> telemetry;  // ends after all else
   const std::unique_ptr<DaemonLink> link;
-  Manifests manifests;
+  ManifestCache manifests;
   DeviceRuntime* const devices;  // may be null
 };
-
-absl::StatusOr<std::unique_ptr<Replica>> RunGet(Core& core, const RequestContext& context,
-                                                std::string_view artifact, const GetOptions& options);
-
-std::unique_ptr<PendingGet> StartGetThread(std::shared_ptr<Core> core, const RequestContext& context,
-                                           std::string_view artifact, const GetOptions& options);
 
 }  // namespace tensorcast::client

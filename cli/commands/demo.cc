@@ -192,7 +192,7 @@ class Demo {
   absl::StatusOr<uint64_t> Compare(const client::Replica& replica) {
     if (replica.artifact_id() != artifact_id_)
       return absl::DataLossError("the key resolved to another artifact");
-    return CompareReplica(replica, model_, devices_.get(), context_);
+    return CompareReplica(replica.tensors(), model_, devices_.get(), context_);
   }
 
   void Print(double plain_copy) const {

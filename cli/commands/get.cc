@@ -8,6 +8,7 @@
 #include "cli/commands/command.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
+#include "core/artifact/layout.h"
 #include "core/safetensors/safetensors.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
@@ -59,6 +60,19 @@ absl::Status CheckFolderOf(const std::string& out) {
   return ErrnoStatus(errno, "write to the folder of --out,", folder.string());
 }
 
+// Where the tensors lie in the replica's image, which follows from what they are.
+absl::StatusOr<ImageLayout> LayoutOf(const client::Replica& replica) {
+  ImageLayout layout;
+  for (const client::TensorView& tensor : replica.tensors()) {
+    layout.tensors.push_back({.name = std::string(tensor.name),
+                              .dtype = tensor.dtype,
+                              .shape = {tensor.shape.begin(), tensor.shape.end()},
+                              .nbytes = tensor.nbytes});
+  }
+  TC_RETURN_IF_ERROR(AssignOffsets(layout));
+  return layout;
+}
+
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   if (!flags.out.empty()) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
@@ -73,9 +87,8 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   const RequestContext context = InterruptibleContext(timeout);
   TC_ASSIGN_OR_RETURN(const auto replica, client->Get(context, flags.artifact, options));
   if (!flags.out.empty()) {
-    const Manifest& manifest = replica->manifest();
-    TC_RETURN_IF_ERROR(
-        WriteSafetensors(flags.out, manifest.layout(), manifest.metadata(), replica->image(), context));
+    TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(*replica));
+    TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), replica->image(), context));
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
   common.json ? PrintJson(*replica) : Print(*replica, flags);

@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 #include "cli/commands/command.h"
-#include "client/admin.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -16,8 +16,8 @@ void AddFlags(Flags& flags, PinFlags& values) {
 }
 
 absl::Status SetPinned(const CommonFlags& common, const std::string& replica, bool pinned) {
-  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_RETURN_IF_ERROR(admin->SetPinned(InterruptibleContext(), replica, pinned));
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  TC_RETURN_IF_ERROR(client->SetPinned(InterruptibleContext(), replica, pinned));
   if (common.json) {
     std::printf("{\"replica_id\": \"%s\", \"pinned\": %s}\n", replica.c_str(), pinned ? "true" : "false");
   } else {

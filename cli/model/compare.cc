@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "core/handles/handles.h"
@@ -53,12 +54,12 @@ class TensorReader {
   explicit TensorReader(DeviceRuntime* devices) : devices_(devices) {}
 
   absl::StatusOr<ConstHostSpan> Read(const client::TensorView& view) {
-    if (!view.device || view.tensor->nbytes == 0) return ConstHostSpan(view.host);
+    if (!view.device || view.nbytes == 0) return ConstHostSpan(view.host);
     if (stream_ == nullptr) {
       if (devices_ == nullptr) return absl::FailedPreconditionError("reading a GPU replica needs devices");
       TC_ASSIGN_OR_RETURN(stream_, devices_->CreateStream(view.device.device));
     }
-    copy_.resize(view.tensor->nbytes);
+    copy_.resize(view.nbytes);
     TC_RETURN_IF_ERROR(stream_->CopyToHost(copy_.data(), view.device, copy_.size()));
     TC_RETURN_IF_ERROR(stream_->Synchronize());
     return ConstHostSpan(copy_);
@@ -85,27 +86,31 @@ absl::Status CompareBytes(const Tensor& tensor, const std::byte* expected, Const
 
 }  // namespace
 
-absl::StatusOr<uint64_t> CompareReplica(const client::Replica& replica, const std::string& model_path,
-                                        DeviceRuntime* devices, const RequestContext& context) {
+absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> replica,
+                                        const std::string& model_path, DeviceRuntime* devices,
+                                        const RequestContext& context) {
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
   std::vector<std::unique_ptr<MappedFile>> files;
   for (const OpenedFile& file : model.files) {
     TC_ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(file));
   }
-  if (replica.tensors().size() != model.layout.tensors.size()) {
-    return absl::DataLossError(absl::StrCat("the replica has ", replica.tensors().size(), " tensors, ",
-                                            model_path, " has ", model.layout.tensors.size()));
+  if (replica.size() != model.layout.tensors.size()) {
+    return absl::DataLossError(absl::StrCat("the replica has ", replica.size(), " tensors, ", model_path,
+                                            " has ", model.layout.tensors.size()));
   }
+  absl::flat_hash_map<std::string_view, const client::TensorView*> by_name;
+  for (const client::TensorView& view : replica) by_name.emplace(view.name, &view);
   TensorReader reader(devices);
   uint64_t compared = 0;
   for (const Tensor& tensor : model.layout.tensors) {
     TC_RETURN_IF_ERROR(context.Check("comparing a replica with its model"));
-    const absl::StatusOr<client::TensorView> view = replica.Find(tensor.name);
-    if (!view.ok()) return Differs(tensor, "is not in the replica");
-    if (view->tensor->dtype != tensor.dtype || view->tensor->shape != tensor.shape) {
+    const auto found = by_name.find(tensor.name);
+    if (found == by_name.end()) return Differs(tensor, "is not in the replica");
+    const client::TensorView& view = *found->second;
+    if (view.dtype != tensor.dtype || !std::ranges::equal(view.shape, tensor.shape)) {
       return Differs(tensor, "has another dtype or shape than in the file");
     }
-    TC_ASSIGN_OR_RETURN(const ConstHostSpan actual, reader.Read(*view));
+    TC_ASSIGN_OR_RETURN(const ConstHostSpan actual, reader.Read(view));
     const std::byte* expected = FindInFiles(tensor, model, files);
     if (expected == nullptr && tensor.nbytes > 0)
       return absl::InternalError(absl::StrCat("no file extent covers tensor ", tensor.name));

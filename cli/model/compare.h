@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,10 +13,12 @@
 
 namespace tensorcast {
 
-// OK when the replica has the model's tensors and no others: by name, dtype, shape and every byte. Returns
-// how many bytes were compared; DATA_LOSS names the first tensor, and byte, that differs. `devices`, with
-// which a GPU replica was opened, may be null for one in host memory. Ends early as the context says.
-absl::StatusOr<uint64_t> CompareReplica(const client::Replica& replica, const std::string& model_path,
-                                        DeviceRuntime* devices, const RequestContext& context = {});
+// OK when the replica, whose tensors these are, has the model's tensors and no others: by name, dtype, shape
+// and every byte. Returns how many bytes were compared; DATA_LOSS names the first tensor, and byte, that
+// differs. `devices`, with which a GPU replica was opened, may be null for one in host memory. Ends early as
+// the context says.
+absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> replica,
+                                        const std::string& model_path, DeviceRuntime* devices,
+                                        const RequestContext& context = {});
 
 }  // namespace tensorcast

@@ -3,10 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "core/artifact/layout.h"
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 
@@ -19,41 +20,34 @@ using ::testing::HasSubstr;
 constexpr uint64_t kBytes = 1000;
 
 // What a client would have attached: an image in this process, or one on a fake device.
-class TestReplica final : public client::Replica {
+class TestReplica {
  public:
   TestReplica(const ImageLayout& layout, std::vector<std::byte> image)
-      : manifest_(*Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {})),
-        image_(std::move(image)) {}
+      : layout_(layout), image_(std::move(image)) {}
 
   void MoveTo(DevicePtr device) { device_ = device; }
   std::vector<std::byte>& bytes() { return image_; }
 
-  const std::string& artifact_id() const override { return manifest_->id(); }
-  const std::string& replica_id() const override { return manifest_->id(); }
-  const Location& location() const override { return location_; }
-  const Manifest& manifest() const override { return *manifest_; }
-  uint64_t key_revision() const override { return 0; }
-  bool key_unconfirmed() const override { return false; }
-  std::span<const std::byte> image() const override { return image_; }
-  const std::optional<TransferReport>& transfer() const override { return transfer_; }
-  bool lost() const override { return false; }
-  absl::StatusOr<client::TensorView> Find(std::string_view name) const override {
-    const Tensor* tensor = manifest_->Find(name);
-    if (tensor == nullptr) return absl::NotFoundError("no such tensor");
-    client::TensorView view{.tensor = tensor};
-    if (device_) {
-      view.device = device_ + tensor->offset;
-    } else {
-      view.host = image().subspan(tensor->offset, tensor->nbytes);
+  std::vector<client::TensorView> tensors() const {
+    std::vector<client::TensorView> views;
+    for (const Tensor& tensor : layout_.tensors) {
+      client::TensorView& view = views.emplace_back();
+      view.name = tensor.name;
+      view.dtype = tensor.dtype;
+      view.shape = tensor.shape;
+      view.nbytes = tensor.nbytes;
+      if (device_) {
+        view.device = device_ + tensor.offset;
+      } else {
+        view.host = std::span(image_).subspan(tensor.offset, tensor.nbytes);
+      }
     }
-    return view;
+    return views;
   }
 
  private:
-  const std::shared_ptr<const Manifest> manifest_;
+  const ImageLayout layout_;
   std::vector<std::byte> image_;
-  const Location location_;
-  const std::optional<TransferReport> transfer_;
   DevicePtr device_;
 };
 
@@ -91,7 +85,7 @@ class CompareTest : public testing::Test {
     return TestReplica(layout, std::move(image));
   }
   void ExpectDiffers(const TestReplica& replica, const std::string& what) {
-    const absl::Status status = CompareReplica(replica, model_, nullptr).status();
+    const absl::Status status = CompareReplica(replica.tensors(), model_, nullptr).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(what));
   }
@@ -104,7 +98,7 @@ class CompareTest : public testing::Test {
 TEST_F(CompareTest, AReplicaOfTheModelIsEqualWhateverItsPaddingHolds) {
   TestReplica replica(layout_, image_);
   replica.bytes()[kBytes] ^= std::byte{1};  // behind "a"
-  const absl::StatusOr<uint64_t> compared = CompareReplica(replica, model_, nullptr);
+  const absl::StatusOr<uint64_t> compared = CompareReplica(replica.tensors(), model_, nullptr);
   ASSERT_TRUE(compared.ok()) << compared.status();
   EXPECT_EQ(*compared, 2 * kBytes);
 }
@@ -149,11 +143,12 @@ TEST_F(CompareTest, AReplicaOnADeviceIsReadBack) {
   TestReplica replica(layout_, image_);
   replica.MoveTo(memory);
   upload(image_);
-  EXPECT_TRUE(CompareReplica(replica, model_, devices.get()).ok());
-  EXPECT_EQ(CompareReplica(replica, model_, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(CompareReplica(replica.tensors(), model_, devices.get()).ok());
+  EXPECT_EQ(CompareReplica(replica.tensors(), model_, nullptr).status().code(),
+            absl::StatusCode::kFailedPrecondition);
   image_[3] ^= std::byte{4};
   upload(image_);
-  EXPECT_THAT(CompareReplica(replica, model_, devices.get()).status().ToString(),
+  EXPECT_THAT(CompareReplica(replica.tensors(), model_, devices.get()).status().ToString(),
               AllOf(HasSubstr("DATA_LOSS"), HasSubstr("at its byte 3")));
   EXPECT_TRUE(devices->Free(memory).ok());
 }
@@ -161,7 +156,7 @@ TEST_F(CompareTest, AReplicaOnADeviceIsReadBack) {
 TEST_F(CompareTest, EndsWhenNobodyWantsToKnowAnyMore) {
   RequestContext context;
   context.cancellation.Cancel();
-  EXPECT_EQ(CompareReplica(TestReplica(layout_, image_), model_, nullptr, context).status().code(),
+  EXPECT_EQ(CompareReplica(TestReplica(layout_, image_).tensors(), model_, nullptr, context).status().code(),
             absl::StatusCode::kCancelled);
 }
 

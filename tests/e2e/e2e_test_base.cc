@@ -88,7 +88,7 @@ std::string E2eTest::MakeModel(const std::string& name, uint64_t bytes, int shar
 }
 
 absl::StatusOr<uint64_t> E2eTest::Compare(const client::Replica& replica, const std::string& model) {
-  return CompareReplica(replica, model, devices_.get());
+  return CompareReplica(replica.tensors(), model, devices_.get());
 }
 
 E2eTest::CommandResult E2eTest::RunCommand(std::vector<std::string> arguments) {

@@ -34,13 +34,13 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
   EXPECT_EQ(sessions("client"), 1);
   EXPECT_EQ(pinned(), 4 << 20) << "whole granules";
   EXPECT_EQ(told(), 4 << 20);
-  ASSERT_EQ(a.admin().SetPinned(Soon(), put->replica_id, true), absl::OkStatus());
+  ASSERT_EQ(a.client().SetPinned(Soon(), put->replica_id, true), absl::OkStatus());
   EXPECT_EQ(pinned(), 4 << 20) << "leased and pinned, and once there";
   replica->reset();
   EXPECT_TRUE(Eventually([&] { return leases("client") == 0; }));
   EXPECT_EQ(pinned(), 4 << 20);
   EXPECT_EQ(told(), 4 << 20);
-  ASSERT_EQ(a.admin().SetPinned(Soon(), put->replica_id, false), absl::OkStatus());
+  ASSERT_EQ(a.client().SetPinned(Soon(), put->replica_id, false), absl::OkStatus());
   EXPECT_EQ(told(), 0);
   EXPECT_TRUE(Eventually([&] { return leases("client") == 0 && sessions("client") == 0 && pinned() == 0; }));
 

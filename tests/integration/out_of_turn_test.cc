@@ -213,7 +213,7 @@ TEST_F(OutOfTurn, AReplicaThatNobodyKnowsIsNotEvictedServedOrAttachedTo) {
   EXPECT_EQ(global_store_->RequestEviction(Soon(), eviction, &decision), absl::OkStatus());
   EXPECT_FALSE(decision.granted());
   EXPECT_EQ(a_->admin().EvictReplica(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(a_->admin().SetPinned(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(a_->client().SetPinned(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
   v1::AttachReplicaRequest attach;
   attach.set_replica_id("unknown");
   v1::AttachReplicaResponse attached;

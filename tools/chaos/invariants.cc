@@ -99,7 +99,7 @@ absl::Status Invariants::VerifyReplica(client::Client& client, const v1::Replica
   TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(replica.location()));
   TC_ASSIGN_OR_RETURN(const auto attached,
                       client.Get(Until(deadline), replica.artifact_id(), {.location = location.ToString()}));
-  return CompareReplica(*attached, model, &devices_).status();
+  return CompareReplica(attached->tensors(), model, &devices_).status();
 }
 
 absl::Status Invariants::VerifyReplicas(absl::Time deadline, const std::string& unacknowledged) {

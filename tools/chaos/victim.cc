@@ -68,7 +68,7 @@ absl::StatusOr<Replicas> Attach(client::Client& client, const Job& job, int time
 
 absl::StatusOr<std::string> Get(client::Client& client, const Job& job, DeviceRuntime& devices, int times) {
   TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, times));
-  TC_RETURN_IF_ERROR(CompareReplica(*held.back(), job.model, &devices).status());
+  TC_RETURN_IF_ERROR(CompareReplica(held.back()->tensors(), job.model, &devices).status());
   return held.back()->artifact_id();
 }
 
@@ -76,7 +76,7 @@ absl::StatusOr<std::string> Get(client::Client& client, const Job& job, DeviceRu
 absl::StatusOr<std::string> Hold(client::Client& client, const Job& job, DeviceRuntime& devices) {
   TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, kHeldLeases));
   do {
-    TC_RETURN_IF_ERROR(CompareReplica(*held.back(), job.model, &devices).status());
+    TC_RETURN_IF_ERROR(CompareReplica(held.back()->tensors(), job.model, &devices).status());
   } while (TimeLeft(job.context.deadline) > absl::ZeroDuration());
   return held.back()->artifact_id();
 }

@@ -1,80 +1,84 @@
-// The client library: what a serving engine or a trainer links to store models and to attach to them.
+// The client library of TensorCast: what a serving engine or a trainer links to store models and to attach to
+// them. It talks to the store daemon of its own host; weights are never copied into the client. The one
+// header to include: it brings the others that a program needs.
 //
-// A Client talks to the store daemon of its own host. Weights are never copied into the client: a Replica
-// maps the daemon's memory read-only (host) or opens its IPC handle (GPU), and holds the lease while it
-// lives.
-//
-//   const auto context = RequestContext::Background(absl::Seconds(60));
-//   TC_ASSIGN_OR_RETURN(auto client, Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock"}));
-//   TC_ASSIGN_OR_RETURN(auto replica, client->Get(context, "llama-3-8b/prod", {.location = "cpu"}));
-//   for (const Tensor& tensor : replica->tensors()) {
-//     TC_ASSIGN_OR_RETURN(TensorView view, replica->Find(tensor.name));
+//   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock"});
+//   if (!client.ok()) return client.status();
+//   const auto context = RequestContext::Background(absl::Seconds(60));  // may take a minute from now
+//   auto replica = (*client)->Get(context, "llama-3-8b/prod", {.location = "cpu"});
+//   if (!replica.ok()) return replica.status();
+//   for (const TensorView& tensor : (*replica)->tensors()) {
+//     std::cout << tensor.name << ": " << DTypeName(tensor.dtype) << ", " << tensor.nbytes << " bytes at "
+//               << tensor.host.data() << "\n";
 //   }
 //
-// (The macros are base/status.h's. README.md has a whole program, for GPUs too.)
+// Ownership: a Replica is a lease, and may outlive the Client that made it. What is passed to a call is
+// borrowed until the call returns.
+//
+// Threading: Client is thread-safe. Calls block, but StartGet. Callbacks run on the thread that does the
+// work: the caller's, or that of the background get; nothing is held while they do.
+//
+// Time: every deadline (RequestContext::deadline, PendingGet::Wait) is by the steady clock, SteadyNow() plus
+// a duration, so that setting the machine's clock changes nothing. KeyInfo::updated is wall time, for people.
 //
 // Errors: UNAVAILABLE when the daemon (or, for what it does not know itself, the global store behind it)
-// cannot be reached, NOT_FOUND for unknown keys and artifacts, RESOURCE_EXHAUSTED when a pool is full,
-// DATA_LOSS when no source has intact bytes, DEADLINE_EXCEEDED and CANCELLED as asked. Only UNAVAILABLE is
-// retried, within the deadline, and not where the daemon says that the global store is away for longer than a
-// restart takes. Client is thread-safe; Replica is thread-safe for reading.
+// cannot be reached; NOT_FOUND for unknown keys, artifacts and replicas; RESOURCE_EXHAUSTED when a pool is
+// full; FAILED_PRECONDITION when the bytes cannot be reached from this process, since the daemon is another
+// host's or no device runtime was given; ABORTED when a compare-and-swap finds another revision; DATA_LOSS
+// when no source has intact bytes; DEADLINE_EXCEEDED and CANCELLED as the context asks. Only UNAVAILABLE is
+// retried, within the deadline and for at most ten seconds, and not where the daemon says that the global
+// store is away for longer than a restart takes.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
-#include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/transfer_report.h"
+#include "core/tensor/dtype.h"
+#include "tensorcast/replica.h"
 
 namespace tensorcast::client {
 
-// One tensor of an attached replica: zero copies. Valid while its Replica lives.
-struct TensorView {
-  const Tensor* tensor = nullptr;   // name, dtype, shape, offset, nbytes
-  std::span<const std::byte> host;  // host replicas
-  DevicePtr device;                 // GPU replicas: in this process's address space
-};
+// What one client's calls share; private to the library.
+struct Session;
 
-// An attached replica: the lease. Destroying it closes the mapping and gives the lease back.
-class Replica {
- public:
-  virtual ~Replica() = default;
-  virtual const std::string& artifact_id() const = 0;
-  virtual const std::string& replica_id() const = 0;
-  virtual const Location& location() const = 0;
-  virtual const Manifest& manifest() const = 0;
-  // In the image's order; each is found by its name.
-  const std::vector<Tensor>& tensors() const { return manifest().layout().tensors; }
-  virtual uint64_t key_revision() const = 0;  // of the key it was asked by; 0 when asked by id
-  // The global store did not answer: the key is as the daemon last knew it, and may mean something else by
-  // now.
-  virtual bool key_unconfirmed() const = 0;
-  // NOT_FOUND when the artifact has no tensor of that name.
-  virtual absl::StatusOr<TensorView> Find(std::string_view name) const = 0;
-  // The whole image of a host replica.
-  virtual std::span<const std::byte> image() const = 0;
-  // How it came here; nullopt when it was already there.
-  virtual const std::optional<TransferReport>& transfer() const = 0;
-  // The daemon went away: bytes stay readable, but a new Get is needed for a lease.
-  virtual bool lost() const = 0;
+struct ClientOptions {
+  std::string daemon;  // unix:/path or host:port
+  absl::Duration connect_timeout = absl::Seconds(5);
+  Cancellation cancellation;         // of Connect alone; calls have their contexts
+  DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
+  // Kept for as long as the client and what it began: what StartTelemetry (tensorcast/telemetry.h) returned.
+  // Null: telemetry is off, or the program's own affair.
+  std::shared_ptr<void> telemetry = nullptr;
 };
 
 struct GetOptions {
   std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
   std::string lane;              // force "local", "ucx", "ucx-rma" or "disk"; empty: the fastest
-  bool wait_for_space = false;
-  bool attach = true;
-  std::function<void(const TransferProgress&)> on_progress;  // on a library thread
+  bool wait_for_space = false;   // to the deadline, where the pool is full of what is in use
+  bool attach = true;            // false: make the replica on the daemon's node, and only describe it
+  std::function<void(const TransferProgress&)> on_progress;
+};
+
+// A tensor to be put, borrowed for the call.
+struct PutTensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  std::vector<uint64_t> shape;  // empty: a scalar
+  std::span<const std::byte> bytes;
 };
 
 struct PutOptions {
@@ -96,75 +100,85 @@ struct PutResult {
   std::optional<TransferReport> transfer;
 };
 
-// A tensor to be put, borrowed for the call.
-struct PutTensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  std::vector<uint64_t> shape;
-  std::span<const std::byte> bytes;
-};
-
 struct KeyInfo {
   std::string name;
   std::string artifact_id;
   uint64_t revision = 0;
-  absl::Time updated;
+  absl::Time updated;        // wall time
   bool deleted = false;      // in watches
   bool unconfirmed = false;  // when resolved: as Replica::key_unconfirmed
 };
 
-struct ClientOptions {
-  std::string daemon;  // unix:/path or host:port
-  absl::Duration connect_timeout = absl::Seconds(5);
-  Cancellation cancellation;         // of Connect alone; calls have their contexts
-  DeviceRuntime* devices = nullptr;  // to open GPU replicas; may be null; must outlive the client
-  // What otel::InitTelemetry (otel/sdk/telemetry.h) returned, so that it lasts as long as the client and what
-  // it began, and then sends what is left. Null: telemetry is off, or the program's own affair.
-  std::shared_ptr<void> telemetry = nullptr;
-};
-
-// A get that runs in the background.
-class PendingGet {
- public:
-  virtual ~PendingGet() = default;  // cancels it when it still runs
-  // Blocks to the end or the deadline (DEADLINE_EXCEEDED; the get goes on, Wait can be called again). Once it
-  // returned a replica or another error, it is spent.
-  virtual absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline) = 0;
-  virtual void Cancel() = 0;
+// The daemon at a moment, as far as a program that uses it wants to know.
+struct NodeStatus {
+  struct Pool {
+    Location location;
+    uint64_t capacity_bytes = 0;
+    uint64_t used_bytes = 0;
+    uint64_t pinned_bytes = 0;  // of leased and pinned replicas, which eviction cannot take
+  };
+  std::string node_id;
+  std::string name;
+  bool draining = false;
+  bool global_store_reachable = false;
+  std::string global_store_error;  // why it is not reachable, or does not take this node
+  std::vector<Pool> pools;
+  uint32_t replicas = 0;
+  uint32_t active_transfers = 0;
 };
 
 class Client {
  public:
+  // Asks the daemon for a sign of life. UNAVAILABLE when it gives none within the timeout, CANCELLED when the
+  // cancellation comes first.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
-  virtual ~Client() = default;
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
 
-  // `artifact` is a key or an artifact id.
-  virtual absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context,
-                                                       std::string_view artifact,
-                                                       const GetOptions& options) = 0;
-  virtual std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
-                                               const GetOptions& options) = 0;
+  // `artifact` is a key or an artifact id. Makes a replica at options.location where there is none yet, from
+  // whichever source is nearest, and attaches to it.
+  absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
+                                               const GetOptions& options = {});
+  // The same in the background. It needs this client no longer.
+  std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
+                                       const GetOptions& options = {});
 
-  // Copies the tensors once, into a sealed memfd that is handed to the daemon.
-  virtual absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
-                                        const std::map<std::string, std::string>& metadata,
-                                        const PutOptions& options) = 0;
+  // Copies the tensors once, into a sealed memfd that is handed to the daemon. INVALID_ARGUMENT, naming the
+  // tensor, for bytes that do not fit their shape and for names that repeat.
+  absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
+                                const std::map<std::string, std::string>& metadata = {},
+                                const PutOptions& options = {});
   // The daemon reads the files itself: a .safetensors file or a sharded directory on its host.
-  virtual absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
-                                           const PutOptions& options) = 0;
+  absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
+                                   const PutOptions& options = {});
 
-  virtual absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
-                                          std::string_view artifact_id,
-                                          std::optional<uint64_t> expected_revision) = 0;
-  virtual absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key) = 0;
-  virtual absl::Status DeleteKey(const RequestContext& context, std::string_view key,
-                                 std::optional<uint64_t> expected_revision) = 0;
-  virtual absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context,
-                                                        std::string_view prefix) = 0;
-  // Calls `on_key` for the keys as they are, then for each change, until the context ends or it returns
-  // false. Reconnects by itself.
-  virtual absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
-                                 std::function<bool(const KeyInfo&)> on_key) = 0;
+  // Binds the key to another artifact, under the next revision. With an expected revision, ABORTED when the
+  // key has another one (0: when it exists).
+  absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
+                                  std::string_view artifact_id,
+                                  std::optional<uint64_t> expected_revision = std::nullopt);
+  absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key);
+  absl::Status DeleteKey(const RequestContext& context, std::string_view key,
+                         std::optional<uint64_t> expected_revision = std::nullopt);
+  absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
+  // Calls `on_key`, on this thread, for the keys as they are, then for each change, until the context ends
+  // (its error) or `on_key` returns false (OK). Reconnects by itself.
+  absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
+                         const std::function<bool(const KeyInfo&)>& on_key);
+
+  // A pinned replica of this node is not evicted until it is unpinned, leased or not.
+  absl::Status SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned);
+
+  absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);
+
+ private:
+  explicit Client(std::shared_ptr<Session> session);
+  // One attempt of Get.
+  absl::StatusOr<std::unique_ptr<Replica>> GetOnce(const RequestContext& context, std::string_view artifact,
+                                                   const GetOptions& options);
+
+  const std::shared_ptr<Session> session_;
 };
 
 }  // namespace tensorcast::client

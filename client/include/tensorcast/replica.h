@@ -1,0 +1,101 @@
+// What a get gives: a replica of an artifact, attached to this process, and its tensors where they lie.
+//
+//   for (const TensorView& tensor : replica->tensors()) Use(tensor.name, tensor.shape, tensor.host);
+//   const absl::StatusOr<TensorView> embedding = replica->Find("model.embed_tokens.weight");
+//
+// Ownership: a Replica is the lease. While it lives the store daemon neither evicts nor rewrites what it
+// shows; destroying it unmaps the memory (for a GPU: closes the handle, then tells the daemon) and ends the
+// lease. Whatever was borrowed from it, its views above all, ends with it. A Replica may outlive the Client
+// that made it, but not the DeviceRuntime that opened it.
+//
+// Thread-safe: nothing in it changes but lost().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+#include "core/replica/location.h"
+#include "core/replica/transfer_report.h"
+#include "core/tensor/dtype.h"
+
+namespace tensorcast::client {
+
+// One tensor of a replica, without a copy. Borrowed: valid while its Replica lives.
+struct TensorView {
+  std::string_view name;
+  DType dtype = DType::kU8;
+  std::span<const uint64_t> shape;  // empty: a scalar
+  uint64_t nbytes = 0;
+  std::span<const std::byte> host;  // the bytes, of a replica in host memory; else empty
+  DevicePtr device;                 // the address in this process, of a replica on a GPU; else null
+};
+
+class Replica {
+ public:
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  const std::string& artifact_id() const;
+  const std::string& replica_id() const;
+  const Location& location() const;
+
+  // In the image's order. Of a replica that is not attached (GetOptions::attach), the descriptions alone.
+  const std::vector<TensorView>& tensors() const;
+  // NOT_FOUND when the artifact has no tensor of that name.
+  absl::StatusOr<TensorView> Find(std::string_view name) const;
+  // All tensors as they lie, each at a multiple of 256 bytes and zeros between them; empty but for an
+  // attached replica in host memory.
+  std::span<const std::byte> image() const;
+  // What the artifact was put with, or its files carry: "format" for example.
+  const std::map<std::string, std::string>& metadata() const;
+
+  // The revision of the key that it was asked for by; 0 when it was asked for by id.
+  uint64_t key_revision() const;
+  // The global store did not answer: the key is as the daemon last knew it, and may mean something else by
+  // now.
+  bool key_unconfirmed() const;
+  // How it came to this node; nullopt when it was already there.
+  const std::optional<TransferReport>& transfer() const;
+  // True once the daemon went away. The bytes stay readable, but the lease is over: for a new one, Get again.
+  bool lost() const;
+
+ private:
+  friend class Client;
+  struct State;
+  explicit Replica(std::unique_ptr<State> state);
+
+  const std::unique_ptr<State> state_;
+};
+
+// A get that runs in the background (Client::StartGet). Destroying it cancels the get and waits for its end.
+// Thread-safe.
+class PendingGet {
+ public:
+  ~PendingGet();
+  PendingGet(const PendingGet&) = delete;
+  PendingGet& operator=(const PendingGet&) = delete;
+
+  // Blocks until the get ends or, by the steady clock, the deadline: then DEADLINE_EXCEEDED, while the get
+  // goes on and can be waited for again. The result is handed out once; after that FAILED_PRECONDITION.
+  absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline);
+  void Cancel();
+
+ private:
+  friend class Client;
+  struct State;
+  explicit PendingGet(std::unique_ptr<State> state);
+
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorcast::client
