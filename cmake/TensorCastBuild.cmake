@@ -17,23 +17,10 @@ endif()
 
 find_program(TENSORCAST_LLD ld.lld)
 
-# Headers keep their paths: #include "client/client.h" works in the source tree and in an installed one.
-set(TENSORCAST_INSTALL_INCLUDEDIR "${CMAKE_INSTALL_INCLUDEDIR}/tensorcast")
-
-# tensorcast_install_library(target name header...): part of the installed package as tensorcast::<name>.
-function(tensorcast_install_library target name)
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
-  install(TARGETS ${target} EXPORT tensorcastTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast"
-          COMPONENT development)
-  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE folder)
-  install(FILES ${ARGN} DESTINATION "${TENSORCAST_INSTALL_INCLUDEDIR}/${folder}" COMPONENT development)
-endfunction()
-
-# Private to each of our targets, so that nothing leaks to those who link the installed libraries.
+# Private to each of our targets: what is installed carries none of it.
 function(_tensorcast_target_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
-  target_include_directories(${target} PUBLIC
-    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${TENSORCAST_INSTALL_INCLUDEDIR}>")
+  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}")
   if(TENSORCAST_LLD)
     target_link_options(${target} PRIVATE -fuse-ld=lld)
   endif()
@@ -55,15 +42,10 @@ function(tensorcast_library)
     target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
   else()
     add_library(${target} INTERFACE)
-    target_include_directories(${target} INTERFACE
-      "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${TENSORCAST_INSTALL_INCLUDEDIR}>")
+    target_include_directories(${target} INTERFACE "${PROJECT_SOURCE_DIR}")
     target_link_libraries(${target} INTERFACE ${arg_DEPS})
   endif()
   add_library(tensorcast::${arg_NAME} ALIAS ${target})
-  # What only our own tools and tests link is not for those who link the installed libraries.
-  if(NOT arg_NAME MATCHES "^cli_|^tools_|^tests_|_testing$|_fixture$|_harness$")
-    tensorcast_install_library(${target} ${arg_NAME} ${arg_HDRS})
-  endif()
 endfunction()
 
 # Sets `out` to whether the target links, however far away, a library that is not built with our sanitizers and

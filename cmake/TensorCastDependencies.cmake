@@ -1,10 +1,9 @@
 # Finds every third-party library and gives each one imported target. Nothing else in the build names a path. Also part of
-# the installed package: those who link the libraries need what they link, but not what only the build and the tests use.
+# the installed package: those who link the client library need what it links, but not what only the rest uses.
 
 set(TENSORCAST_DEPS_DIR "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH "Where tools/setup.sh put what it built")
 
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
 
 # Abseil: always the one that setup.sh builds. The distributions' own are too old (Debian 12) or have a string_view that is
 # not std's (Debian 13), and every library of ours has to see the same.
@@ -36,11 +35,8 @@ tensorcast_import(thirdparty::grpc_reflection LIBRARIES grpc++_reflection)
 # gRPC headers inline absl::Mutex: every target that includes them is to see the Abseil that is linked.
 target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf absl::synchronization)
 
-tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp ucs)
 tensorcast_import(thirdparty::xxhash HEADER xxhash.h LIBRARIES xxhash)
-tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
-find_package(nlohmann_json REQUIRED)
 
 # OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil, whose variant is not the one
 # of ours. So a source that includes them sees the distribution's Abseil headers instead of ours, and must include none
@@ -61,6 +57,9 @@ set_property(TARGET thirdparty::opentelemetry APPEND PROPERTY INTERFACE_COMPILE_
 target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_VARIANT}")
 
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
+  tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp ucs)
+  tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
+  find_package(nlohmann_json REQUIRED)
   tensorcast_import(thirdparty::opentelemetry_memory LIBRARIES
     opentelemetry_exporter_in_memory opentelemetry_exporter_in_memory_metric)
   find_program(TENSORCAST_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)

@@ -24,6 +24,7 @@ LAYERS = {
     "global_store": {"base", "otel/api", "core", "proto", "rpc"},
     "daemon": {"base", "otel/api", "core", "transport", "proto", "rpc"},
     "client": {"base", "otel/api", "core", "proto", "rpc"},
+    "client/telemetry": {"base", "otel/sdk", "proto", "client"},
     "cli": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
     "tools": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client",
               "cli"},
@@ -34,6 +35,13 @@ OUR_TOP_FOLDERS = {"base", "otel", "core", "transport", "rpc", "global_store", "
 
 # The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
 ORDERED_FOLDERS = ("core", "daemon", "cli")
+
+# The client's public headers are included as those see them who install them: "tensorcast/client.h". What is installed
+# stands in one list, and includes none of ours but what is on it.
+PUBLIC_FOLDER = "client/include"
+PUBLIC_PREFIX = "tensorcast/"
+INSTALLED = pathlib.PurePosixPath("cmake/TensorCastInstall.cmake")
+INSTALLED_LIST = re.compile(r"set\(TENSORCAST_PUBLIC_HEADERS([^)]*)\)")
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
@@ -75,7 +83,10 @@ def read_includes(root: pathlib.Path, file: pathlib.PurePosixPath) -> list[Inclu
     text = (root / file).read_text(encoding="utf-8", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
         if match := INCLUDE.match(line):
-            found.append(Include(file, number, match[1] or match[2], match[1] is not None))
+            target = match[1] or match[2]
+            if target.startswith(PUBLIC_PREFIX):
+                target = f"{PUBLIC_FOLDER}/{target}"
+            found.append(Include(file, number, target, match[1] is not None))
     return found
 
 
@@ -99,10 +110,17 @@ def order_inside(root: pathlib.Path, folder: str) -> list[str]:
     return ADD_SUBDIRECTORY.findall(cmake.read_text(encoding="utf-8")) if cmake.is_file() else []
 
 
+def installed_headers(root: pathlib.Path) -> set[str]:
+    cmake = root / INSTALLED
+    found = INSTALLED_LIST.search(cmake.read_text(encoding="utf-8")) if cmake.is_file() else None
+    return set(found[1].split()) if found else set()
+
+
 class Checker:
     def __init__(self, root: pathlib.Path):
         self.root = root
         self.order = {folder: order_inside(root, folder) for folder in ORDERED_FOLDERS}
+        self.installed = installed_headers(root)
         self.problems: list[str] = []
 
     def run(self) -> list[str]:
@@ -115,6 +133,7 @@ class Checker:
             self._check_order(include)
             self._check_messages(include)
             self._check_third_party(include)
+            self._check_installed(include)
         self._check_private_headers(includes)
         return self.problems
 
@@ -157,6 +176,11 @@ class Checker:
         for library in THIRD_PARTIES:
             if library.pattern.match(include.target) and str(include.file.parent) not in library.folders:
                 self._report(include, f"{library.name} belongs to {', '.join(library.folders)} only")
+
+    def _check_installed(self, include: Include) -> None:
+        ours = layer_of(include.target) is not None
+        if str(include.file) in self.installed and ours and include.target not in self.installed:
+            self._report(include, f"an installed header may include only those that {INSTALLED} lists")
 
     def _check_private_headers(self, includes: list[Include]) -> None:
         used_from = collections.defaultdict(set)  # header -> folders that include it

@@ -59,6 +59,18 @@ class CheckIncludes(unittest.TestCase):
     def test_a_tree_that_keeps_the_rules_is_good(self):
         self.assertEqual(problems(), [])
 
+    def test_the_public_headers_are_the_clients(self):
+        self.assertEqual(problems(**{"client/include/tensorcast/client.h": "",
+                                     "cli/x.cc": '#include "tensorcast/client.h"\n'}), [])
+        self.check("cli/x.cc", '#include "tensorcast/none.h"', "there is no such file")
+
+    def test_an_installed_header_includes_only_installed_ones(self):
+        installed = "set(TENSORCAST_PUBLIC_HEADERS\n  base/time.h\n  client/include/tensorcast/client.h)\n"
+        found = problems(**{"cmake/TensorCastInstall.cmake": installed, "base/time.h": "",
+                            "client/include/tensorcast/client.h": '#include "base/time.h"\n#include "base/status.h"\n'})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("client.h:2: includes base/status.h: an installed header may include only", found[0])
+
     def test_upward_includes_between_layers(self):
         self.check("core/engine/x.cc", '#include "transport/transport.h"', "core/ may include base, otel/api")
         self.check("base/x.cc", '#include "otel/api/trace.h"', "nothing of ours")

@@ -17,24 +17,49 @@ if grep -rlF "$work/first" "$work/installed" --include='*.cmake'; then
   echo "FAILED: these name the folder that was installed to"
   exit 1
 fi
-# The documentation's examples, as they stand there: the README's program, and the lines of client.h's opening comment.
+# What was installed is the client library alone: its headers below one folder, one archive.
+headers=$(cd "$work/installed/include" && find . -type f | sort)
+if grep -v '^\./tensorcast/.*\.h$' <<<"$headers" || grep -E 'proto|rpc|test' <<<"$headers"; then
+  echo "FAILED: these are installed"
+  exit 1
+fi
+archives=$(cd "$work/installed" && find . -name '*.a' -not -path '*/deps/*')
+[[ $archives == ./lib*/tensorcast/libtensorcast_client.a ]] || { echo "FAILED: these are installed: $archives"; exit 1; }
+
+# The documentation's examples, as they stand there: the README's program, and the lines of the headers' opening comments.
 mkdir "$work/examples"
 # shellcheck disable=SC2016  # backticks are the README's
 sed -n '/^## From C++/,/^## /{/^```cpp$/,/^```$/{/^```/d;p}}' "$here/../../README.md" >"$work/examples/readme.cc"
-{
-  printf '%s\n' '#include "client/client.h"' '#include "base/status.h"' 'using namespace tensorcast; using namespace client;' \
-    'absl::Status Example() {'
-  sed -n '/^#pragma once/q;s|^//   ||p' "$work/installed/include/tensorcast/client/client.h"
-  printf '%s\n' 'return absl::OkStatus();' '}'
-} >"$work/examples/client_h.cc"
-for example in readme client_h; do
-  grep -q 'client->Get' "$work/examples/$example.cc" || { echo "FAILED: no example found for $example"; exit 1; }
-done
+# header_example NAME SIGNATURE: the example of tensorcast/NAME.h as the body of a function.
+header_example() {
+  {
+    printf '%s\n' '#include <iostream>' '#include <tensorcast/client.h>' "#include <tensorcast/$1.h>" \
+      'using namespace tensorcast;' 'using namespace client;' 'template <class... T> void Use(const T&...) {}' "$2 {"
+    sed -n '/^#pragma once/q;s|^//   ||p' "$work/installed/include/tensorcast/$1.h"
+    printf '%s\n' 'return absl::OkStatus();' '}'
+  } >"$work/examples/$1_h.cc"
+}
+header_example client 'absl::Status Example()'
+header_example replica 'absl::Status Example(const std::unique_ptr<Replica>& replica)'
+header_example telemetry 'absl::Status Example()'
+grep -q ')->Get(' "$work/examples/readme.cc" && grep -q ')->Get(' "$work/examples/client_h.cc" &&
+  grep -q 'replica->Find(' "$work/examples/replica_h.cc" && grep -q 'StartTelemetry(' "$work/examples/telemetry_h.cc" ||
+  { echo "FAILED: an example is not found"; exit 1; }
+# Each header by itself.
+while read -r header; do
+  echo "#include <${header#./}>" >"$work/examples/alone_$(tr -c 'a-z\n' _ <<<"$header").cc"
+done <<<"$headers"
 
 "$cmake" -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Debug \
   -DEXAMPLES="$work/examples"
 "$cmake" --build "$work/consumer"
 "$work/consumer/consumer"
+"$work/consumer/with_telemetry"
+readelf --dynamic "$work/consumer/consumer" >"$work/needed"
+if grep 'NEEDED.*opentelemetry' "$work/needed"; then
+  echo "FAILED: the SDK is loaded by a program without telemetry"
+  exit 1
+fi
 tensorcast=$work/installed/bin/tensorcast
 "$tensorcast" --help >"$work/help"
 

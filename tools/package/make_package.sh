@@ -5,7 +5,7 @@
 #
 #   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast and the shared libraries that it needs; unpack anywhere
 #   tensorcast_VERSION_amd64.deb             the same below /usr/lib/tensorcast, with systemd units and a user
-#   tensorcast-dev_VERSION_amd64.deb         headers, static libraries and the CMake package of the client library
+#   tensorcast-dev_VERSION_amd64.deb         the client library: headers, one archive, a CMake package
 #
 # What a package takes from the system is what every glibc >= 2.36 system has: the C and C++ runtimes. Drivers of RDMA
 # devices (rdma-core) must match the machine's kernel modules, so UCX's InfiniBand modules are in the package and

@@ -1,7 +1,7 @@
 // The least engine: asks for a model of a daemon that is not there, and is told so.
 #include <cstdio>
 
-#include "client/client.h"
+#include <tensorcast/client.h>
 
 int main() {
   const auto client = tensorcast::client::Client::Connect(
