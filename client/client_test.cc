@@ -108,6 +108,36 @@ TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
   }
 }
 
+TEST_F(ClientTest, AReplicaListsItsTensorsInTheImagesOrder) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const std::vector<TensorView>& tensors = (*replica)->tensors();
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0].name, "a");
+  EXPECT_EQ(tensors[0].dtype, DType::kU8);
+  EXPECT_THAT(tensors[0].shape, ElementsAre(5u));
+  EXPECT_EQ(tensors[0].nbytes, 5u);
+  EXPECT_EQ(tensors[0].host.data(), (*replica)->image().data());
+  EXPECT_EQ(tensors[1].name, "b");
+  EXPECT_EQ(tensors[1].dtype, DType::kF32);
+  EXPECT_THAT(tensors[1].shape, ElementsAre(2u));
+  EXPECT_EQ(Text(tensors[1].host), "12345678");
+  EXPECT_FALSE(tensors[1].device);
+}
+
+TEST_F(ClientTest, AReplicaOutlivesItsClient) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  client_.reset();
+  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+  EXPECT_EQ((*replica)->metadata().at("format"), "pt");
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+}
+
 TEST_F(ClientTest, PaddingBetweenTensorsIsZero) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
@@ -175,6 +205,8 @@ TEST_F(ClientTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
   EXPECT_THAT(devices_.opened, ElementsAre("handle"));
   EXPECT_EQ((*replica)->Find("b")->device.address, 0x1000u + 256);
   EXPECT_TRUE((*replica)->Find("b")->host.empty());
+  EXPECT_EQ((*replica)->tensors()[1].device.address, 0x1000u + 256);
+  EXPECT_TRUE((*replica)->image().empty());
   EXPECT_EQ(daemon_->handles().leases(), 1);
   replica->reset();
   EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
@@ -233,6 +265,31 @@ TEST_F(ClientTest, AManifestThatIsNotTheArtifactsOwnIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(replica.status())) << replica.status();
 }
 
+TEST_F(ClientTest, AManifestIsFetchedOnceForManyGets) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
+  EXPECT_EQ(daemon_->manifests_sent, 1);
+}
+
+TEST_F(ClientTest, AManifestThatTheDaemonHasNoLongerComesFromTheGlobalStore) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->no_manifests = true;
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+}
+
+TEST_F(ClientTest, APutThatIsTriedAgainOffersItsMemoryAnew) {
+  daemon_->unavailable_puts = 2;  // each has taken its offer
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(Text((*replica)->Find("b")->host), "12345678");
+}
+
 TEST_F(ClientTest, APendingGetCanTimeOutGoOnAndBeCancelled) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
@@ -250,6 +307,41 @@ TEST_F(ClientTest, APendingGetCanTimeOutGoOnAndBeCancelled) {
   EXPECT_TRUE(absl::IsCancelled(pending->Wait(absl::InfiniteFuture()).status()));
   pending = client_->StartGet(Context(), put->artifact_id, {});
   pending.reset();  // cancels, and does not hang
+}
+
+TEST_F(ClientTest, APendingGetNeedsItsClientNoLonger) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->hang_materialize = true;
+  auto pending = client_->StartGet(Context(), put->artifact_id, {});
+  client_.reset();
+  daemon_->hang_materialize = false;
+  auto replica = pending->Wait(absl::InfiniteFuture());
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  pending.reset();
+  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+}
+
+TEST_F(ClientTest, ReplicasArePinnedAndUnpinned) {
+  EXPECT_EQ(client_->SetPinned(Context(), "replica-1", true), absl::OkStatus());
+  EXPECT_THAT(daemon_->pinned(), ElementsAre("replica-1"));
+  EXPECT_EQ(client_->SetPinned(Context(), "replica-1", false), absl::OkStatus());
+  EXPECT_THAT(daemon_->pinned(), testing::IsEmpty());
+  EXPECT_TRUE(absl::IsNotFound(client_->SetPinned(Context(), "another", true)));
+}
+
+TEST_F(ClientTest, StatusTellsOfTheNodeItsPoolsAndItsGlobalStore) {
+  auto status = client_->GetStatus(Context());
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->node_id, "node-id");
+  EXPECT_EQ(status->name, "node-name");
+  EXPECT_FALSE(status->global_store_reachable);
+  EXPECT_EQ(status->global_store_error, "it does not answer");
+  ASSERT_EQ(status->pools.size(), 1u);
+  EXPECT_EQ(status->pools[0].location.ToString(), "gpu:2");
+  EXPECT_EQ(status->pools[0].capacity_bytes, 3000u);
+  EXPECT_EQ(status->pools[0].used_bytes, 200u);
+  EXPECT_EQ(status->pools[0].pinned_bytes, 100u);
 }
 
 TEST_F(ClientTest, CancellingTheCallersContextCancelsAPendingGet) {

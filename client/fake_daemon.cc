@@ -51,6 +51,36 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
     return rpc::HandleUnary(call, fake_.executor_, [this, response](const RequestContext&) {
       response->mutable_node()->set_handle_socket(fake_.hide_handle_socket ? "/elsewhere/handles.sock"
                                                                            : fake_.handles_->path());
+      response->mutable_node()->set_node_id("node-id");
+      response->mutable_node()->set_name("node-name");
+      response->set_global_store_error("it does not answer");
+      v1::Pool& pool = *response->add_pools();
+      pool.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
+      pool.mutable_location()->set_device(2);
+      pool.set_capacity_bytes(3000);
+      pool.set_used_bytes(200);
+      pool.set_pinned_bytes(100);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* PinReplica(grpc::CallbackServerContext* call,
+                                       const v1::PinReplicaRequest* request,
+                                       v1::PinReplicaResponse*) override {
+    return rpc::HandleUnary(call, fake_.executor_, [this, request](const RequestContext&) {
+      if (request->replica_id() != kReplicaId) return absl::NotFoundError("there is no such replica");
+      absl::MutexLock lock(&fake_.mutex_);
+      fake_.pinned_.insert(request->replica_id());
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* UnpinReplica(grpc::CallbackServerContext* call,
+                                         const v1::UnpinReplicaRequest* request,
+                                         v1::UnpinReplicaResponse*) override {
+    return rpc::HandleUnary(call, fake_.executor_, [this, request](const RequestContext&) {
+      absl::MutexLock lock(&fake_.mutex_);
+      fake_.pinned_.erase(request->replica_id());
       return absl::OkStatus();
     });
   }
@@ -98,15 +128,8 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
         call, fake_.executor_,
         [this, request](const RequestContext&,
                         rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
-          TC_ASSIGN_OR_RETURN(const Stored stored, fake_.Find(request->artifact_id()));
-          std::string bytes = stored.manifest->bytes();
-          if (fake_.corrupt_manifest) bytes.back() ^= 1;
-          for (size_t i = 0; i < rpc::PieceCount(bytes.size(), kSmallPiece); ++i) {
-            v1::GetManifestResponse response;
-            response.set_manifest_piece(std::string(rpc::Piece(bytes, i, kSmallPiece)));
-            TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
-          }
-          return absl::OkStatus();
+          if (fake_.no_manifests) return absl::NotFoundError("its replica is gone");
+          return fake_.SendManifest(request->artifact_id(), writer);
         });
   }
 
@@ -114,6 +137,8 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
   absl::Status AnswerPut(const v1::PutArtifactRequest& put,
                          rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
     TC_ASSIGN_OR_RETURN(const std::string artifact_id, fake_.Keep(put));
+    if (fake_.unavailable_puts.fetch_sub(1) > 0) return absl::UnavailableError("starting");
+    fake_.unavailable_puts = 0;
     v1::PutArtifactResponse progress;
     progress.mutable_progress()->set_bytes_done(1);
     TC_RETURN_IF_ERROR(writer.Write(std::move(progress)));
@@ -190,6 +215,15 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
     });
   }
 
+  grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
+      grpc::CallbackServerContext* call, const v1::DescribeArtifactRequest* request) override {
+    return rpc::HandleWriteStream<v1::DescribeArtifactResponse>(
+        call, fake_.executor_,
+        [this, request](const RequestContext&, rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
+          return fake_.SendManifest(request->artifact_id(), writer);
+        });
+  }
+
   grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(grpc::CallbackServerContext* call,
                                                              const v1::WatchKeysRequest*) override {
     return rpc::HandleWriteStreamAsync<v1::WatchKeysResponse>(
@@ -212,6 +246,20 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
  private:
   FakeDaemon& fake_;
 };
+
+template <class Response>
+absl::Status FakeDaemon::SendManifest(const std::string& artifact_id, rpc::StreamWriter<Response>& writer) {
+  TC_ASSIGN_OR_RETURN(const Stored stored, Find(artifact_id));
+  ++manifests_sent;
+  std::string bytes = stored.manifest->bytes();
+  if (corrupt_manifest) bytes.back() ^= 1;
+  for (size_t i = 0; i < rpc::PieceCount(bytes.size(), kSmallPiece); ++i) {
+    Response response;
+    response.set_manifest_piece(std::string(rpc::Piece(bytes, i, kSmallPiece)));
+    TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
+  }
+  return absl::OkStatus();
+}
 
 FakeDaemon::FakeDaemon(const std::string& folder) : folder_(folder) {
   auto pool = HostPool::Create({.bytes = uint64_t{16} << 20, .use_huge_pages = false, .prefault_threads = 0});
@@ -309,6 +357,11 @@ void FakeDaemon::RemoveKey(const std::string& key, bool tell_watchers) {
 
 void FakeDaemon::Tell(const v1::WatchKeysResponse& change) {
   for (auto& [writer, finisher] : watchers_) writer->WriteLatest(change, change.key().name());
+}
+
+std::set<std::string> FakeDaemon::pinned() const {
+  absl::MutexLock lock(&mutex_);
+  return pinned_;
 }
 
 int FakeDaemon::watchers() const {

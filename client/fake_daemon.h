@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,9 @@ class FakeDaemon {
   // Set before the call that they are for.
   std::atomic<int> unavailable_materializes{0};  // the next N fail
   std::atomic<bool> hang_materialize{false};     // until cancelled
+  std::atomic<int> unavailable_puts{0};          // the next N fail, their offers taken
   std::atomic<bool> corrupt_manifest{false};
+  std::atomic<bool> no_manifests{false};   // at the daemon; the global store has them
   std::atomic<bool> device_claims{false};  // tickets give device memory
   std::atomic<bool> hide_handle_socket{false};
   std::function<absl::Status(const v1::ImportArtifactRequest&)> on_import;
@@ -49,6 +52,10 @@ class FakeDaemon {
   int watchers() const;
   // Every watch ends with UNAVAILABLE.
   void BreakWatches();
+
+  std::atomic<int> manifests_sent{0};
+  // The replicas that are pinned.
+  std::set<std::string> pinned() const;
 
   v1::PutArtifactRequest last_put;  // all messages of the last put, merged
   std::vector<std::string> request_ids;
@@ -63,6 +70,9 @@ class FakeDaemon {
   using Watcher = std::pair<std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>, rpc::Finisher>;
 
   absl::StatusOr<std::string> Keep(const v1::PutArtifactRequest& put);
+  // In small pieces, from either service.
+  template <class Response>
+  absl::Status SendManifest(const std::string& artifact_id, rpc::StreamWriter<Response>& writer);
   absl::StatusOr<Stored> Find(const std::string& artifact_id);
   Claim ClaimOf(const Stored& stored);
   void Tell(const v1::WatchKeysResponse& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -74,6 +84,7 @@ class FakeDaemon {
   mutable absl::Mutex mutex_;
   std::map<std::string, Stored> stored_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Key> keys_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> pinned_ ABSL_GUARDED_BY(mutex_);
   std::vector<Watcher> watchers_ ABSL_GUARDED_BY(mutex_);
   rpc::Executor executor_;
   std::unique_ptr<StoreDaemonService> daemon_service_;
