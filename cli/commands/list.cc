@@ -41,13 +41,21 @@ NodeNames NamesOfNodes(client::AdminClient& admin) {
   return names;
 }
 
-// "cpu@node-a, gpu:0@node-b"
+std::string NodeText(const std::string& id, const NodeNames& names) {
+  const auto known = names.find(id);
+  return known != names.end() ? known->second : id.substr(0, 8);
+}
+
+// "cpu@node-a, gpu:0@node-b"; of an artifact without a replica, the files that a get would read:
+// "origin@node-a".
 std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
   std::vector<std::string> places;
   for (const v1::Replica& replica : artifact.replicas()) {
-    const auto known = names.find(replica.node_id());
-    const std::string node = known != names.end() ? known->second : replica.node_id().substr(0, 8);
-    places.push_back(absl::StrCat(LocationText(replica.location()), "@", node));
+    places.push_back(absl::StrCat(LocationText(replica.location()), "@", NodeText(replica.node_id(), names)));
+  }
+  if (!places.empty()) return absl::StrJoin(places, ", ");
+  for (const v1::Origin& origin : artifact.origins()) {
+    places.push_back(absl::StrCat("origin@", NodeText(origin.node_id(), names)));
   }
   return absl::StrJoin(places, ", ");
 }
