@@ -35,6 +35,14 @@ CLI::Validator Between(std::optional<double> least, std::optional<double> most) 
       "");
 }
 
+// CLI11 takes -1 for 2^64 - 1.
+const CLI::Validator kUnsigned(
+    [](const std::string& text) {
+      uint64_t value = 0;
+      return absl::SimpleAtoi(text, &value) ? "" : text + " is no whole number of at least 0";
+    },
+    "");
+
 const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
 
 void AddCommon(CLI::App* command, CommonFlags& common) {
@@ -129,6 +137,9 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
     option = command_->add_option(name, value, help);
   }
   if constexpr (std::is_same_v<T, std::vector<std::string>>) option->take_all();
+  if constexpr (std::is_same_v<T, uint64_t> || std::is_same_v<T, std::optional<uint64_t>>) {
+    option->check(kUnsigned);
+  }
   if (rules.required) option->required();
   if (rules.show_default) option->capture_default_str();
   if (rules.not_empty) option->check(kNotEmpty);
