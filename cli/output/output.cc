@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -71,16 +70,18 @@ std::string Table::ToString() const {
 }
 
 struct ProgressBar::State {
-  std::string label;
-  absl::Time start = absl::Now();
-  bool terminal = isatty(STDERR_FILENO) != 0;
+  const std::string label;
+  std::FILE* const out;
+  const std::function<absl::Time()> now;
+  const absl::Time start = now();
+  const bool terminal = isatty(fileno(out)) != 0;
   absl::Mutex mutex;
   bool drawn ABSL_GUARDED_BY(mutex) = false;
   bool done ABSL_GUARDED_BY(mutex) = false;
 
   void Draw(const TransferProgress& progress) {
     absl::MutexLock lock(&mutex);
-    const absl::Duration elapsed = absl::Now() - start;
+    const absl::Duration elapsed = now() - start;
     if (!terminal || done || elapsed < kQuietTime) return;
     const double share = progress.bytes_total == 0 ? 0
                                                    : static_cast<double>(progress.bytes_done) /
@@ -89,7 +90,7 @@ struct ProgressBar::State {
     const std::string from = progress.waiting_for.empty()
                                  ? progress.source.lane
                                  : absl::StrCat("waiting for ", progress.waiting_for);
-    std::fprintf(stderr, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s GB/s  %s", label.c_str(),
+    std::fprintf(out, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s GB/s  %s", label.c_str(),
                  std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(), share * 100,
                  FormatBytes(progress.bytes_done).c_str(), FormatBytes(progress.bytes_total).c_str(),
                  FormatRate(progress.bytes_done, elapsed).c_str(), from.c_str());
@@ -99,13 +100,12 @@ struct ProgressBar::State {
   void Erase() {
     absl::MutexLock lock(&mutex);
     done = true;
-    if (drawn) std::fprintf(stderr, "\r\033[K");
+    if (drawn) std::fprintf(out, "\r\033[K");
   }
 };
 
-ProgressBar::ProgressBar(std::string label) : state_(std::make_shared<State>()) {
-  state_->label = std::move(label);
-}
+ProgressBar::ProgressBar(std::string label, std::FILE* out, std::function<absl::Time()> now)
+    : state_(new State{.label = std::move(label), .out = out, .now = std::move(now)}) {}
 
 ProgressBar::~ProgressBar() { state_->Erase(); }
 

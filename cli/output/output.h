@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/replica/transfer_report.h"
 
@@ -28,11 +30,13 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Draws a bar on stderr once a transfer has run for a second, if stderr is a terminal; erased at destruction.
+// Draws a bar on `out` once a transfer has run for a second, if that is a terminal; erased at destruction.
 // The callback may be called from any thread, one at a time.
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string label);
+  explicit ProgressBar(
+      std::string label, std::FILE* out = stderr,
+      std::function<absl::Time()> now = [] { return absl::Now(); });
   ~ProgressBar();
   std::function<void(const TransferProgress&)> callback();
 

@@ -1,6 +1,16 @@
 #include "cli/output/output.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/output/json.h"
+#include "proto/types.pb.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -26,6 +36,87 @@ TEST(Table, AlignsNumbersRightAndTextLeft) {
             "name  bytes\n"
             "a        10\n"
             "long      7\n");
+}
+
+// The other end of a terminal, or of what is none, and a clock that a test sets.
+class ProgressBarTest : public ::testing::Test {
+ protected:
+  explicit ProgressBarTest(bool terminal = true) {
+    int ends[2];
+    if (terminal) {
+      EXPECT_EQ(openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr), 0);
+    } else {
+      EXPECT_EQ(pipe(ends), 0);
+    }
+    EXPECT_EQ(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    seen_ = ends[0];
+    out_ = fdopen(ends[1], "w");
+    bar_ = std::make_unique<ProgressBar>("get", out_, [this] { return now_; });
+  }
+  ~ProgressBarTest() override {
+    bar_.reset();
+    fclose(out_);
+    close(seen_);
+  }
+  std::string Shown() {
+    fflush(out_);
+    std::string text(4096, '\0');
+    const ssize_t got = read(seen_, text.data(), text.size());
+    text.resize(got < 0 ? 0 : got);
+    return text;
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  int seen_ = -1;
+  std::FILE* out_ = nullptr;
+  std::unique_ptr<ProgressBar> bar_;
+};
+
+class ProgressBarInAPipeTest : public ProgressBarTest {
+ protected:
+  ProgressBarInAPipeTest() : ProgressBarTest(/*terminal=*/false) {}
+};
+
+constexpr TransferProgress Half() { return {.bytes_done = 1 << 20, .bytes_total = 2 << 20}; }
+
+TEST_F(ProgressBarTest, IsQuietForASecondThenSaysHowFarItIsAndGoesAway) {
+  const auto report = bar_->callback();
+  now_ += absl::Milliseconds(999);
+  report(Half());
+  EXPECT_EQ(Shown(), "");
+  now_ += absl::Milliseconds(1);
+  report(Half());
+  const std::string drawn = Shown();
+  EXPECT_NE(drawn.find("get [###############               ]  50 %  1.00 MiB of 2.00 MiB"), std::string::npos)
+      << drawn;
+  bar_.reset();
+  EXPECT_EQ(Shown(), "\r\033[K") << "a line that stays";
+  report(Half());
+  EXPECT_EQ(Shown(), "") << "after its end";
+}
+
+TEST_F(ProgressBarTest, SaysWhatItWaitsForAndNeedsNoTotal) {
+  now_ += absl::Seconds(2);
+  TransferProgress waiting;
+  waiting.waiting_for = "space";
+  bar_->callback()(waiting);
+  EXPECT_NE(Shown().find("  0 %  0 B of 0 B  - GB/s  waiting for space"), std::string::npos);
+}
+
+TEST_F(ProgressBarInAPipeTest, SaysNothing) {
+  now_ += absl::Seconds(2);
+  bar_->callback()(Half());
+  bar_.reset();
+  EXPECT_EQ(Shown(), "");
+}
+
+TEST(Json, NamesFieldsAsTheContractAndLeavesOutWhatIsNotSetUnlessAsked) {
+  v1::Key key;
+  key.set_artifact_id("tc1:x");
+  const auto json = nlohmann::json::parse(ToJson(key));
+  EXPECT_EQ(json.dump(), R"({"artifact_id":"tc1:x"})");
+  EXPECT_EQ(nlohmann::json::parse(ToJson(key, /*every_field=*/true))["name"], "");
+  EXPECT_TRUE(ToJson(key).ends_with("}\n"));
 }
 
 }  // namespace

@@ -1,0 +1,187 @@
+// What a command can count on from the command line, tried with commands made up for it.
+#include "cli/commands/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/commands/commands.h"
+#include "cli/commands/run_for_test.h"
+
+namespace tensorcast::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Values {
+  std::string place;
+  std::string name = "nobody";
+  bool loud = false;
+  int count = 1;
+  double share = 0.5;
+  std::optional<uint64_t> revision;
+  std::vector<std::string> lanes;
+};
+
+void AddFlags(Flags& flags, Values& values) {
+  flags.Add("place", values.place, "Where", {.required = true});
+  flags.Add("--name", values.name, "Who", {.show_default = true, .not_empty = true});
+  flags.Add("--loud", values.loud, "Shouts");
+  flags.Add("--count", values.count, "How often", {.least = 1});
+  flags.Add("--share", values.share, "Of all", {.least = 0, .most = 1});
+  flags.Add("--revision", values.revision, "Which");
+  flags.Add("--lane", values.lanes, "Ways", {.choices = {"land", "sea"}});
+}
+
+Values seen;         // by the last run
+CommonFlags common;  // likewise
+int code = 0;        // of the next
+
+int Keep(const CommonFlags& flags, const Values& values) {
+  seen = values;
+  common = flags;
+  return code;
+}
+
+std::vector<Command> Greetings() {
+  return {
+      {.name = "greet", .help = "Says good day", .role = Role::kSilent, .bind = Bind(AddFlags, Keep)},
+      {.name = "daemon", .help = "Asks a daemon", .config_section = "daemon", .bind = Bind(AddFlags, Keep)},
+      {.name = "list",
+       .help = "Lists something",
+       .commands = {{.name = "all", .help = "All", .role = Role::kSilent, .bind = Bind(AddFlags, Keep)},
+                    {.name = "hidden", .role = Role::kSilent, .bind = Bind(AddFlags, Keep)}}}};
+}
+
+class CommandLineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    seen = {};
+    code = 0;
+  }
+  static RunResult Run(const std::vector<std::string>& words) { return RunForTest(Greetings(), words); }
+};
+
+TEST_F(CommandLineTest, EachKindOfFlagArrivesAndWhatIsNotNamedStaysAsItWas) {
+  const RunResult result = Run({"greet", "here", "--name", "you", "--loud", "--count", "3", "--share=0.25",
+                                "--revision", "0", "--lane", "sea", "--lane", "land"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(seen.place, "here");
+  EXPECT_EQ(seen.name, "you");
+  EXPECT_TRUE(seen.loud);
+  EXPECT_EQ(seen.count, 3);
+  EXPECT_EQ(seen.share, 0.25);
+  EXPECT_EQ(seen.revision, 0u);
+  EXPECT_THAT(seen.lanes, ElementsAre("sea", "land"));
+
+  EXPECT_EQ(Run({"greet", "here"}).code, 0);
+  EXPECT_EQ(seen.name, "nobody") << "a value of the command line before";
+  EXPECT_FALSE(seen.loud);
+  EXPECT_EQ(seen.revision, std::nullopt);
+  EXPECT_THAT(seen.lanes, IsEmpty());
+}
+
+TEST_F(CommandLineTest, WhatEveryCommandTakesArrivesToo) {
+  EXPECT_EQ(Run({"greet", "here", "--json", "--set", "a.b=1", "--set", "c.d=2"}).code, 0);
+  EXPECT_TRUE(common.json);
+  EXPECT_THAT(common.sets, ElementsAre("a.b=1", "c.d=2"));
+}
+
+TEST_F(CommandLineTest, ACommandEndsTheProgramWithItsCode) {
+  code = 7;
+  EXPECT_EQ(Run({"list", "all", "here"}).code, 7);
+}
+
+TEST_F(CommandLineTest, AValueThatCannotBeEndsItWithTwoAndAWordThatNamesTheFlag) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"--count", "0"}, "--count: 0 is no number of at least 1"},
+      {{"--count", "many"}, "--count"},
+      {{"--share", "2"}, "--share: 2 is no number from 0 to 1"},
+      {{"--share", "nan"}, "--share"},
+      {{"--name", ""}, "--name: it is empty"},
+      {{"--revision", "-1"}, "--revision: -1 is no whole number of at least 0"},
+      {{"--lane", "air"}, "--lane"},
+      {{"--loudly"}, "--loudly"},
+      {{"--config", "/no/such/file"}, "--config"},
+  };
+  for (const auto& [flags, said] : wrong) {
+    std::vector<std::string> words = {"greet", "here"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const RunResult result = Run(words);
+    EXPECT_EQ(result.code, 2) << flags[0];
+    EXPECT_THAT(result.err, HasSubstr(said));
+    EXPECT_THAT(result.out, IsEmpty());
+    EXPECT_EQ(seen.place, "") << "it ran";
+  }
+}
+
+TEST_F(CommandLineTest, ALineThatLacksSomethingIsRefusedInTheSameWay) {
+  EXPECT_THAT(Run({"greet"}).err, HasSubstr("place is required"));
+  EXPECT_EQ(Run({"greet"}).code, 2);
+  EXPECT_EQ(Run({}).code, 2);
+  EXPECT_EQ(Run({"list"}).code, 2);
+}
+
+TEST_F(CommandLineTest, AWordThatIsNoCommandIsNamedWithWhereToLook) {
+  EXPECT_EQ(Run({"shout"}).code, 2);
+  EXPECT_THAT(Run({"shout"}).err, HasSubstr("\"shout\" is no command of tensorcast; see tensorcast --help"));
+  EXPECT_THAT(Run({"list", "some"}).err,
+              HasSubstr("\"some\" is no command of tensorcast list; see tensorcast list --help"));
+}
+
+TEST_F(CommandLineTest, HelpIsNoErrorAndShowsWhatPeopleCanUse) {
+  const RunResult group = Run({"list", "--help"});
+  EXPECT_EQ(group.code, 0);
+  EXPECT_THAT(group.out, HasSubstr("all"));
+  EXPECT_THAT(group.out, Not(HasSubstr("hidden")));
+  const RunResult greet = Run({"greet", "--help"});
+  EXPECT_THAT(greet.out, HasSubstr("TEXT=nobody"));
+  EXPECT_THAT(greet.out, Not(HasSubstr("--daemon"))) << "it talks to none";
+  EXPECT_THAT(Run({"daemon", "--help"}).out, HasSubstr("--daemon"));
+}
+
+TEST_F(CommandLineTest, HelpOfAServerShowsTheKeysOfItsSectionWithDefaultAndHelp) {
+  const RunResult help = Run({"daemon", "--help"});
+  EXPECT_THAT(help.out, HasSubstr("--set daemon.key=value"));
+  EXPECT_THAT(help.out, HasSubstr("[a size, such as 64GiB]\nhost_pool: 4GiB\n"));
+  EXPECT_THAT(help.out, Not(HasSubstr("heartbeat_interval"))) << "of another section";
+}
+
+TEST_F(CommandLineTest, AConfigurationThatIsWrongStopsACommandBeforeItBegins) {
+  const RunResult result = Run({"daemon", "here", "--set", "daemon.hots_pool=1GiB"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("did you mean \"host_pool\"?"));
+  EXPECT_EQ(seen.place, "") << "it ran";
+}
+
+// Those of the program.
+void ForEachCommand(const std::vector<Command>& commands, const std::function<void(const Command&)>& visit) {
+  for (const Command& command : commands) {
+    visit(command);
+    ForEachCommand(command.commands, visit);
+  }
+}
+
+TEST(Commands, EveryOneHasHelpOfItsOwnThatEndsWellAndADistinctName) {
+  std::set<std::string> names;
+  for (const Command& command : AllCommands()) EXPECT_TRUE(names.insert(command.name).second) << command.name;
+  ForEachCommand(AllCommands(), [](const Command& command) {
+    EXPECT_EQ(command.commands.empty(), command.bind != nullptr) << command.name;
+    EXPECT_FALSE(command.help.ends_with('.')) << command.name;
+  });
+  for (const std::string& name : names) {
+    const RunResult help = RunForTest(AllCommands(), {name, "--help"});
+    EXPECT_EQ(help.code, 0) << name;
+    EXPECT_THAT(help.out, HasSubstr("Usage: ")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast::cli

@@ -1,0 +1,290 @@
+// The commands against a daemon in this process, which works alone: what they print, in both forms, and how
+// they refuse. tests/e2e/cli_e2e_test has them as processes, on a cluster.
+#include "cli/commands/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
+#include "cli/commands/run_for_test.h"
+#include "cli/commands/servers.h"
+#include "cli/config/config.h"
+#include "daemon/app/daemon_server.h"
+
+namespace tensorcast::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+// What outlives a test, so that a daemon starts once.
+struct Deployment {
+  std::string folder;
+  DaemonParts parts;
+  std::unique_ptr<daemon::DaemonServer> daemon;
+};
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    deployment = new Deployment;
+    deployment->folder = testing::TempDir() + "/commands_test";
+    std::filesystem::create_directories(deployment->folder);
+    auto config = config::Parse(
+        "", "",
+        {"daemon.state_dir=" + deployment->folder + "/node", "daemon.host_pool=192MiB",
+         "daemon.device_runtime=none", "daemon.import_roots=" + deployment->folder, "daemon.name=alone"});
+    ASSERT_TRUE(config.ok()) << config.status();
+    auto parts = MakeDaemonParts(*config);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    deployment->parts = *std::move(parts);
+    auto daemon = daemon::DaemonServer::Start(std::move(deployment->parts.options));
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    deployment->daemon = *std::move(daemon);
+    ASSERT_TRUE(deployment->daemon->WaitRegistered(SteadyNow() + absl::Seconds(30)).ok());
+  }
+  static void TearDownTestSuite() {
+    deployment->daemon.reset();
+    std::filesystem::remove_all(deployment->folder);
+    delete deployment;
+  }
+
+  // Every test begins with a store that knows nothing.
+  void SetUp() override {
+    const nlohmann::json listed = Json({"key", "ls"});
+    for (const auto& key : listed.value("keys", nlohmann::json::array())) {
+      Good({"key", "rm", key.value("name", "")});
+    }
+    Good({"gc", "--older-than", "0s"});
+  }
+
+  static RunResult RunBare(const Words& words) { return RunForTest(AllCommands(), words); }
+  static RunResult Run(Words words) {
+    words.insert(words.end(), {"--daemon", "unix:" + deployment->folder + "/node/daemon.sock"});
+    return RunBare(words);
+  }
+  static std::string Good(const Words& words) {
+    const RunResult result = Run(words);
+    EXPECT_EQ(result.code, 0) << words[0] << ": " << result.err;
+    return result.out;
+  }
+  static nlohmann::json Json(Words words) {
+    words.push_back("--json");
+    return nlohmann::json::parse(Good(words), nullptr, /*allow_exceptions=*/false);
+  }
+  // Refused with this code, and these words on stderr; nothing on stdout.
+  static void Bad(const Words& words, int code, const std::string& said) {
+    const RunResult result = Run(words);
+    EXPECT_EQ(result.code, code) << words[0];
+    EXPECT_THAT(result.err, HasSubstr(said)) << words[0];
+    EXPECT_THAT(result.out, IsEmpty()) << words[0];
+  }
+
+  static std::string Path(const std::string& name) { return deployment->folder + "/" + name; }
+  static std::string Model(int seed = 1) {
+    const std::string path = Path(absl::StrCat("model-", seed, ".safetensors"));
+    if (!std::filesystem::exists(path)) {
+      EXPECT_EQ(RunBare({"make-model", path, "--size", "4MiB", "--seed", absl::StrCat(seed)}).code, 0);
+    }
+    return path;
+  }
+
+  static Deployment* deployment;
+};
+
+Deployment* CommandsTest::deployment = nullptr;
+
+TEST_F(CommandsTest, PutPrintsTheArtifactItsKeyAndWhereTheTimeWent) {
+  const std::string first = Good({"put", Model(), "--key", "first"});
+  EXPECT_THAT(first, StartsWith("tc1:"));
+  EXPECT_THAT(first, HasSubstr("key first, revision 1\n"));
+  EXPECT_THAT(first, HasSubstr("GB/s"));
+  EXPECT_THAT(first, Not(HasSubstr("already stored")));
+  EXPECT_THAT(Good({"put", Model()}), HasSubstr(" (was already stored)\n"));
+}
+
+TEST_F(CommandsTest, PutAsJsonIsTheResultOfTheContract) {
+  const nlohmann::json put = Json({"put", Model(), "--key", "json"});
+  EXPECT_THAT(put.value("artifact_id", ""), StartsWith("tc1:"));
+  EXPECT_EQ(put.value("key_revision", ""), "1");
+  EXPECT_NE(put["replica"].value("replica_id", ""), "");
+  EXPECT_TRUE(put.contains("transfer"));
+}
+
+TEST_F(CommandsTest, PutRefusesWhatItCannotMean) {
+  Bad({"put", Model(), "--expect-revision", "1"}, 1, "INVALID_ARGUMENT: --expect-revision needs --key");
+  Bad({"put", ""}, 1, "the path of the model is empty");
+  Bad({"put", Path("none.safetensors")}, 1, "none.safetensors");
+  Bad({"put", "/etc/hostname"}, 1, "daemon.import_roots");
+  Bad({"put", Model(), "--key", ""}, 2, "--key");
+}
+
+TEST_F(CommandsTest, GetSaysWhatItBroughtAndWritesItOut) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  const std::string out = Path("out.safetensors");
+  const std::string got = Good({"get", "m", "--out", out});
+  EXPECT_THAT(got, StartsWith(id + "\nreplica "));
+  EXPECT_THAT(got, HasSubstr(" at cpu\nit was already there\nwrote " + out + "\n"));
+  EXPECT_EQ(Json({"put", out}).value("artifact_id", ""), id) << "the same tensors are the same artifact";
+
+  const nlohmann::json json = Json({"get", id});
+  EXPECT_EQ(json.value("artifact_id", ""), id);
+  EXPECT_EQ(json.value("already_present", false), true);
+}
+
+TEST_F(CommandsTest, GetRefusesBeforeItMovesAnything) {
+  Bad({"get", "m", "--out", Path("out.safetensors"), "--device", "gpu:0"}, 1, "use it with --device cpu");
+  Bad({"get", "m", "--out", Path("no-such-folder/out.safetensors")}, 1, "no-such-folder");
+  Bad({"get", "m"}, 1, "NOT_FOUND");
+  Bad({"get", "m", "--timeout", "-1"}, 2, "--timeout: -1 is no number of at least 0");
+}
+
+TEST_F(CommandsTest, ListShowsArtifactsKeysAndWhereTheyAre) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  const std::string listed = Good({"ls"});
+  EXPECT_THAT(listed, StartsWith("artifact"));
+  EXPECT_THAT(listed, HasSubstr(id));
+  EXPECT_THAT(listed, HasSubstr("m     cpu@alone\n"));
+  EXPECT_EQ(Json({"ls"})["artifacts"][0]["keys"][0], "m");
+  const nlohmann::json replicas = Json({"ls", "--replicas"})["replicas"];
+  ASSERT_EQ(replicas.size(), 1u);
+  EXPECT_THAT(Good({"ls", "--replicas"}), HasSubstr(replicas[0].value("replica_id", "?")));
+}
+
+// Its files are where it was imported from, and a get reads them: it is not lost.
+TEST_F(CommandsTest, ListSaysWhereAnArtifactWithoutAReplicaCanBeReadFrom) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  Good({"rm", "--replica", Json({"ls", "--replicas"})["replicas"][0].value("replica_id", ""), "--force"});
+  EXPECT_THAT(Good({"ls"}), HasSubstr("m     origin@alone\n"));
+}
+
+TEST_F(CommandsTest, PinnedReplicasSayThatTheyAre) {
+  Good({"put", Model()});
+  const std::string replica = Json({"ls", "--replicas"})["replicas"][0].value("replica_id", "");
+  EXPECT_EQ(Good({"pin", replica}), "pinned " + replica + "\n");
+  EXPECT_EQ(Json({"ls", "--replicas"})["replicas"][0].value("pinned", false), true);
+  const nlohmann::json unpinned = Json({"unpin", replica});
+  EXPECT_EQ(unpinned.value("replica_id", ""), replica);
+  EXPECT_EQ(unpinned.value("pinned", true), false);
+  Bad({"pin", "no-such-replica"}, 1, "no-such-replica");
+}
+
+TEST_F(CommandsTest, RemoveTakesAKeyItsArtifactOrAReplicaAndNotTwoOfThem) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  Bad({"rm"}, 1, "rm wants either an artifact (a key or an id) or --replica");
+  Bad({"rm", "m", "--replica", "r"}, 1, "rm wants either");
+  Bad({"rm", id}, 1, "FAILED_PRECONDITION");
+  EXPECT_EQ(Good({"rm", "m"}), "deleted " + id + "\n");
+  EXPECT_TRUE(Json({"ls"})["artifacts"].empty());
+  Bad({"rm", "m"}, 1, "NOT_FOUND");
+}
+
+TEST_F(CommandsTest, RemoveByForceTakesEveryKeyAlong) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  Good({"key", "bind", "n", id});
+  EXPECT_EQ(Json({"rm", id, "--force"}).value("artifact_id", ""), id);
+  EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision\n");
+}
+
+TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {
+  const std::string id = Json({"put", Model()}).value("artifact_id", "");
+  Good({"put", Model(2), "--key", "kept"});
+  EXPECT_THAT(Good({"gc", "--older-than", "0s", "--dry-run"}), HasSubstr("would delete 1 artifacts"));
+  EXPECT_EQ(Json({"ls"})["artifacts"].size(), 2u);
+  EXPECT_THAT(Good({"gc", "--older-than", "1h"}), StartsWith("deleted 0 artifacts"));
+  const std::string deleted = Good({"gc", "--older-than", "0s"});
+  EXPECT_THAT(deleted, HasSubstr(id));
+  EXPECT_THAT(deleted, HasSubstr("deleted 1 artifacts"));
+  Bad({"gc", "--older-than", "soon"}, 1, "\"soon\" is not a duration");
+}
+
+TEST_F(CommandsTest, KeysAreBoundResolvedListedAndRemoved) {
+  const std::string id = Json({"put", Model()}).value("artifact_id", "");
+  EXPECT_EQ(Good({"key", "bind", "a/one", id, "--expect-revision", "0"}), "a/one  " + id + "  revision 1\n");
+  Bad({"key", "bind", "a/one", id, "--expect-revision", "0"}, 1, "revision");
+  EXPECT_EQ(Good({"key", "resolve", "a/one"}), "a/one  " + id + "  revision 1\n");
+  EXPECT_EQ(Json({"key", "resolve", "a/one"})["key"].value("artifact_id", ""), id);
+  Good({"key", "bind", "b", id});
+  EXPECT_EQ(Json({"key", "ls"})["keys"].size(), 2u);
+  EXPECT_EQ(Json({"key", "ls", "a/"})["keys"].size(), 1u);
+  EXPECT_THAT(Good({"key", "rm", "b"}), StartsWith("removed key b;"));
+  Bad({"key", "resolve", "b"}, 1, "NOT_FOUND");
+  Bad({"key", "bind", "b", "tc1:none"}, 1, "tc1:none");
+}
+
+TEST_F(CommandsTest, StatusShowsDaemonAndClusterInBothForms) {
+  const std::string text = Good({"status"});
+  EXPECT_THAT(text, StartsWith("daemon alone ("));
+  EXPECT_THAT(text, HasSubstr("global store embedded"));
+  EXPECT_THAT(text, HasSubstr("\ncluster: 0 artifacts, 0 keys, "));
+  const nlohmann::json json = Json({"status"});
+  EXPECT_EQ(json["daemon"]["node"]["name"], "alone");
+  EXPECT_EQ(json["cluster"]["nodes"].size(), 1u);
+}
+
+TEST_F(CommandsTest, ExplainAndTopShowTheLastTransfer) {
+  Good({"put", Model()});
+  EXPECT_THAT(Good({"explain"}), HasSubstr("fetch"));
+  const nlohmann::json explained = Json({"explain", "last"});
+  EXPECT_TRUE(explained.contains("transfer") && explained.contains("analysis"));
+  EXPECT_EQ(explained.value("under_way", true), false);
+  Bad({"explain", "no-such-transfer"}, 1, "no-such-transfer");
+  EXPECT_THAT(Good({"top", "--once"}), HasSubstr("alone"));
+  EXPECT_EQ(Json({"top"})["nodes"].size(), 1u);
+}
+
+TEST_F(CommandsTest, ADaemonThatIsNotThereIsNamedWithWhatToLookAt) {
+  for (const Words& words : {Words{"ls"}, {"get", "m"}, {"status"}, {"key", "ls"}}) {
+    Words all = words;
+    all.insert(all.end(),
+               {"--daemon", "unix:" + Path("nobody.sock"), "--set", "client.connect_timeout=50ms"});
+    const RunResult result = RunBare(all);
+    EXPECT_EQ(result.code, 1) << words[0];
+    EXPECT_THAT(result.err, StartsWith("tensorcast: UNAVAILABLE: ")) << words[0];
+    EXPECT_THAT(result.err, HasSubstr("nobody.sock")) << words[0];
+    EXPECT_THAT(result.out, IsEmpty()) << words[0];
+  }
+  const RunResult nonsense = RunBare({"ls", "--daemon", "nonsense"});
+  EXPECT_EQ(nonsense.code, 1);
+  EXPECT_THAT(nonsense.err, HasSubstr("--daemon: "));
+}
+
+TEST_F(CommandsTest, MakeModelSaysWhatItWroteAndRefusesNonsense) {
+  const std::string path = Path("made.safetensors");
+  EXPECT_EQ(RunBare({"make-model", path, "--size", "1MiB"}).out, "wrote " + path + "\n");
+  const RunResult size = RunBare({"make-model", path, "--size", "large"});
+  EXPECT_EQ(size.code, 1);
+  EXPECT_THAT(size.err, HasSubstr("\"large\" is not a size"));
+  EXPECT_EQ(RunBare({"make-model", path, "--shards", "0"}).code, 2);
+}
+
+TEST_F(CommandsTest, ConfigShowPrintsWhatReadsBackAndCheckWhatIsWrong) {
+  const RunResult shown = RunBare({"config", "show", "--set", "daemon.name=x"});
+  const auto config = config::Parse(shown.out, "shown.yaml", {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->daemon().name(), "x");
+  EXPECT_EQ(nlohmann::json::parse(RunBare({"config", "show", "--json"}).out, nullptr, false)["log"]["level"],
+            "info");
+
+  const std::string state = "daemon.state_dir=" + Path("node");
+  EXPECT_EQ(RunBare({"config", "check", "--role", "daemon", "--set", state, "--json"}).out,
+            "{\"ok\": true}\n");
+  const RunResult wrong =
+      RunBare({"config", "check", "--role", "daemon", "--set", state, "--set",
+               "daemon.handle_groups=no-such-group", "--set", "daemon.import_roots=relative"});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("\ndaemon.import_roots: \"relative\" is not the absolute path"));
+  EXPECT_THAT(wrong.err, HasSubstr("daemon.handle_groups: \"no-such-group\" is no group here"));
+  EXPECT_EQ(RunBare({"config", "check", "--role", "somebody"}).code, 2);
+}
+
+}  // namespace
+}  // namespace tensorcast::cli
