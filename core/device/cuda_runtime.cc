@@ -10,7 +10,6 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/device/allocation_table.h"
-#include "core/device/cuda_pointer.h"
 #include "core/device/cuda_status.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/device_runtime.h"

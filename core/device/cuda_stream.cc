@@ -3,7 +3,6 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/device/cuda_pointer.h"
 #include "core/device/cuda_status.h"
 
 namespace tensorcast {

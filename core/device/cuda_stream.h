@@ -1,4 +1,4 @@
-// Private to the cuda backend.
+// Streams of the cuda backend, and what its calls need. Private to it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,12 @@
 #include "core/device/device_runtime.h"
 
 namespace tensorcast {
+
+// A device address as CUDA takes it.
+inline void* CudaPointer(DevicePtr pointer) {
+  // The host never reads through it, so the optimizer loses nothing by not knowing where it points.
+  return reinterpret_cast<void*>(pointer.address);  // NOLINT(performance-no-int-to-ptr)
+}
 
 // Makes `device` the thread's current one while it lives. Touching CUDA without one would bring up device 0's
 // context in threads that have nothing to do with device 0.

@@ -3,6 +3,32 @@
 #include "absl/strings/str_cat.h"
 
 namespace tensorcast {
+namespace {
+
+absl::Status NoDevice(std::string_view operation) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(operation, ": this process runs without devices; use a host or disk location"));
+}
+
+class NullRuntime final : public DeviceRuntime {
+ public:
+  std::string_view backend() const override { return "none"; }
+  const std::vector<DeviceInfo>& devices() const override { return devices_; }
+
+  absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return NoDevice("device allocation"); }
+  absl::Status Free(DevicePtr) override { return NoDevice("device free"); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override { return NoDevice("device stream"); }
+  absl::Status RegisterHost(std::byte*, uint64_t) override { return absl::OkStatus(); }
+  absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
+  absl::StatusOr<IpcHandle> Export(DevicePtr) override { return NoDevice("device export"); }
+  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle&) override { return NoDevice("opening device memory"); }
+  absl::Status CloseIpc(DevicePtr) override { return NoDevice("closing device memory"); }
+
+ private:
+  std::vector<DeviceInfo> devices_;
+};
+
+}  // namespace
 
 absl::StatusOr<int> DeviceRuntime::FindDevice(std::string_view uuid) const {
   for (const DeviceInfo& device : devices()) {
@@ -11,5 +37,7 @@ absl::StatusOr<int> DeviceRuntime::FindDevice(std::string_view uuid) const {
   return absl::NotFoundError(absl::StrCat("no device ", uuid, " among the ", devices().size(),
                                           " that this process sees (", backend(), " backend)"));
 }
+
+std::unique_ptr<DeviceRuntime> CreateNullRuntime() { return std::make_unique<NullRuntime>(); }
 
 }  // namespace tensorcast

@@ -28,27 +28,6 @@
 namespace tensorcast {
 namespace {
 
-class PackedFileImpl final : public PackedFile {
- public:
-  PackedFileImpl(std::string path, UniqueFd fd, uint64_t image_offset,
-                 std::shared_ptr<const Manifest> manifest)
-      : path_(std::move(path)),
-        fd_(std::move(fd)),
-        image_offset_(image_offset),
-        manifest_(std::move(manifest)) {}
-
-  const std::shared_ptr<const Manifest>& manifest() const override { return manifest_; }
-  const std::string& path() const override { return path_; }
-  int fd() const override { return fd_.get(); }
-  uint64_t image_offset() const override { return image_offset_; }
-
- private:
-  const std::string path_;
-  const UniqueFd fd_;
-  const uint64_t image_offset_;
-  const std::shared_ptr<const Manifest> manifest_;
-};
-
 bool IsRemoved(const std::string& path) {
   struct stat named {};
   return stat(path.c_str(), &named) != 0 && (errno == ENOENT || errno == ENOTDIR);
@@ -98,7 +77,7 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
   if (manifest->layout().image_bytes != header.image_bytes) {
     return absl::InvalidArgumentError("its header and its manifest disagree on the size of the image");
   }
-  return std::make_shared<PackedFileImpl>(path, std::move(fd), header.image_offset, std::move(manifest));
+  return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
 }
 
 // What the store and its writers share, so that a writer may outlive the store.
@@ -214,7 +193,7 @@ class Folder {
           &mutex_);  // so that a Remove at the same time sees both the name and the entry, or neither
       TC_RETURN_IF_ERROR(partial.Rename(path));
       TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
-      file = std::make_shared<PackedFileImpl>(path, std::move(fd), partial.image_offset(), manifest);
+      file = std::make_shared<PackedFile>(path, std::move(fd), partial.image_offset(), manifest);
       replaced = std::exchange(files_[manifest->id()], file);
       damaged_.erase(manifest->id());
     }

@@ -5,22 +5,35 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
 #include "core/artifact/manifest.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
 
-// An open packed file. Safe to read after the file was removed.
+// An open packed file; immutable. Safe to read after the file was removed.
 class PackedFile {
  public:
-  virtual ~PackedFile() = default;
-  virtual const std::shared_ptr<const Manifest>& manifest() const = 0;
-  virtual const std::string& path() const = 0;
-  virtual int fd() const = 0;
-  virtual uint64_t image_offset() const = 0;  // a multiple of 4096
+  PackedFile(std::string path, UniqueFd fd, uint64_t image_offset, std::shared_ptr<const Manifest> manifest)
+      : path_(std::move(path)),
+        fd_(std::move(fd)),
+        image_offset_(image_offset),
+        manifest_(std::move(manifest)) {}
+
+  const std::shared_ptr<const Manifest>& manifest() const { return manifest_; }
+  const std::string& path() const { return path_; }
+  int fd() const { return fd_.get(); }
+  uint64_t image_offset() const { return image_offset_; }  // a multiple of 4096
+
+ private:
+  const std::string path_;
+  const UniqueFd fd_;
+  const uint64_t image_offset_;
+  const std::shared_ptr<const Manifest> manifest_;
 };
 
 // A packed file being written. Destroying it uncommitted removes what was written.

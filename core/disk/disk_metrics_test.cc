@@ -6,7 +6,6 @@
 
 #include "core/disk/artifact_store.h"
 #include "core/disk/disk_source.h"
-#include "core/disk/open_sources.h"
 #include "core/disk/packed_format.h"
 #include "core/disk/test_util.h"
 #include "gtest/gtest.h"
@@ -103,7 +102,7 @@ TEST_F(DiskMetrics, WhatTheDiskFailedToDoIsCountedAndWhatWasGivenUpIsNot) {
   };
   DropFromPageCache(path);
   auto source =
-      OpenFileSourceWith(&io, Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes, {});
+      OpenFileSource(Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes, {.io = &io});
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_FALSE(Read(**source).ok());
   EXPECT_EQ(Errors("read"), 1);

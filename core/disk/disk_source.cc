@@ -13,7 +13,6 @@
 #include "core/disk/file_extents.h"
 #include "core/disk/file_io.h"
 #include "core/disk/file_reader.h"
-#include "core/disk/open_sources.h"
 #include "core/disk/packed_format.h"
 
 namespace tensorcast {
@@ -61,26 +60,13 @@ class DiskSource final : public ChunkSource {
 
  private:
   absl::StatusOr<Digest> Read(const RequestContext& context, const ChunkRequest& request) {
-    const std::string what = absl::StrCat("chunk ", request.chunk, " of ", info_.name);
-    TC_RETURN_IF_ERROR(CheckRequest(what, request));
+    TC_RETURN_IF_ERROR(CheckRange(info_, request, extents_.image_bytes()));
+    TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     const std::vector<FilePiece> pieces = extents_.Cut(request.range, request.destination);
     ChunkReader reader(files_, &buffers_, read_bytes_);
-    TC_RETURN_IF_ERROR(reader.Read(context, what, pieces));
+    TC_RETURN_IF_ERROR(reader.Read(context, DescribeFetch(info_, request), pieces));
     TC_RETURN_IF_ERROR(CheckUnchanged(pieces));
     return reader.digest();
-  }
-
-  absl::Status CheckRequest(std::string_view what, const ChunkRequest& request) const {
-    const ByteRange& range = request.range;
-    if (range.offset > extents_.image_bytes() || range.bytes > extents_.image_bytes() - range.offset) {
-      return absl::OutOfRangeError(absl::StrCat(what, ": bytes ", range.offset, " + ", range.bytes,
-                                                " of an image of ", extents_.image_bytes()));
-    }
-    uint64_t room = 0;
-    for (const HostSpan& span : request.destination) room += span.size();
-    if (room == range.bytes) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": the destination has ", room, " bytes for a range of ", range.bytes));
   }
 
   // After the reads: bytes that were written over in the meantime are not passed on as the file's.
@@ -111,49 +97,34 @@ std::string NameOf(const std::vector<OpenedFile>& files) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSourceWith(FileIo* io, std::vector<OpenedFile> files,
-                                                                std::vector<FileExtent> extents,
-                                                                uint64_t image_bytes,
-                                                                const DiskSourceOptions& options) {
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFile> files,
+                                                            std::vector<FileExtent> extents,
+                                                            uint64_t image_bytes,
+                                                            const DiskSourceOptions& options) {
   Files readers;
   std::vector<uint64_t> file_bytes;
   std::string name = NameOf(files);
   for (OpenedFile& file : files) {
     file_bytes.push_back(file.identity.bytes);
-    TC_ASSIGN_OR_RETURN(readers.emplace_back(), FileReader::Of(std::move(file), io));
+    TC_ASSIGN_OR_RETURN(readers.emplace_back(), FileReader::Of(std::move(file), options.io));
   }
   TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create(std::move(extents), image_bytes, file_bytes));
   return std::make_unique<DiskSource>("origin", std::move(name), std::move(readers), std::move(map), nullptr,
                                       options);
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSourceWith(FileIo* io, std::string name, int fd,
-                                                                  uint64_t image_offset, uint64_t image_bytes,
-                                                                  std::shared_ptr<void> keep_alive,
-                                                                  const DiskSourceOptions& options) {
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, int fd, uint64_t image_offset,
+                                                              uint64_t image_bytes,
+                                                              std::shared_ptr<void> keep_alive,
+                                                              const DiskSourceOptions& options) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader,
-                      FileReader::FromDescriptor(absl::StrCat(name, " (", PathOf(fd), ")"), fd, io));
+                      FileReader::FromDescriptor(absl::StrCat(name, " (", PathOf(fd), ")"), fd, options.io));
   const FileExtent whole{0, image_offset, 0, image_bytes};
   TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create({whole}, image_bytes, {reader->identity().bytes}));
   Files readers;
   readers.push_back(std::move(reader));
   return std::make_unique<DiskSource>("packed", std::move(name), std::move(readers), std::move(map),
                                       std::move(keep_alive), options);
-}
-
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFile> files,
-                                                            std::vector<FileExtent> extents,
-                                                            uint64_t image_bytes,
-                                                            const DiskSourceOptions& options) {
-  return OpenFileSourceWith(FileIo::System(), std::move(files), std::move(extents), image_bytes, options);
-}
-
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, int fd, uint64_t image_offset,
-                                                              uint64_t image_bytes,
-                                                              std::shared_ptr<void> keep_alive,
-                                                              const DiskSourceOptions& options) {
-  return OpenPackedSourceWith(FileIo::System(), std::move(name), fd, image_offset, image_bytes,
-                              std::move(keep_alive), options);
 }
 
 }  // namespace tensorcast

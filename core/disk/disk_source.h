@@ -8,40 +8,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/posix/unique_fd.h"
+#include "core/disk/file_extents.h"
+#include "core/disk/file_io.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {
-
-// A run of image bytes that lies contiguously in a file. Image bytes that no extent covers are zero.
-struct FileExtent {
-  uint32_t file = 0;  // index into the list of files
-  uint64_t file_offset = 0;
-  uint64_t image_offset = 0;
-  uint64_t bytes = 0;
-};
-
-// A file as it was when it was first looked at. A source fails when its size or mtime is no longer that.
-struct FileIdentity {
-  std::string path;
-  uint64_t bytes = 0;
-  int64_t mtime_ns = 0;
-
-  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
-};
-
-// The same file, open for reading. What is read is read through the descriptor; the path is for messages, and
-// for those who open it again later (import_roots.h).
-struct OpenedFile {
-  FileIdentity identity;
-  UniqueFd fd;
-};
 
 struct DiskSourceOptions {
   int max_concurrency = 4;         // reads in flight
   uint64_t read_bytes = 4u << 20;  // of one read
   TraceContext span = {};          // as in SourceInfo
   TraceContext made_by = {};
+  FileIo* io = FileIo::System();  // must outlive the source
 };
 
 // Checks every file against its identity: FAILED_PRECONDITION when it changed.

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "base/posix/unique_fd.h"
-#include "core/disk/open_sources.h"
 #include "core/disk/packed_format.h"
 #include "core/disk/test_util.h"
 #include "gmock/gmock.h"
@@ -24,6 +23,11 @@ using ::testing::HasSubstr;
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
 const DiskSourceOptions kSmallReads{.max_concurrency = 4, .read_bytes = 128 * kKiB};
+
+DiskSourceOptions With(FileIo* io, DiskSourceOptions options) {
+  options.io = io;
+  return options;
+}
 
 absl::StatusOr<std::optional<Digest>> Fetch(ChunkSource& source, ByteRange range,
                                             std::vector<HostSpan> destination) {
@@ -40,7 +44,7 @@ class Disk : public ::testing::Test {
   }
   std::unique_ptr<ChunkSource> Open(const std::vector<FileIdentity>& files, std::vector<FileExtent> extents,
                                     uint64_t image_bytes, const DiskSourceOptions& options = kSmallReads) {
-    auto source = OpenFileSourceWith(&io_, Opened(files), std::move(extents), image_bytes, options);
+    auto source = OpenFileSource(Opened(files), std::move(extents), image_bytes, With(&io_, options));
     EXPECT_TRUE(source.ok()) << source.status();
     return *std::move(source);
   }
@@ -288,7 +292,7 @@ TEST_F(Disk, APackedFileIsReadThroughItsDescriptorThoughItWasRemoved) {
   const std::weak_ptr<UniqueFd> kept = keep_alive;
   const int raw = keep_alive->get();
   auto source =
-      OpenPackedSourceWith(&io_, "packed", raw, 8192, image.size(), std::move(keep_alive), kSmallReads);
+      OpenPackedSource("packed", raw, 8192, image.size(), std::move(keep_alive), With(&io_, kSmallReads));
   ASSERT_TRUE(source.ok()) << source.status();
   ExpectFetches(**source, {0, image.size()}, image);
   EXPECT_GT(io_.direct_reads, 0);

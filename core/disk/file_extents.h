@@ -1,4 +1,4 @@
-// Which bytes of which files make up an image. Internal to this folder; immutable, thread-safe.
+// Which bytes of which files make up an image. Immutable, thread-safe. Others use FileExtent only.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,17 @@
 
 #include "absl/status/statusor.h"
 #include "core/artifact/layout.h"
-#include "core/disk/disk_source.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
+
+// A run of image bytes that lies contiguously in a file. Image bytes that no extent covers are zero.
+struct FileExtent {
+  uint32_t file = 0;  // index into the list of files
+  uint64_t file_offset = 0;
+  uint64_t image_offset = 0;
+  uint64_t bytes = 0;
+};
 
 // A run of bytes with one origin and one place to go.
 struct FilePiece {

@@ -1,5 +1,5 @@
-// The few system calls that reading a file takes, so that a test can make them fail. Internal to this folder.
-// Thread-safe.
+// A file that is read, what it has to stay, and the few system calls that reading it takes, so that a test
+// can make them fail. Thread-safe.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,9 +11,26 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "base/posix/unique_fd.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
+
+// A file as it was when it was first looked at. A source fails when its size or mtime is no longer that.
+struct FileIdentity {
+  std::string path;
+  uint64_t bytes = 0;
+  int64_t mtime_ns = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+// The same file, open for reading. What is read is read through the descriptor; the path is for messages, and
+// for those who open it again later (import_roots.h).
+struct OpenedFile {
+  FileIdentity identity;
+  UniqueFd fd;
+};
 
 class FileIo {
  public:

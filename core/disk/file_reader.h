@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
-#include "core/disk/disk_source.h"
 #include "core/disk/file_io.h"
 
 namespace tensorcast {

@@ -43,6 +43,13 @@ class ChunkSource {
                                                       const ChunkRequest& request) = 0;
 };
 
+// What every source says and checks of a request. "chunk 3 from node-b", for messages.
+std::string DescribeFetch(const SourceInfo& info, const ChunkRequest& request);
+// INVALID_ARGUMENT unless the destination is exactly as long as the range.
+absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& request);
+// OUT_OF_RANGE unless the range lies in the image.
+absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uint64_t image_bytes);
+
 // Why the source before was given up.
 struct SourceFailure {
   SourceInfo source;

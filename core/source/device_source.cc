@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
-#include "core/source/request_check.h"
 
 namespace tensorcast {
 namespace {

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/source/request_check.h"
 
 namespace tensorcast {
 namespace {
@@ -34,7 +32,7 @@ class MappedSource final : public ChunkSource {
   absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
                                               const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
-    TC_RETURN_IF_ERROR(CheckRange(request));
+    TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
     DigestBuilder digest;
     uint64_t offset = request.range.offset;
@@ -55,13 +53,6 @@ class MappedSource final : public ChunkSource {
     uint64_t offset;  // in the image
     ConstHostSpan bytes;
   };
-
-  absl::Status CheckRange(const ChunkRequest& request) const {
-    const ByteRange& range = request.range;
-    if (range.offset <= image_bytes_ && range.bytes <= image_bytes_ - range.offset) return absl::OkStatus();
-    return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info_, request), ": bytes ", range.offset, " + ",
-                                              range.bytes, " of an image of ", image_bytes_));
-  }
 
   // What lies at `offset` in one place: at least one byte, at most `most`.
   ConstHostSpan PieceAt(uint64_t offset, uint64_t most) const {

@@ -1,4 +1,4 @@
-#include "core/source/request_check.h"
+#include "core/source/chunk_source.h"
 
 #include "absl/strings/str_cat.h"
 
@@ -15,6 +15,13 @@ absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& reques
   return absl::InvalidArgumentError(absl::StrCat(DescribeFetch(info, request), ": the destination has ",
                                                  destination_bytes, " bytes for a range of ",
                                                  request.range.bytes));
+}
+
+absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uint64_t image_bytes) {
+  const ByteRange& range = request.range;
+  if (range.offset <= image_bytes && range.bytes <= image_bytes - range.offset) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": bytes ", range.offset, " + ",
+                                            range.bytes, " of an image of ", image_bytes));
 }
 
 }  // namespace tensorcast
