@@ -30,7 +30,7 @@ test: build
 demo: binary
 	$(BUILD)/bin/tensorcast demo $(if $(MODEL),--model "$(MODEL)")
 
-# What the store does beside what the machine can do (tools/bench/README.md): some five minutes, on a quiet machine.
+# What the store does beside what the machine can do (cli/bench/README.md): some five minutes, on a quiet machine.
 bench: binary
 	@tools/setup.sh --references
 	@for figure in p2p attach control 'load --runs 11' memory; do \
