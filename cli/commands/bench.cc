@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/bench/bench.h"
 #include "cli/commands/command.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -79,13 +80,15 @@ Command ServerCommand(const char* name, absl::Status (*serve)(int ready_fd)) {
 }  // namespace
 
 Command BenchCommand() {
+  std::vector<std::string> observed = transport::LaneNames();
+  observed.push_back("ResolveKey");
   return {
       .name = "bench",
       .help = "Measure a cluster on this machine beside what the machine can do",
       .commands = {
           BenchmarkCommand("p2p",
                            "Host to host between two daemons, verified, beside a plain copy and ucx_perftest",
-                           bench::RunP2p, {"local", "ucx", "ucx-rma"}),
+                           bench::RunP2p, transport::LaneNames()),
           BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
                            bench::RunAttach),
           BenchmarkCommand("control", "ResolveKey by 64 callers, beside a call that does nothing",
@@ -95,7 +98,7 @@ Command BenchCommand() {
                            bench::RunMemory),
           BenchmarkCommand("telemetry",
                            "Transfers and calls with everything observed, beside the same with telemetry off",
-                           bench::RunTelemetry, {"local", "ucx", "ucx-rma", "ResolveKey"}),
+                           bench::RunTelemetry, observed),
           ServerCommand("empty-server", bench::ServeEmptyCalls),
           ServerCommand("collector", bench::ServeCollector)}};
 }

@@ -4,15 +4,19 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"
+#include "core/replica/source_info.h"
 #include "core/safetensors/safetensors.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
 #include "tensorcast/client.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -98,7 +102,8 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
 void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add("artifact", values.artifact, "A key, or an artifact id (tc1:...)", {.required = true});
   flags.Add("--device", values.device, "gpu:N, cpu or disk", {.show_default = true});
-  flags.Add("--lane", values.lane, "Force the way: local, ucx, ucx-rma or disk");
+  flags.Add("--lane", values.lane,
+            absl::StrCat("Force the way: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));
   flags.Add("--out", values.out, "Write the tensors to this .safetensors file", {.not_empty = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
   flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.least = 0});

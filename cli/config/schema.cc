@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "absl/log/check.h"
 #include "absl/strings/numbers.h"
@@ -15,6 +17,7 @@
 #include "cli/config/config.h"
 #include "cli/config/setter.h"
 #include "rpc/address.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::config {
 namespace {
@@ -87,12 +90,16 @@ absl::Status CheckAdvertise(std::string_view text) {
       "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
 }
 
-absl::Status CheckChoice(const v1::ConfigKey& key, std::string_view text) {
-  for (const std::string& choice : key.choices()) {
-    if (choice == text) return absl::OkStatus();
-  }
+// The only values, if there are any.
+std::vector<std::string> ChoicesOf(const v1::ConfigKey& key) {
+  if (key.form() == v1::ConfigKey::TRANSPORT) return transport::TransportLaneNames();
+  return {key.choices().begin(), key.choices().end()};
+}
+
+absl::Status CheckChoice(const std::vector<std::string>& choices, std::string_view text) {
+  if (std::ranges::find(choices, text) != choices.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not one of ", absl::StrJoin(key.choices(), ", ")));
+      absl::StrCat("\"", text, "\" is not one of ", absl::StrJoin(choices, ", ")));
 }
 
 absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
@@ -125,7 +132,7 @@ bool IsNumber(const FieldDescriptor& field) {
 
 std::string Expected(const FieldDescriptor& field) {
   const v1::ConfigKey& key = KeyOf(field);
-  if (!key.choices().empty()) return absl::StrJoin(key.choices(), ", ");
+  if (const auto choices = ChoicesOf(key); !choices.empty()) return absl::StrJoin(choices, ", ");
   if (IsNumber(field)) return absl::StrCat(key.least(), " to ", key.most());
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return "true or false";
   switch (key.form()) {
@@ -176,7 +183,7 @@ absl::Status CheckText(const FieldDescriptor& field, std::string_view text) {
     if (key.default_value().empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("a value is needed here; leave the key out to have the default");
   }
-  if (!key.choices().empty()) return CheckChoice(key, text);
+  if (const auto choices = ChoicesOf(key); !choices.empty()) return CheckChoice(choices, text);
   return IsNumber(field) ? CheckNumber(field, text) : CheckForm(key, text);
 }
 
