@@ -41,6 +41,8 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<v1::RequestReplicaTransportResponse> offers;  // one after another, then none
   bool grants_eviction = true;
   std::map<std::string, v1::Key> keys;
+  uint64_t key_revision = 1;                                  // of what is published with a key
+  std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
 
   // What it was told.
   std::vector<v1::RegisterNodeRequest> registrations;
@@ -121,14 +123,29 @@ class FakeGlobalStore : public GlobalStoreClient {
 
   absl::Status PublishArtifact(const RequestContext&, const Manifest& manifest,
                                const v1::PublishArtifactRequest& first,
-                               v1::PublishArtifactResponse*) override {
+                               v1::PublishArtifactResponse* response) override {
     absl::MutexLock lock(&mutex_);
     published.emplace_back(manifest.id(), first);
-    return down;
+    if (!down.ok()) {
+      return down;
+    }
+    response->set_artifact_id(manifest.id());
+    response->set_key_revision(first.key().empty() ? 0 : key_revision);
+    return absl::OkStatus();
   }
 
-  absl::Status FetchManifest(const RequestContext&, std::string_view, std::string*) override {
-    return absl::NotFoundError("no such artifact");
+  absl::Status FetchManifest(const RequestContext&, std::string_view artifact_id,
+                             std::string* manifest) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) {
+      return down;
+    }
+    const auto found = manifests.find(artifact_id);
+    if (found == manifests.end()) {
+      return absl::NotFoundError("no such artifact");
+    }
+    *manifest = found->second;
+    return absl::OkStatus();
   }
   absl::Status ResolveKey(const RequestContext&, const std::string& key, v1::Key* out) override {
     absl::MutexLock lock(&mutex_);

@@ -1,0 +1,157 @@
+#include "daemon/service/ingest.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "core/handles/handle_client.h"
+#include "daemon/service/service_fixture.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+class IngestTest : public ServiceTest {
+ protected:
+  std::vector<std::string> Locations() const {
+    std::vector<std::string> locations;
+    for (const ReplicaInfo& replica : engine->ListReplicas())
+      locations.push_back(replica.location.ToString());
+    return locations;
+  }
+};
+
+TEST_F(IngestTest, AnImportIsPublishedWithItsKeyAndItsOrigin) {
+  const std::string path = WriteModel("m.safetensors");
+  const auto result = Import(path, "model");
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->replica().node_id(), "me");
+  EXPECT_EQ(result->key_revision(), 1);
+  EXPECT_THAT(Locations(), UnorderedElementsAre("cpu"));
+  ASSERT_THAT(store.published, SizeIs(1));
+  const auto& [artifact_id, published] = store.published[0];
+  EXPECT_EQ(artifact_id, result->artifact_id());
+  EXPECT_EQ(published.key(), "model");
+  EXPECT_EQ(published.replica().replica_id(), result->replica().replica_id());
+  EXPECT_EQ(published.origin().node_id(), "me");
+  ASSERT_EQ(published.origin().files_size(), 1);
+  EXPECT_THAT(published.origin().files(0).path(), HasSubstr("m.safetensors"));
+}
+
+TEST_F(IngestTest, WhatAKeyWasBoundToIsKnownWhileTheGlobalStoreIsAway) {
+  const auto result = Import(WriteModel("m.safetensors"), "model");
+  ASSERT_TRUE(result.ok()) << result.status();
+  store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
+  const auto resolved = known_keys->Resolve(context, "model");
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->key.artifact_id(), result->artifact_id());
+  EXPECT_TRUE(resolved->unconfirmed);
+}
+
+TEST_F(IngestTest, WhatIsDurableIsPackedBeforeItIsPublished) {
+  const auto result = Import(WriteModel("m.safetensors"), "", /*durable=*/true);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(Locations(), UnorderedElementsAre("cpu", "disk"));
+  EXPECT_TRUE(artifact_store->Find(result->artifact_id()).ok());
+}
+
+TEST_F(IngestTest, APutThatCannotBePublishedLeavesNothingBehind) {
+  store.down = absl::UnavailableError("away");
+  EXPECT_EQ(Import(WriteModel("m.safetensors"), "", /*durable=*/true).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Locations(), IsEmpty());
+}
+
+TEST_F(IngestTest, APutThatCannotBePublishedDropsNothingThatWasThereBefore) {
+  const std::string path = WriteModel("m.safetensors");
+  ASSERT_TRUE(Import(path).ok());
+  store.With([](FakeGlobalStore& it) { it.down = absl::FailedPreconditionError("another revision"); });
+  EXPECT_EQ(Import(path, "model").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Locations(), UnorderedElementsAre("cpu"));
+}
+
+TEST_F(IngestTest, OnlyWhatLiesBeneathTheImportRootsIsRead) {
+  const std::string outside = folder + "/outside.safetensors";
+  ASSERT_TRUE(WriteSafetensors(outside, artifact.layout, {}, artifact.image).ok());
+  const absl::Status refused = Import(outside).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  const absl::Status absent = Import(folder + "/models/absent.safetensors").status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(IngestTest, WhatCannotWorkIsRefusedBeforeAByteIsRead) {
+  const std::string path = WriteModel("m.safetensors");
+  v1::ImportArtifactRequest nameless;
+  nameless.set_path(path);
+  nameless.mutable_binding();
+  EXPECT_EQ(ingester->Import(context, nameless, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  Ingester::Options without_disk = IngesterOptions();
+  without_disk.disk_tier = false;
+  v1::ImportArtifactRequest durable;
+  durable.set_path(path);
+  durable.set_durable(true);
+  EXPECT_EQ(Ingester(without_disk).Import(context, durable, nullptr).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  node.Drain();
+  EXPECT_EQ(Import(path).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(store.published, IsEmpty());
+}
+
+class PutTest : public IngestTest {
+ protected:
+  void SetUp() override {
+    IngestTest::SetUp();
+    memory_ = UniqueFd(memfd_create("offer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const auto bytes = static_cast<ssize_t>(artifact.image.size());
+    ASSERT_EQ(write(memory_.get(), artifact.image.data(), artifact.image.size()), bytes);
+    ASSERT_EQ(fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    auto offer =
+        OfferedMemory::OfferMemfd(handles->path(), memory_.get(), artifact.image.size(), context.deadline);
+    ASSERT_TRUE(offer.ok()) << offer.status();
+    offer_ = *std::move(offer);
+    request_.set_offer_token(offer_->token());
+    request_.set_chunk_bytes(artifact.layout.chunk_bytes);
+    for (const Tensor& tensor : artifact.layout.tensors) {
+      v1::PutArtifactRequest::TensorDescription* described = request_.add_tensors();
+      described->set_name(tensor.name);
+      described->set_dtype(std::string(FindDType(tensor.dtype)->name));
+      for (const uint64_t extent : tensor.shape) described->add_shape(extent);
+    }
+  }
+
+  UniqueFd memory_;
+  std::unique_ptr<OfferedMemory> offer_;
+  v1::PutArtifactRequest request_;
+};
+
+TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
+  const auto result = ingester->Put(context, request_, nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->existed());
+  ASSERT_THAT(store.published, SizeIs(1));
+  EXPECT_EQ(store.published[0].first, result->artifact_id());
+  EXPECT_FALSE(store.published[0].second.has_origin());
+  auto lease = engine->LeaseReplica(result->replica().replica_id());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact.image.size())), artifact.image);
+}
+
+TEST_F(PutTest, AnOfferThatIsUnknownIsNotFoundAndATensorOfNoTypeIsRefused) {
+  v1::PutArtifactRequest unknown = request_;
+  unknown.set_offer_token("no such offer");
+  EXPECT_EQ(ingester->Put(context, unknown, nullptr).status().code(), absl::StatusCode::kNotFound);
+  v1::PutArtifactRequest strange = request_;
+  strange.mutable_tensors(0)->set_dtype("f7");
+  const absl::Status refused = ingester->Put(context, strange, nullptr).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("f7"));
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

@@ -1,0 +1,186 @@
+#include "daemon/service/materialize.h"
+
+#include <string>
+
+#include "core/handles/handle_client.h"
+#include "daemon/service/service_fixture.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class MaterializeTest : public ServiceTest {
+ protected:
+  absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const v1::MaterializeReplicaRequest& request) {
+    return materializer->Materialize(context, request, nullptr);
+  }
+  v1::MaterializeReplicaRequest ById() const {
+    v1::MaterializeReplicaRequest request;
+    request.set_artifact_id(artifact.manifest->id());
+    return request;
+  }
+  static v1::MaterializeReplicaRequest ByKey(const std::string& key) {
+    v1::MaterializeReplicaRequest request;
+    request.set_key(key);
+    return request;
+  }
+};
+
+TEST_F(MaterializeTest, WhatIsHereIsGivenAsItIs) {
+  const std::string replica_id = MakeReplica();
+  const auto result = Materialize(ById());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->already_present());
+  EXPECT_FALSE(result->has_transfer());
+  EXPECT_EQ(result->replica().replica_id(), replica_id);
+  EXPECT_EQ(result->replica().node_id(), "me");
+  EXPECT_EQ(result->ticket(), "") << "nobody asked for one";
+  EXPECT_THAT(store.asked, SizeIs(0)) << "nobody else was asked for it";
+}
+
+TEST_F(MaterializeTest, AReplicaElsewhereOnThisNodeIsCopiedWithoutTheGlobalStore) {
+  MakeReplica();
+  store.down = absl::UnavailableError("away");
+  v1::MaterializeReplicaRequest request = ById();
+  request.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
+  const auto result = Materialize(request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->already_present());
+  EXPECT_EQ(result->transfer().bytes(), artifact.image.size());
+  EXPECT_EQ(result->replica().location().device_uuid(), devices->devices()[0].uuid);
+}
+
+TEST_F(MaterializeTest, ATicketIsGivenToWhoWantsToAttach) {
+  MakeReplica();
+  v1::MaterializeReplicaRequest request = ById();
+  request.set_attach(true);
+  const auto result = Materialize(request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  auto claim = ClaimedReplica::Claim(handles->path(), result->ticket(), context.deadline);
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  EXPECT_EQ((*claim)->handles().artifact_id, artifact.manifest->id());
+}
+
+TEST_F(MaterializeTest, AKeyMeansWhatTheGlobalStoreSaysAndIsMarkedWhileItIsAway) {
+  MakeReplica();
+  Bind("model", artifact.manifest->id(), 7);
+  const auto result = Materialize(ByKey("model"));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->artifact_id(), artifact.manifest->id());
+  EXPECT_EQ(result->key_revision(), 7);
+  EXPECT_FALSE(result->key_unconfirmed());
+  store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
+  const auto marked = Materialize(ByKey("model"));
+  ASSERT_TRUE(marked.ok()) << marked.status();
+  EXPECT_TRUE(marked->key_unconfirmed());
+}
+
+TEST_F(MaterializeTest, AManifestThatIsNotTheOneAskedForIsDataLoss) {
+  const testing::TestArtifact another = testing::MakeChunkedArtifact(2, 3, 64 << 10);
+  store.manifests[artifact.manifest->id()] = std::string(another.manifest->bytes());
+  EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(MaterializeTest, WhatNobodyHasIsNotFoundAndSaysWhy) {
+  EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kNotFound) << "it is not published";
+  store.With([&](FakeGlobalStore& it) {
+    it.manifests[artifact.manifest->id()] = std::string(artifact.manifest->bytes());
+    v1::RequestReplicaTransportResponse nothing;
+    nothing.set_no_source_reason("its last replica is gone");
+    it.offers = {nothing};
+  });
+  const absl::Status nobody = Materialize(ById()).status();
+  EXPECT_EQ(nobody.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(nobody.message(), HasSubstr("its last replica is gone"));
+}
+
+TEST_F(MaterializeTest, WhatThisNodeLacksNamesTheKeyWhileTheGlobalStoreIsAway) {
+  Bind("model", artifact.manifest->id(), 7);
+  ASSERT_TRUE(known_keys->Resolve(context, "model").ok());
+  store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
+  const absl::Status away = Materialize(ByKey("model")).status();
+  EXPECT_EQ(away.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(away.message(), HasSubstr("which key model meant when it was last known"));
+}
+
+TEST_F(MaterializeTest, ARequestThatMakesNoSenseIsRefused) {
+  EXPECT_EQ(Materialize(ByKey("")).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Materialize(ByKey("unbound")).status().code(), absl::StatusCode::kNotFound);
+  v1::MaterializeReplicaRequest nonsense;
+  nonsense.set_artifact_id("no id");
+  EXPECT_EQ(Materialize(nonsense).status().code(), absl::StatusCode::kInvalidArgument);
+  v1::MaterializeReplicaRequest by_pigeon = ById();
+  by_pigeon.set_lane("carrier-pigeon");
+  const absl::Status no_lane = Materialize(by_pigeon).status();
+  EXPECT_EQ(no_lane.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(no_lane.message(), HasSubstr("it has local, disk"));
+  v1::MaterializeReplicaRequest on_no_gpu = ById();
+  on_no_gpu.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
+  on_no_gpu.mutable_location()->set_device(7);
+  EXPECT_EQ(Materialize(on_no_gpu).status().code(), absl::StatusCode::kInvalidArgument);
+  MakeReplica();
+  node.Drain();
+  EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kUnavailable);
+}
+
+class AttachTest : public MaterializeTest {
+ protected:
+  absl::StatusOr<v1::AttachReplicaResponse> Attach(const v1::AttachReplicaRequest& request) {
+    return materializer->Attach(context, request);
+  }
+};
+
+TEST_F(AttachTest, AReplicaIsNamedByItsIdItsArtifactOrItsKey) {
+  const std::string replica_id = MakeReplica();
+  Bind("model", artifact.manifest->id(), 7);
+  v1::AttachReplicaRequest by_replica, by_artifact, by_key;
+  by_replica.set_replica_id(replica_id);
+  by_artifact.set_artifact_id(artifact.manifest->id());
+  by_key.set_key("model");
+  for (const v1::AttachReplicaRequest& request : {by_replica, by_artifact, by_key}) {
+    const auto response = Attach(request);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->replica().replica_id(), replica_id);
+    EXPECT_EQ(response->handle_socket(), handles->path());
+    EXPECT_TRUE(ClaimedReplica::Claim(response->handle_socket(), response->ticket(), context.deadline).ok());
+  }
+}
+
+TEST_F(AttachTest, AKeyThatIsUnconfirmedIsRefusedSinceTheAnswerCannotSayThatItIs) {
+  MakeReplica();
+  Bind("model", artifact.manifest->id(), 7);
+  ASSERT_TRUE(known_keys->Resolve(context, "model").ok());
+  store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
+  v1::AttachReplicaRequest request;
+  request.set_key("model");
+  const absl::Status refused = Attach(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr(artifact.manifest->id()));
+}
+
+TEST_F(AttachTest, ADaemonNeedsAGrantForThisReplicaOverTheLocalLane) {
+  const std::string replica_id = MakeReplica();
+  v1::AttachReplicaRequest request;
+  request.set_replica_id(replica_id);
+  request.set_transport_id("grant");
+  rpc::GrantClaims claims{.transport_id = "grant",
+                          .replica_id = replica_id,
+                          .artifact_id = artifact.manifest->id(),
+                          .receiver_node_id = "receiver",
+                          .lane = "ucx",
+                          .expires = absl::Minutes(1)};
+  request.set_grant_token(rpc::SignGrant(std::string(32, 'x'), claims));
+  EXPECT_EQ(Attach(request).status().code(), absl::StatusCode::kPermissionDenied) << "not the store's";
+  request.set_grant_token(rpc::SignGrant(kGrantKey, claims));
+  EXPECT_EQ(Attach(request).status().code(), absl::StatusCode::kPermissionDenied) << "a grant to pull";
+  claims.lane = "local";
+  request.set_grant_token(rpc::SignGrant(kGrantKey, claims));
+  const auto response = Attach(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(handles->counts().tickets[0], 1) << "for host memory";
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

@@ -1,0 +1,201 @@
+// A node for the tests of this folder: a real engine, disk tier and handle socket, whose global store and
+// peers are doubles. The parts are public, for tests to look at and to change.
+#pragma once
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/device/fake_device.h"
+#include "core/safetensors/safetensors.h"
+#include "core/testing/scripted_source.h"
+#include "core/testing/test_artifact.h"
+#include "daemon/global_store_link/fake_global_store.h"
+#include "daemon/service/ingest.h"
+#include "daemon/service/materialize.h"
+#include "daemon/service/status_report.h"
+#include "daemon/sources/fake_peers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/grant_token/grant_token.h"
+
+namespace tensorcast::daemon {
+
+class ServiceTest : public ::testing::Test {
+ public:
+  static constexpr char kGrantKey[] = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
+
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/service.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder = pattern;
+    std::filesystem::create_directories(folder + "/models");
+    std::filesystem::create_directories(folder + "/artifacts");
+    auto made_pool = HostPool::Create({.bytes = 32 << 20, .use_huge_pages = false, .prefault_threads = 0});
+    ASSERT_TRUE(made_pool.ok()) << made_pool.status();
+    pool = *std::move(made_pool);
+    auto made_devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 8 << 20});
+    ASSERT_TRUE(made_devices.ok()) << made_devices.status();
+    devices = *std::move(made_devices);
+    auto opened = ArtifactStore::Open(folder + "/artifacts");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    artifact_store = *std::move(opened);
+    auto roots = ImportRoots::Beneath({folder + "/models"});
+    ASSERT_TRUE(roots.ok()) << roots.status();
+    import_roots = *std::move(roots);
+    auto made_engine = StoreEngine::Create({.host_pool = pool.get(),
+                                            .devices = devices.get(),
+                                            .artifact_store = artifact_store.get(),
+                                            .listener = &feed,
+                                            .staging_buffers = 2,
+                                            .staging_buffer_bytes = 2 << 20});
+    ASSERT_TRUE(made_engine.ok()) << made_engine.status();
+    engine = *std::move(made_engine);
+    auto started = HandleServer::Start({.path = folder + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
+    ASSERT_TRUE(started.ok()) << started.status();
+    handles = *std::move(started);
+    sessions = std::make_unique<Sessions>(handles.get(), pool.get(), "pool", devices.get());
+    known_keys = std::make_unique<KnownKeys>(&store, folder + "/known_keys");
+    link = std::make_unique<GlobalStoreLink>(LinkOptions());
+    servings = std::make_unique<ServeRegistry>(
+        ServeRegistry::Options{.engine = engine.get(), .devices = devices.get(), .grant_key = [] {
+                                 return rpc::GrantKey{.bytes = kGrantKey, .given = SteadyNow()};
+                               }});
+    opener = std::make_unique<GrantedSourceOpener>(
+        GrantedSourceOpener::Options{.node_id = "me", .local = nullptr, .peers = &peers});
+    finder = std::make_unique<SourceFinder>(SourceFinder::Options{.global_store = &store,
+                                                                  .link = link.get(),
+                                                                  .peers = &peers,
+                                                                  .opener = opener.get(),
+                                                                  .grants = &grants,
+                                                                  .background = &background,
+                                                                  .devices = devices.get(),
+                                                                  .import_roots = &import_roots});
+    materializer = std::make_unique<Materializer>(Materializer::Options{.node = &node,
+                                                                        .engine = engine.get(),
+                                                                        .devices = devices.get(),
+                                                                        .sources = finder.get(),
+                                                                        .global_store = &store,
+                                                                        .known_keys = known_keys.get(),
+                                                                        .sessions = sessions.get(),
+                                                                        .handle_socket = handles->path(),
+                                                                        .servings = servings.get(),
+                                                                        .lanes = {"local", "disk"}});
+    ingester = std::make_unique<Ingester>(IngesterOptions());
+    status = std::make_unique<StatusReporter>(StatusReporter::Options{.node = &node,
+                                                                      .global_store_label = "the store",
+                                                                      .link = link.get(),
+                                                                      .engine = engine.get(),
+                                                                      .pool = pool.get(),
+                                                                      .devices = devices.get(),
+                                                                      .artifact_store = artifact_store.get(),
+                                                                      .handles = handles.get(),
+                                                                      .servings = servings.get(),
+                                                                      .transfers = &transfers});
+    // Calls of the global store are answered to nodes that it knows.
+    store.knows_node = true;
+  }
+
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  GlobalStoreLink::Options LinkOptions() {
+    GlobalStoreLink::Options options{.client = &store, .feed = &feed, .devices = devices.get()};
+    options.node.set_node_id("me");
+    return options;
+  }
+
+  Ingester::Options IngesterOptions() {
+    return {.node = &node,
+            .engine = engine.get(),
+            .devices = devices.get(),
+            .disk_tier = true,
+            .sessions = sessions.get(),
+            .import_roots = &import_roots,
+            .sources = finder.get(),
+            .global_store = &store,
+            .link = link.get(),
+            .known_keys = known_keys.get(),
+            .publications = &publications};
+  }
+
+  // A safetensors file with the artifact's tensors, where it may be imported from.
+  std::string WriteModel(const std::string& name) {
+    const std::string path = absl::StrCat(folder, "/models/", name);
+    const absl::Status written = WriteSafetensors(path, artifact.layout, {}, artifact.image);
+    EXPECT_TRUE(written.ok()) << written;
+    return path;
+  }
+
+  absl::StatusOr<v1::PutArtifactResult> Import(const std::string& path, const std::string& key = "",
+                                               bool durable = false) {
+    v1::ImportArtifactRequest request;
+    request.set_path(path);
+    request.set_durable(durable);
+    request.set_chunk_bytes(artifact.layout.chunk_bytes);
+    if (!key.empty()) request.mutable_binding()->set_key(key);
+    return ingester->Import(context, request, nullptr);
+  }
+
+  // The artifact as a replica here, without a call. Returns the replica's id.
+  std::string MakeReplica(Location location = {}) {
+    auto provider = std::make_shared<testing::ScriptedProvider>(
+        std::vector{testing::MakeControl(artifact.image, testing::SourceScript{})});
+    auto pending =
+        engine->Ingest(context, {.manifest = artifact.manifest, .location = location, .sources = provider});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    auto lease = (*pending)->Wait(context);
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    return (*lease)->replica_id();
+  }
+
+  // What the global store says that the key means.
+  void Bind(const std::string& name, const std::string& artifact_id, uint64_t revision) {
+    store.With([&](FakeGlobalStore& it) {
+      v1::Key& key = it.keys[name];
+      key.set_name(name);
+      key.set_artifact_id(artifact_id);
+      key.set_revision(revision);
+    });
+  }
+
+  static v1::Node Description() {
+    v1::Node description;
+    description.set_node_id("me");
+    description.set_name("node-0");
+    return description;
+  }
+
+  std::string folder;
+  const testing::TestArtifact artifact = testing::MakeChunkedArtifact(1, 3, 64 << 10);
+  const RequestContext context = RequestContext::Background(absl::Seconds(20));
+  FakeGlobalStore store;
+  FakePeers peers;
+  LocalNode node{Description()};
+  TransferLog transfers;
+  ReplicaFeed feed{[this](const TransferReport& report) { transfers.Add(report); }};
+  std::unique_ptr<HostPool> pool;
+  std::unique_ptr<DeviceRuntime> devices;
+  std::unique_ptr<ArtifactStore> artifact_store;
+  ImportRoots import_roots;
+  Publications publications;
+  RunningGrants grants;
+  std::unique_ptr<KnownKeys> known_keys;
+  std::unique_ptr<GlobalStoreLink> link;
+  std::unique_ptr<GrantedSourceOpener> opener;
+  std::unique_ptr<SourceFinder> finder;
+  std::unique_ptr<StoreEngine> engine;
+  std::unique_ptr<HandleServer> handles;
+  std::unique_ptr<Sessions> sessions;
+  std::unique_ptr<ServeRegistry> servings;
+  std::unique_ptr<Materializer> materializer;
+  std::unique_ptr<Ingester> ingester;
+  std::unique_ptr<StatusReporter> status;
+  Errands background;  // destroyed first: what it runs uses the rest
+};
+
+}  // namespace tensorcast::daemon

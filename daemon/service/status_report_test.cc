@@ -1,0 +1,75 @@
+#include "daemon/service/status_report.h"
+
+#include <string>
+
+#include "daemon/service/service_fixture.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StatusReportTest : public ServiceTest {};
+
+TEST_F(StatusReportTest, SaysWhatTheNodeIsAndHowItStandsWithTheGlobalStore) {
+  node.SetAddress("10.0.0.1:7001");
+  const v1::GetStatusResponse report = status->Report();
+  EXPECT_EQ(report.node().node_id(), "me");
+  EXPECT_EQ(report.node().grpc_address(), "10.0.0.1:7001");
+  EXPECT_FALSE(report.node().draining());
+  EXPECT_EQ(report.global_store(), "the store");
+  EXPECT_FALSE(report.global_store_reachable()) << "the link was never started";
+  EXPECT_THAT(report.global_store_error(), HasSubstr("has not answered yet"));
+  node.Drain();
+  EXPECT_TRUE(status->Report().node().draining());
+}
+
+TEST_F(StatusReportTest, HasAPoolForHostMemoryAndOneForEachDevice) {
+  const v1::GetStatusResponse report = status->Report();
+  ASSERT_EQ(report.pools_size(), 2);
+  EXPECT_EQ(report.pools(0).location().kind(), v1::LOCATION_KIND_CPU);
+  EXPECT_EQ(report.pools(0).capacity_bytes(), pool->stats().capacity_bytes);
+  EXPECT_EQ(report.pools(1).location().kind(), v1::LOCATION_KIND_GPU);
+  EXPECT_EQ(report.pools(1).location().device_uuid(), devices->devices()[0].uuid);
+}
+
+TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
+  const std::string replica_id = MakeReplica();
+  EXPECT_EQ(status->Report().replicas(), 1);
+  EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 0);
+  {
+    const auto lease = engine->LeaseReplica(replica_id);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_EQ(status->Report().leases(), 1);
+    EXPECT_EQ(status->Report().pools(0).pinned_bytes(), kGranuleBytes);
+  }
+  EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 0);
+  ASSERT_TRUE(engine->SetPinned(replica_id, true).ok());
+  EXPECT_EQ(status->Report().pools(0).pinned_bytes(), kGranuleBytes);
+}
+
+TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
+  TransferReport report{.transfer_id = "one"};
+  report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx"}, .bytes = 5}};
+  report.stages[0].source.transport_id = "grant";
+  transfers.Add(report);
+  report.transfer_id = "two";
+  transfers.Add(report);
+  const v1::GetStatusResponse shown = status->Report();
+  ASSERT_EQ(shown.recent_transfers_size(), 2);
+  EXPECT_EQ(shown.recent_transfers(0).transfer_id(), "two") << "the newest first";
+  ASSERT_EQ(shown.lanes_size(), 1);
+  EXPECT_EQ(shown.lanes(0).lane(), "ucx");
+  EXPECT_EQ(shown.lanes(0).bytes_received(), 10);
+}
+
+TEST_F(StatusReportTest, ATransferThatEndedIsAmongTheLast) {
+  MakeReplica();
+  const v1::GetStatusResponse shown = status->Report();
+  ASSERT_EQ(shown.recent_transfers_size(), 1);
+  EXPECT_EQ(shown.recent_transfers(0).bytes(), artifact.image.size());
+  EXPECT_EQ(shown.active_transfers(), 0);
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

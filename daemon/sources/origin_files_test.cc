@@ -1,0 +1,79 @@
+#include "daemon/sources/origin_files.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/safetensors/safetensors.h"
+#include "core/testing/test_artifact.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+class OriginFilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/origins.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    auto roots = ImportRoots::Beneath({folder_});
+    ASSERT_TRUE(roots.ok()) << roots.status();
+    roots_ = *std::move(roots);
+    path_ = folder_ + "/m.safetensors";
+    ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
+    auto found = roots_.Find(path_);
+    ASSERT_TRUE(found.ok()) << found.status();
+    v1::Origin::File* file = origin_.add_files();
+    file->set_path(found->file.identity.path);
+    file->set_bytes(found->file.identity.bytes);
+    file->set_mtime_ns(found->file.identity.mtime_ns);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string folder_, path_;
+  const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 3);
+  ImportRoots roots_;
+  v1::Origin origin_;
+  OriginChecker checker_{&roots_};
+};
+
+TEST_F(OriginFilesTest, FilesThatAreWhatWasImportedAreIntact) {
+  const auto finding = checker_.Check(origin_);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_TRUE(finding->intact) << finding->reason;
+}
+
+TEST_F(OriginFilesTest, FilesThatGrewOrWentAreNot) {
+  std::ofstream(path_, std::ios::app) << "more";
+  auto grown = checker_.Check(origin_);
+  ASSERT_TRUE(grown.ok()) << grown.status();
+  EXPECT_FALSE(grown->intact);
+  EXPECT_NE(grown->reason, "");
+  std::filesystem::remove(path_);
+  auto gone = checker_.Check(origin_);
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  EXPECT_FALSE(gone->intact);
+}
+
+TEST_F(OriginFilesTest, WhatLiesOutsideTheRootsAndAnOriginWithoutFilesAreNot) {
+  const ImportRoots nothing;
+  auto outside = OriginChecker(&nothing).Check(origin_);
+  ASSERT_TRUE(outside.ok()) << outside.status();
+  EXPECT_FALSE(outside->intact);
+  auto empty = checker_.Check(v1::Origin());
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  EXPECT_FALSE(empty->intact);
+}
+
+TEST_F(OriginFilesTest, OtherTensorsOfTheSameSizeAndTimeAreDataLoss) {
+  const testing::TestArtifact another = testing::MakeChunkedArtifact(1, 2);
+  EXPECT_EQ(OpenOriginSource(roots_, origin_, *another.manifest).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon
