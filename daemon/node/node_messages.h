@@ -1,4 +1,4 @@
-// Between the core's values and the messages on the wire, where that takes this node's devices or a check;
+// Between the core's values and messages, where that takes this node's devices or a check;
 // plain conversions are in rpc/convert. Pure functions.
 #pragma once
 

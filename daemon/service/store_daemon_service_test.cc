@@ -1,0 +1,121 @@
+#include "daemon/service/store_daemon_service.h"
+
+#include <grpcpp/channel.h>
+
+#include <string>
+
+#include "daemon/service/service_fixture.h"
+#include "rpc/call.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Stub = v1::StoreDaemon::Stub;
+
+// The service on a unix socket, called as clients and other daemons call it.
+class StoreDaemonServiceTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    ServiceTest::SetUp();
+    service_ =
+        std::make_unique<StoreDaemonService>(StoreDaemonService::Options{.node = &node,
+                                                                         .engine = engine.get(),
+                                                                         .devices = devices.get(),
+                                                                         .materializer = materializer.get(),
+                                                                         .ingester = ingester.get(),
+                                                                         .status = status.get(),
+                                                                         .servings = servings.get(),
+                                                                         .sessions = sessions.get(),
+                                                                         .origins = &origins_,
+                                                                         .quick = &quick_,
+                                                                         .waiting = &waiting_});
+    auto server = rpc::Server::Start(
+        {.listen = {absl::StrCat("unix:", folder, "/daemon.sock")}, .services = {service_.get()}});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    stub_ = v1::StoreDaemon::NewStub(rpc::MakeChannel(server_->addresses().front()));
+  }
+
+  template <class Request, class Response>
+  absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                const Request& request) {
+    return rpc::CallUnary(*stub_, method, context, request,
+                          {.retry_for = absl::ZeroDuration(), .what = "call"});
+  }
+
+  std::vector<std::string> ListedReplicas(const std::string& artifact_id = "") {
+    v1::ListReplicasRequest request;
+    request.set_artifact_id(artifact_id);
+    const auto response = Call(&Stub::ListReplicas, request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    std::vector<std::string> ids;
+    if (response.ok()) {
+      for (const v1::Replica& replica : response->replicas()) ids.push_back(replica.replica_id());
+    }
+    return ids;
+  }
+
+  OriginChecker origins_{&import_roots};
+  rpc::Executor quick_{rpc::Executor::Options{.max_threads = 4}};
+  rpc::Executor waiting_{rpc::Executor::Options{.max_threads = 4}};
+  std::unique_ptr<StoreDaemonService> service_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<Stub> stub_;
+};
+
+TEST_F(StoreDaemonServiceTest, ReplicasAreListedAllOrThoseOfOneArtifact) {
+  EXPECT_THAT(ListedReplicas(), ElementsAre());
+  const std::string replica_id = MakeReplica();
+  EXPECT_THAT(ListedReplicas(), ElementsAre(replica_id));
+  EXPECT_THAT(ListedReplicas(artifact.manifest->id()), ElementsAre(replica_id));
+  EXPECT_THAT(ListedReplicas("another"), ElementsAre());
+}
+
+TEST_F(StoreDaemonServiceTest, APinnedReplicaIsEvictedOnceItIsUnpinned) {
+  const std::string replica_id = MakeReplica();
+  v1::PinReplicaRequest pin;
+  pin.set_replica_id(replica_id);
+  ASSERT_TRUE(Call(&Stub::PinReplica, pin).ok());
+  v1::EvictReplicaRequest evict;
+  evict.set_replica_id(replica_id);
+  EXPECT_EQ(Call(&Stub::EvictReplica, evict).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(ListedReplicas(), ElementsAre(replica_id));
+  v1::UnpinReplicaRequest unpin;
+  unpin.set_replica_id(replica_id);
+  ASSERT_TRUE(Call(&Stub::UnpinReplica, unpin).ok());
+  EXPECT_TRUE(Call(&Stub::EvictReplica, evict).ok());
+  EXPECT_THAT(ListedReplicas(), ElementsAre());
+}
+
+TEST_F(StoreDaemonServiceTest, OriginsOfThisNodeAreLookedAtAndThoseOfOthersAreRefused) {
+  const auto imported = Import(WriteModel("m.safetensors"));
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  v1::CheckOriginRequest request;
+  *request.mutable_origin() = store.published[0].second.origin();
+  const auto intact = Call(&Stub::CheckOrigin, request);
+  ASSERT_TRUE(intact.ok()) << intact.status();
+  EXPECT_TRUE(intact->intact()) << intact->reason();
+  std::filesystem::remove(folder + "/models/m.safetensors");
+  const auto gone = Call(&Stub::CheckOrigin, request);
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  EXPECT_FALSE(gone->intact());
+  request.mutable_origin()->set_node_id("another");
+  EXPECT_EQ(Call(&Stub::CheckOrigin, request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StoreDaemonServiceTest, ADaemonOnItsWayOutOpensNoPullAndSaysSo) {
+  node.Drain();
+  const absl::Status refused = Call(&Stub::OpenPull, v1::OpenPullRequest()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("stopping"));
+  const auto report = Call(&Stub::GetStatus, v1::GetStatusRequest());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->node().draining());
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon
