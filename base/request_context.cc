@@ -24,7 +24,7 @@ absl::Status RequestContext::Check(std::string_view what) const {
   if (cancellation.IsCancelled()) {
     return absl::CancelledError(absl::StrCat(what, ": cancelled by the caller"));
   }
-  if (deadline == absl::InfiniteFuture()) return absl::OkStatus();
+  if (deadline == SteadyTime::InfiniteFuture()) return absl::OkStatus();
   const absl::Duration late = SteadyNow() - deadline;
   if (late < absl::ZeroDuration()) return absl::OkStatus();
   return absl::DeadlineExceededError(

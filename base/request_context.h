@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "base/trace_context.h"
 
 namespace tensorcast {
@@ -46,7 +47,7 @@ class Cancellation {
 };
 
 struct RequestContext {
-  absl::Time deadline = absl::InfiniteFuture();
+  SteadyTime deadline = SteadyTime::InfiniteFuture();
   Cancellation cancellation;
   TraceContext trace;
   std::string request_id;  // empty: the call is not a mutation

@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -166,19 +166,19 @@ TEST(Cancellation, RegistrationsAndCancelRaceSafely) {
 TEST(RequestContext, IsOkUntilItsDeadline) {
   RequestContext context;
   EXPECT_TRUE(context.Check("work").ok());
-  context.deadline = absl::Now() + absl::Hours(1);
+  context.deadline = SteadyNow() + absl::Hours(1);
   EXPECT_TRUE(context.Check("work").ok());
-  context.deadline = absl::Now() - absl::Seconds(2);
+  context.deadline = SteadyNow() - absl::Seconds(2);
   const absl::Status status = context.Check("copying chunk 3");
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(absl::StrContains(status.message(), "copying chunk 3")) << status;
-  context.deadline = absl::InfinitePast();
+  context.deadline = SteadyTime::InfinitePast();
   EXPECT_EQ(context.Check("work").code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST(RequestContext, CancellationComesBeforeTheDeadline) {
   RequestContext context;
-  context.deadline = absl::Now() - absl::Seconds(1);
+  context.deadline = SteadyNow() - absl::Seconds(1);
   context.cancellation.Cancel();
   const absl::Status status = context.Check("copying chunk 3");
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
@@ -187,12 +187,12 @@ TEST(RequestContext, CancellationComesBeforeTheDeadline) {
 
 TEST(RequestContext, ABackgroundOneHasATraceAnIdAndADeadline) {
   const RequestContext forever = RequestContext::Background();
-  EXPECT_EQ(forever.deadline, absl::InfiniteFuture());
+  EXPECT_EQ(forever.deadline, SteadyTime::InfiniteFuture());
   EXPECT_TRUE(forever.trace.IsValid());
   EXPECT_FALSE(forever.request_id.empty());
   const RequestContext bounded = RequestContext::Background(absl::Hours(1));
-  EXPECT_GT(bounded.deadline, absl::Now());
-  EXPECT_LE(bounded.deadline, absl::Now() + absl::Hours(1));
+  EXPECT_GT(bounded.deadline, SteadyNow());
+  EXPECT_LE(bounded.deadline, SteadyNow() + absl::Hours(1));
   EXPECT_NE(bounded.request_id, forever.request_id);
 }
 

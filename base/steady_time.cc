@@ -1,6 +1,7 @@
 #include "base/steady_time.h"
 
 #include <ctime>
+#include <ostream>
 
 namespace tensorcast {
 namespace {
@@ -24,16 +25,23 @@ int64_t Anchor() {
   return anchor;
 }
 
+// By how much the wall clock was set since the anchor was taken.
+absl::Duration SetBy() {
+  const int64_t anchor = Anchor();
+  return absl::Trunc(absl::Nanoseconds(WallMinusMonotonic() - anchor), kSmallestStep);
+}
+
 }  // namespace
 
-absl::Time SteadyNow() {
+SteadyTime SteadyNow() {
   const int64_t anchor = Anchor();
-  return absl::FromUnixNanos(anchor + ReadNanos(CLOCK_MONOTONIC));
+  return SteadyTime(absl::Nanoseconds(anchor + ReadNanos(CLOCK_MONOTONIC)));
 }
 
-absl::Time ToWallTime(absl::Time steady) {
-  const int64_t anchor = Anchor();
-  return steady + absl::Trunc(absl::Nanoseconds(WallMinusMonotonic() - anchor), kSmallestStep);
-}
+absl::Time ToWallTime(SteadyTime time) { return absl::UnixEpoch() + (time.since_epoch_ + SetBy()); }
+
+SteadyTime FromWallTime(absl::Time time) { return SteadyTime(time - absl::UnixEpoch() - SetBy()); }
+
+std::ostream& operator<<(std::ostream& out, SteadyTime time) { return out << time.since_epoch_; }
 
 }  // namespace tensorcast

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <concepts>
+
 #include "absl/time/clock.h"
 #include "base/request_context.h"
 #include "base/testing/wall_clock.h"
@@ -11,19 +13,22 @@ namespace {
 
 using testing::WallClockSet;
 
+static_assert(!std::convertible_to<SteadyTime, absl::Time> && !std::convertible_to<absl::Time, SteadyTime>);
+static_assert(!std::equality_comparable_with<SteadyTime, absl::Time>);
+
 TEST(SteadyTime, ReadsLikeTheWallClockAndOnlyGrows) {
   const absl::Time wall = absl::Now();
-  absl::Time last = SteadyNow();
-  EXPECT_LT(absl::AbsDuration(last - wall), absl::Seconds(10));
+  SteadyTime last = SteadyNow();
+  EXPECT_LT(absl::AbsDuration(ToWallTime(last) - wall), absl::Seconds(10));
   for (int i = 0; i < 1000; ++i) {
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     ASSERT_GE(now, last);
     last = now;
   }
 }
 
 TEST(SteadyTime, IsNotMovedWhenTheWallClockIsSet) {
-  const absl::Time before = SteadyNow();
+  const SteadyTime before = SteadyNow();
   for (const absl::Duration set_by : {absl::Hours(6), -absl::Hours(6)}) {
     const absl::Time unset = absl::Now();
     const WallClockSet wall_clock(set_by);
@@ -34,13 +39,32 @@ TEST(SteadyTime, IsNotMovedWhenTheWallClockIsSet) {
   }
 }
 
-TEST(SteadyTime, IsTranslatedForOthers) {
-  const absl::Time steady = SteadyNow();
-  EXPECT_EQ(ToWallTime(steady), steady) << "no step, no rounding";
+TEST(SteadyTime, IsTranslatedForOthersAndBack) {
+  const SteadyTime steady = SteadyNow();
+  const absl::Time unset = ToWallTime(steady);
+  EXPECT_EQ(ToWallTime(steady), unset) << "no step, no rounding";
+  EXPECT_EQ(FromWallTime(unset), steady);
   const WallClockSet wall_clock(absl::Hours(6));
-  EXPECT_LT(absl::AbsDuration(ToWallTime(steady) - steady - absl::Hours(6)), absl::Seconds(1));
-  EXPECT_EQ(ToWallTime(absl::InfiniteFuture()), absl::InfiniteFuture());
-  EXPECT_EQ(ToWallTime(absl::InfinitePast()), absl::InfinitePast());
+  EXPECT_LT(absl::AbsDuration(ToWallTime(steady) - unset - absl::Hours(6)), absl::Seconds(1));
+  EXPECT_LT(absl::AbsDuration(FromWallTime(ToWallTime(steady)) - steady), absl::Seconds(1));
+}
+
+TEST(SteadyTime, TheInfiniteTimesAreTheWallClocksToo) {
+  EXPECT_EQ(ToWallTime(SteadyTime::InfiniteFuture()), absl::InfiniteFuture());
+  EXPECT_EQ(ToWallTime(SteadyTime::InfinitePast()), absl::InfinitePast());
+  EXPECT_EQ(FromWallTime(absl::InfiniteFuture()), SteadyTime::InfiniteFuture());
+  EXPECT_EQ(FromWallTime(absl::InfinitePast()), SteadyTime::InfinitePast());
+}
+
+TEST(SteadyTime, IsOrderedAndMovedByDurations) {
+  const SteadyTime now = SteadyNow();
+  EXPECT_LT(SteadyTime::InfinitePast(), SteadyTime());
+  EXPECT_LT(SteadyTime(), now);
+  EXPECT_LT(now, SteadyTime::InfiniteFuture());
+  EXPECT_EQ(now + absl::Seconds(1) - now, absl::Seconds(1));
+  EXPECT_EQ(now + absl::Seconds(1) - absl::Seconds(1), now);
+  EXPECT_EQ(now + absl::InfiniteDuration(), SteadyTime::InfiniteFuture());
+  EXPECT_EQ(TimeLeft(SteadyTime::InfiniteFuture()), absl::InfiniteDuration());
 }
 
 TEST(SteadyTime, ADeadlineNeitherComesEarlierNorLaterWhenTheWallClockIsSet) {

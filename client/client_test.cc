@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "client/fake_daemon.h"
 #include "client/sealed_image.h"
@@ -295,16 +296,16 @@ TEST_F(ClientTest, APendingGetCanTimeOutGoOnAndBeCancelled) {
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->hang_materialize = true;
   auto pending = client_->StartGet(Context(), put->artifact_id, {});
-  EXPECT_TRUE(absl::IsDeadlineExceeded(pending->Wait(absl::Now() + absl::Milliseconds(10)).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pending->Wait(SteadyNow() + absl::Milliseconds(10)).status()));
   daemon_->hang_materialize = false;
-  auto replica = pending->Wait(absl::InfiniteFuture());
+  auto replica = pending->Wait(SteadyTime::InfiniteFuture());
   ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(pending->Wait(absl::InfiniteFuture()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(pending->Wait(SteadyTime::InfiniteFuture()).status()));
 
   daemon_->hang_materialize = true;
   pending = client_->StartGet(Context(), put->artifact_id, {});
   pending->Cancel();
-  EXPECT_TRUE(absl::IsCancelled(pending->Wait(absl::InfiniteFuture()).status()));
+  EXPECT_TRUE(absl::IsCancelled(pending->Wait(SteadyTime::InfiniteFuture()).status()));
   pending = client_->StartGet(Context(), put->artifact_id, {});
   pending.reset();  // cancels, and does not hang
 }
@@ -316,7 +317,7 @@ TEST_F(ClientTest, APendingGetNeedsItsClientNoLonger) {
   auto pending = client_->StartGet(Context(), put->artifact_id, {});
   client_.reset();
   daemon_->hang_materialize = false;
-  auto replica = pending->Wait(absl::InfiniteFuture());
+  auto replica = pending->Wait(SteadyTime::InfiniteFuture());
   ASSERT_TRUE(replica.ok()) << replica.status();
   pending.reset();
   EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
@@ -351,7 +352,7 @@ TEST_F(ClientTest, CancellingTheCallersContextCancelsAPendingGet) {
   const RequestContext context = Context();
   auto pending = client_->StartGet(context, put->artifact_id, {});
   context.cancellation.Cancel();
-  EXPECT_TRUE(absl::IsCancelled(pending->Wait(absl::InfiniteFuture()).status()));
+  EXPECT_TRUE(absl::IsCancelled(pending->Wait(SteadyTime::InfiniteFuture()).status()));
 }
 
 TEST_F(ClientTest, ImportSendsAnAbsolutePathAndKeepsItsRequestIdOverRetries) {
@@ -361,7 +362,7 @@ TEST_F(ClientTest, ImportSendsAnAbsolutePathAndKeepsItsRequestIdOverRetries) {
     return paths.size() == 1 ? absl::UnavailableError("starting") : absl::OkStatus();
   };
   RequestContext anonymous;
-  anonymous.deadline = absl::Now() + absl::Seconds(60);
+  anonymous.deadline = SteadyNow() + absl::Seconds(60);
   auto result = client_->Import(anonymous, "model.safetensors", {});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->artifact_id, "tc1:imported");

@@ -34,7 +34,7 @@ PendingGet::~PendingGet() {
   state_->thread.join();
 }
 
-absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
   absl::MutexLock lock(&state_->mutex);
   state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::IsDone), TimeLeft(deadline));
   if (!state_->IsDone())

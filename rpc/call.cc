@@ -21,7 +21,7 @@ void NoteRetry(otel::Span& span, const Attempt& attempt) {
 ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt) {
   if (attempt.number > 1) call_.AddMetadata(kAttemptKey, std::to_string(attempt.number));
   CallContexts::ForClient().File(&call_, context);
-  if (context.deadline != absl::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));
+  if (context.deadline != SteadyTime::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));
   // A cancellation that came before the call began is remembered by gRPC.
   cancel_ = context.cancellation.OnCancel([this] { call_.TryCancel(); });
 }
@@ -34,7 +34,7 @@ void ClientCall::AnnounceMessages(size_t count) {
 
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
                               absl::FunctionRef<absl::Status(Attempt&)> work) {
-  const absl::Time give_up = std::min(context.deadline, SteadyNow() + options.retry_for);
+  const SteadyTime give_up = std::min(context.deadline, SteadyNow() + options.retry_for);
   Backoff backoff(options.backoff);
   Attempt attempt;
   while (true) {

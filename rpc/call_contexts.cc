@@ -45,11 +45,11 @@ void CallContexts::Remove(const void* call) {
   s.contexts.erase(call);
 }
 
-absl::Time ServerCallDeadline(const grpc::ServerContextBase& call) {
+SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call) {
   const std::chrono::system_clock::time_point deadline = call.deadline();
   // gRPC writes "none" as the largest time point, give or take its own conversions.
   if (deadline >= std::chrono::system_clock::time_point::max() - std::chrono::hours(1)) {
-    return absl::InfiniteFuture();
+    return SteadyTime::InfiniteFuture();
   }
   return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }

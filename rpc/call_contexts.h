@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 
 namespace grpc {
 class ServerContextBase;
@@ -58,6 +59,6 @@ class CallContexts {
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
 // The deadline of a call being served, InfiniteFuture when the client set none.
-absl::Time ServerCallDeadline(const grpc::ServerContextBase& call);
+SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call);
 
 }  // namespace tensorcast::rpc

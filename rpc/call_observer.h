@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics.h"
 #include "otel/api/span.h"
 #include "otel/api/trace_sink.h"
@@ -61,7 +62,7 @@ class CallObserver {
   struct Call {
     CallSide side;
     MethodName name;
-    absl::Time start;
+    SteadyTime start;
     otel::Span span;
     bool named = false;
   };

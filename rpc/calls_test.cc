@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/rpc_test_service.h"
 
@@ -66,7 +67,7 @@ TEST(Unary, ACallerWithoutAContextGetsAFreshTraceAndNoDeadline) {
   ASSERT_TRUE(seen.has_value());
   EXPECT_TRUE(seen->trace.IsValid());
   EXPECT_EQ(seen->request_id, "");
-  EXPECT_EQ(seen->deadline, absl::InfiniteFuture());
+  EXPECT_EQ(seen->deadline, SteadyTime::InfiniteFuture());
 }
 
 TEST(Unary, ErrorsComeBackWithCodeAndMessage) {

@@ -36,8 +36,8 @@ void SetTcpOptions(int socket) {
 }
 
 // For poll: rounded up; -1 for never.
-int MillisecondsTo(absl::Time time) {
-  if (time == absl::InfiniteFuture()) return -1;
+int MillisecondsTo(SteadyTime time) {
+  if (time == SteadyTime::InfiniteFuture()) return -1;
   const absl::Duration wait = std::max(TimeLeft(time), absl::ZeroDuration());
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
 }
@@ -83,7 +83,8 @@ void ConnectionAcceptor::Run() {
         polled.push_back({.fd = pauses ? -1 : listener, .events = POLLIN, .revents = 0});
       }
     }
-    const absl::Time next = std::min(refusing_->EndOverdue(), pauses ? resume_ : absl::InfiniteFuture());
+    const SteadyTime next =
+        std::min(refusing_->EndOverdue(), pauses ? resume_ : SteadyTime::InfiniteFuture());
     const int count = poll(polled.data(), polled.size(), MillisecondsTo(next));
     if (count < 0 && errno != EINTR) {
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "waiting for connections at",

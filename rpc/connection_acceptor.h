@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/posix/descriptors.h"
 #include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
 #include "rpc/connection_table.h"
 #include "rpc/listening_sockets.h"
 #include "rpc/refusing_server.h"
@@ -64,7 +65,7 @@ class ConnectionAcceptor {
   // The thread's own.
   std::unique_ptr<RefusingServer> refusing_;
   SpareDescriptor spare_;
-  absl::Time resume_ = absl::InfinitePast();  // accepting
+  SteadyTime resume_ = SteadyTime::InfinitePast();  // accepting
 
   std::thread thread_;
 };

@@ -61,11 +61,11 @@ bool ConnectionTable::Full() {
   const auto full = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return static_cast<int>(connections_.size()) >= max_connections_;
   };
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   if (!full() || start < next_sweep_) return full();
   Sweep();
   if (full()) {
-    const absl::Time end = SteadyNow();
+    const SteadyTime end = SteadyNow();
     next_sweep_ = end + kSweepRest * (end - start);
   }
   return full();

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::rpc {
 
@@ -39,7 +40,7 @@ class ConnectionTable {
   const int max_connections_;
   absl::Mutex mutex_;
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_sweep_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  SteadyTime next_sweep_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 
 }  // namespace tensorcast::rpc

@@ -82,7 +82,7 @@ class Connections : public testing::Test {
   }
   static UniqueFd OpenOne() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
   static bool AwaitConnections(double count) {
-    for (const absl::Time end = SteadyNow() + absl::Seconds(60); SteadyNow() < end;) {
+    for (const SteadyTime end = SteadyNow() + absl::Seconds(60); SteadyNow() < end;) {
       if (otel::testing::ReadGauge(otel::metrics::kRpcConnections.id(), {}) == count) return true;
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -194,7 +194,7 @@ TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
   for (int i = 0; i < 50; ++i) silent.push_back(Knock());
   for (const UniqueFd& one : silent) AwaitEnd(one.get());
   // Those who come when all of these are gone are told why again.
-  const absl::Time end = SteadyNow() + absl::Seconds(60);
+  const SteadyTime end = SteadyNow() + absl::Seconds(60);
   while (!absl::StrContains(Call().message(), "the server has its limit of 0 connections")) {
     ASSERT_LT(SteadyNow(), end);
   }

@@ -23,7 +23,7 @@ class Flood {
   // Whether one more line may be written; `*left_out`: how many were not, in the seconds before.
   bool Admit(uint64_t* left_out) {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     if (now - since_ >= absl::Seconds(1)) {
       since_ = now;
       lines_ = 0;
@@ -39,7 +39,7 @@ class Flood {
 
  private:
   absl::Mutex mutex_;
-  absl::Time since_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  SteadyTime since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   int lines_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -10,6 +10,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "rpc/backoff.h"
 #include "rpc/finisher.h"
 #include "rpc/pieces.h"
@@ -107,7 +108,7 @@ TEST(SleepFor, EndsWithCancelledAsSoonAsTheContextIsCancelled) {
 
 TEST(SleepFor, DoesNotWaitForADeadlineThatComesFirst) {
   RequestContext context;
-  context.deadline = absl::Now() + absl::Minutes(1);
+  context.deadline = SteadyNow() + absl::Minutes(1);
   EXPECT_TRUE(absl::IsDeadlineExceeded(SleepFor(context, absl::Hours(1), "test")));
 }
 
@@ -193,7 +194,7 @@ TEST(StreamWriter, AMandatoryWriteWaitsForRoom) {
 TEST(StreamWriter, AMandatoryWriteGivesUpAtTheDeadline) {
   FakeSink sink;
   RequestContext context;
-  context.deadline = absl::Now() + absl::Milliseconds(20);
+  context.deadline = SteadyNow() + absl::Milliseconds(20);
   StreamWriter<int> writer(&sink, context);
   for (int i = 0; i <= StreamWriter<int>::kMaxWaiting; ++i) ASSERT_TRUE(writer.Write(i).ok());
   EXPECT_TRUE(absl::IsDeadlineExceeded(writer.Write(99)));

@@ -101,14 +101,14 @@ void RefusingServer::Refuse(int listener, UniqueFd connection, const absl::Statu
   connections_->HandleNewConnection(&handed);
 }
 
-absl::Time RefusingServer::RoomAt() const {
-  if (refused_.size() < MostAtOnce()) return absl::InfinitePast();
+SteadyTime RefusingServer::RoomAt() const {
+  if (refused_.size() < MostAtOnce()) return SteadyTime::InfinitePast();
   return refused_.front().end - kTime + kLeastTime;
 }
 
-absl::Time RefusingServer::EndOverdue() {
+SteadyTime RefusingServer::EndOverdue() {
   while (!refused_.empty() && refused_.front().end <= SteadyNow()) EndOldest();
-  return refused_.empty() ? absl::InfiniteFuture() : refused_.front().end;
+  return refused_.empty() ? SteadyTime::InfiniteFuture() : refused_.front().end;
 }
 
 void RefusingServer::EndOldest() {

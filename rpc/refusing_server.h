@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
 
 namespace grpc {
 class Server;
@@ -32,10 +33,10 @@ class RefusingServer {
   // descriptors that were kept for better; the oldest makes room.
   void Refuse(int listener, UniqueFd connection, const absl::Status& reason);
   // When the oldest had long enough to learn why, so that it may make room; InfinitePast while there is some.
-  absl::Time RoomAt() const;
+  SteadyTime RoomAt() const;
   bool empty() const { return refused_.empty(); }
   // Ends those that had their second. When to come back for the next; InfiniteFuture when there is none.
-  absl::Time EndOverdue();
+  SteadyTime EndOverdue();
 
  private:
   class Service;
@@ -44,7 +45,7 @@ class RefusingServer {
   // The connection by a descriptor of ours: gRPC closes its own whenever it likes.
   struct Refused {
     UniqueFd socket;
-    absl::Time end;
+    SteadyTime end;
   };
   void EndOldest();
 

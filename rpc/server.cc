@@ -76,7 +76,7 @@ Server::~Server() { Shutdown(SteadyNow()); }
 
 const std::vector<std::string>& Server::addresses() const { return acceptor_->addresses(); }
 
-void Server::Shutdown(absl::Time deadline) {
+void Server::Shutdown(SteadyTime deadline) {
   if (acceptor_ != nullptr) acceptor_->Stop();
   if (server_ != nullptr) server_->Shutdown(ToGrpcDeadline(deadline));
 }

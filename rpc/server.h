@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "rpc/channel.h"
 
 namespace grpc {
@@ -50,7 +51,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   // No new calls; those running may end until the deadline and are cancelled then. Idempotent.
-  void Shutdown(absl::Time deadline);
+  void Shutdown(SteadyTime deadline);
   // Blocks until Shutdown.
   void Wait();
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "rpc/call.h"
 #include "rpc/rpc_test_service.h"
 
@@ -142,7 +143,7 @@ TEST(ClientStream, AStreamThatIsCutOffNeverReachesTheHandler) {
     return v1::ReconcileInventoryRequest();
   });
   EXPECT_TRUE(absl::IsCancelled(response.status())) << response.status();
-  server.server->Shutdown(absl::Now() + absl::Seconds(30));  // every call has ended then
+  server.server->Shutdown(SteadyNow() + absl::Seconds(30));  // every call has ended then
   EXPECT_FALSE(handled);
 }
 

@@ -27,8 +27,8 @@ void TaskQueue::Close() {
   timers_.clear();
 }
 
-TaskQueue::TimerId TaskQueue::At(absl::Time when, Task task) {
-  if (when == absl::InfiniteFuture()) {
+TaskQueue::TimerId TaskQueue::At(SteadyTime when, Task task) {
+  if (when == SteadyTime::InfiniteFuture()) {
     return kNoTimer;
   }
   const TimerId id{when, ++timers_made_};
@@ -36,8 +36,8 @@ TaskQueue::TimerId TaskQueue::At(absl::Time when, Task task) {
   return id;
 }
 
-absl::Time TaskQueue::next_timer() const {
-  return timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first.first;
+SteadyTime TaskQueue::next_timer() const {
+  return timers_.empty() ? SteadyTime::InfiniteFuture() : timers_.begin()->first.first;
 }
 
 bool TaskQueue::RunPosted() {
@@ -52,7 +52,7 @@ bool TaskQueue::RunPosted() {
   return !tasks.empty();
 }
 
-bool TaskQueue::RunTimers(absl::Time now) {
+bool TaskQueue::RunTimers(SteadyTime now) {
   bool ran = false;
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     Task task = std::move(timers_.begin()->second);

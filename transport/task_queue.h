@@ -15,14 +15,15 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::transport {
 
 class TaskQueue {
  public:
   using Task = absl::AnyInvocable<void()>;
-  using TimerId = std::pair<absl::Time, uint64_t>;
-  static constexpr TimerId kNoTimer{absl::InfinitePast(), 0};
+  using TimerId = std::pair<SteadyTime, uint64_t>;
+  static constexpr TimerId kNoTimer{SteadyTime::InfinitePast(), 0};
 
   // `wake` may be called on any thread, with no lock held.
   explicit TaskQueue(std::function<void()> wake);
@@ -33,17 +34,17 @@ class TaskQueue {
   // Drops what is posted and all that ever will be, and the timers.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Runs `task` at `when` or soon after; never for absl::InfiniteFuture().
-  TimerId At(absl::Time when, Task task);
+  // Runs `task` at `when` or soon after; never for SteadyTime::InfiniteFuture().
+  TimerId At(SteadyTime when, Task task);
   void CancelTimer(TimerId id) { timers_.erase(id); }
   bool has_timers() const { return !timers_.empty(); }
-  // absl::InfiniteFuture() when there is none.
-  absl::Time next_timer() const;
+  // SteadyTime::InfiniteFuture() when there is none.
+  SteadyTime next_timer() const;
 
   // Runs what was posted before the call. True when anything ran.
   bool RunPosted() ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs the timers that are due at `now`. True when any was.
-  bool RunTimers(absl::Time now);
+  bool RunTimers(SteadyTime now);
   bool HasPosted() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -32,7 +32,7 @@ TEST(TaskQueue, ATaskPostedByATaskRunsInTheNextRound) {
 
 TEST(TaskQueue, TimersRunWhenDueAndNotOnceCancelled) {
   TaskQueue queue([] {});
-  const absl::Time t = absl::UnixEpoch();
+  const SteadyTime t = SteadyTime();
   std::vector<int> ran;
   queue.At(t + absl::Seconds(2), [&] { ran.push_back(2); });
   queue.At(t + absl::Seconds(1), [&] { ran.push_back(1); });
@@ -44,24 +44,24 @@ TEST(TaskQueue, TimersRunWhenDueAndNotOnceCancelled) {
   EXPECT_EQ(ran, (std::vector<int>{1}));
   EXPECT_TRUE(queue.RunTimers(t + absl::Seconds(5)));
   EXPECT_EQ(ran, (std::vector<int>{1, 2}));
-  EXPECT_EQ(queue.next_timer(), absl::InfiniteFuture());
+  EXPECT_EQ(queue.next_timer(), SteadyTime::InfiniteFuture());
 }
 
 TEST(TaskQueue, AClosedQueueDropsWhatItHasAndWhatComes) {
   TaskQueue queue([] {});
   int ran = 0;
   queue.Post([&] { ++ran; });
-  queue.At(absl::UnixEpoch(), [&] { ++ran; });
+  queue.At(SteadyTime(), [&] { ++ran; });
   queue.Close();
   queue.Post([&] { ++ran; });
   EXPECT_FALSE(queue.RunPosted());
-  EXPECT_FALSE(queue.RunTimers(absl::InfiniteFuture()));
+  EXPECT_FALSE(queue.RunTimers(SteadyTime::InfiniteFuture()));
   EXPECT_EQ(ran, 0);
 }
 
 TEST(TaskQueue, ATimerInTheInfiniteFutureIsNone) {
   TaskQueue queue([] {});
-  EXPECT_EQ(queue.At(absl::InfiniteFuture(), [] {}), TaskQueue::kNoTimer);
+  EXPECT_EQ(queue.At(SteadyTime::InfiniteFuture(), [] {}), TaskQueue::kNoTimer);
   EXPECT_FALSE(queue.has_timers());
 }
 

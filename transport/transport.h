@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/artifact/digest.h"
 #include "core/memory/host_pool.h"
 
@@ -51,8 +52,8 @@ class ServedImage {
 struct ServeStats {
   uint64_t bytes = 0;
   uint64_t requests = 0;
-  absl::Time first_request;
-  absl::Time last_completion;
+  SteadyTime first_request;
+  SteadyTime last_completion;
   TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did
 };
 
@@ -81,7 +82,7 @@ class Pull {
   // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of
   // `bytes` in all. `done` is called exactly once; any error but INVALID_ARGUMENT means that the pull is
   // broken and all later fetches fail at once.
-  virtual void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+  virtual void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                      FetchDone done) = 0;
 
   // From the next fetch on: when fetches are pending and no byte of any of them has arrived for so long, the

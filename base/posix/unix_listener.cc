@@ -40,7 +40,7 @@ class PathLock {
  public:
   static absl::StatusOr<PathLock> Take(const std::string& socket_path) {
     const std::string path = socket_path + ".lock";
-    for (const absl::Time deadline = SteadyNow() + kLockWait; SteadyNow() < deadline;) {
+    for (const SteadyTime deadline = SteadyNow() + kLockWait; SteadyNow() < deadline;) {
       UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
       if (!fd) return ErrnoStatus(errno, "making the socket's lock", path);
       const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;

@@ -1,6 +1,7 @@
 // A client gets a mapped view of a replica that is ready: what every engine after the first pays.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_cluster.h"
 
@@ -14,11 +15,11 @@ constexpr int kWarmup = 20;
 // The last byte of the image is read too: a mapping counts when it can be used.
 absl::StatusOr<absl::Duration> Attach(const BenchOptions& options, BenchCluster& cluster,
                                       const std::string& artifact, uint64_t* bytes) {
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   TC_ASSIGN_OR_RETURN(const auto replica, cluster.client(0).Get(options.context, artifact, {}));
   volatile std::byte last = replica->image().back();
   (void)last;
-  const absl::Duration elapsed = absl::Now() - start;
+  const absl::Duration elapsed = SteadyNow() - start;
   *bytes = replica->image().size();
   if (replica->transfer()) return absl::InternalError("the replica was not ready: it was transferred");
   return elapsed;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/bench/resident.h"
 #include "cli/model/llama_model.h"
 
@@ -69,11 +70,11 @@ absl::Status BenchCluster::Import(const std::string& path, const std::string& ke
 }
 
 absl::Status BenchCluster::AwaitPool(int node, uint64_t bytes) {
-  const absl::Time deadline = absl::Now() + kPrefaultTimeout;
+  const SteadyTime deadline = SteadyNow() + kPrefaultTimeout;
   while (true) {
     TC_ASSIGN_OR_RETURN(const ResidentMemory resident, ReadResidentMemory(processes_->daemon(node).pid()));
     if (resident.pools_bytes >= bytes) return absl::OkStatus();
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       Say(absl::StrCat("node-", node, " has touched ", resident.pools_bytes / kMiB, " MiB of its pool's ",
                        bytes / kMiB, ": going on, first touches will be measured too"));
       return absl::OkStatus();

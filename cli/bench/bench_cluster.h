@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "cli/bench/bench.h"
 #include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
@@ -30,9 +30,9 @@ inline double GbPerSecond(uint64_t bytes, absl::Duration elapsed) {
 // How long `work` takes.
 template <class Work>
 absl::Duration Timed(Work&& work) {
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   work();
-  return absl::Now() - start;
+  return SteadyNow() - start;
 }
 
 class BenchCluster {

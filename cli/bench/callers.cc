@@ -41,7 +41,7 @@ absl::StatusOr<CallWindow> Callers::Run(absl::Duration length) {
   absl::Status failure;
   std::atomic<bool> stop = false;
   std::vector<std::thread> callers;
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   for (int caller = 0; caller < kCallers; ++caller) {
     callers.emplace_back([&] {
       std::vector<double> latencies;
@@ -55,7 +55,7 @@ absl::StatusOr<CallWindow> Callers::Run(absl::Duration length) {
   absl::SleepFor(length);
   stop = true;
   for (std::thread& caller : callers) caller.join();
-  const absl::Duration elapsed = absl::Now() - start;
+  const absl::Duration elapsed = SteadyNow() - start;
   TC_RETURN_IF_ERROR(failure);
   window.calls_per_second = static_cast<double>(window.latencies_ms.size()) / absl::ToDoubleSeconds(elapsed);
   return window;
@@ -66,11 +66,11 @@ absl::Status Callers::CallOnce(std::vector<double>* latencies) {
   context.deadline = std::min(context.deadline, SteadyNow() + kCallTimeout);
   v1::ResolveKeyRequest request;
   request.set_key(key_);
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   TC_RETURN_IF_ERROR(
       rpc::CallUnary(**stub_, &v1::GlobalStore::Stub::ResolveKey, context, request, {.what = "resolving"})
           .status());
-  latencies->push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+  latencies->push_back(absl::ToDoubleMilliseconds(SteadyNow() - start));
   return absl::OkStatus();
 }
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_server.h"
 #include "otel/sdk/testing/otlp_receiver.h"
@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& b
   TC_ASSIGN_OR_RETURN(auto process, Process::Start({.argv = {binary, "bench", "collector"},
                                                     .log_path = directory + "/collector-log",
                                                     .ready_pipe = true}));
-  TC_ASSIGN_OR_RETURN(std::string endpoint, process->WaitReady(absl::Now() + kStartTimeout));
+  TC_ASSIGN_OR_RETURN(std::string endpoint, process->WaitReady(SteadyNow() + kStartTimeout));
   return std::unique_ptr<Collector>(new Collector(std::move(process), std::move(endpoint)));
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_cluster.h"
 #include "cli/bench/callers.h"
@@ -20,7 +21,7 @@ absl::StatusOr<std::unique_ptr<Process>> StartEmptyServer(const BenchOptions& op
   process.log_path = directory + "/empty-server-log";
   process.ready_pipe = true;
   TC_ASSIGN_OR_RETURN(auto server, Process::Start(process));
-  TC_ASSIGN_OR_RETURN(*address, server->WaitReady(absl::Now() + absl::Seconds(20)));
+  TC_ASSIGN_OR_RETURN(*address, server->WaitReady(SteadyNow() + absl::Seconds(20)));
   return server;
 }
 

@@ -68,10 +68,10 @@ bool Listens(int port) {
 
 absl::Status AwaitListening(const RequestContext& context, std::string_view name, const Process& server,
                             int port) {
-  const absl::Time deadline = absl::Now() + kListenTimeout;
+  const SteadyTime deadline = SteadyNow() + kListenTimeout;
   while (!Listens(port)) {
     TC_RETURN_IF_ERROR(context.Check("bench"));
-    if (!server.running() || absl::Now() > deadline) {
+    if (!server.running() || SteadyNow() > deadline) {
       return absl::UnavailableError(absl::StrCat(name, " does not listen on port ", port,
                                                  "; its output ends:\n", FileTail(server.log_path(), 5)));
     }
@@ -82,12 +82,12 @@ absl::Status AwaitListening(const RequestContext& context, std::string_view name
 
 // Waits for a program's end and returns what it wrote.
 absl::StatusOr<std::string> OutputOf(const RequestContext& context, Process& process, std::string_view name) {
-  const absl::Time deadline = SteadyNow() + kProgramTimeout;
+  const SteadyTime deadline = SteadyNow() + kProgramTimeout;
   absl::StatusOr<int> code = absl::DeadlineExceededError("not waited for yet");
   while (absl::IsDeadlineExceeded(code.status())) {
     TC_RETURN_IF_ERROR(context.Check("bench"));
     if (SteadyNow() > deadline) return Annotate(code.status(), name);
-    code = process.Wait(absl::Now() + kPoll);
+    code = process.Wait(SteadyNow() + kPoll);
   }
   TC_RETURN_IF_ERROR(code.status());
   if (*code != 0) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_cluster.h"
 #include "cli/bench/external.h"
@@ -61,9 +62,9 @@ class LoadBench {
   // A first ingest each time: the replica is dropped at once (a deletion reaches the daemon with its next
   // heartbeat), and the artifact deleted.
   absl::StatusOr<Loaded> Import() {
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     TC_ASSIGN_OR_RETURN(const client::PutResult put, cluster_->client(0).Import(options_.context, file_, {}));
-    const absl::Duration wall = absl::Now() - start;
+    const absl::Duration wall = SteadyNow() - start;
     if (!put.transfer || put.transfer->bytes < bytes_ / 2)
       return absl::InternalError("the import read nothing");
     TC_RETURN_IF_ERROR(cluster_->admin(0).EvictReplica(options_.context, put.replica_id, /*force=*/true));
@@ -147,9 +148,9 @@ class LoadBench {
     std::vector<double> ms;
     uint64_t bytes = 0;
     for (int run = 0; run < std::max(runs_, 3); ++run) {
-      const absl::Time start = absl::Now();
+      const SteadyTime start = SteadyNow();
       TC_ASSIGN_OR_RETURN(const auto replica, cluster_->client(0).Get(options_.context, kKey, {}));
-      ms.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+      ms.push_back(absl::ToDoubleMilliseconds(SteadyNow() - start));
       bytes = replica->image().size();
     }
     rows_.push_back({.bench = "load",

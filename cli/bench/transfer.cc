@@ -2,16 +2,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::bench {
 
 absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& cluster, const std::string& key,
                                const std::string& lane) {
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   TC_ASSIGN_OR_RETURN(auto replica,
                       cluster.client(1).Get(context, key, {.lane = lane, .wait_for_space = true}));
   Moved moved;
-  moved.wall = absl::Now() - start;
+  moved.wall = SteadyNow() - start;
   if (!replica->transfer()) return absl::InternalError("the replica was there before it was asked for");
   moved.report = *replica->transfer();
   if (moved.report.verified_chunks == 0) return absl::InternalError("a transfer verified nothing");

@@ -11,9 +11,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/bench/bench_cluster.h"
 
 namespace tensorcast::bench {
@@ -65,9 +65,9 @@ absl::StatusOr<uint64_t> ReadAll(const OpenedFile& file, std::byte* to, size_t s
 }  // namespace
 
 double PlainCopy::GbPerSecond() {
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   std::memcpy(to_.data(), from_.data(), from_.size());
-  const absl::Duration elapsed = absl::Now() - start;
+  const absl::Duration elapsed = SteadyNow() - start;
   // What was copied is looked at, or the compiler might drop the copy.
   volatile std::byte seen = to_[to_.size() / 2];
   (void)seen;
@@ -76,12 +76,12 @@ double PlainCopy::GbPerSecond() {
 
 absl::StatusOr<double> ReadIntoFreshMemory(const std::string& path) {
   TC_ASSIGN_OR_RETURN(const OpenedFile file, OpenFile(path));
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   void* memory = mmap(nullptr, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return ErrnoStatus(errno, "map memory for", path);
   const absl::StatusOr<uint64_t> read =
       ReadAll(file, static_cast<std::byte*>(memory), kReadBytes, true, path);
-  const absl::Duration elapsed = absl::Now() - start;
+  const absl::Duration elapsed = SteadyNow() - start;
   munmap(memory, file.bytes);
   TC_RETURN_IF_ERROR(read.status());
   return GbPerSecond(*read, elapsed);

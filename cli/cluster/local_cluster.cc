@@ -11,9 +11,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/posix/private_files.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -102,7 +102,7 @@ absl::Status LocalCluster::StartGlobalStore() {
   process.log_path = directory + "/log";
   process.ready_pipe = true;
   TC_ASSIGN_OR_RETURN(global_store_, Process::Start(process));
-  TC_ASSIGN_OR_RETURN(const std::string line, global_store_->WaitReady(absl::Now() + options_.start_timeout));
+  TC_ASSIGN_OR_RETURN(const std::string line, global_store_->WaitReady(SteadyNow() + options_.start_timeout));
   TC_ASSIGN_OR_RETURN(global_store_address_, ReadyField(line, "grpc"));
   return absl::OkStatus();
 }
@@ -134,7 +134,7 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
 absl::Status LocalCluster::AwaitDaemon(int index) {
   Daemon& daemon = daemons_[index];
   TC_ASSIGN_OR_RETURN(const std::string line,
-                      daemon.process->WaitReady(absl::Now() + options_.start_timeout));
+                      daemon.process->WaitReady(SteadyNow() + options_.start_timeout));
   TC_ASSIGN_OR_RETURN(daemon.addresses.grpc, ReadyField(line, "grpc"));
   TC_ASSIGN_OR_RETURN(daemon.addresses.unix_socket, ReadyField(line, "unix"));
   TC_ASSIGN_OR_RETURN(daemon.addresses.handle_socket, ReadyField(line, "handles"));
@@ -151,7 +151,7 @@ absl::Status LocalCluster::RestartGlobalStore() { return StartGlobalStore(); }
 absl::Status LocalCluster::Stop(absl::Duration grace) {
   // All daemons at once: each drains on its own. A second SIGTERM would end a process without its drain.
   std::vector<std::string> problems;
-  const absl::Time deadline = absl::Now() + grace;
+  const SteadyTime deadline = SteadyNow() + grace;
   for (Daemon& daemon : daemons_) {
     if (daemon.process != nullptr && daemon.process->running()) (void)daemon.process->Signal(SIGTERM);
   }

@@ -17,17 +17,17 @@
 #include <fstream>
 
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 
 extern char** environ;
 
 namespace tensorcast {
 namespace {
 
-int PollTimeoutMs(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return -1;
-  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(deadline - absl::Now(), absl::Milliseconds(1)));
+int PollTimeoutMs(SteadyTime deadline) {
+  if (deadline == SteadyTime::InfiniteFuture()) return -1;
+  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(deadline - SteadyNow(), absl::Milliseconds(1)));
   return static_cast<int>(std::clamp<int64_t>(ms, 0, 1'000'000'000));
 }
 
@@ -142,10 +142,10 @@ Process::~Process() {
   if (reaped_) return;
   kill(pid_, SIGKILL);
   kill(pid_, SIGCONT);
-  (void)Wait(absl::InfiniteFuture());
+  (void)Wait(SteadyTime::InfiniteFuture());
 }
 
-absl::StatusOr<std::string> Process::WaitReady(absl::Time deadline) {
+absl::StatusOr<std::string> Process::WaitReady(SteadyTime deadline) {
   std::string line;
   while (true) {
     pollfd poll_fd{ready_.get(), POLLIN, 0};
@@ -177,7 +177,7 @@ absl::Status Process::Signal(int signal_number) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Process::Wait(absl::Time deadline) {
+absl::StatusOr<int> Process::Wait(SteadyTime deadline) {
   if (reaped_) return exit_code_;
   while (true) {
     pollfd poll_fd{pidfd_.get(), POLLIN, 0};
@@ -198,10 +198,10 @@ absl::StatusOr<int> Process::Wait(absl::Time deadline) {
 absl::StatusOr<int> Process::Stop(absl::Duration grace) {
   if (reaped_) return exit_code_;
   TC_RETURN_IF_ERROR(Signal(SIGTERM));
-  absl::StatusOr<int> code = Wait(absl::Now() + grace);
+  absl::StatusOr<int> code = Wait(SteadyNow() + grace);
   if (code.ok()) return code;
   TC_RETURN_IF_ERROR(Signal(SIGKILL));
-  return Wait(absl::InfiniteFuture());
+  return Wait(SteadyTime::InfiniteFuture());
 }
 
 bool Process::running() const {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/handles.h"
 
 namespace tensorcast {
@@ -37,11 +38,11 @@ class Process {
   const std::string& log_path() const { return log_path_; }
 
   // The line the child wrote when it was ready. UNAVAILABLE with the tail of its log when it ended before.
-  absl::StatusOr<std::string> WaitReady(absl::Time deadline);
+  absl::StatusOr<std::string> WaitReady(SteadyTime deadline);
   // After SIGSTOP nothing of it runs any more.
   absl::Status Signal(int signal_number);
   // The exit code, or 128 + the signal that ended it. DEADLINE_EXCEEDED when it still runs.
-  absl::StatusOr<int> Wait(absl::Time deadline);
+  absl::StatusOr<int> Wait(SteadyTime deadline);
   // SIGTERM, then SIGKILL after `grace`. Returns what Wait returned.
   absl::StatusOr<int> Stop(absl::Duration grace);
   bool running() const;

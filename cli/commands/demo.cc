@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "base/units.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/commands/command.h"
@@ -70,9 +70,9 @@ double PlainCopyRate(uint64_t bytes) {
   std::vector<char> from(bytes, 1), to(bytes, 2);
   std::vector<double> rates;
   for (int i = 0; i < 3; ++i) {
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     std::memcpy(to.data(), from.data(), bytes);
-    rates.push_back(static_cast<double>(bytes) / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
+    rates.push_back(static_cast<double>(bytes) / absl::ToDoubleSeconds(SteadyNow() - start) / 1e9);
   }
   std::sort(rates.begin(), rates.end());
   return rates[1];

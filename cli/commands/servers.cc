@@ -13,7 +13,6 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/posix/descriptors.h"
 #include "base/posix/private_files.h"
 #include "base/posix/process_limits.h"
@@ -137,7 +136,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   parts.options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
   TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(parts.options)));
   // A global store that is away is not a reason not to serve: what this node holds can still be attached to.
-  if (const absl::Status registered = daemon->WaitRegistered(absl::Now() + kRegistration); !registered.ok()) {
+  if (const absl::Status registered = daemon->WaitRegistered(SteadyNow() + kRegistration); !registered.ok()) {
     LOG(WARNING) << "serving without the global store for now: " << registered.message();
   }
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", daemon->addresses().front()},

@@ -15,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/commands/command.h"
 #include "cli/output/json.h"
 #include "client/admin.h"
@@ -58,7 +58,7 @@ class ClusterViewer {
       clients_.try_emplace(node.node.grpc_address());  // so that the askers find the map as it stays
     }
     AskAll(view.nodes);
-    view.now = absl::Now();
+    view.now = SteadyNow();
     view.before = std::exchange(seen_, explain::SeenIn(view));
     return view;
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/steady_time.h"
 #include "cli/output/output.h"
 
 namespace tensorcast::explain {
@@ -22,11 +23,11 @@ int Percent(absl::Duration part, absl::Duration whole) {
 }
 
 // The stages' intervals, cut to the transfer's own, in order of their start.
-std::vector<std::pair<absl::Time, absl::Time>> Intervals(const TransferReport& report, absl::Time begin,
-                                                         absl::Time end) {
-  std::vector<std::pair<absl::Time, absl::Time>> intervals;
+std::vector<std::pair<SteadyTime, SteadyTime>> Intervals(const TransferReport& report, SteadyTime begin,
+                                                         SteadyTime end) {
+  std::vector<std::pair<SteadyTime, SteadyTime>> intervals;
   for (const StageReport& stage : report.stages) {
-    const absl::Time from = std::clamp(stage.start, begin, end);
+    const SteadyTime from = std::clamp(stage.start, begin, end);
     intervals.emplace_back(from, std::clamp(stage.end, from, end));
   }
   std::sort(intervals.begin(), intervals.end());
@@ -130,9 +131,9 @@ std::string Took(absl::Duration part, const TransferParts& parts) {
 TransferParts PartsOf(const TransferReport& report) {
   TransferParts parts{.begin = report.queued, .end = std::max(report.end, report.queued)};
   // One that was given up in the queue never started.
-  const absl::Time start = report.start < report.queued ? parts.end : std::min(report.start, parts.end);
+  const SteadyTime start = report.start < report.queued ? parts.end : std::min(report.start, parts.end);
   parts.queue = start - parts.begin;
-  absl::Time reached = start;
+  SteadyTime reached = start;
   bool first = true;
   for (const auto& [from, to] : Intervals(report, start, parts.end)) {
     if (from > reached || first) (first ? parts.start : parts.gaps) += std::max(from, reached) - reached;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "cli/explain/source_word.h"
 #include "core/replica/transfer_report.h"
 
@@ -14,8 +15,8 @@ namespace tensorcast::explain {
 
 // The wall time from the request to the end, cut into parts that add up to it.
 struct TransferParts {
-  absl::Time begin;  // of the time axis: when it was queued
-  absl::Time end;
+  SteadyTime begin;  // of the time axis: when it was queued
+  SteadyTime end;
   absl::Duration queue;   // until its turn came
   absl::Duration start;   // then, until the first byte: space, and a source to read
   absl::Duration moving;  // at least one stage was at work

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/steady_time.h"
 #include "cli/explain/analysis_json.h"
 #include "cli/explain/flows.h"
 #include "cli/explain/test_reports.h"
@@ -28,7 +29,7 @@ TEST(TransferParts, AddUpToTheWholeTime) {
 
 TEST(TransferParts, ATransferThatWasGivenUpInTheQueueOnlyWaited) {
   TransferReport report{.queued = At(0), .end = At(50)};
-  report.start = absl::UnixEpoch();
+  report.start = SteadyTime();
   const TransferParts parts = PartsOf(report);
   EXPECT_EQ(parts.queue, absl::Milliseconds(50));
   EXPECT_EQ(parts.moving + parts.start + parts.gaps + parts.finish, absl::ZeroDuration());

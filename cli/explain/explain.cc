@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/steady_time.h"
 #include "cli/explain/analysis.h"
 #include "cli/output/output.h"
 
@@ -55,12 +56,12 @@ std::string Headline(const TransferReport& report, const Beyond& beyond) {
 
 struct Bar {
   std::string what, lane, source;
-  absl::Time from, to;
+  SteadyTime from, to;
 };
 
 std::vector<Bar> BarsOf(const TransferReport& report, const TransferParts& parts) {
   std::vector<Bar> bars;
-  const absl::Time started = parts.begin + parts.queue;
+  const SteadyTime started = parts.begin + parts.queue;
   bars.push_back({"queue", "", "", parts.begin, started});
   bars.push_back({"start", "", "", started, started + parts.start});
   for (const StageReport& stage : report.stages) {

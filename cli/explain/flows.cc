@@ -7,12 +7,12 @@
 namespace tensorcast::explain {
 
 std::vector<Flow> FlowsOf(const std::string& receiver, const std::vector<TransferReport>& reports,
-                          absl::Time from, absl::Time to) {
+                          SteadyTime from, SteadyTime to) {
   std::map<std::pair<std::string, std::string>, Flow> by_source;
   for (const TransferReport& report : reports) {
     for (const StageReport& stage : report.stages) {
-      const absl::Time begin = std::max(stage.start, from);
-      const absl::Time end = std::min(stage.end, to);
+      const SteadyTime begin = std::max(stage.start, from);
+      const SteadyTime end = std::min(stage.end, to);
       if (stage.stage != Stage::kFetch || end < begin) continue;
       Flow& flow = by_source[{stage.source.name, stage.source.lane}];
       flow.receiver = receiver;

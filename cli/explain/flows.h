@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
@@ -20,6 +21,6 @@ struct Flow {
 
 // Of the fetches between `from` and `to`, most bytes first. Times are the receiver's clock.
 std::vector<Flow> FlowsOf(const std::string& receiver, const std::vector<TransferReport>& reports,
-                          absl::Time from, absl::Time to);
+                          SteadyTime from, SteadyTime to);
 
 }  // namespace tensorcast::explain

@@ -4,11 +4,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
 
-inline absl::Time At(int ms) { return absl::FromUnixSeconds(1'700'000'000) + absl::Milliseconds(ms); }
+inline SteadyTime At(int ms) { return SteadyTime() + absl::Seconds(1'700'000'000) + absl::Milliseconds(ms); }
 
 inline StageReport MakeStage(Stage stage, const std::string& lane, const std::string& source, int from_ms,
                              int to_ms, int busy_ms, uint64_t bytes) {

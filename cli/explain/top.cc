@@ -58,7 +58,8 @@ double Share(uint64_t part, uint64_t whole) {
 
 std::string Header(const TopView& view) {
   std::string text = absl::StrCat(
-      "tensorcast top  ", absl::FormatTime("%Y-%m-%d %H:%M:%S", view.now, absl::UTCTimeZone()), " UTC\n");
+      "tensorcast top  ", absl::FormatTime("%Y-%m-%d %H:%M:%S", ToWallTime(view.now), absl::UTCTimeZone()),
+      " UTC\n");
   if (!view.cluster.has_value()) {
     return absl::StrCat(text, "only this daemon: the global store does not answer: ", view.problem, "\n");
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
 
@@ -22,11 +23,11 @@ struct NodeView {
 // How far a transfer was when it was looked at before.
 struct Seen {
   uint64_t bytes = 0;
-  absl::Time at;
+  SteadyTime at;
 };
 
 struct TopView {
-  absl::Time now;
+  SteadyTime now;
   absl::Duration window = absl::Seconds(10);            // throughput is that of the time since now - window
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why not

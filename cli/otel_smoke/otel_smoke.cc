@@ -174,7 +174,7 @@ class Smoke {
     const auto& metrics = telemetry_->counters().of(otel::sdk::Signal::kMetrics);
     const auto collected = [&metrics] { return metrics.exported + metrics.dropped(); };
     const uint64_t enough = collected() + 4;
-    for (const absl::Time end = SteadyNow() + kArrival; collected() < enough && SteadyNow() < end;) {
+    for (const SteadyTime end = SteadyNow() + kArrival; collected() < enough && SteadyNow() < end;) {
       absl::SleepFor(absl::Milliseconds(20));
     }
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -72,8 +73,8 @@ std::string Table::ToString() const {
 struct ProgressBar::State {
   const std::string label;
   std::FILE* const out;
-  const std::function<absl::Time()> now;
-  const absl::Time start = now();
+  const std::function<SteadyTime()> now;
+  const SteadyTime start = now();
   const bool terminal = isatty(fileno(out)) != 0;
   absl::Mutex mutex;
   bool drawn ABSL_GUARDED_BY(mutex) = false;
@@ -104,7 +105,7 @@ struct ProgressBar::State {
   }
 };
 
-ProgressBar::ProgressBar(std::string label, std::FILE* out, std::function<absl::Time()> now)
+ProgressBar::ProgressBar(std::string label, std::FILE* out, std::function<SteadyTime()> now)
     : state_(new State{.label = std::move(label), .out = out, .now = std::move(now)}) {}
 
 ProgressBar::~ProgressBar() { state_->Erase(); }

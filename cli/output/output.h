@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::cli {
@@ -34,9 +34,8 @@ class Table {
 // The callback may be called from any thread, one at a time.
 class ProgressBar {
  public:
-  explicit ProgressBar(
-      std::string label, std::FILE* out = stderr,
-      std::function<absl::Time()> now = [] { return absl::Now(); });
+  explicit ProgressBar(std::string label, std::FILE* out = stderr,
+                       std::function<SteadyTime()> now = SteadyNow);
   ~ProgressBar();
   std::function<void(const TransferProgress&)> callback();
 

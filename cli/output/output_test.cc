@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/steady_time.h"
 #include "cli/output/json.h"
 #include "proto/types.pb.h"
 
@@ -66,7 +67,7 @@ class ProgressBarTest : public ::testing::Test {
     return text;
   }
 
-  absl::Time now_ = absl::UnixEpoch();
+  SteadyTime now_;
   int seen_ = -1;
   std::FILE* out_ = nullptr;
   std::unique_ptr<ProgressBar> bar_;

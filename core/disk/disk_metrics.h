@@ -19,7 +19,7 @@ class DiskOperation {
   }
 
   void End(bool ok) const {
-    if (start_ == absl::InfinitePast()) return;
+    if (start_ == SteadyTime::InfinitePast()) return;
     if (ok) {
       otel::metrics::kDiskOperationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start_), {name_});
     } else {
@@ -29,7 +29,7 @@ class DiskOperation {
 
  private:
   const std::string_view name_;  // "pack", "read", "scan", "remove"
-  absl::Time start_ = absl::InfinitePast();
+  SteadyTime start_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace tensorcast

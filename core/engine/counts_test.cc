@@ -1,5 +1,6 @@
 // What the engine counts, by metric and label.
 
+#include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 #include "otel/api/testing/recorded_telemetry.h"
@@ -51,7 +52,7 @@ TEST_F(EngineCounts, EvictionsByTheirReason) {
 
   MustGet(artifact_, kCpu);
   MustGet(artifact_, kGpu);
-  ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
   EXPECT_EQ(Evictions("cpu", "deleted"), 1);
   EXPECT_EQ(Evictions("gpu", "deleted"), 1);
   EXPECT_EQ(Evictions("cpu", "space"), 1) << "each is counted once";

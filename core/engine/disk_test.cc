@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
@@ -72,7 +73,7 @@ TEST_F(EngineLocal, ADeviceOrADiskReplicaServesTheOtherPlaces) {
       if (source == destination) {
         continue;
       }
-      ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+      ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
       MustGet(artifact_, source);
       auto lease = Get(artifact_, destination);
       ASSERT_TRUE(lease.ok()) << source.ToString() << " to " << destination.ToString() << ": "

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/evicting_allocator.h"
@@ -122,7 +123,7 @@ absl::Status StoreEngine::SetPinned(std::string_view replica_id, bool pinned) {
   return parts_->table.SetPinned(replica_id, pinned);
 }
 
-absl::Status StoreEngine::Forget(std::string_view artifact_id, absl::Time as_of) {
+absl::Status StoreEngine::Forget(std::string_view artifact_id, SteadyTime as_of) {
   parts_->queue.Forget(artifact_id);
   return parts_->removal.RemoveArtifact(artifact_id, as_of);
 }
@@ -140,7 +141,7 @@ PoolStats StoreEngine::device_pool_stats(int device) const { return parts_->devi
 
 int StoreEngine::active_ingests() const { return parts_->queue.active(); }
 
-bool StoreEngine::AwaitNoIngests(absl::Time deadline) const { return parts_->queue.AwaitNone(deadline); }
+bool StoreEngine::AwaitNoIngests(SteadyTime deadline) const { return parts_->queue.AwaitNone(deadline); }
 
 int StoreEngine::queued_ingests() const { return parts_->queue.queued(); }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/callbacks.h"
@@ -66,7 +67,7 @@ class StoreEngine {
   // Every replica of an artifact, pinned or not, and its packed file: the artifact was deleted. Ingests of it
   // under way are cancelled; leased replicas go when their last lease ends. Replicas that became ready after
   // `as_of` (steady) stay: the same content was stored again since that was said.
-  absl::Status Forget(std::string_view artifact_id, absl::Time as_of);
+  absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
 
   // Drops the disk replicas whose packed file somebody removed or replaced: they end with this process, and
   // are no copies. To be called now and then, on a thread that may wait for the disk; Ingest looks at the one
@@ -82,7 +83,7 @@ class StoreEngine {
   // Running, waiting and queued ingests.
   int active_ingests() const;
   // Waits until there is none; false when the deadline came first.
-  bool AwaitNoIngests(absl::Time deadline) const;
+  bool AwaitNoIngests(SteadyTime deadline) const;
   // Those among them that wait for their turn.
   int queued_ingests() const;
   // Their reports so far, in the order in which they were asked for.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/log/check.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::testing {
 namespace {
@@ -208,7 +208,7 @@ std::vector<std::byte> EngineFixture::Read(const ReplicaLease& lease) {
 
 void EngineFixture::WaitUntilIdle() {
   // The report is the last that is heard of an ingest, and the engine has forgotten it by then.
-  engine_->AwaitNoIngests(absl::InfiniteFuture());
+  engine_->AwaitNoIngests(SteadyTime::InfiniteFuture());
 }
 
 std::shared_ptr<ScriptedProvider> GoodProvider(const TestArtifact& artifact) {
@@ -222,7 +222,7 @@ std::shared_ptr<ScriptedProvider> ProviderOf(std::vector<std::shared_ptr<SourceC
 RequestContext ContextFor(absl::Duration timeout) {
   RequestContext context;
   if (timeout != absl::InfiniteDuration()) {
-    context.deadline = absl::Now() + timeout;
+    context.deadline = SteadyNow() + timeout;
   }
   return context;
 }

@@ -97,7 +97,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
       }
       return Full(pool, request, memory.status(), refused.size());
     }
-    const absl::Time deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
+    const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
     context.deadline = deadline;
     if (request.on_wait) {
       request.on_wait(true);

@@ -288,7 +288,7 @@ TEST_F(EngineEviction, ForgettingSparesWhatBecameReadySince) {
   StartWithGranules(3);
   MustGet(artifacts_[0], kCpu);
   MustGet(artifacts_[0], kDisk);
-  const absl::Time said = SteadyNow();
+  const SteadyTime said = SteadyNow();
   const std::string again = MustGet(artifacts_[0], kGpu)->replica_id();
   EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), said).ok());
   ASSERT_EQ(engine_->ListReplicas().size(), 1u);
@@ -303,11 +303,11 @@ TEST_F(EngineEviction, ForgettingDropsPinnedReplicasAndSparesOtherArtifacts) {
   MustGet(artifacts_[0], kDisk);
   MustGet(artifacts_[1], kCpu);
   ASSERT_TRUE(engine_->SetPinned(id, true).ok());
-  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), SteadyTime::InfiniteFuture()).ok());
   EXPECT_THAT(Present(), ElementsAre(1));
   EXPECT_THAT(store_->List(), IsEmpty());
   EXPECT_FALSE(engine_->FindManifest(artifacts_[0].manifest->id()).ok());
-  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), absl::InfiniteFuture()).ok())
+  EXPECT_TRUE(engine_->Forget(artifacts_[0].manifest->id(), SteadyTime::InfiniteFuture()).ok())
       << "nothing left is nothing wrong";
 }
 

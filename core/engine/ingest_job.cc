@@ -54,7 +54,7 @@ RequestContext IngestJob::Context() const {
   return context;
 }
 
-bool IngestJob::Join(absl::Time deadline) {
+bool IngestJob::Join(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   if (interests_ == 0 || !abandoned_.ok() || (done_ && !report_.status.ok())) {
     return false;

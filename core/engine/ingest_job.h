@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/engine/ingest_request.h"
 #include "core/engine/progress.h"
 #include "core/engine/replica_lease.h"
@@ -31,7 +32,7 @@ class IngestJob {
   const IngestRequest& request() const { return request_; }
   const std::string& transfer_id() const { return transfer_id_; }
   const std::string& replica_id() const { return replica_id_; }
-  absl::Time queued() const { return queued_; }
+  SteadyTime queued() const { return queued_; }
   const Cancellation& cancellation() const { return cancellation_; }
   ProgressTracker& progress() { return progress_; }
 
@@ -46,7 +47,7 @@ class IngestJob {
   const TraceContext& span() const { return span_; }
 
   // One more interest; false when the job is being cancelled and cannot be joined.
-  bool Join(absl::Time deadline);
+  bool Join(SteadyTime deadline);
   // One less.
   void Leave();
   // Cancels it whoever is interested; `why` becomes its result. `forget`: what it made in spite of that has
@@ -78,15 +79,15 @@ class IngestJob {
   const IngestRequest request_;
   const std::string transfer_id_;
   const std::string replica_id_;
-  const absl::Time queued_;
+  const SteadyTime queued_;
   const RequestContext first_;
   const TraceContext span_;
   const Cancellation cancellation_;
   ProgressTracker progress_;
 
   mutable absl::Mutex mutex_;
-  absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
-  absl::Time start_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime deadline_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime start_ ABSL_GUARDED_BY(mutex_);
   int interests_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
   bool forgotten_ ABSL_GUARDED_BY(mutex_) = false;

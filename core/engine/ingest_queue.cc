@@ -180,7 +180,7 @@ int IngestQueue::queued() const {
   return static_cast<int>(queue_.size());
 }
 
-bool IngestQueue::AwaitNone(absl::Time deadline) const {
+bool IngestQueue::AwaitNone(SteadyTime deadline) const {
   auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return jobs_.empty(); };
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));

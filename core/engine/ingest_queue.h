@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/engine/ingest_job.h"
 #include "core/engine/ingest_runner.h"
 #include "core/engine/notifier.h"
@@ -54,7 +55,7 @@ class IngestQueue {
   int active() const;  // running, waiting and queued ones
   int queued() const;  // those among them that wait for their turn
   // Waits until there is none; false when the deadline came first.
-  bool AwaitNone(absl::Time deadline) const;
+  bool AwaitNone(SteadyTime deadline) const;
   // Their reports so far, in the order in which they were asked for.
   std::vector<TransferReport> Reports() const;
 

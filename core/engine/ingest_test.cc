@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
@@ -30,7 +31,7 @@ TEST_F(EngineIngest, BringsAnArtifactToEveryLocation) {
   const TestArtifact artifact = MakeTestArtifact(1, {10000, 300, 5000});
   for (const Location location : {kCpu, kGpu, kDisk}) {
     Restart();
-    ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture()).ok());
+    ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), SteadyTime::InfiniteFuture()).ok());
     auto provider = GoodProvider(artifact);
     auto lease = Get(artifact, location, provider);
     ASSERT_TRUE(lease.ok()) << location.ToString() << ": " << lease.status();
@@ -230,7 +231,7 @@ TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {
     lying.deliver_digests = GetParam();
     auto provider = ProviderOf({MakeControl(artifact.image, lying), MakeControl(artifact.image)});
     // To the device from elsewhere too, not from the replica in host memory.
-    ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture()).ok());
+    ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), SteadyTime::InfiniteFuture()).ok());
     auto lease = Get(artifact, location, provider);
     ASSERT_TRUE(lease.ok()) << lease.status();
     EXPECT_TRUE(Read(**lease) == artifact.image);
@@ -391,15 +392,15 @@ TEST_F(EngineIngest, OfANewArtifactSaysWhichItIsBeforeItsReplicaIsReadyOrAnother
   const TestArtifact artifact = MakeTestArtifact(21, {5000});
   std::vector<std::string> identified;
   auto ingest = [&] {
-    auto pending = engine_->Ingest(ContextFor(),
-                                   {.location = kCpu,
-                                    .sources = GoodProvider(artifact),
-                                    .new_layout = artifact.layout,
-                                    .new_metadata = artifact.manifest->metadata(),
-                                    .on_identified = [&](const std::string& artifact_id) {
-                                      identified.push_back(artifact_id);
-                                      EXPECT_TRUE(engine_->Forget(artifact_id, absl::InfiniteFuture()).ok());
-                                    }});
+    auto pending = engine_->Ingest(
+        ContextFor(), {.location = kCpu,
+                       .sources = GoodProvider(artifact),
+                       .new_layout = artifact.layout,
+                       .new_metadata = artifact.manifest->metadata(),
+                       .on_identified = [&](const std::string& artifact_id) {
+                         identified.push_back(artifact_id);
+                         EXPECT_TRUE(engine_->Forget(artifact_id, SteadyTime::InfiniteFuture()).ok());
+                       }});
     EXPECT_TRUE(pending.ok()) << pending.status();
     auto lease = (*pending)->Wait(ContextFor());
     EXPECT_TRUE(lease.ok()) << lease.status();

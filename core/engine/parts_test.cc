@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/device/testing/device_faults.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/device_pool.h"
@@ -133,7 +134,7 @@ TEST(StagingRing, EndsAWaitAtCancellationAndDeadline) {
   EXPECT_EQ((*ring)->Acquire(context).status().code(), absl::StatusCode::kCancelled);
   canceller.join();
   context = RequestContext();
-  context.deadline = absl::Now() + absl::Milliseconds(1);
+  context.deadline = SteadyNow() + absl::Milliseconds(1);
   EXPECT_EQ((*ring)->Acquire(context).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 

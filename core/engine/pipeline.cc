@@ -147,7 +147,7 @@ std::optional<SourceFailure> IngestPipeline::RunSource(ChunkSource& source) {
 }
 
 void IngestPipeline::NoteChanges(const std::optional<SourceFailure>& failure, const SourceInfo& next) {
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
   if (failure.has_value()) {
     changes_.push_back({failure->source, next, LossOf(*failure), failure->status, failure->chunks, now});
@@ -220,7 +220,7 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
 }
 
 absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, const ChunkRequest& request) {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   absl::StatusOr<std::optional<Digest>> digest = run.source.Fetch(plan_.context(), request);
   if (digest.ok()) {
     run.clock->Passed(Stage::kFetch, start, request.range.bytes);
@@ -231,7 +231,7 @@ absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, cons
 }
 
 bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest) {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   const uint64_t bytes_read = digest.has_value() ? 0 : request.range.bytes;
   if (!digest.has_value()) {
     digest = DigestOf(request.destination);
@@ -254,7 +254,7 @@ absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, 
   if (!plan_.destination->places()) {
     return absl::OkStatus();
   }
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   absl::Status placed = plan_.destination->Place(request.range, buffer);
   if (placed.ok()) {
     run.clock->Passed(Stage::kPlace, start, request.range.bytes);

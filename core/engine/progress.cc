@@ -12,32 +12,32 @@ StageClock::StageClock(const SourceInfo& source) {
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i].stage = static_cast<Stage>(i);
     stages_[i].source = source;
-    stages_[i].start = absl::InfiniteFuture();
-    stages_[i].end = absl::InfinitePast();
+    stages_[i].start = SteadyTime::InfiniteFuture();
+    stages_[i].end = SteadyTime::InfinitePast();
   }
 }
 
-StageReport& StageClock::Extend(Stage stage, absl::Time start) {
+StageReport& StageClock::Extend(Stage stage, SteadyTime start) {
   StageReport& report = stages_[static_cast<size_t>(stage)];
-  const absl::Time end = std::max(start, SteadyNow());
+  const SteadyTime end = std::max(start, SteadyNow());
   report.start = std::min(report.start, start);
   report.end = std::max(report.end, end);
   report.busy += end - start;
   return report;
 }
 
-void StageClock::Passed(Stage stage, absl::Time start, uint64_t bytes) {
+void StageClock::Passed(Stage stage, SteadyTime start, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   StageReport& report = stages_[static_cast<size_t>(stage)];
   if (bytes > 0) {
     Extend(stage, start).bytes += bytes;
-  } else if (report.start == absl::InfiniteFuture()) {
+  } else if (report.start == SteadyTime::InfiniteFuture()) {
     report.start = report.end = SteadyNow();
   }
   ++report.chunks;
 }
 
-void StageClock::Failed(Stage stage, absl::Time start, const absl::Status& why) {
+void StageClock::Failed(Stage stage, SteadyTime start, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   StageReport& report = Extend(stage, start);
   report.status.Update(why);
@@ -47,7 +47,7 @@ std::vector<StageReport> StageClock::Reports() const {
   absl::MutexLock lock(&mutex_);
   std::vector<StageReport> reports;
   for (const StageReport& report : stages_) {
-    if (report.start != absl::InfiniteFuture()) {
+    if (report.start != SteadyTime::InfiniteFuture()) {
       reports.push_back(report);
     }
   }

@@ -3,6 +3,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
@@ -28,7 +29,7 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
 }
 
-absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, absl::Time as_of) {
+absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, SteadyTime as_of) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
     if (replica.ready_since <= as_of) {
       DrainDeleted(replica);

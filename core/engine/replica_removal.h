@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/callbacks.h"
 #include "core/engine/name_locks.h"
@@ -28,7 +29,7 @@ class ReplicaRemoval {
   // FAILED_PRECONDITION when the replica is pinned, or the guard refuses and not `force`.
   absl::Status Evict(std::string_view replica_id, bool force);
   // Every replica of a deleted artifact that was ready at `as_of`, pinned or not, and its packed file.
-  absl::Status RemoveArtifact(std::string_view artifact_id, absl::Time as_of);
+  absl::Status RemoveArtifact(std::string_view artifact_id, SteadyTime as_of);
   // What an ingest made of an artifact that was deleted meanwhile. Only that: it may have been put again.
   absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);
   // The artifact's disk replica, if somebody removed or replaced its file.

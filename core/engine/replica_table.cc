@@ -86,7 +86,7 @@ void ReplicaTable::Add(ReplicaInfo replica, std::shared_ptr<const Manifest> mani
                        TraceContext made_by) {
   auto record = std::make_shared<ReplicaRecord>();
   record->info = std::move(replica);
-  record->info.ready_since = absl::InfiniteFuture();
+  record->info.ready_since = SteadyTime::InfiniteFuture();
   record->manifest = std::move(manifest);
   record->chunks.assign(record->info.chunks_total, false);
   record->ingest = std::move(ingest);

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
 #include "core/engine/ingest_job.h"
 #include "gmock/gmock.h"
@@ -112,14 +113,14 @@ TEST_F(EngineSharing, TheLastInterestThatGoesCancelsTheIngestInMidFetch) {
   control_->WaitForHeldFetches(2);
   one.reset();
   EXPECT_EQ(engine_->active_ingests(), 1);
-  EXPECT_FALSE(engine_->AwaitNoIngests(absl::InfinitePast()));
+  EXPECT_FALSE(engine_->AwaitNoIngests(SteadyTime::InfinitePast()));
   two.reset();
   listener_->WaitForReports(1);
   EXPECT_EQ(listener_->reports()[0].status.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(provider_->failures(), IsEmpty()) << "the source is not to blame";
   EXPECT_THAT(provider_->finished(), SizeIs(1));
   EXPECT_EQ(control_->open(), 0);
-  EXPECT_TRUE(engine_->AwaitNoIngests(absl::InfiniteFuture()));
+  EXPECT_TRUE(engine_->AwaitNoIngests(SteadyTime::InfiniteFuture()));
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
   EXPECT_EQ(pool_->stats().used_bytes, 2 * kGranuleBytes);
 }
@@ -162,21 +163,21 @@ TEST_F(EngineSharing, ANewRequestDoesNotJoinAnIngestThatIsBeingCancelled) {
 
 TEST(IngestJob, WorksToTheLatestDeadlineOfThoseWhoJoined) {
   RequestContext first;
-  first.deadline = absl::FromUnixSeconds(100);
+  first.deadline = SteadyTime() + absl::Seconds(100);
   IngestRequest request;
   request.manifest = MakeChunkedArtifact(1, 1).manifest;
   IngestJob job(request, first);
   EXPECT_EQ(job.Context().deadline, first.deadline);
-  EXPECT_TRUE(job.Join(absl::FromUnixSeconds(200)));
-  EXPECT_TRUE(job.Join(absl::FromUnixSeconds(50)));
-  EXPECT_EQ(job.Context().deadline, absl::FromUnixSeconds(200));
+  EXPECT_TRUE(job.Join(SteadyTime() + absl::Seconds(200)));
+  EXPECT_TRUE(job.Join(SteadyTime() + absl::Seconds(50)));
+  EXPECT_EQ(job.Context().deadline, SteadyTime() + absl::Seconds(200));
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(job.Context().cancellation.IsCancelled());
     job.Leave();
   }
   EXPECT_TRUE(job.Context().cancellation.IsCancelled());
   EXPECT_FALSE(first.cancellation.IsCancelled()) << "a caller's own request goes on";
-  EXPECT_FALSE(job.Join(absl::InfiniteFuture()));
+  EXPECT_FALSE(job.Join(SteadyTime::InfiniteFuture()));
 }
 
 TEST_F(EngineSharing, OnDoneIsCalledOnceAtTheEnd) {
@@ -267,7 +268,7 @@ TEST_F(EngineSharing, AForgottenArtifactsIngestIsCancelledWithTheReason) {
   StartHeld();
   auto pending = Materialize(artifact_, kCpu, provider_);
   control_->WaitForHeldFetches(1);
-  EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
   const absl::Status status = pending->Wait(ContextFor()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(status.message(), HasSubstr("deleted"));
@@ -298,7 +299,7 @@ TEST_F(EngineSharing, WhatIsPutAgainStaysWhenAnIngestFromBeforeItWasForgottenEnd
   for (const Location location : {kCpu, kDisk}) {
     std::string again;
     auto provider = std::make_shared<ForgottenAtTheEnd>(GoodProvider(artifact_), [&] {
-      EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+      EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
       again = MustGet(artifact_, location)->replica_id();
     });
     auto pending = Materialize(artifact_, location, provider);
@@ -308,7 +309,7 @@ TEST_F(EngineSharing, WhatIsPutAgainStaysWhenAnIngestFromBeforeItWasForgottenEnd
     ASSERT_THAT(engine_->ListReplicas(), SizeIs(1)) << location.ToString();
     EXPECT_EQ(engine_->ListReplicas()[0].id, again);
     EXPECT_TRUE(engine_->LeaseReplica(again).ok());
-    EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), absl::InfiniteFuture()).ok());
+    EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <random>
 #include <thread>
 
+#include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
@@ -55,7 +56,7 @@ class EngineStress : public EngineFixture {
     const Location location = RandomLocation(random);
     switch (random() % 10) {
       case 0:
-        (void)engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture());
+        (void)engine_->Forget(artifact.manifest->id(), SteadyTime::InfiniteFuture());
         return;
       case 1: {
         for (const ReplicaInfo& replica : engine_->ListReplicas()) {
@@ -117,7 +118,7 @@ TEST_F(EngineStress, LeavesNothingBehind) {
   }
   WaitUntilIdle();
   for (const TestArtifact& artifact : artifacts_) {
-    EXPECT_TRUE(engine_->Forget(artifact.manifest->id(), absl::InfiniteFuture()).ok());
+    EXPECT_TRUE(engine_->Forget(artifact.manifest->id(), SteadyTime::InfiniteFuture()).ok());
   }
   EXPECT_THAT(engine_->ListReplicas(), ::testing::IsEmpty());
   EXPECT_EQ(pool_->stats().used_bytes, setup.staging_buffers * kGranuleBytes);

@@ -32,7 +32,7 @@ absl::Status ConnectError(int error_number, const std::string& path) {
 
 // The kernel has no readiness for a full backlog of a unix socket: so connecting blocks, for as long as the
 // deadline allows.
-absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string& path, absl::Time deadline) {
+absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string& path, SteadyTime deadline) {
   const absl::Duration left = TimeLeft(deadline);
   if (left <= absl::ZeroDuration()) return Late(path);
   // A zero timeout would mean none.
@@ -50,7 +50,7 @@ absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std::string& path,
-                                                                      absl::Time deadline) {
+                                                                      SteadyTime deadline) {
   TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return ErrnoStatus(errno, "creating", "a unix socket");
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   return channel;
 }
 
-absl::Status ClientChannel::WaitFor(short events, absl::Time deadline) {
+absl::Status ClientChannel::WaitFor(short events, SteadyTime deadline) {
   while (true) {
     const absl::Duration left = TimeLeft(deadline);
     if (left <= absl::ZeroDuration()) return Late(path_);
@@ -80,7 +80,7 @@ absl::Status ClientChannel::WaitFor(short events, absl::Time deadline) {
   }
 }
 
-absl::Status ClientChannel::Send(const Frame& frame, int fd, absl::Time deadline) {
+absl::Status ClientChannel::Send(const Frame& frame, int fd, SteadyTime deadline) {
   TC_RETURN_IF_ERROR(writer_.Add(frame, fd));
   while (true) {
     TC_RETURN_IF_ERROR(writer_.Flush(socket_.get()));
@@ -89,7 +89,7 @@ absl::Status ClientChannel::Send(const Frame& frame, int fd, absl::Time deadline
   }
 }
 
-absl::StatusOr<IncomingFrame> ClientChannel::Receive(absl::Time deadline) {
+absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
   while (true) {
     absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
     // What comes from the daemon, unlike what the caller passes, cannot be an invalid argument.
@@ -105,7 +105,7 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(absl::Time deadline) {
   }
 }
 
-absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, int fd, absl::Time deadline) {
+absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, int fd, SteadyTime deadline) {
   const absl::Status sent = Send(frame, fd, deadline);
   // A server that refuses says why before it closes: the reason is there to be read though sending failed.
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;

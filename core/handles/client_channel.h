@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/frame_io.h"
 
 namespace tensorcast {
@@ -15,10 +16,10 @@ class ClientChannel {
  public:
   // UNAVAILABLE when nobody listens there, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
   // the daemon speaks no version that this build does.
-  static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline);
 
   // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
-  absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, int fd, absl::Time deadline);
+  absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, int fd, SteadyTime deadline);
 
   // True once the server closed the connection.
   bool closed() const;
@@ -26,9 +27,9 @@ class ClientChannel {
  private:
   ClientChannel(UniqueFd socket, std::string path) : socket_(std::move(socket)), path_(std::move(path)) {}
 
-  absl::Status Send(const Frame& frame, int fd, absl::Time deadline);
-  absl::StatusOr<IncomingFrame> Receive(absl::Time deadline);
-  absl::Status WaitFor(short events, absl::Time deadline);
+  absl::Status Send(const Frame& frame, int fd, SteadyTime deadline);
+  absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
+  absl::Status WaitFor(short events, SteadyTime deadline);
 
   const UniqueFd socket_;
   const std::string path_;

@@ -72,7 +72,7 @@ class OfferedMemoryImpl : public OfferedMemory {
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> MakeOffer(const std::string& socket_path,
                                                          const OfferFrame& offer, int memfd,
-                                                         absl::Time deadline) {
+                                                         SteadyTime deadline) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel, ClientChannel::Connect(socket_path, deadline));
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(offer, memfd, deadline));
   auto* offered = std::get_if<OfferedFrame>(&answer.frame);
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> MakeOffer(const std::string& sock
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std::string& socket_path,
                                                                       std::string_view ticket,
-                                                                      absl::Time deadline) {
+                                                                      SteadyTime deadline) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel, ClientChannel::Connect(socket_path, deadline));
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, -1, deadline));
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);
@@ -105,13 +105,13 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferMemfd(const std::string& socket_path,
                                                                          int memfd, uint64_t bytes,
-                                                                         absl::Time deadline) {
+                                                                         SteadyTime deadline) {
   return MakeOffer(socket_path, OfferFrame{bytes, std::nullopt}, memfd, deadline);
 }
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferDevice(const std::string& socket_path,
                                                                           const IpcHandle& handle,
-                                                                          absl::Time deadline) {
+                                                                          SteadyTime deadline) {
   return MakeOffer(socket_path, OfferFrame{handle.bytes, handle}, -1, deadline);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/handles.h"
 
 namespace tensorcast {
@@ -16,7 +17,7 @@ class ClaimedReplica {
   // Connects, claims the ticket and receives the handles. NOT_FOUND for a ticket that is used, expired or
   // unknown; UNAVAILABLE when nobody listens.
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
-                                                               std::string_view ticket, absl::Time deadline);
+                                                               std::string_view ticket, SteadyTime deadline);
   virtual ~ClaimedReplica() = default;
 
   virtual const ReplicaHandles& handles() const = 0;
@@ -41,10 +42,10 @@ class OfferedMemory {
  public:
   // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferMemfd(const std::string& socket_path, int memfd,
-                                                                   uint64_t bytes, absl::Time deadline);
+                                                                   uint64_t bytes, SteadyTime deadline);
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
-                                                                    absl::Time deadline);
+                                                                    SteadyTime deadline);
   virtual ~OfferedMemory() = default;
   virtual const std::string& token() const = 0;  // names the offer in PutArtifact
 };

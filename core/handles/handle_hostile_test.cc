@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/handles/codec.h"
 #include "core/handles/frame_io.h"
 #include "core/handles/handle_client.h"
@@ -234,7 +234,7 @@ TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {
   ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   ASSERT_EQ(listen(listener.get(), 0), 0);
   const auto claim = [&] {
-    return ClaimedReplica::Claim(path, "x", absl::Now() + absl::Milliseconds(50)).status();
+    return ClaimedReplica::Claim(path, "x", SteadyNow() + absl::Milliseconds(50)).status();
   };
   EXPECT_EQ(claim().code(), absl::StatusCode::kDeadlineExceeded);
   // The connection that was given up still fills the backlog: the next cannot even connect.

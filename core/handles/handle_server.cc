@@ -101,9 +101,9 @@ class HandleServerImpl : public HandleServer {
  private:
   struct Entry {
     std::unique_ptr<ServerConnection> connection;
-    uint32_t events = 0;                           // watched for
-    absl::Time deadline = absl::InfiniteFuture();  // as in deadlines_
-    bool of_daemon = false;                        // and counted as such
+    uint32_t events = 0;                                 // watched for
+    SteadyTime deadline = SteadyTime::InfiniteFuture();  // as in deadlines_
+    bool of_daemon = false;                              // and counted as such
   };
 
   static absl::Status NothingOffered() {
@@ -139,14 +139,14 @@ class HandleServerImpl : public HandleServer {
   }
 
   int WaitMilliseconds() const {
-    absl::Time next = std::min(tickets_.next_expiry(), resume_accepting_);
+    SteadyTime next = std::min(tickets_.next_expiry(), resume_accepting_);
     if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
-    if (next == absl::InfiniteFuture()) return -1;
+    if (next == SteadyTime::InfiniteFuture()) return -1;
     const absl::Duration wait = std::clamp(TimeLeft(next), absl::ZeroDuration(), absl::Minutes(1));
     return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
   }
 
-  void HandleTime(absl::Time now) {
+  void HandleTime(SteadyTime now) {
     const std::vector<Claim> expired = tickets_.TakeExpired(now);  // releases their holds at its end
     if (!expired.empty()) otel::metrics::kTicketsExpired.Add(expired.size());
     if (resume_accepting_ <= now) PauseAccepting(false);
@@ -234,7 +234,7 @@ class HandleServerImpl : public HandleServer {
 
   // A listener that is ready but cannot be served would keep the thread spinning.
   void PauseAccepting(bool pause) {
-    resume_accepting_ = pause ? SteadyNow() + kAcceptPause : absl::InfiniteFuture();
+    resume_accepting_ = pause ? SteadyNow() + kAcceptPause : SteadyTime::InfiniteFuture();
     const absl::Status status =
         Watch(EPOLL_CTL_MOD, listener_->fd(), pause ? 0u : uint32_t{EPOLLIN}, kListenerId);
     LOG_IF(ERROR, !status.ok()) << status;
@@ -278,15 +278,15 @@ class HandleServerImpl : public HandleServer {
     SetDeadline(it, connection.deadline());
   }
 
-  void SetDeadline(Entries::iterator it, absl::Time deadline) {
+  void SetDeadline(Entries::iterator it, SteadyTime deadline) {
     if (it->second.deadline == deadline) return;
     deadlines_.erase({it->second.deadline, it->first});
-    if (deadline != absl::InfiniteFuture()) deadlines_.emplace(deadline, it->first);
+    if (deadline != SteadyTime::InfiniteFuture()) deadlines_.emplace(deadline, it->first);
     it->second.deadline = deadline;
   }
 
   void Destroy(Entries::iterator it) {
-    SetDeadline(it, absl::InfiniteFuture());
+    SetDeadline(it, SteadyTime::InfiniteFuture());
     std::optional<OrphanedClaim> orphan = it->second.connection->TakeOrphan();
     const bool of_daemon = it->second.of_daemon;
     entries_.erase(it);  // closes the socket and releases what it held
@@ -319,9 +319,9 @@ class HandleServerImpl : public HandleServer {
   uint64_t next_id_ = kFirstFreeId;
   Entries entries_;
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
-  std::set<std::pair<absl::Time, uint64_t>> deadlines_;
+  std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
   SpareDescriptor spare_;
-  absl::Time resume_accepting_ = absl::InfiniteFuture();
+  SteadyTime resume_accepting_ = SteadyTime::InfiniteFuture();
 
   std::thread thread_;
 };

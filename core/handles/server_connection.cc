@@ -33,16 +33,16 @@ HeldClaim::~HeldClaim() {
   count_.fetch_sub(1);
 }
 
-ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, absl::Time deadline)
+ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline)
     : socket_(std::move(socket)), shared_(shared), exchange_deadline_(deadline) {}
 
 ServerConnection::~ServerConnection() {
   if (!offer_token_.empty()) shared_.offers->Take(offer_token_);
 }
 
-absl::Time ServerConnection::deadline() const {
+SteadyTime ServerConnection::deadline() const {
   const bool idle = state_ == State::kLeased || state_ == State::kReleased || state_ == State::kOffered;
-  return idle && writer_.empty() ? absl::InfiniteFuture() : exchange_deadline_;
+  return idle && writer_.empty() ? SteadyTime::InfiniteFuture() : exchange_deadline_;
 }
 
 bool ServerConnection::OnReadable() {

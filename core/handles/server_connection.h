@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/frame_io.h"
 #include "core/handles/handle_server.h"
 #include "core/handles/offer_table.h"
@@ -63,7 +64,7 @@ class ServerConnection {
   };
 
   // `deadline` bounds the exchange up to the last byte of its answer.
-  ServerConnection(UniqueFd socket, const Shared& shared, absl::Time deadline);
+  ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline);
   // Drops an offer that nobody took and releases the claim, unless TakeOrphan took it.
   ~ServerConnection();
 
@@ -78,7 +79,7 @@ class ServerConnection {
   bool wants_to_read() const { return state_ != State::kEnding; }
   bool wants_to_write() const { return !writer_.empty(); }
   // InfiniteFuture while it is idle as it should be: it is a lease, or an offer.
-  absl::Time deadline() const;
+  SteadyTime deadline() const;
 
   std::optional<OrphanedClaim> TakeOrphan();
 
@@ -101,7 +102,7 @@ class ServerConnection {
 
   const UniqueFd socket_;
   const Shared shared_;
-  const absl::Time exchange_deadline_;
+  const SteadyTime exchange_deadline_;
   State state_ = State::kHello;
   FrameReader reader_{kMaxClientFrameBytes};
   FrameWriter writer_;

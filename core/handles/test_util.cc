@@ -14,6 +14,7 @@
 #include "absl/log/check.h"
 #include "absl/time/clock.h"
 #include "base/posix/unix_address.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 
@@ -28,12 +29,12 @@ TestFolder::~TestFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+SteadyTime Soon() { return SteadyNow() + absl::Seconds(60); }
 
 bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = Soon();
+  const SteadyTime deadline = Soon();
   while (!condition()) {
-    if (absl::Now() > deadline) return false;
+    if (SteadyNow() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
   }
   return true;

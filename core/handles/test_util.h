@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/handle_server.h"
 #include "core/handles/handles.h"
 
@@ -23,7 +24,7 @@ class TestFolder {
   std::string path_;
 };
 
-absl::Time Soon();  // a deadline that nothing in a test reaches unless it hangs
+SteadyTime Soon();  // a deadline that nothing in a test reaches unless it hangs
 
 // Polls until the condition holds; false when it never did.
 bool WaitUntil(const std::function<bool()>& condition);

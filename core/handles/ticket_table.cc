@@ -7,6 +7,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/escaping.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 
@@ -20,9 +21,9 @@ std::string RandomToken() {
   return absl::BytesToHexString(std::string_view(random, sizeof(random)));
 }
 
-TicketTable::Issued TicketTable::Issue(Claim claim, absl::Time now) {
+TicketTable::Issued TicketTable::Issue(Claim claim, SteadyTime now) {
   std::string ticket = RandomToken();
-  const absl::Time expiry = now + ttl_;
+  const SteadyTime expiry = now + ttl_;
   absl::MutexLock lock(&mutex_);
   const bool was_empty = by_expiry_.empty();
   by_expiry_.emplace_back(expiry, ticket);
@@ -30,7 +31,7 @@ TicketTable::Issued TicketTable::Issue(Claim claim, absl::Time now) {
   return {std::move(ticket), was_empty};
 }
 
-std::optional<Claim> TicketTable::Take(std::string_view ticket, absl::Time now) {
+std::optional<Claim> TicketTable::Take(std::string_view ticket, SteadyTime now) {
   absl::MutexLock lock(&mutex_);
   const auto it = entries_.find(ticket);
   if (it == entries_.end() || it->second.expiry <= now) return std::nullopt;
@@ -39,7 +40,7 @@ std::optional<Claim> TicketTable::Take(std::string_view ticket, absl::Time now) 
   return claim;
 }
 
-std::vector<Claim> TicketTable::TakeExpired(absl::Time now) {
+std::vector<Claim> TicketTable::TakeExpired(SteadyTime now) {
   std::vector<Claim> expired;
   absl::MutexLock lock(&mutex_);
   while (!by_expiry_.empty() && by_expiry_.front().first <= now) {
@@ -53,9 +54,9 @@ std::vector<Claim> TicketTable::TakeExpired(absl::Time now) {
   return expired;
 }
 
-absl::Time TicketTable::next_expiry() const {
+SteadyTime TicketTable::next_expiry() const {
   absl::MutexLock lock(&mutex_);
-  return by_expiry_.empty() ? absl::InfiniteFuture() : by_expiry_.front().first;
+  return by_expiry_.empty() ? SteadyTime::InfiniteFuture() : by_expiry_.front().first;
 }
 
 int TicketTable::size() const {

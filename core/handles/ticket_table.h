@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/handle_server.h"
 
 namespace tensorcast {
@@ -29,16 +30,16 @@ class TicketTable {
     std::string ticket;
     bool was_empty = false;  // no other ticket was waiting to expire
   };
-  Issued Issue(Claim claim, absl::Time now);
+  Issued Issue(Claim claim, SteadyTime now);
 
   // The claim of a ticket that is neither used nor expired.
-  std::optional<Claim> Take(std::string_view ticket, absl::Time now);
+  std::optional<Claim> Take(std::string_view ticket, SteadyTime now);
 
   // Those whose time has passed.
-  std::vector<Claim> TakeExpired(absl::Time now);
+  std::vector<Claim> TakeExpired(SteadyTime now);
 
   // When the next one expires; InfiniteFuture when there is none.
-  absl::Time next_expiry() const;
+  SteadyTime next_expiry() const;
   int size() const;
   // By kind of memory, as HandleCounts has them.
   std::array<int, 3> Count() const;
@@ -46,14 +47,14 @@ class TicketTable {
  private:
   struct Entry {
     Claim claim;
-    absl::Time expiry;
+    SteadyTime expiry;
   };
 
   const absl::Duration ttl_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   // In the order of their expiry, since all live equally long; used ones are skipped when they come up.
-  std::deque<std::pair<absl::Time, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::pair<SteadyTime, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/replica/location.h"
 
 namespace tensorcast {
@@ -28,8 +29,8 @@ struct ReplicaInfo {
   uint32_t chunks_present = 0;
   uint32_t leases = 0;
   bool pinned = false;
-  absl::Time last_used;    // steady
-  absl::Time ready_since;  // steady; InfiniteFuture: not ready yet
+  SteadyTime last_used;
+  SteadyTime ready_since;  // InfiniteFuture: not ready yet
 };
 
 }  // namespace tensorcast

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "base/trace_context.h"
 #include "core/replica/location.h"
 #include "core/replica/source_info.h"
@@ -26,8 +27,8 @@ struct StageReport {
   uint64_t bytes = 0;
   uint32_t chunks = 0;
   // Of what it read or wrote; a moment where that was nothing.
-  absl::Time start;
-  absl::Time end;
+  SteadyTime start;
+  SteadyTime end;
   absl::Duration busy;  // summed over chunks
   absl::Status status;  // of the stage: why the source was given up, if it was
 };
@@ -43,7 +44,7 @@ struct SourceChange {
   SourceLoss why = SourceLoss::kDied;
   absl::Status status;  // what was wrong with `from`
   uint32_t chunks = 0;  // that `from` had begun and did not deliver
-  absl::Time at;
+  SteadyTime at;
 };
 
 struct TransferReport {
@@ -55,9 +56,9 @@ struct TransferReport {
   TraceContext span;         // its own, reserved when it was asked for; what it does is a child of it
   uint64_t bytes = 0;        // in chunks that are in their place
   uint64_t bytes_total = 0;  // of the image
-  absl::Time queued;
-  absl::Time start;  // the epoch while it waits for its turn
-  absl::Time end;    // of one that runs: when it was looked at
+  SteadyTime queued;
+  SteadyTime start;  // the default while it waits for its turn
+  SteadyTime end;    // of one that runs: when it was looked at
   absl::Status status;
   std::vector<StageReport> stages;
   std::vector<SourceChange> changes;  // in their order; told on this node only

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -144,7 +145,7 @@ TEST_F(OutputFileTest, OneThatIsCancelledEndsWithoutAFile) {
 }
 
 TEST_F(OutputFileTest, KeepsToItsDeadline) {
-  OutputFile file(Path("m"), {.deadline = absl::InfinitePast()});
+  OutputFile file(Path("m"), {.deadline = SteadyTime::InfinitePast()});
   EXPECT_EQ(file.Create(1).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Files(), IsEmpty());
 }

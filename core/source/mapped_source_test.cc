@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -111,7 +111,7 @@ TEST(MappedSource, StopsWhenTheRequestIsCancelledOrLate) {
   cancelled.cancellation.Cancel();
   EXPECT_EQ(source->Fetch(cancelled, request).status().code(), absl::StatusCode::kCancelled);
   RequestContext late;
-  late.deadline = absl::Now() - absl::Seconds(1);
+  late.deadline = SteadyNow() - absl::Seconds(1);
   EXPECT_EQ(source->Fetch(late, request).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(copy, Bytes(100, std::byte{0})) << "nothing was copied";
 }

@@ -7,6 +7,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::testing {
 
@@ -92,7 +93,7 @@ absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk)
     auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return !held_ || context.cancellation.IsCancelled();
     };
-    mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), context.deadline);
+    mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
     --held_fetches_;
   }
   absl::Status wanted = context.Check("scripted fetch");

@@ -347,9 +347,9 @@ struct DaemonServer::Parts {
   absl::Status OpenNode();
   void StartUpkeep(const std::string& grpc_address);
   void DoChores();
-  void AwaitTransfers(absl::Time deadline) const;
+  void AwaitTransfers(SteadyTime deadline) const;
   void TellStoreOfDrain() const;
-  void Shutdown(absl::Time deadline);
+  void Shutdown(SteadyTime deadline);
 
   DaemonOptions options;
   std::unique_ptr<NodeState> state;
@@ -367,7 +367,7 @@ struct DaemonServer::Parts {
   std::unique_ptr<NodeGauges> gauges;
   std::unique_ptr<Housekeeper> housekeeper;
   std::unique_ptr<Housekeeper> file_keeper;
-  absl::Time next_peer_check = absl::InfinitePast();  // the housekeeper's
+  SteadyTime next_peer_check = SteadyTime::InfinitePast();  // the housekeeper's
 };
 
 // Who this node is, and what it has of its own.
@@ -441,14 +441,14 @@ void DaemonServer::Parts::DoChores() {
   replicas->servings->Sweep();
   store->guard.WithdrawUnused(replicas->engine->ListReplicas());
   store->known_keys.Save();
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   if (now >= next_peer_check) {
     next_peer_check = now + kPeerCheckInterval;
     sources->pools.Sweep(now, SomebodyListens);
   }
 }
 
-void DaemonServer::Parts::AwaitTransfers(absl::Time deadline) const {
+void DaemonServer::Parts::AwaitTransfers(SteadyTime deadline) const {
   // A pull may still be opened by a token that was given before, while the last ingest ends, and the other
   // way round.
   while (replicas->engine->AwaitNoIngests(deadline) && replicas->servings->AwaitNone(deadline)) {
@@ -468,7 +468,7 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
   LOG_IF(WARNING, !told.ok()) << "The global store was not told that this node drains: " << told;
 }
 
-void DaemonServer::Parts::Shutdown(absl::Time deadline) {
+void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   if (node.has_value()) {
     node->Drain();
   }
@@ -509,11 +509,11 @@ const std::string& DaemonServer::node_id() const { return parts_->node->id(); }
 StoreEngine& DaemonServer::engine() { return *parts_->replicas->engine; }
 HostPool& DaemonServer::host_pool() { return parts_->storage->pool(); }
 
-absl::Status DaemonServer::WaitRegistered(absl::Time deadline) {
+absl::Status DaemonServer::WaitRegistered(SteadyTime deadline) {
   return parts_->store->link.WaitRegistered(deadline);
 }
 
-void DaemonServer::Shutdown(absl::Time deadline) {
+void DaemonServer::Shutdown(SteadyTime deadline) {
   absl::MutexLock lock(&shutdown_mutex_);
   if (!std::exchange(shut_down_, true)) {
     parts_->Shutdown(deadline);

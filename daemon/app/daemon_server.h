@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_options.h"
@@ -31,11 +32,11 @@ class DaemonServer {
   const std::string& node_id() const;
 
   // OK once the global store knows this node; UNAVAILABLE when it does not by then.
-  absl::Status WaitRegistered(absl::Time deadline);
+  absl::Status WaitRegistered(SteadyTime deadline);
 
   // Takes no new work, lets transfers that run (its own, and those it serves) end until the deadline, tells
   // the global store, then stops. Idempotent.
-  void Shutdown(absl::Time deadline);
+  void Shutdown(SteadyTime deadline);
 
   // For tests and for the process's own metrics.
   StoreEngine& engine();

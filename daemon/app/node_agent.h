@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/global_store_link/own_port.h"
@@ -33,7 +34,7 @@ class NodeAgent : public LinkedNode {
 
  private:
   const Options options_;
-  absl::Time heartbeat_began_ = absl::InfinitePast();  // steady
+  SteadyTime heartbeat_began_ = SteadyTime::InfinitePast();  // steady
 };
 
 }  // namespace tensorcast::daemon

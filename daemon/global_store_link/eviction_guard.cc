@@ -41,7 +41,7 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
   std::vector<std::string> unused;
   {
     absl::MutexLock lock(&mutex_);
-    std::map<std::string, absl::Time> open;
+    std::map<std::string, SteadyTime> open;
     for (const ReplicaInfo& replica : replicas) {
       const auto granted = granted_.find(replica.id);
       if (granted == granted_.end()) {

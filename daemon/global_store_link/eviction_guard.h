@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"
@@ -41,7 +42,7 @@ class ClusterEvictionGuard : public EvictionGuard {
   const DurableHere durable_here_;
   const absl::Duration timeout_;
   absl::Mutex mutex_;
-  std::map<std::string, absl::Time> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> when
+  std::map<std::string, SteadyTime> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> when
 };
 
 }  // namespace tensorcast::daemon

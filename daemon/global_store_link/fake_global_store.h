@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "rpc/convert/convert.h"
 
@@ -161,7 +162,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   }
 
   absl::Duration away_for() const override { return absl::ZeroDuration(); }
-  absl::Status Noted(absl::Status status, absl::Time) override { return status; }
+  absl::Status Noted(absl::Status status, SteadyTime) override { return status; }
 
   absl::Status RequestReplicaTransport(const RequestContext&,
                                        const v1::RequestReplicaTransportRequest& request,

@@ -44,7 +44,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   absl::Status ReconcileInventory(const RequestContext& context,
                                   const std::vector<v1::ReconcileInventoryRequest>& messages,
                                   v1::ReconcileInventoryResponse* response) override {
-    const absl::Time began = SteadyNow();
+    const SteadyTime began = SteadyNow();
     return Store(rpc::CallClientStream(
                      *stub_, &Stub::ReconcileInventory, context, messages.size(),
                      [&](size_t index) { return messages[index]; }, Once()),
@@ -78,7 +78,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       request.set_manifest_piece(std::string(rpc::Piece(bytes, index)));
       return request;
     };
-    const absl::Time began = SteadyNow();
+    const SteadyTime began = SteadyNow();
     return Store(rpc::CallClientStream(*stub_, &Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()),
                                        message, Patient()),
                  began, response);
@@ -90,7 +90,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     request.set_artifact_id(std::string(artifact_id));
     request.set_manifest(true);
     rpc::PieceJoiner joiner;
-    const absl::Time began = SteadyNow();
+    const SteadyTime began = SteadyNow();
     const absl::Status fetched = rpc::CallServerStream(
         *stub_, &Stub::DescribeArtifact, UnlessAway(context), request,
         [&](v1::DescribeArtifactResponse&& response) { return joiner.Add(response.manifest_piece()); },
@@ -122,19 +122,19 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   absl::Duration away_for() const override {
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     absl::MutexLock lock(&mutex_);
     return std::max(now - away_since_, absl::ZeroDuration());
   }
 
-  absl::Status Noted(absl::Status status, absl::Time began) override {
+  absl::Status Noted(absl::Status status, SteadyTime began) override {
     const bool silent = absl::IsDeadlineExceeded(status) && SteadyNow() - began >= kLongEnoughToAnswer;
     const bool unreachable = absl::IsUnavailable(status) || silent;
     if (!unreachable) {
       // Of a call that was cancelled, or short of time, nothing follows.
       if (!absl::IsCancelled(status) && !absl::IsDeadlineExceeded(status)) {
         absl::MutexLock lock(&mutex_);
-        away_since_ = absl::InfiniteFuture();
+        away_since_ = SteadyTime::InfiniteFuture();
       }
       return status;
     }
@@ -168,12 +168,12 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     const RequestContext& context, const std::type_identity_t<Request>& request,
                     const rpc::CallOptions& options, Response* response) {
-    const absl::Time began = SteadyNow();
+    const SteadyTime began = SteadyNow();
     return Store(rpc::CallUnary(*stub_, method, context, request, options), began, response);
   }
 
   template <class Response>
-  absl::Status Store(absl::StatusOr<Response> result, absl::Time began, Response* out) {
+  absl::Status Store(absl::StatusOr<Response> result, SteadyTime began, Response* out) {
     TC_RETURN_IF_ERROR(Noted(result.status(), began));
     *out = *std::move(result);
     return absl::OkStatus();
@@ -182,7 +182,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   const std::unique_ptr<Stub> stub_;
   const std::string address_;
   mutable absl::Mutex mutex_;
-  absl::Time away_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // that: it answers
+  SteadyTime away_since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // that: it answers
 };
 
 }  // namespace

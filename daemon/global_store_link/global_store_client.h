@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "proto/global_store.pb.h"
 
@@ -62,7 +63,7 @@ class GlobalStoreClient {
   virtual absl::Duration away_for() const = 0;
   // For calls of it that others make on the same channel: notes whether it answered, and returns their error
   // as those of the calls above are. REQUIRES: the call began at `began`.
-  virtual absl::Status Noted(absl::Status status, absl::Time began) = 0;
+  virtual absl::Status Noted(absl::Status status, SteadyTime began) = 0;
 };
 
 // A restart of the global store takes less: until then it is worth waiting for.

@@ -89,7 +89,7 @@ absl::Status GlobalStoreLink::standing() const {
   return standing_;
 }
 
-absl::Status GlobalStoreLink::WaitRegistered(absl::Time deadline) {
+absl::Status GlobalStoreLink::WaitRegistered(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return registered_ || stopping_; };
   mutex_.AwaitWithTimeout(absl::Condition(&done), TimeLeft(deadline));
@@ -100,7 +100,7 @@ absl::Status GlobalStoreLink::WaitRegistered(absl::Time deadline) {
       absl::StrCat("this node is not registered with the global store: ", standing_.message()));
 }
 
-absl::Status GlobalStoreLink::CheckIn(absl::Time deadline) {
+absl::Status GlobalStoreLink::CheckIn(SteadyTime deadline) {
   {
     absl::MutexLock lock(&mutex_);
     heartbeat_wanted_ = true;
@@ -108,7 +108,7 @@ absl::Status GlobalStoreLink::CheckIn(absl::Time deadline) {
   return Flush(deadline);
 }
 
-absl::Status GlobalStoreLink::Flush(absl::Time deadline) {
+absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   // The round that runs now may have taken its changes before this call: the one after it has not.
   const uint64_t wanted = rounds_ + 2;
@@ -135,7 +135,7 @@ bool GlobalStoreLink::HeartbeatDue() {
   return std::exchange(heartbeat_wanted_, false) || SteadyNow() >= next_heartbeat_;
 }
 
-bool GlobalStoreLink::WaitForWork(absl::Time until) {
+bool GlobalStoreLink::WaitForWork(SteadyTime until) {
   absl::MutexLock lock(&mutex_);
   const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return woken_ || stopping_; };
   mutex_.AwaitWithTimeout(absl::Condition(&due), TimeLeft(until));
@@ -234,7 +234,7 @@ absl::Status GlobalStoreLink::Register() {
   if (absl::IsAborted(registered)) {
     return Replaced(registered);
   }
-  replaced_since_ = absl::InfiniteFuture();
+  replaced_since_ = SteadyTime::InfiniteFuture();
   TC_RETURN_IF_ERROR(registered);
   node_ttl_ = rpc::FromProto(response.node_ttl());
   heartbeat_interval_ = std::max(absl::Milliseconds(10), rpc::FromProto(response.heartbeat_interval()));

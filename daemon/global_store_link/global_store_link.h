@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/replica.h"
@@ -75,12 +76,12 @@ class GlobalStoreLink {
   // OK while the global store takes this node's reports; else why it does not.
   absl::Status standing() const;
   // UNAVAILABLE with the last error when the node is not registered by then.
-  absl::Status WaitRegistered(absl::Time deadline);
+  absl::Status WaitRegistered(SteadyTime deadline);
   // Sends a heartbeat now, which registers again where the global store no longer knows this node, and waits
   // for it. UNAVAILABLE when it was not answered by then.
-  absl::Status CheckIn(absl::Time deadline);
+  absl::Status CheckIn(SteadyTime deadline);
   // Blocks until what the feed held at this call was sent, or the deadline. For callers that need it counted.
-  absl::Status Flush(absl::Time deadline);
+  absl::Status Flush(SteadyTime deadline);
 
  private:
   void Loop();
@@ -99,7 +100,7 @@ class GlobalStoreLink {
   // `final`: it is not tried again at once.
   void NoteOutcome(const absl::Status& status, bool final);
   bool HeartbeatDue();
-  bool WaitForWork(absl::Time until);  // false: stopping
+  bool WaitForWork(SteadyTime until);  // false: stopping
 
   Options options_;  // does not change once the thread runs
   LinkedNode* node_ = nullptr;
@@ -108,10 +109,10 @@ class GlobalStoreLink {
   uint64_t sequence_ = 0;
   uint64_t store_epoch_ = 0;
   bool inventory_due_ = true;
-  absl::Time next_heartbeat_;
+  SteadyTime next_heartbeat_;
   absl::Duration heartbeat_interval_ = absl::Seconds(1);
   absl::Duration node_ttl_;  // how long the global store waits for a heartbeat
-  absl::Time replaced_since_ = absl::InfiniteFuture();
+  SteadyTime replaced_since_ = SteadyTime::InfiniteFuture();
   std::string replaced_by_;                               // in the global store's words
   absl::StatusCode logged_ = absl::StatusCode::kUnknown;  // the last outcome that the log has
 

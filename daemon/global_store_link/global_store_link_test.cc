@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/fake_global_store.h"
@@ -57,7 +58,7 @@ class LinkTest : public ::testing::Test {
     return options;
   }
   void Start() { link_.Start(&node_, "127.0.0.1:1"); }
-  absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+  SteadyTime Soon() { return SteadyNow() + absl::Seconds(20); }
 
   FakeGlobalStore store_;
   ReplicaFeed feed_{nullptr, 100};
@@ -134,7 +135,7 @@ TEST_F(LinkTest, ANodeThatWasReplacedSaysByWhomAndTakesItsPlaceAgainOnceItMay) {
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
   store_.With([](auto& store) { store.down = absl::AbortedError("the node is the daemon b now"); });
-  EXPECT_FALSE(link_.CheckIn(absl::Now()).ok());
+  EXPECT_FALSE(link_.CheckIn(SteadyNow()).ok());
   while (!absl::StrContains(link_.standing().message(), "remove the file node_id from the copy")) {
     absl::SleepFor(absl::Milliseconds(1));
   }
@@ -171,7 +172,7 @@ TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
   while (link_.standing().ok()) {
     absl::SleepFor(absl::Milliseconds(1));
   }
-  EXPECT_EQ(link_.Flush(absl::Now()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(link_.Flush(SteadyNow()).code(), absl::StatusCode::kUnavailable);
   store_.With([](auto& store) { store.down = absl::OkStatus(); });
   EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() >= 2; }));
   ASSERT_TRUE(link_.Flush(Soon()).ok());
@@ -222,13 +223,13 @@ TEST_F(LinkTest, GoodbyeLeavesNothingOfThisNode) {
     ASSERT_EQ(store.inventories.size(), 2);
     EXPECT_EQ(store.inventories.back().front().replicas_size(), 0);
   });
-  EXPECT_EQ(link_.WaitRegistered(absl::InfiniteFuture()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(link_.WaitRegistered(SteadyTime::InfiniteFuture()).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(LinkTest, NobodyAtTheAddressIsSaidInTheError) {
   store_.down = absl::UnavailableError("connection refused");
   Start();
-  const absl::Status status = link_.WaitRegistered(absl::Now() + absl::Milliseconds(50));
+  const absl::Status status = link_.WaitRegistered(SteadyNow() + absl::Milliseconds(50));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("connection refused"));
 }

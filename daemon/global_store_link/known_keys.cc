@@ -43,7 +43,7 @@ KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t m
 }
 
 absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, const std::string& name) {
-  const absl::Time asked = SteadyNow();
+  const SteadyTime asked = SteadyNow();
   const bool away = global_store_->away_for() > absl::ZeroDuration();
   RequestContext call = context;
   call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
@@ -78,7 +78,7 @@ std::optional<v1::Key> KnownKeys::Find(const std::string& name) {
   return found->second->key;
 }
 
-void KnownKeys::Note(const v1::Key& key, absl::Time asked) {
+void KnownKeys::Note(const v1::Key& key, SteadyTime asked) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_name_.find(key.name());
   if (found == by_name_.end()) {
@@ -96,7 +96,7 @@ void KnownKeys::Note(const v1::Key& key, absl::Time asked) {
   entry = {.key = key, .noted = SteadyNow()};
 }
 
-void KnownKeys::Forget(const std::string& name, absl::Time asked) {
+void KnownKeys::Forget(const std::string& name, SteadyTime asked) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_name_.find(name);
   if (found == by_name_.end() || asked < found->second->noted) {
@@ -129,7 +129,7 @@ void KnownKeys::Load() {
   absl::MutexLock lock(&mutex_);
   for (auto key = known.keys().rbegin(); key != known.keys().rend(); ++key) {
     if (!by_name_.contains(key->name())) {
-      Put({.key = *key, .noted = absl::InfinitePast()});
+      Put({.key = *key, .noted = SteadyTime::InfinitePast()});
     }
   }
 }

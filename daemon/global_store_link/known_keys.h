@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/global_store.pb.h"
 
@@ -41,8 +42,8 @@ class KnownKeys {
 
   // The global store's word in answer to a question that was asked at `asked`. Answers that crossed on the
   // way do not undo each other.
-  void Note(const v1::Key& key, absl::Time asked);
-  void Forget(const std::string& name, absl::Time asked);
+  void Note(const v1::Key& key, SteadyTime asked);
+  void Forget(const std::string& name, SteadyTime asked);
 
   // Writes the file if something changed since it was written. A failure is logged, and the next call tries
   // again.
@@ -51,7 +52,7 @@ class KnownKeys {
  private:
   struct Entry {
     v1::Key key;
-    absl::Time noted;
+    SteadyTime noted;
   };
   using Entries = std::list<Entry>;
 

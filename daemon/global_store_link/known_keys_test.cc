@@ -88,7 +88,7 @@ TEST_F(KnownKeysTest, ThatTheGlobalStoreSaysAreGoneAreForgotten) {
 
 TEST_F(KnownKeysTest, AnAnswerThatWasOvertakenDoesNotUndoTheNewerOne) {
   KnownKeys keys(&store_, file_);
-  const absl::Time before = SteadyNow();
+  const SteadyTime before = SteadyNow();
   keys.Note(KeyOf("k", "a2", 2), before);
   keys.Note(KeyOf("k", "a1", 1), before);
   keys.Forget("k", before);

@@ -20,7 +20,7 @@ absl::Status GlobalStoreProxy::Ask(grpc::Status (Stub::*method)(grpc::ClientCont
                                                                 Response*),
                                    const RequestContext& context, const Request& request,
                                    Response* response) {
-  const absl::Time began = SteadyNow();
+  const SteadyTime began = SteadyNow();
   absl::StatusOr<Response> answer = rpc::CallUnary(*stub_, method, context, request, Once());
   TC_RETURN_IF_ERROR(client_.Noted(answer.status(), began));
   *response = *std::move(answer);
@@ -43,7 +43,7 @@ grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* GlobalStoreProxy::Descri
   using Response = v1::DescribeArtifactResponse;
   return rpc::HandleWriteStream<Response>(
       call, quick_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
-        const absl::Time began = SteadyNow();
+        const SteadyTime began = SteadyNow();
         return client_.Noted(
             rpc::CallServerStream(
                 *stub_, &Stub::DescribeArtifact, context, *request,
@@ -67,7 +67,7 @@ grpc::ServerWriteReactor<v1::WatchKeysResponse>* GlobalStoreProxy::WatchKeys(
           writer.WriteLatest(std::move(response), key);
           return absl::OkStatus();
         };
-        const absl::Time began = SteadyNow();
+        const SteadyTime began = SteadyNow();
         return client_.Noted(
             rpc::CallServerStream(*stub_, &Stub::WatchKeys, context, *request, pass_on, Once()), began);
       });
@@ -90,7 +90,7 @@ grpc::ServerUnaryReactor* GlobalStoreProxy::BindKey(grpc::CallbackServerContext*
                                                     v1::BindKeyResponse* response) {
   return rpc::HandleUnary(call, quick_,
                           [this, request, response](const RequestContext& context) -> absl::Status {
-                            const absl::Time asked = SteadyNow();
+                            const SteadyTime asked = SteadyNow();
                             TC_RETURN_IF_ERROR(Ask(&Stub::BindKey, context, *request, response));
                             known_keys_.Note(response->key(), asked);
                             return absl::OkStatus();
@@ -120,7 +120,7 @@ grpc::ServerUnaryReactor* GlobalStoreProxy::DeleteKey(grpc::CallbackServerContex
                                                       v1::DeleteKeyResponse* response) {
   return rpc::HandleUnary(call, quick_,
                           [this, request, response](const RequestContext& context) -> absl::Status {
-                            const absl::Time asked = SteadyNow();
+                            const SteadyTime asked = SteadyNow();
                             TC_RETURN_IF_ERROR(Ask(&Stub::DeleteKey, context, *request, response));
                             known_keys_.Forget(request->key(), asked);
                             return absl::OkStatus();

@@ -134,7 +134,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
     }
   }
   GlobalStoreClient* global_store = options_.global_store;
-  const absl::Time asked = SteadyNow();
+  const SteadyTime asked = SteadyNow();
   v1::PublishArtifactResponse response;
   absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
   if (absl::IsNotFound(status) || absl::IsAborted(status)) {

@@ -24,7 +24,7 @@ struct Ended {
     absl::MutexLock lock(&mutex);
     ended = true;
   }
-  bool WaitUntil(absl::Time deadline) {
+  bool WaitUntil(SteadyTime deadline) {
     absl::MutexLock lock(&mutex);
     return mutex.AwaitWithTimeout(absl::Condition(&ended), TimeLeft(deadline));
   }

@@ -25,7 +25,7 @@ void SetServing(const ServeReport& report, v1::ServeReport* out) {
     *out->mutable_first_request() = rpc::ToProto(ToWallTime(report.first_request));
     *out->mutable_last_completion() = rpc::ToProto(ToWallTime(report.last_completion));
   }
-  if (report.closed != absl::InfiniteFuture())
+  if (report.closed != SteadyTime::InfiniteFuture())
     *out->mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
   out->set_in_place(report.in_place);
   *out->mutable_reading() = rpc::ToProto(report.reading);

@@ -40,7 +40,7 @@ std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
 // Runs `load` and tells how long its caller waited for the replica. `source` names where a result came from.
 template <class Load, class Source>
 auto Measured(const v1::Location& asked, Source source, Load load) {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   auto result = load();
   const absl::Duration took = SteadyNow() - start;
   const absl::StatusOr<Location> location = rpc::FromProto(asked);

@@ -7,6 +7,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/lanes/lanes.h"
 
@@ -189,7 +190,7 @@ void ServeRegistry::Sweep() {
   std::vector<Entry> ended;  // destroyed without the lock
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = options_.now();
+    const SteadyTime now = options_.now();
     std::vector<std::string> expired;
     for (auto& [id, entry] : entries_) {
       const uint64_t bytes = entry.served->bytes();
@@ -240,7 +241,7 @@ int ServeRegistry::active() const {
   return static_cast<int>(entries_.size());
 }
 
-bool ServeRegistry::AwaitNone(absl::Time deadline) const {
+bool ServeRegistry::AwaitNone(SteadyTime deadline) const {
   auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return entries_.empty(); };
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));

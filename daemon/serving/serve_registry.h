@@ -55,7 +55,7 @@ class ServeRegistry {
     std::function<rpc::GrantKey()> grant_key;       // the one given at registration
     absl::Duration grant_life = absl::Seconds(30);  // without a word from the global store
     absl::Duration staging_wait = absl::Seconds(10);
-    std::function<absl::Time()> now = SteadyNow;
+    std::function<SteadyTime()> now = SteadyNow;
   };
 
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
@@ -80,7 +80,7 @@ class ServeRegistry {
 
   int active() const;
   // Waits until there is none; false when the deadline came first.
-  bool AwaitNone(absl::Time deadline) const;
+  bool AwaitNone(SteadyTime deadline) const;
   // Those that are open, then the last ones that ended, newest first.
   std::vector<ServeReport> Reports() const;
   // Served since the start.
@@ -117,7 +117,7 @@ class ServeRegistry {
   struct Entry {
     std::string lane;
     std::unique_ptr<Served> served;
-    absl::Time expires;
+    SteadyTime expires;
     uint64_t bytes_seen = 0;  // at the last sweep
   };
 
@@ -133,7 +133,7 @@ class ServeRegistry {
   ServeLog ended_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, absl::Time, std::less<>> closed_
+  std::map<std::string, SteadyTime, std::less<>> closed_
       ABSL_GUARDED_BY(mutex_);  // transport id -> forget it then
 };
 

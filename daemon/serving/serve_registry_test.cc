@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/device/fake_device.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
@@ -116,7 +116,7 @@ class ServeRegistryTest : public ::testing::Test {
     const std::vector<HostSpan> destination = memory->Spans(0, memory->bytes());
     absl::Notification done;
     absl::Status status;
-    (*pull)->Fetch(0, destination, absl::Now() + absl::Seconds(20),
+    (*pull)->Fetch(0, destination, SteadyNow() + absl::Seconds(20),
                    [&](const transport::FetchResult& result) {
                      status = result.status();
                      done.Notify();
@@ -137,8 +137,8 @@ class ServeRegistryTest : public ::testing::Test {
   }
 
   const TestArtifact artifact_ = MakeChunkedArtifact(1, 80, 64 << 10);  // larger than the one staging buffer
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  const absl::Time given_ = absl::UnixEpoch();  // the grant key
+  SteadyTime now_ = SteadyTime() + absl::Hours(1);
+  const SteadyTime given_ = SteadyTime();  // the grant key
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::function<void()> on_serve_;
@@ -186,7 +186,7 @@ TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
   EXPECT_TRUE(open.in_place);
   EXPECT_LE(open.opened, open.first_request);
   EXPECT_LE(open.first_request, open.last_completion);
-  EXPECT_EQ(open.closed, absl::InfiniteFuture());
+  EXPECT_EQ(open.closed, SteadyTime::InfiniteFuture());
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}}));
 
   registry_->Close("transport", absl::OkStatus());
@@ -259,12 +259,12 @@ TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
 }
 
 TEST_F(ServeRegistryTest, WhoAwaitsItsEndWaitsForTheLastPullOrToTheDeadline) {
-  EXPECT_TRUE(registry_->AwaitNone(absl::InfinitePast()));
+  EXPECT_TRUE(registry_->AwaitNone(SteadyTime::InfinitePast()));
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
-  EXPECT_FALSE(registry_->AwaitNone(absl::InfinitePast()));
+  EXPECT_FALSE(registry_->AwaitNone(SteadyTime::InfinitePast()));
   EXPECT_FALSE(registry_->AwaitNone(SteadyNow() + absl::Milliseconds(5)));
   std::thread closer([&] { registry_->Close("transport", absl::OkStatus()); });
-  EXPECT_TRUE(registry_->AwaitNone(absl::InfiniteFuture()));
+  EXPECT_TRUE(registry_->AwaitNone(SteadyTime::InfiniteFuture()));
   closer.join();
 }
 

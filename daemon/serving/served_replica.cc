@@ -75,7 +75,7 @@ class StagedImage : public ServedReplica {
     const ChunkRequest request{.chunk = static_cast<uint32_t>(offset / layout_.chunk_bytes),
                                .range = {.offset = offset, .bytes = length},
                                .destination = {&destination, 1}};
-    const absl::Time start = SteadyNow();
+    const SteadyTime start = SteadyNow();
     TC_RETURN_IF_ERROR(source_->Fetch(RequestContext::Background(), request).status());
     reading_ns_ += absl::ToInt64Nanoseconds(SteadyNow() - start);
     return transport::ServedPiece{.bytes = destination, .hold = std::move(buffer)};

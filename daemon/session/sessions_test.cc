@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/device/fake_device.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_client.h"
@@ -64,8 +65,8 @@ class SessionsTest : public ::testing::Test {
   }
 
   bool LeasesEnd() const {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (Leases() > 0 && absl::Now() < deadline) {
+    const SteadyTime deadline = SteadyNow() + absl::Seconds(20);
+    while (Leases() > 0 && SteadyNow() < deadline) {
       absl::SleepFor(absl::Milliseconds(1));
     }
     return Leases() == 0;

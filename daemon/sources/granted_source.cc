@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
 absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
     const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
     const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   RequestContext connect = context.Child();
   otel::Span span("P2P/Connect", context,
                   {{otel::attr::kStage, "connect"},

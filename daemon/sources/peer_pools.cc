@@ -72,7 +72,7 @@ absl::StatusOr<std::shared_ptr<PoolMapping>> PeerPools::Get(const std::string& p
   return mapping;
 }
 
-void PeerPools::Sweep(absl::Time now, const std::function<bool(const std::string& peer)>& alive) {
+void PeerPools::Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive) {
   std::vector<std::string> candidates;
   {
     absl::MutexLock lock(&mutex_);

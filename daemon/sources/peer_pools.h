@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/handles/handles.h"
 
 namespace tensorcast::daemon {
@@ -50,14 +51,14 @@ class PeerPools {
                                                    int fd);
 
   // Drops mappings in nobody's use that are idle for long or whose peer is not `alive`.
-  void Sweep(absl::Time now, const std::function<bool(const std::string& peer)>& alive);
+  void Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive);
   int size() const;
 
  private:
   struct Entry {
     std::string pool_id;
     std::shared_ptr<PoolMapping> mapping;
-    absl::Time last_used;
+    SteadyTime last_used;
   };
 
   const absl::Duration idle_limit_;

@@ -162,7 +162,7 @@ class ReplicaSourceProvider : public SourceProvider {
         request.add_corrupt_replicas(replica_id);
       }
     }
-    if (context.deadline != absl::InfiniteFuture()) {
+    if (context.deadline != SteadyTime::InfiniteFuture()) {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
     }
     request.set_required_lane(request_.lane);

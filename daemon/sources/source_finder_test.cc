@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/fake_global_store.h"
 #include "daemon/sources/fake_peers.h"
@@ -260,7 +260,7 @@ TEST_F(ProviderTest, AWaitEndsWithItsCancellationAndNamesWhatItWaitedFor) {
   TellToWait("the replica that fills at b");
   store_.offers.back().mutable_retry_after()->set_seconds(3600);
   RequestContext cancelled = context_;
-  cancelled.deadline = absl::InfiniteFuture();
+  cancelled.deadline = SteadyTime::InfiniteFuture();
   cancelled.cancellation = Cancellation();
   auto provider = Provider();
   provider->ObserveWaits([&](const std::string&) { cancelled.cancellation.Cancel(); });
@@ -414,12 +414,12 @@ TEST(PeerPools, AreMappedOnceReplacedWithTheirDaemonAndDroppedWhenItIsGone) {
 
   const auto alive = [](const std::string&) { return true; };
   const auto dead = [](const std::string&) { return false; };
-  pools.Sweep(absl::Now(), dead);
+  pools.Sweep(SteadyNow(), dead);
   EXPECT_EQ(pools.size(), 1) << "it is in use";
   two->reset();
-  pools.Sweep(absl::Now(), alive);
+  pools.Sweep(SteadyNow(), alive);
   EXPECT_EQ(pools.size(), 1);
-  pools.Sweep(absl::Now() + absl::Hours(1), alive);
+  pools.Sweep(SteadyNow() + absl::Hours(1), alive);
   EXPECT_EQ(pools.size(), 0);
 }
 

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::daemon {
@@ -25,11 +26,11 @@ struct ServeReport {
   std::string lane;
   uint64_t bytes = 0;
   uint64_t requests = 0;
-  absl::Time opened;
-  absl::Time first_request;                    // the epoch: none came yet
-  absl::Time last_completion;                  // of a request; the epoch likewise
-  absl::Time closed = absl::InfiniteFuture();  // while it is open
-  bool in_place = true;                        // sent from where the replica lies
+  SteadyTime opened;
+  SteadyTime first_request;                          // the default: none came yet
+  SteadyTime last_completion;                        // of a request; the default likewise
+  SteadyTime closed = SteadyTime::InfiniteFuture();  // while it is open
+  bool in_place = true;                              // sent from where the replica lies
   absl::Duration reading =
       absl::ZeroDuration();  // else: from a GPU or a disk into buffers, summed over reads
   std::string error;         // why it ended, when not because the receiver had all that it wanted

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "core/replica/transfer_report.h"
 #include "otel/api/span.h"
@@ -37,7 +38,7 @@ class ServeRecord {
   TraceContext parent_;
   std::string transport_id_;
   std::string artifact_id_;
-  absl::Time opened_;
+  SteadyTime opened_;
 };
 
 // A replica of this node that another daemon of this host copies from, for as long as this lives. Such a copy
@@ -55,7 +56,7 @@ class AttachRecord {
   const TraceContext parent_;
   const std::string transport_id_;
   const std::string artifact_id_;
-  const absl::Time opened_;
+  const SteadyTime opened_;
   otel::Span span_;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/steady_time.h"
 #include "daemon/telemetry/reports.h"
 #include "gtest/gtest.h"
 #include "otel/api/testing/recorded_telemetry.h"
@@ -42,7 +43,7 @@ using otel::testing::RecordedTelemetry;
 constexpr SourceType kRemote = SourceType::kRemote;
 
 // A minute's steps of a transfer.
-absl::Time At(int second) { return absl::UnixEpoch() + absl::Seconds(second); }
+SteadyTime At(int second) { return SteadyTime() + absl::Seconds(second); }
 
 StageReport StageOf(Stage stage, SourceInfo source, uint64_t bytes, int start, int end) {
   return {.stage = stage,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/global_store.grpc.pb.h"
@@ -44,8 +45,8 @@ class GlobalStoreServerTest : public ::testing::Test {
     std::filesystem::create_directories(folder_);
     options_.listen = absl::StrCat("unix:", (folder_ / "gs.sock").string());
     options_.metadata_path = folder_ / "metadata.db";
-    options_.clock = [this] { return absl::FromUnixNanos(clock_ns_.load()); };
-    options_.wall_clock = options_.clock;
+    options_.clock = [this] { return SteadyTime() + absl::Nanoseconds(clock_ns_.load()); };
+    options_.wall_clock = [this] { return absl::FromUnixNanos(clock_ns_.load()); };
     Start();
   }
   void TearDown() override {

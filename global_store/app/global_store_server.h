@@ -25,7 +25,7 @@ struct GlobalStoreOptions {
   uint32_t soft_grants_per_source = 4;           // see global_store/scheduler
   bool awaits_nodes = true;                      // false: there is one, which works alone
   int max_connections = 16384;                   // more are refused
-  std::function<absl::Time()> clock = SteadyNow;
+  std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;
 };
 

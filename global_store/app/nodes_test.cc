@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
 #include "global_store/app/global_store_fixture.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/executor.h"
@@ -57,7 +58,7 @@ TEST_F(GlobalStoreServerTest, AnInventoryWithoutANodeIsRefused) {
 
 TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   const std::string key = Register("a").grant_key();
-  const absl::Time given = options_.clock();
+  const SteadyTime given = options_.clock();
   Pass(absl::Seconds(3));
   EXPECT_EQ(Beat("a")->grant_key_age().seconds(), 3);
   Register("b");

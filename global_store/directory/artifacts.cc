@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
@@ -30,7 +31,7 @@ bool MergeOrigin(std::vector<Origin>& origins, const Origin& origin) {
 
 }  // namespace
 
-void Directory::Apply(const DurableFacts& facts, absl::Time now) {
+void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
   for (const ArtifactRecord& record : facts.artifacts) {
     ApplyArtifact(record);
     if (record.deleted) {
@@ -41,7 +42,7 @@ void Directory::Apply(const DurableFacts& facts, absl::Time now) {
   for (const KeyRecord& record : facts.keys) ApplyKey(record);
 }
 
-void Directory::Load(const DurableFacts& facts, absl::Time now) {
+void Directory::Load(const DurableFacts& facts, SteadyTime now) {
   Apply(facts, now);
   if (options_.awaits_nodes && !artifacts_.empty()) awaited_until_ = now + options_.node_ttl;
 }

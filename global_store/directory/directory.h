@@ -30,6 +30,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "global_store/directory/types.h"
 
 namespace tensorcast::global_store {
@@ -64,9 +65,9 @@ class Directory {
   Directory(const DirectoryOptions& options, Secrets* secrets) : options_(options), secrets_(secrets) {}
 
   // ---- Durable facts (artifacts.cc, keys.cc) ----
-  void Apply(const DurableFacts& facts, absl::Time now);
+  void Apply(const DurableFacts& facts, SteadyTime now);
   // Apply, of all that was stored, at the start.
-  void Load(const DurableFacts& facts, absl::Time now);
+  void Load(const DurableFacts& facts, SteadyTime now);
   // Forgets tombstones older than `before`, as the metadata store's Purge does.
   void PurgeTombstones(absl::Time before);
 
@@ -98,31 +99,31 @@ class Directory {
   // incarnation, or with the same one at another address. The same incarnation registering again keeps its
   // state and key.
   absl::StatusOr<Registration> RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
-                                            absl::Time now);
+                                            SteadyTime now);
   absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
                                            const std::vector<std::string>& active_transports,
-                                           uint64_t inventory_sequence, absl::Time now);
+                                           uint64_t inventory_sequence, SteadyTime now);
   absl::Status DrainNode(std::string_view node_id, bool draining);
   // Its advertised port does not answer, as it says itself: until it does the node is not offered as a
   // source.
   absl::Status SetUnreachable(const NodeIdentity& node, bool unreachable);
-  std::vector<NodeView> ListNodes(absl::Time now) const;
-  absl::StatusOr<NodeView> FindNode(std::string_view node_id, absl::Time now) const;
+  std::vector<NodeView> ListNodes(SteadyTime now) const;
+  absl::StatusOr<NodeView> FindNode(std::string_view node_id, SteadyTime now) const;
   // OK, or why calls of this identity are refused.
   absl::Status CheckIdentity(const NodeIdentity& node) const;
 
   // ---- Inventory (inventory.cc) ----
   // True: something was missed, an inventory is wanted.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
-                                      const std::vector<ReplicaFacts>& replicas, absl::Time now);
+                                      const std::vector<ReplicaFacts>& replicas, SteadyTime now);
   // Replaces all that is known of the node's replicas; returns artifacts that the directory never heard of.
   // An inventory older than the last update changes nothing, and another is asked for.
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
                                                               const std::vector<ReplicaFacts>& replicas,
-                                                              absl::Time now);
+                                                              SteadyTime now);
   // Granted unless it is the last copy. A replica granted for eviction is no longer offered.
   absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id,
-                                                   absl::Time now);
+                                                   SteadyTime now);
   // The node kept a replica that it was allowed to evict: it counts again.
   absl::Status WithdrawEviction(const NodeIdentity& node, std::string_view replica_id);
 
@@ -130,26 +131,26 @@ class Directory {
   // What its node found, or that it found nothing out. One that is gone stays so until it is published again.
   // Ignored when another origin of that node is on record by now.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
-                  std::string_view reason, absl::Time now);
+                  std::string_view reason, SteadyTime now);
   // How it went to have an origin read (TransportOffer::origin_to_read). Until this is told, or an hour is
   // over, receivers wait for it; one that could not be read is tried again after some seconds.
-  void NoteReading(const OriginToCheck& origin, const absl::Status& read, absl::Time now);
+  void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
   // ---- Grants (grants.cc) ----
-  absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, absl::Time now);
+  absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, SteadyTime now);
   // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
   // too: a call that opened its pull may reach it only after the receiver gave up, and the one that closes it
   // never.
   absl::Status CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id, GrantEnd end,
-                                 bool source_corrupt, absl::Time now);
+                                 bool source_corrupt, SteadyTime now);
   const Grant* FindGrant(std::string_view transport_id) const;
   // The same offer again while its grant lives; nullopt after.
-  std::optional<TransportOffer> RepeatOffer(std::string_view transport_id, absl::Time now) const;
+  std::optional<TransportOffer> RepeatOffer(std::string_view transport_id, SteadyTime now) const;
   // Grants that ended since the last call, each once.
   std::vector<EndedGrant> TakeEndedGrants() { return std::exchange(ended_, {}); }
 
   // Expires nodes and grants; returns the nodes.
-  std::vector<NodeView> Tick(absl::Time now);
+  std::vector<NodeView> Tick(SteadyTime now);
   // Nobody could be heard for that long (this process was stopped, or the clock was set): nodes and grants
   // get the time again. Negative when the clock was set back.
   void Excuse(absl::Duration gap);
@@ -166,7 +167,7 @@ class Directory {
     bool evicting = false;  // counted out by RequestEviction
     bool corrupt = false;   // a receiver's digests did not match
     uint32_t waits = 0;     // while it fills: how often in a row it was told to wait for a source
-    absl::Time hope = absl::InfinitePast();  // until then, for one that fills from what it has
+    SteadyTime hope = SteadyTime::InfinitePast();  // until then, for one that fills from what it has
     bool IsSource() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
     bool IsFilling() const {
       return (facts.state == ReplicaState::kAllocating || facts.state == ReplicaState::kFilling) &&
@@ -176,30 +177,31 @@ class Directory {
   struct NodeState {
     NodeFacts facts;
     std::string grant_key;
-    absl::Time grant_key_given;
+    SteadyTime grant_key_given;
     bool draining = false;
     bool unreachable = false;
     std::vector<PoolFacts> pools;
-    absl::Time last_heartbeat;
+    SteadyTime last_heartbeat;
     uint64_t sequence = 0;           // of the last inventory change that was applied
     uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
     bool inventory_wanted = true;
-    absl::Time registered;
+    SteadyTime registered;
     bool reported = false;  // its inventory arrived since it registered
     absl::btree_map<std::string, HeldReplica> replicas;
-    absl::btree_map<std::string, absl::Time> revoked;  // transport id -> when to stop repeating it
+    absl::btree_map<std::string, SteadyTime> revoked;  // transport id -> when to stop repeating it
     uint32_t serving = 0;                              // active grants with this node as the source
-    absl::Time silent_since = absl::InfinitePast();    // the last time that it was asked of an origin in vain
+    SteadyTime silent_since =
+        SteadyTime::InfinitePast();  // the last time that it was asked of an origin in vain
   };
   struct OriginNote {
     OriginFinding finding = OriginFinding::kIntact;  // never kSilent: that is about the node
     std::string reason;                              // why it is gone
-    absl::Time noted;
+    SteadyTime noted;
   };
   // An origin that is read for other nodes, or could not be.
   struct OriginReading {
     std::string error;  // empty: it is under way
-    absl::Time until;   // from then on it is as if it had not been tried
+    SteadyTime until;   // from then on it is as if it had not been tried
   };
   struct ArtifactState {
     ArtifactRecord record;
@@ -210,7 +212,7 @@ class Directory {
   // What a node that is gone held when it was last heard: it may come back with it.
   struct AwayNode {
     std::string name;
-    absl::Time since;
+    SteadyTime since;
     std::set<std::string, std::less<>> artifacts;
   };
   using HolderSet = std::set<std::pair<std::string, std::string>>;  // node id, replica id
@@ -218,14 +220,14 @@ class Directory {
   absl::StatusOr<NodeState*> FindLive(const NodeIdentity& node);
   absl::Status CheckName(const NodeFacts& facts) const;
   // Drops a node's soft state and ends its grants as expired.
-  void DropNode(std::string_view node_id, absl::Time now);
+  void DropNode(std::string_view node_id, SteadyTime now);
 
   absl::Status ValidateReplica(const NodeState& node, const ReplicaFacts& replica) const;
   void PutReplica(NodeState& node, const ReplicaFacts& replica);
-  void RemoveReplica(NodeState& node, const std::string& replica_id, absl::Time now);
+  void RemoveReplica(NodeState& node, const std::string& replica_id, SteadyTime now);
   void MarkCorrupt(std::string_view replica_id);
   // Remembers what the node could have served, for while it is away.
-  void NoteAway(const NodeState& node, bool only_disk, absl::Time now);
+  void NoteAway(const NodeState& node, bool only_disk, SteadyTime now);
   // Calls `visit` for each replica of the artifact until it returns false.
   void ForEachReplica(std::string_view artifact_id,
                       const std::function<bool(const NodeState&, const HeldReplica&)>& visit) const;
@@ -237,7 +239,7 @@ class Directory {
     std::vector<OriginToCheck> unchecked;
     std::string others;  // the rest, for people: ", its origin on node a is gone: ..."
   };
-  OriginsAsCopies JudgeOrigins(std::string_view artifact_id, absl::Time now) const;
+  OriginsAsCopies JudgeOrigins(std::string_view artifact_id, SteadyTime now) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   std::vector<std::string> ForgottenOn(const NodeState& node) const;
   std::vector<std::string> EvictableOn(const NodeState& node) const;
@@ -248,12 +250,12 @@ class Directory {
   void ApplyArtifact(const ArtifactRecord& record);
   void ApplyKey(const KeyRecord& record);
   ArtifactView ViewOf(const ArtifactState& artifact) const;
-  NodeView ViewOf(const NodeState& node, absl::Time now) const;
+  NodeView ViewOf(const NodeState& node, SteadyTime now) const;
 
   void EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end);
   // Ends them without their receiver's word, and tells both ends with their heartbeats.
-  void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, absl::Time now);
-  GrantedTransport Granted(const Grant& grant, absl::Time now) const;
+  void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, SteadyTime now);
+  GrantedTransport Granted(const Grant& grant, SteadyTime now) const;
   std::vector<Origin> LiveOrigins(const ArtifactState& artifact) const;
   static bool IsGone(const ArtifactState& artifact, const Origin& origin);
   // Whether the receiver of this request takes the bytes from an origin of its own, where it has one.
@@ -262,31 +264,31 @@ class Directory {
   // Says in the offer what may become a source for this receiver, if anything may, and counts that its
   // replica was told to wait.
   void OfferToWait(const TransportRequest& request, NodeState& receiver, const SourceQuery& query,
-                   size_t elsewhere, absl::Time now, TransportOffer& offer);
+                   size_t elsewhere, SteadyTime now, TransportOffer& offer);
   struct Filling {
     std::vector<std::string> names;  // of a few
     bool from_what_it_has = false;   // one of them at least does not wait itself
   };
   Filling FillingElsewhere(const TransportRequest& request, const NodeState& receiver,
-                           const SourceQuery& query, absl::Time now) const;
-  void AddBeginning(const TransportRequest& request, const SourceQuery& query, absl::Time now,
+                           const SourceQuery& query, SteadyTime now) const;
+  void AddBeginning(const TransportRequest& request, const SourceQuery& query, SteadyTime now,
                     Filling& filling) const;
   // A ready replica on the host of that node; null when it has none.
   const HeldReplica* FindInMemory(std::string_view artifact_id, const NodeState& node) const;
   // Has an origin on another node read, where the receiver has none itself.
   void OfferOrigins(const TransportRequest& request, const NodeState& receiver, const SourceQuery& query,
-                    absl::Time now, TransportOffer& offer);
-  void NoteBeginning(const TransportRequest& request, absl::Time now);
+                    SteadyTime now, TransportOffer& offer);
+  void NoteBeginning(const TransportRequest& request, SteadyTime now);
   void NoteReported(const std::string& node_id, const std::string& artifact_id);
-  std::vector<std::string> NodesThatWillReport(const NodeState& receiver, absl::Time now) const;
-  std::vector<std::string> NodesAwayWith(std::string_view artifact_id, absl::Time now) const;
+  std::vector<std::string> NodesThatWillReport(const NodeState& receiver, SteadyTime now) const;
+  std::vector<std::string> NodesAwayWith(std::string_view artifact_id, SteadyTime now) const;
   // Those that this receiver could be served by if they could be reached.
   std::vector<std::string> UnreachableNodesWith(const TransportRequest& request, const NodeState& receiver,
                                                 const SourceQuery& query) const;
   // The receiver's own replica that the request is for; null before it was reported.
   HeldReplica* FindDestination(const TransportRequest& request, NodeState& receiver);
   static LaneEnd EndOf(const NodeFacts& facts);
-  void TellRevoked(const std::string& node_id, const std::string& transport_id, absl::Time now);
+  void TellRevoked(const std::string& node_id, const std::string& transport_id, SteadyTime now);
 
   const DirectoryOptions options_;
   Secrets* const secrets_;
@@ -297,11 +299,11 @@ class Directory {
   uint64_t live_keys_ = 0;
 
   absl::btree_map<std::string, NodeState> nodes_;
-  absl::btree_map<std::string, AwayNode> away_;      // by node id
-  absl::Time awaited_until_ = absl::InfinitePast();  // nodes from before the start
+  absl::btree_map<std::string, AwayNode> away_;            // by node id
+  SteadyTime awaited_until_ = SteadyTime::InfinitePast();  // nodes from before the start
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
   // artifact id -> node id -> believed until.
-  absl::flat_hash_map<std::string, std::map<std::string, absl::Time>> beginning_;
+  absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;
   absl::flat_hash_map<std::string, HolderSet> holders_;  // by artifact id
   absl::flat_hash_map<std::string, std::string> node_of_replica_;
   absl::btree_map<std::string, Grant> grants_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "benchmark/benchmark.h"
 #include "global_store/directory/directory.h"
 
@@ -13,7 +14,8 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr int64_t kNodes = 1000;
-const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+const SteadyTime kNow = SteadyTime() + absl::Seconds(1'700'000'000);
+const absl::Time kWallNow = absl::FromUnixSeconds(1'700'000'000);
 
 class CountingSecrets final : public Secrets {
  public:
@@ -45,8 +47,9 @@ class World {
   explicit World(int64_t artifacts) : directory_({}, &secrets_) {
     DurableFacts facts;
     for (int64_t i = 0; i < artifacts; ++i) {
-      facts.artifacts.push_back({.artifact_id = ArtifactId(i), .created = kNow, .updated = kNow});
-      facts.keys.push_back({.name = Key(i), .artifact_id = ArtifactId(i), .revision = 1, .updated = kNow});
+      facts.artifacts.push_back({.artifact_id = ArtifactId(i), .created = kWallNow, .updated = kWallNow});
+      facts.keys.push_back(
+          {.name = Key(i), .artifact_id = ArtifactId(i), .revision = 1, .updated = kWallNow});
     }
     directory_.Apply(facts, kNow);
     for (int64_t node = 0; node < kNodes; ++node) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/numbers.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory_test_fixture.h"
 
 namespace tensorcast::global_store {
@@ -81,12 +82,12 @@ struct ModelReplica {
 struct ModelOrigin {
   uint64_t bytes = 0;  // what tells it from the one before
   bool gone = false;
-  absl::Time intact_at = absl::InfinitePast();
+  SteadyTime intact_at = SteadyTime::InfinitePast();
 };
 
 struct ModelNode {
   uint64_t incarnation = 0;
-  absl::Time heard;
+  SteadyTime heard;
   bool draining = false;
   uint64_t sequence = 0;
 };
@@ -365,7 +366,7 @@ class Model : public ::testing::TestWithParam<int> {
       std::optional<Origin> origin;
       if (Below(2) == 0) origin = {.node_id = node, .files = {{"/m", static_cast<uint64_t>(Below(2)), 1}}};
       const auto plan = directory_.PreparePublish(
-          {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, now_);
+          {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, wall_now());
       ASSERT_EQ(plan.ok(), nodes_.contains(node));
       if (!plan.ok()) return;
       EXPECT_EQ(plan->existed, published_.contains(artifact));
@@ -380,7 +381,7 @@ class Model : public ::testing::TestWithParam<int> {
     }
     const bool keyed = std::any_of(keys_.begin(), keys_.end(),
                                    [&](const auto& key) { return key.second.first == artifact; });
-    const auto facts = directory_.PrepareDeleteArtifact(artifact, now_);
+    const auto facts = directory_.PrepareDeleteArtifact(artifact, wall_now());
     ASSERT_EQ(facts.ok(), published_.contains(artifact) && !keyed) << facts.status();
     if (!facts.ok()) return;
     directory_.Apply(*facts, now_);
@@ -395,7 +396,7 @@ class Model : public ::testing::TestWithParam<int> {
     const uint64_t expected = current + static_cast<uint64_t>(Below(4) == 0);
     if (Below(3) > 0) {
       const std::string artifact = SomeArtifactId();
-      const auto plan = directory_.PrepareBindKey(key, artifact, expected, now_);
+      const auto plan = directory_.PrepareBindKey(key, artifact, expected, wall_now());
       ASSERT_EQ(plan.ok(), published_.contains(artifact) && expected == current) << plan.status();
       if (!plan.ok()) return;
       EXPECT_EQ(plan->key.revision, ++revisions_[key]);
@@ -403,7 +404,7 @@ class Model : public ::testing::TestWithParam<int> {
       keys_[key] = {artifact, plan->key.revision};
       return;
     }
-    const auto plan = directory_.PrepareDeleteKey(key, expected, now_);
+    const auto plan = directory_.PrepareDeleteKey(key, expected, wall_now());
     ASSERT_EQ(plan.ok(), current != 0 && expected == current) << plan.status();
     if (!plan.ok()) return;
     directory_.Apply(plan->facts, now_);
@@ -442,7 +443,9 @@ class Model : public ::testing::TestWithParam<int> {
   }
 
   std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
-  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  absl::Time wall_now() const { return absl::UnixEpoch() + (now_ - SteadyTime()); }
+
+  SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
   const DirectoryOptions options_{};
   Directory directory_{options_, &secrets_};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
@@ -57,22 +58,24 @@ class DirectoryTest : public ::testing::Test {
 
   void Publish(const std::string& artifact_id) {
     directory_.Apply(
-        {.artifacts = {{.artifact_id = artifact_id, .created = now_, .updated = now_}}, .keys = {}}, now_);
+        {.artifacts = {{.artifact_id = artifact_id, .created = wall_now(), .updated = wall_now()}},
+         .keys = {}},
+        now_);
   }
   void Delete(const std::string& artifact_id) {
-    auto facts = directory_.PrepareDeleteArtifact(artifact_id, now_);
+    auto facts = directory_.PrepareDeleteArtifact(artifact_id, wall_now());
     ASSERT_TRUE(facts.ok()) << facts.status();
     directory_.Apply(*facts, now_);
   }
   absl::StatusOr<KeyRecord> Bind(const std::string& key, const std::string& artifact_id,
                                  std::optional<uint64_t> expected = std::nullopt) {
-    auto plan = directory_.PrepareBindKey(key, artifact_id, expected, now_);
+    auto plan = directory_.PrepareBindKey(key, artifact_id, expected, wall_now());
     if (!plan.ok()) return plan.status();
     directory_.Apply(plan->facts, now_);
     return plan->key;
   }
   absl::Status Unbind(const std::string& key, std::optional<uint64_t> expected = std::nullopt) {
-    auto plan = directory_.PrepareDeleteKey(key, expected, now_);
+    auto plan = directory_.PrepareDeleteKey(key, expected, wall_now());
     if (plan.ok()) directory_.Apply(plan->facts, now_);
     return plan.status();
   }
@@ -117,7 +120,10 @@ class DirectoryTest : public ::testing::Test {
     return decision.value_or(EvictionDecision{});
   }
 
-  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  // For durable facts; runs with the other clock.
+  absl::Time wall_now() const { return absl::UnixEpoch() + (now_ - SteadyTime()); }
+
+  SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
   const DirectoryOptions options_{};
   Directory directory_{options_, &secrets_};

@@ -78,7 +78,7 @@ TEST_F(Keys, AreListedByPrefixInPages) {
 class Artifacts : public DirectoryTest {
  protected:
   absl::StatusOr<PublishPlan> PublishFrom(const PublishRequest& request) {
-    auto plan = directory_.PreparePublish(request, now_);
+    auto plan = directory_.PreparePublish(request, wall_now());
     if (plan.ok()) directory_.Apply(plan->facts, now_);
     return plan;
   }
@@ -95,7 +95,7 @@ TEST_F(Artifacts, ArePublishedOnceAndKnownThen) {
   ASSERT_TRUE(second.ok());
   EXPECT_TRUE(second->existed);
   EXPECT_TRUE(second->facts.empty());
-  EXPECT_EQ(directory_.DescribeArtifact("x")->record.created, now_ - absl::Seconds(5));
+  EXPECT_EQ(directory_.DescribeArtifact("x")->record.created, wall_now() - absl::Seconds(5));
 }
 
 TEST_F(Artifacts, ComeWithAKeyAReplicaAndAnOriginAtOnce) {
@@ -168,12 +168,12 @@ TEST_F(Artifacts, APublishedReplicaDoesNotUndoANewerUpdate) {
 TEST_F(Artifacts, WithKeysAreNotDeleted) {
   Publish("x");
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Bind(name, "x").ok());
-  const absl::Status refused = directory_.PrepareDeleteArtifact("x", now_).status();
+  const absl::Status refused = directory_.PrepareDeleteArtifact("x", wall_now()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("k1, k2"), HasSubstr("...")));
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Unbind(name).ok());
-  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", now_).ok());
-  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", now_).status()));
+  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", wall_now()).ok());
+  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", wall_now()).status()));
 }
 
 TEST_F(Artifacts, ThatAreRebackedByAKeyMoveWithIt) {
@@ -198,20 +198,21 @@ TEST_F(Artifacts, AreListedInPagesUnkeyedAndOldEnough) {
     }
     return all;
   };
-  EXPECT_THAT(ids("", 10, false, now_), ElementsAre("a", "b", "c", "d"));
-  EXPECT_THAT(ids("", 2, false, now_), ElementsAre("a", "b"));
-  EXPECT_THAT(ids("b", 2, false, now_), ElementsAre("c", "d"));
-  EXPECT_THAT(ids("", 10, true, now_), ElementsAre("a", "c", "d"));
-  EXPECT_THAT(ids("", 10, true, now_ - absl::Seconds(3)), ElementsAre("a"));
-  EXPECT_THAT(ids("", 1, true, now_ - absl::Seconds(2)), ElementsAre("a"));
+  EXPECT_THAT(ids("", 10, false, wall_now()), ElementsAre("a", "b", "c", "d"));
+  EXPECT_THAT(ids("", 2, false, wall_now()), ElementsAre("a", "b"));
+  EXPECT_THAT(ids("b", 2, false, wall_now()), ElementsAre("c", "d"));
+  EXPECT_THAT(ids("", 10, true, wall_now()), ElementsAre("a", "c", "d"));
+  EXPECT_THAT(ids("", 10, true, wall_now() - absl::Seconds(3)), ElementsAre("a"));
+  EXPECT_THAT(ids("", 1, true, wall_now() - absl::Seconds(2)), ElementsAre("a"));
 }
 
 TEST_F(Artifacts, AreRebuiltFromTheirFacts) {
   const DurableFacts facts{
       .artifacts = {{.artifact_id = "x", .image_bytes = 7},
-                    {.artifact_id = "gone", .deleted = true, .updated = now_}},
-      .keys = {{.name = "k", .artifact_id = "x", .revision = 4},
-               {.name = "dead", .artifact_id = "gone", .revision = 2, .updated = now_, .deleted = true}}};
+                    {.artifact_id = "gone", .deleted = true, .updated = wall_now()}},
+      .keys = {
+          {.name = "k", .artifact_id = "x", .revision = 4},
+          {.name = "dead", .artifact_id = "gone", .revision = 2, .updated = wall_now(), .deleted = true}}};
   directory_.Apply(facts, now_);
   EXPECT_EQ(directory_.counts().artifacts, 1u);
   EXPECT_EQ(directory_.counts().keys, 1u);
@@ -221,15 +222,16 @@ TEST_F(Artifacts, AreRebuiltFromTheirFacts) {
 
 TEST_F(Artifacts, TombstonesArePurgedWithAge) {
   directory_.Apply(
-      {.artifacts = {{.artifact_id = "gone", .deleted = true, .updated = now_}},
-       .keys = {{.name = "dead", .artifact_id = "gone", .revision = 2, .updated = now_, .deleted = true}}},
+      {.artifacts = {{.artifact_id = "gone", .deleted = true, .updated = wall_now()}},
+       .keys =
+           {{.name = "dead", .artifact_id = "gone", .revision = 2, .updated = wall_now(), .deleted = true}}},
       now_);
   Publish("x");
   Register("a");
   Update("a", {SomeReplica("r", "gone")});
-  directory_.PurgeTombstones(now_);
+  directory_.PurgeTombstones(wall_now());
   EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("gone"));
-  directory_.PurgeTombstones(now_ + absl::Seconds(1));
+  directory_.PurgeTombstones(wall_now() + absl::Seconds(1));
   EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
   EXPECT_EQ(Bind("dead", "x")->revision, 1u);
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
 
@@ -53,7 +54,7 @@ std::string_view GrantEndName(GrantEnd end) {
   return "unknown";
 }
 
-absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportRequest& request, absl::Time now) {
+absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportRequest& request, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * receiver, FindLive(request.receiver));
   auto artifact = artifacts_.find(request.artifact_id);
   if (artifact == artifacts_.end()) {
@@ -118,7 +119,7 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   return offer;
 }
 
-GrantedTransport Directory::Granted(const Grant& grant, absl::Time now) const {
+GrantedTransport Directory::Granted(const Grant& grant, SteadyTime now) const {
   // A grant ends before its source or its replica goes, so both are here.
   const NodeState& source = nodes_.find(grant.source_node)->second;
   return GrantedTransport{.grant = grant,
@@ -128,7 +129,7 @@ GrantedTransport Directory::Granted(const Grant& grant, absl::Time now) const {
                           .ttl = options_.grant_ttl};
 }
 
-std::optional<TransportOffer> Directory::RepeatOffer(std::string_view transport_id, absl::Time now) const {
+std::optional<TransportOffer> Directory::RepeatOffer(std::string_view transport_id, SteadyTime now) const {
   auto grant = grants_.find(transport_id);
   if (grant == grants_.end()) return std::nullopt;
   auto artifact = artifacts_.find(grant->second.artifact_id);  // it ends before its artifact, too
@@ -143,7 +144,7 @@ const Grant* Directory::FindGrant(std::string_view transport_id) const {
 }
 
 absl::Status Directory::CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id,
-                                          GrantEnd end, bool source_corrupt, absl::Time now) {
+                                          GrantEnd end, bool source_corrupt, SteadyTime now) {
   absl::Status identity = CheckIdentity(receiver);
   if (absl::IsAborted(identity)) return identity;
   auto grant = grants_.find(transport_id);
@@ -166,7 +167,7 @@ void Directory::EndGrant(absl::btree_map<std::string, Grant>::iterator grant, Gr
 }
 
 void Directory::EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end,
-                            absl::Time now) {
+                            SteadyTime now) {
   std::vector<std::string> ending;
   for (const auto& [transport_id, grant] : grants_) {
     if (predicate(grant)) ending.push_back(transport_id);
@@ -180,7 +181,7 @@ void Directory::EndGrantsIf(const std::function<bool(const Grant&)>& predicate, 
 }
 
 // Repeated in each heartbeat for a while, since an answer can be lost; both ends take it any number of times.
-void Directory::TellRevoked(const std::string& node_id, const std::string& transport_id, absl::Time now) {
+void Directory::TellRevoked(const std::string& node_id, const std::string& transport_id, SteadyTime now) {
   auto node = nodes_.find(node_id);
   if (node != nodes_.end()) node->second.revoked[transport_id] = now + options_.node_ttl;
 }

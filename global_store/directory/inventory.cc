@@ -1,6 +1,7 @@
 // Replicas: what each node says it holds, in sequence, and which of them may go.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
@@ -44,7 +45,7 @@ void Directory::PutReplica(NodeState& node, const ReplicaFacts& replica) {
   }
 }
 
-void Directory::RemoveReplica(NodeState& node, const std::string& id, absl::Time now) {
+void Directory::RemoveReplica(NodeState& node, const std::string& id, SteadyTime now) {
   auto held = node.replicas.find(id);
   if (held == node.replicas.end()) return;
   const std::string replica_id = id;  // `id` may live in the entry that is erased
@@ -57,7 +58,7 @@ void Directory::RemoveReplica(NodeState& node, const std::string& id, absl::Time
   EndGrantsIf([&](const Grant& grant) { return grant.replica_id == replica_id; }, GrantEnd::kRevoked, now);
 }
 
-void Directory::NoteAway(const NodeState& node, bool only_disk, absl::Time now) {
+void Directory::NoteAway(const NodeState& node, bool only_disk, SteadyTime now) {
   AwayNode away{.name = node.facts.name, .since = now, .artifacts = {}};
   for (const auto& [replica_id, held] : node.replicas) {
     if (only_disk && held.facts.location.kind != LocationKind::kDisk) continue;
@@ -74,7 +75,7 @@ void Directory::MarkCorrupt(std::string_view replica_id) {
 }
 
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uint64_t sequence,
-                                               const std::vector<ReplicaFacts>& replicas, absl::Time now) {
+                                               const std::vector<ReplicaFacts>& replicas, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   for (const ReplicaFacts& replica : replicas) TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
   if (sequence <= node->sequence) return node->inventory_wanted;  // a repeated call
@@ -95,7 +96,7 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uin
 
 absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
     const NodeIdentity& identity, uint64_t sequence, const std::vector<ReplicaFacts>& replicas,
-    absl::Time now) {
+    SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   std::set<std::string> unknown;
   std::set<std::string> listed;
@@ -162,7 +163,7 @@ bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
 }
 
 absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& identity,
-                                                            std::string_view replica_id, absl::Time now) {
+                                                            std::string_view replica_id, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   auto held = node->replicas.find(replica_id);
   if (held == node->replicas.end()) {

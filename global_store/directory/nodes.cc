@@ -1,6 +1,7 @@
 // Nodes: who is alive, under which incarnation, and what each is told with its heartbeat.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
@@ -66,7 +67,7 @@ absl::StatusOr<Directory::NodeState*> Directory::FindLive(const NodeIdentity& no
 }
 
 absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
-                                                     absl::Time now) {
+                                                     SteadyTime now) {
   TC_RETURN_IF_ERROR(CheckFacts(facts));
   const NodeIdentity id = {facts.node_id, facts.incarnation};
   const absl::Status identity = CheckIdentity(id);
@@ -93,7 +94,7 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   return Registration{.grant_key = node.grant_key, .grant_key_age = now - node.grant_key_given};
 }
 
-void Directory::DropNode(std::string_view node_id, absl::Time now) {
+void Directory::DropNode(std::string_view node_id, SteadyTime now) {
   auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return;
   EndGrantsIf(
@@ -108,7 +109,7 @@ void Directory::DropNode(std::string_view node_id, absl::Time now) {
 absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
                                                     std::vector<PoolFacts> pools,
                                                     const std::vector<std::string>& active_transports,
-                                                    uint64_t inventory_sequence, absl::Time now) {
+                                                    uint64_t inventory_sequence, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   node->last_heartbeat = now;
   node->pools = std::move(pools);
@@ -145,7 +146,7 @@ absl::Status Directory::SetUnreachable(const NodeIdentity& identity, bool unreac
   return absl::OkStatus();
 }
 
-NodeView Directory::ViewOf(const NodeState& node, absl::Time now) const {
+NodeView Directory::ViewOf(const NodeState& node, SteadyTime now) const {
   return NodeView{.facts = node.facts,
                   .draining = node.draining,
                   .unreachable = node.unreachable,
@@ -153,19 +154,19 @@ NodeView Directory::ViewOf(const NodeState& node, absl::Time now) const {
                   .since_heartbeat = std::max(now - node.last_heartbeat, absl::ZeroDuration())};
 }
 
-std::vector<NodeView> Directory::ListNodes(absl::Time now) const {
+std::vector<NodeView> Directory::ListNodes(SteadyTime now) const {
   std::vector<NodeView> views;
   for (const auto& [node_id, node] : nodes_) views.push_back(ViewOf(node, now));
   return views;
 }
 
-absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, absl::Time now) const {
+absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, SteadyTime now) const {
   auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return absl::NotFoundError(absl::StrCat("there is no live node ", node_id));
   return ViewOf(it->second, now);
 }
 
-std::vector<NodeView> Directory::Tick(absl::Time now) {
+std::vector<NodeView> Directory::Tick(SteadyTime now) {
   std::vector<NodeView> silent;
   for (auto& [node_id, node] : nodes_) {
     if (now - node.last_heartbeat > options_.node_ttl) silent.push_back(ViewOf(node, now));

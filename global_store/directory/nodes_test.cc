@@ -58,7 +58,7 @@ TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
   EXPECT_TRUE(absl::IsAborted(directory_.RequestTransport({.receiver = old}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.CompleteTransport(old, "t", GrantEnd::kFailed, false, now_)));
   EXPECT_TRUE(absl::IsAborted(
-      directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, now_).status()));
+      directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, wall_now()).status()));
 }
 
 TEST_F(Nodes, CallsOfAnUnknownNodeAskItToRegister) {

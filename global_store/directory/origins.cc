@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "core/replica/source_info.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
@@ -33,7 +34,7 @@ std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const 
 }
 
 void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
-                           std::string_view reason, absl::Time now) {
+                           std::string_view reason, SteadyTime now) {
   if (finding == OriginFinding::kSilent) {
     if (auto node = nodes_.find(origin.node_id); node != nodes_.end()) node->second.silent_since = now;
     return;
@@ -64,7 +65,7 @@ void Directory::RenewOrigin(std::string_view artifact_id, std::string_view node_
   if (note != artifact->second.origin_notes.end()) artifact->second.origin_notes.erase(note);
 }
 
-void Directory::NoteReading(const OriginToCheck& origin, const absl::Status& read, absl::Time now) {
+void Directory::NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now) {
   auto artifact = artifacts_.find(origin.artifact_id);
   if (artifact == artifacts_.end()) return;
   artifact->second.readings[origin.origin.node_id] = {
@@ -83,7 +84,7 @@ const Directory::HeldReplica* Directory::FindInMemory(std::string_view artifact_
 }
 
 void Directory::OfferOrigins(const TransportRequest& request, const NodeState& receiver,
-                             const SourceQuery& query, absl::Time now, TransportOffer& offer) {
+                             const SourceQuery& query, SteadyTime now, TransportOffer& offer) {
   ArtifactState& artifact = artifacts_.find(request.artifact_id)->second;
   const auto note_of = [&](const Origin& origin) -> const OriginNote* {
     const auto note = artifact.origin_notes.find(origin.node_id);
@@ -130,7 +131,7 @@ void Directory::OfferOrigins(const TransportRequest& request, const NodeState& r
   }
 }
 
-Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, absl::Time now) const {
+Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, SteadyTime now) const {
   OriginsAsCopies judged;
   auto artifact = artifacts_.find(artifact_id);
   if (artifact == artifacts_.end()) return judged;

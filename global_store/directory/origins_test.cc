@@ -21,7 +21,7 @@ class Origins : public DirectoryTest {
 
   void Import(const Origin& origin) {
     const auto plan = directory_.PreparePublish(
-        {.node = Id(origin.node_id), .artifact = {.artifact_id = "x"}, .origin = origin}, now_);
+        {.node = Id(origin.node_id), .artifact = {.artifact_id = "x"}, .origin = origin}, wall_now());
     ASSERT_TRUE(plan.ok()) << plan.status();
     directory_.Apply(plan->facts, now_);
     directory_.RenewOrigin("x", origin.node_id);
@@ -111,8 +111,8 @@ TEST_F(Origins, ThatCouldNotBeLookedAtDoNotCountForAMomentAndOthersOfThatNodeDo)
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
   EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, could not look (too many checks"));
 
-  const auto plan =
-      directory_.PreparePublish({.node = Id("b"), .artifact = {.artifact_id = "y"}, .origin = origin_}, now_);
+  const auto plan = directory_.PreparePublish(
+      {.node = Id("b"), .artifact = {.artifact_id = "y"}, .origin = origin_}, wall_now());
   ASSERT_TRUE(plan.ok()) << plan.status();
   directory_.Apply(plan->facts, now_);
   Update("a", {SomeReplica("ry", "y")});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "core/replica/replica.h"
 #include "global_store/directory/facts.h"
 
@@ -74,7 +75,7 @@ struct ReplicaFacts {
   uint32_t chunks_present = 0;
   uint32_t leases = 0;
   bool pinned = false;
-  absl::Time last_used;
+  SteadyTime last_used;
 };
 
 struct ArtifactView {
@@ -158,8 +159,8 @@ struct Grant {
   std::string source_node;
   std::string receiver_node;
   std::string lane;
-  absl::Time issued;
-  absl::Time expires;            // moved on by the receiver's heartbeats
+  SteadyTime issued;
+  SteadyTime expires;            // moved on by the receiver's heartbeats
   absl::Duration token_expires;  // to open the pull by, since the source's key was given; fixed
 };
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
 
@@ -40,7 +41,7 @@ std::string For(absl::Duration duration) {
 }  // namespace
 
 void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver, const SourceQuery& query,
-                            size_t elsewhere, absl::Time now, TransportOffer& offer) {
+                            size_t elsewhere, SteadyTime now, TransportOffer& offer) {
   Filling filling = FillingElsewhere(request, receiver, query, now);
   std::vector<std::string> reporting = NodesThatWillReport(receiver, now);
   bool hope = filling.from_what_it_has || !reporting.empty();
@@ -64,7 +65,7 @@ void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver
 }
 
 Directory::Filling Directory::FillingElsewhere(const TransportRequest& request, const NodeState& receiver,
-                                               const SourceQuery& query, absl::Time now) const {
+                                               const SourceQuery& query, SteadyTime now) const {
   Filling filling;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     const bool has_sources = held.waits < kWaitsOfAFilling;
@@ -82,7 +83,7 @@ Directory::Filling Directory::FillingElsewhere(const TransportRequest& request, 
   return filling;
 }
 
-void Directory::AddBeginning(const TransportRequest& request, const SourceQuery& query, absl::Time now,
+void Directory::AddBeginning(const TransportRequest& request, const SourceQuery& query, SteadyTime now,
                              Filling& filling) const {
   auto beginning = beginning_.find(request.artifact_id);
   if (beginning == beginning_.end()) return;
@@ -98,7 +99,7 @@ void Directory::AddBeginning(const TransportRequest& request, const SourceQuery&
   }
 }
 
-void Directory::NoteBeginning(const TransportRequest& request, absl::Time now) {
+void Directory::NoteBeginning(const TransportRequest& request, SteadyTime now) {
   beginning_[request.artifact_id][request.receiver.node_id] = now + kReportTime;
 }
 
@@ -109,7 +110,7 @@ void Directory::NoteReported(const std::string& node_id, const std::string& arti
   if (beginning->second.empty()) beginning_.erase(beginning);
 }
 
-std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receiver, absl::Time now) const {
+std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receiver, SteadyTime now) const {
   std::vector<std::string> names;
   if (now < awaited_until_) {
     names.push_back(
@@ -124,7 +125,7 @@ std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receive
   return names;
 }
 
-std::vector<std::string> Directory::NodesAwayWith(std::string_view artifact_id, absl::Time now) const {
+std::vector<std::string> Directory::NodesAwayWith(std::string_view artifact_id, SteadyTime now) const {
   std::vector<std::string> names;
   for (const auto& [node_id, away] : away_) {
     if (!away.artifacts.contains(artifact_id)) continue;

@@ -49,7 +49,7 @@ class ObservedStore final : public MetadataStore {
   std::invoke_result_t<Work> Observe(std::string_view span_name, std::string_view operation, Work work) {
     if (!otel::IsTracing() && !otel::IsMeasuring()) return work();
     otel::Span span(span_name, {{attr::kDbSystem, name()}, {attr::kDbOperation, operation}});
-    const absl::Time start = SteadyNow();
+    const SteadyTime start = SteadyNow();
     auto result = work();
     metrics::kMetadataOperationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),
                                               {name(), operation});

@@ -6,6 +6,7 @@
 
 #include "absl/log/log.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 
@@ -84,7 +85,7 @@ absl::StatusOr<std::string> Coordinator::Mutate(
 absl::StatusOr<TransportOffer> Coordinator::RequestTransport(std::string_view request,
                                                              const TransportRequest& transport) {
   absl::MutexLock lock(&mutex_);
-  const absl::Time now = options_.clock();
+  const SteadyTime now = options_.clock();
   if (auto known = transport_of_request_.find(request);
       !request.empty() && known != transport_of_request_.end()) {
     if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value())
@@ -133,7 +134,7 @@ uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
 }
 
 void Coordinator::Tick() {
-  const absl::Time now = options_.clock();
+  const SteadyTime now = options_.clock();
   bool purge = false;
   {
     absl::MutexLock lock(&mutex_);

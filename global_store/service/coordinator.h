@@ -34,7 +34,7 @@ inline constexpr absl::Duration kRequestAge = absl::Hours(1);
 
 struct CoordinatorOptions {
   DirectoryOptions directory;
-  std::function<absl::Time()> clock = SteadyNow;       // of all that lives with the process
+  std::function<SteadyTime()> clock = SteadyNow;       // of all that lives with the process
   std::function<absl::Time()> wall_clock = absl::Now;  // of durable facts
 };
 
@@ -63,7 +63,7 @@ class Coordinator {
   template <class Use>
   auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = options_.clock();
+    const SteadyTime now = options_.clock();
     auto result = use(directory_, now);
     NoteEndedGrants();
     return result;
@@ -107,8 +107,8 @@ class Coordinator {
   absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   Directory directory_ ABSL_GUARDED_BY(mutex_);
-  absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_purge_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime last_tick_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime next_purge_ ABSL_GUARDED_BY(mutex_);
   bool store_usable_ ABSL_GUARDED_BY(mutex_) = true;
   struct Asker {
     std::string request;  // may be empty

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "global_store/metadata/memory_store.h"
 #include "global_store/service/random_secrets.h"
 #include "global_store/service/ticker.h"
@@ -52,7 +53,7 @@ class CoordinatorTest : public ::testing::Test {
     coordinator_.reset();
     auto created = Coordinator::Create({.directory = {},
                                         .clock = [this] { return now_; },
-                                        .wall_clock = [this] { return now_ + clock_set_by_; }},
+                                        .wall_clock = [this] { return UnsetWallClock() + clock_set_by_; }},
                                        &store_, &secrets_);
     ASSERT_TRUE(created.ok()) << created.status();
     coordinator_ = *std::move(created);
@@ -76,13 +77,13 @@ class CoordinatorTest : public ::testing::Test {
         });
   }
   uint64_t Revision(const std::string& key) {
-    return coordinator_->WithDirectory([&](Directory& directory, absl::Time) {
+    return coordinator_->WithDirectory([&](Directory& directory, SteadyTime) {
       auto record = directory.ResolveKey(key);
       return record.ok() ? record->revision : 0;
     });
   }
   void Register(const std::string& id) {
-    const absl::Status status = coordinator_->WithDirectory([&](Directory& directory, absl::Time now) {
+    const absl::Status status = coordinator_->WithDirectory([&](Directory& directory, SteadyTime now) {
       return directory.RegisterNode({.node_id = id, .name = id, .incarnation = 1, .lanes = {"ucx"}}, {}, now)
           .status();
     });
@@ -90,7 +91,7 @@ class CoordinatorTest : public ::testing::Test {
   }
   size_t Nodes() {
     return coordinator_->WithDirectory(
-        [](Directory& directory, absl::Time) { return directory.counts().nodes; });
+        [](Directory& directory, SteadyTime) { return directory.counts().nodes; });
   }
   std::shared_ptr<KeyWatcher> Collector(std::vector<std::string>* into, const std::string& prefix) {
     auto watcher = std::make_shared<KeyWatcher>();
@@ -104,7 +105,9 @@ class CoordinatorTest : public ::testing::Test {
     return watcher;
   }
 
-  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  absl::Time UnsetWallClock() const { return absl::UnixEpoch() + (now_ - SteadyTime()); }
+
+  SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   absl::Duration clock_set_by_;
   FragileStore store_;
   RandomSecrets secrets_;
@@ -226,7 +229,7 @@ TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
   Register("a");
   Register("b");
   coordinator_
-      ->WithDirectory([](Directory& directory, absl::Time now) {
+      ->WithDirectory([](Directory& directory, SteadyTime now) {
         return directory.UpdateReplicas(
             {"a", 1}, 1, {{.replica_id = "r", .artifact_id = "x", .state = ReplicaState::kReady}}, now);
       })
@@ -242,7 +245,7 @@ TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
   EXPECT_NE(grant("another"), first);
   EXPECT_NE(grant(""), first);
   ASSERT_TRUE(coordinator_
-                  ->WithDirectory([&](Directory& directory, absl::Time now) {
+                  ->WithDirectory([&](Directory& directory, SteadyTime now) {
                     return directory.CompleteTransport({"b", 1}, first, GrantEnd::kFailed, false, now);
                   })
                   .ok());
@@ -280,7 +283,7 @@ TEST_F(CoordinatorTest, AWallClockThatIsSetMovesDurableFactsAndNothingElse) {
     ASSERT_TRUE(coordinator_
                     ->Mutate("",
                              [&](const Directory&, absl::Time wall_now) -> absl::StatusOr<Change> {
-                               EXPECT_EQ(wall_now, now_ + set_by);
+                               EXPECT_EQ(wall_now, UnsetWallClock() + set_by);
                                return Change{};
                              })
                     .ok());

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::global_store {
@@ -10,14 +11,14 @@ namespace {
 namespace metrics = otel::metrics;
 
 DirectoryCounts Counts(Coordinator& coordinator) {
-  return coordinator.WithDirectory([](const Directory& directory, absl::Time) { return directory.counts(); });
+  return coordinator.WithDirectory([](const Directory& directory, SteadyTime) { return directory.counts(); });
 }
 
 // A lost node is dropped from the directory, so it is only missing here.
 void ObserveNodes(Coordinator& coordinator, otel::Gauge<1>::Observer& observer) {
   uint64_t draining = 0;
   const std::vector<NodeView> nodes = coordinator.WithDirectory(
-      [](const Directory& directory, absl::Time now) { return directory.ListNodes(now); });
+      [](const Directory& directory, SteadyTime now) { return directory.ListNodes(now); });
   for (const NodeView& node : nodes) draining += node.draining ? 1 : 0;
   observer.Observe(static_cast<double>(nodes.size() - draining), {"alive"});
   observer.Observe(static_cast<double>(draining), {"draining"});
@@ -25,7 +26,7 @@ void ObserveNodes(Coordinator& coordinator, otel::Gauge<1>::Observer& observer) 
 
 void ObserveReplicas(Coordinator& coordinator, otel::Gauge<2>::Observer& observer) {
   const auto counts = coordinator.WithDirectory(
-      [](const Directory& directory, absl::Time) { return directory.CountReplicas(); });
+      [](const Directory& directory, SteadyTime) { return directory.CountReplicas(); });
   for (const auto& [kind, count] : counts) {
     observer.Observe(static_cast<double>(count),
                      {LocationKindName(kind.first), ReplicaStateName(kind.second)});

@@ -100,12 +100,12 @@ class Handlers {
   template <class Response>
   absl::Status Mutate(
       const RequestContext& context, std::string_view method, std::string_view content, Response& response,
-      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time, Response&)> prepare) {
+      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now, Response&)> prepare) {
     absl::StatusOr<std::string> answer =
         coordinator_.Mutate(RequestKey(context.request_id, method, content),
-                            [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+                            [&](const Directory& directory, absl::Time wall_now) -> absl::StatusOr<Change> {
                               Response planned;
-                              absl::StatusOr<Change> change = prepare(directory, now, planned);
+                              absl::StatusOr<Change> change = prepare(directory, wall_now, planned);
                               if (change.ok()) change->response = planned.SerializeAsString();
                               return change;
                             });

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
@@ -76,7 +77,7 @@ absl::Status Handlers::PublishArtifact(const RequestContext& context, const Publ
 absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& request,
                                         rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
   TC_ASSIGN_OR_RETURN(const ArtifactView view,
-                      coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
                         return directory.DescribeArtifact(request.artifact_id());
                       }));
   std::string manifest;
@@ -102,7 +103,7 @@ absl::Status Handlers::ListArtifacts(const RequestContext&, const v1::ListArtifa
   const absl::Duration min_age = rpc::FromProto(request.min_age());
   const absl::Time newest =
       min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
-  const std::vector<ArtifactView> views = coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+  const std::vector<ArtifactView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.ListArtifacts(request.page_token(), page, request.unkeyed_only(), newest);
   });
   for (const ArtifactView& view : views) ToProto(view, response.add_artifacts());

@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/paging.h"
@@ -50,7 +51,7 @@ absl::Status Handlers::DeleteKey(const RequestContext& context, const v1::Delete
 absl::Status Handlers::ResolveKey(const RequestContext&, const v1::ResolveKeyRequest& request,
                                   v1::ResolveKeyResponse& response) {
   TC_ASSIGN_OR_RETURN(const KeyRecord record,
-                      coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
                         return directory.ResolveKey(request.key());
                       }));
   ToProto(record, response.mutable_key());
@@ -60,7 +61,7 @@ absl::Status Handlers::ResolveKey(const RequestContext&, const v1::ResolveKeyReq
 absl::Status Handlers::ListKeys(const RequestContext&, const v1::ListKeysRequest& request,
                                 v1::ListKeysResponse& response) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
-  const std::vector<KeyRecord> records = coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+  const std::vector<KeyRecord> records = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.ListKeys(request.prefix(), request.page_token(), page);
   });
   for (const KeyRecord& record : records) ToProto(record, response.add_keys());

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/origin_report.h"
@@ -32,7 +33,7 @@ absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNod
   }
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.node().pools()));
   TC_ASSIGN_OR_RETURN(Registration registration,
-                      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
                         return directory.RegisterNode(FromProto(request.node()), std::move(pools), now);
                       }));
   response.set_grant_key(registration.grant_key);
@@ -51,7 +52,7 @@ absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatReque
                                         request.active_transports().end());
   TC_ASSIGN_OR_RETURN(
       HeartbeatReply reply,
-      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) -> absl::StatusOr<HeartbeatReply> {
+      coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
         const NodeIdentity node = FromProto(request.node());
         TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
@@ -71,7 +72,7 @@ absl::Status Handlers::UpdateReplicas(const RequestContext&, const v1::UpdateRep
                                       v1::UpdateReplicasResponse& response) {
   TC_ASSIGN_OR_RETURN(const std::vector<ReplicaFacts> replicas, AllFromProto(request.replicas()));
   TC_ASSIGN_OR_RETURN(
-      const bool wanted, coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+      const bool wanted, coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
         return directory.UpdateReplicas(FromProto(request.node()), request.sequence(), replicas, now);
       }));
   response.set_inventory_wanted(wanted);
@@ -80,7 +81,7 @@ absl::Status Handlers::UpdateReplicas(const RequestContext&, const v1::UpdateRep
 
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
   return coordinator_.WithDirectory(
-      [&](Directory& directory, absl::Time) { return directory.CheckIdentity(FromProto(node)); });
+      [&](Directory& directory, SteadyTime) { return directory.CheckIdentity(FromProto(node)); });
 }
 
 absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& message) {
@@ -99,7 +100,7 @@ absl::Status Handlers::ReconcileInventory(const Inventory& inventory,
     return absl::InvalidArgumentError("an inventory's first message names its node");
   }
   TC_ASSIGN_OR_RETURN(const std::vector<std::string> unknown,
-                      coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
                         return directory.ReconcileInventory(*inventory.node, inventory.sequence,
                                                             inventory.replicas, now);
                       }));
@@ -112,11 +113,11 @@ absl::Status Handlers::RequestEviction(const RequestContext& context,
                                        v1::RequestEvictionResponse& response) {
   const NodeIdentity node = FromProto(request.node());
   if (request.withdraw()) {
-    return coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+    return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
       return directory.WithdrawEviction(node, request.replica_id());
     });
   }
-  const auto decide = [&](Directory& directory, absl::Time now) {
+  const auto decide = [&](Directory& directory, SteadyTime now) {
     return directory.RequestEviction(node, request.replica_id(), now);
   };
   TC_ASSIGN_OR_RETURN(EvictionDecision decision, coordinator_.WithDirectory(decide));
@@ -132,7 +133,7 @@ absl::Status Handlers::RequestEviction(const RequestContext& context,
 // One that is intact is enough, and the others are not waited for then.
 bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins) {
   const std::vector<std::optional<OriginReport>> reports = AskForOrigins(context, origins);
-  return coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     bool intact = false;
     for (size_t i = 0; i < reports.size(); ++i) {
       if (!reports[i].has_value()) continue;
@@ -146,7 +147,7 @@ bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<Ori
 
 absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeRequest& request,
                                  v1::DrainNodeResponse&) {
-  return coordinator_.WithDirectory([&](Directory& directory, absl::Time) {
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.DrainNode(request.node_id(), request.draining());
   });
 }
@@ -154,7 +155,7 @@ absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeReque
 absl::Status Handlers::GetClusterStatus(const RequestContext&, const v1::GetClusterStatusRequest&,
                                         v1::GetClusterStatusResponse& response) {
   std::vector<NodeView> nodes;
-  const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+  const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     nodes = directory.ListNodes(now);
     return directory.counts();
   });

@@ -62,7 +62,7 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
       .required_lane = request.required_lane()};
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
-  const absl::Time asked = SteadyNow();
+  const SteadyTime asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const TransportOffer offer, RequestTransport(context, key, transport));
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {offer.granted.has_value()                  ? "granted"
@@ -101,7 +101,7 @@ absl::StatusOr<TransportOffer> Handlers::RequestTransport(const RequestContext& 
 }
 
 void Handlers::NoteReading(const OriginToCheck& origin, const absl::Status& read) {
-  coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+  coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     directory.NoteReading(origin, read, now);
     return true;
   });
@@ -129,7 +129,7 @@ absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToC
   // (the node has just been registered anew, say) nothing follows for good: it is looked at before it is read
   // again.
   if (absl::IsDataLoss(read)) {
-    coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+    coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
       directory.NoteOrigin(origin.artifact_id, origin.origin, OriginFinding::kGone, read.message(), now);
       return true;
     });
@@ -141,7 +141,7 @@ absl::Status Handlers::CompleteReplicaTransport(const RequestContext&,
                                                 const v1::CompleteReplicaTransportRequest& request,
                                                 v1::CompleteReplicaTransportResponse&) {
   TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request.outcome()));
-  return coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     return directory.CompleteTransport(FromProto(request.node()), request.transport_id(), end,
                                        request.source_corrupt(), now);
   });
@@ -151,7 +151,7 @@ absl::Status Handlers::ReplicateArtifact(const RequestContext& context,
                                          const v1::ReplicateArtifactRequest& request,
                                          v1::ReplicateArtifactResponse& response) {
   std::vector<Replicator::Target> targets;
-  TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, absl::Time now) {
+  TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     TC_RETURN_IF_ERROR(directory.DescribeArtifact(request.artifact_id()).status());
     for (const v1::ReplicateArtifactRequest::Target& target : request.targets()) {
       const absl::StatusOr<NodeView> node = directory.FindNode(target.node_id(), now);

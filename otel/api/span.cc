@@ -42,8 +42,8 @@ class Allowed {
   alignas(Attribute) std::byte storage_[kMaxFiltered * sizeof(Attribute)];
 };
 
-SpanTime ToSpanTime(absl::Time time) {
-  return time == absl::InfinitePast() ? SpanTime() : absl::ToChronoTime(ToWallTime(time));
+SpanTime ToSpanTime(SteadyTime time) {
+  return time == SteadyTime::InfinitePast() ? SpanTime() : absl::ToChronoTime(ToWallTime(time));
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ void Span::RecordAttribute(const AttributeKey& key, const AttributeValue& value)
   }
 }
 
-void Span::RecordEvent(std::string_view name, AttributeList attributes, absl::Time at) {
+void Span::RecordEvent(std::string_view name, AttributeList attributes, SteadyTime at) {
   const Allowed allowed(attributes);
   for (auto& record : state_->records) {
     if (record != nullptr) record->AddEvent(name, allowed.view(), ToSpanTime(at));
@@ -98,7 +98,7 @@ void Span::RecordError(std::string_view type, std::string_view message) {
   }
 }
 
-void Span::EndStarted(absl::Time end) {
+void Span::EndStarted(SteadyTime end) {
   for (auto& record : state_->records) {
     if (record != nullptr) record->End(ToSpanTime(end));
   }

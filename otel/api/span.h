@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "base/trace_context.h"
 #include "otel/api/attributes.h"
 #include "otel/api/trace_sink.h"
@@ -34,8 +35,8 @@ namespace tensorcast::otel {
 struct SpanOptions {
   SpanKind kind = SpanKind::kInternal;
   std::span<const SpanLink> links = {};
-  absl::Time start = absl::InfinitePast();  // for work that is over already; InfinitePast: now
-  const TraceContext* reserved = nullptr;   // what ReserveSpan gave for this span; null: new ids
+  SteadyTime start = SteadyTime::InfinitePast();  // for work that is over already; InfinitePast: now
+  const TraceContext* reserved = nullptr;         // what ReserveSpan gave for this span; null: new ids
 };
 
 // The ids of a span that is made only when its work is over: until then others can be its children, or link
@@ -76,7 +77,7 @@ class Span {
   }
   ~Span() {
     if (state_.has_value()) [[unlikely]]
-      EndStarted(absl::InfinitePast());
+      EndStarted(SteadyTime::InfinitePast());
   }
 
   // Whether anybody records it: guards work that is only for the span's sake.
@@ -87,7 +88,8 @@ class Span {
       RecordAttribute(key, value);
   }
   // `at`: for what is told about only later; InfinitePast: now.
-  void AddEvent(std::string_view name, AttributeList attributes = {}, absl::Time at = absl::InfinitePast()) {
+  void AddEvent(std::string_view name, AttributeList attributes = {},
+                SteadyTime at = SteadyTime::InfinitePast()) {
     if (recording()) [[unlikely]]
       RecordEvent(name, attributes, at);
   }
@@ -116,7 +118,7 @@ class Span {
     return result;
   }
 
-  void End(absl::Time end = absl::InfinitePast()) {
+  void End(SteadyTime end = SteadyTime::InfinitePast()) {
     if (state_.has_value()) [[unlikely]]
       EndStarted(end);
   }
@@ -143,10 +145,10 @@ class Span {
   void Start(std::string_view name, const TraceContext& parent, AttributeList attributes,
              const SpanOptions& options, bool scoped);
   void RecordAttribute(const AttributeKey& key, const AttributeValue& value);
-  void RecordEvent(std::string_view name, AttributeList attributes, absl::Time at);
+  void RecordEvent(std::string_view name, AttributeList attributes, SteadyTime at);
   void RecordLink(const TraceContext& context, AttributeList attributes);
   void RecordError(std::string_view type, std::string_view message);
-  void EndStarted(absl::Time end);
+  void EndStarted(SteadyTime end);
 
   std::optional<State> state_;
 };

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/steady_time.h"
 #include "otel/api/trace_macros.h"
 
 namespace tensorcast::otel {
@@ -79,8 +80,8 @@ TEST_F(TraceFileTest, SpansThatMayEndElsewhereArePairsWithTheirOwnTimes) {
   ASSERT_TRUE(file.ok());
   const TraceContext other = TraceContext::NewRoot();
   const SpanLink links[] = {{other}};
-  Span span("P2P/Pull", TraceContext(), {}, {.links = links, .start = absl::FromUnixSeconds(100)});
-  std::thread([&] { span.End(absl::FromUnixSeconds(101)); }).join();
+  Span span("P2P/Pull", TraceContext(), {}, {.links = links, .start = SteadyTime() + absl::Seconds(100)});
+  std::thread([&] { span.End(SteadyTime() + absl::Seconds(101)); }).join();
   ASSERT_TRUE((*file)->Close().ok());
   const json events = Read();
   const json begin = OfPhase(events, "b").at(0);

@@ -12,6 +12,7 @@
 
 #include "absl/log/log.h"
 #include "absl/status/status.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/trace_macros.h"
 #include "otel/sdk/testing/config.h"
@@ -128,8 +129,8 @@ TEST_F(TelemetryTest, TheResourceNamesTheServiceAndWhatTheUserAdded) {
 TEST_F(TelemetryTest, WorkThatIsOverKeepsItsTimes) {
   Start(Config());
   const absl::Time start = absl::FromUnixMicros(1700000000000001);
-  otel::Span span("P2P/Pull", TraceContext(), {}, {.start = start});
-  span.End(start + absl::Milliseconds(1500));
+  otel::Span span("P2P/Pull", TraceContext(), {}, {.start = FromWallTime(start)});
+  span.End(FromWallTime(start + absl::Milliseconds(1500)));
   const ReceivedSpan received = Span("P2P/Pull");
   EXPECT_EQ(received.start, start);
   EXPECT_EQ(received.end, start + absl::Milliseconds(1500));

@@ -76,8 +76,8 @@ absl::StatusOr<StageReport> FromProto(const v1::StageReport& message) {
                   message.transport_id()};
   stage.bytes = message.bytes();
   stage.chunks = message.chunks();
-  stage.start = rpc::FromProto(message.start());
-  stage.end = rpc::FromProto(message.end());
+  stage.start = FromWallTime(rpc::FromProto(message.start()));
+  stage.end = FromWallTime(rpc::FromProto(message.end()));
   stage.busy = rpc::FromProto(message.busy());
   stage.status = StatusFromText(message.error());
   return stage;
@@ -189,7 +189,7 @@ absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica) {
   info.chunks_present = replica.chunks_present();
   info.leases = replica.leases();
   info.pinned = replica.pinned();
-  info.last_used = FromProto(replica.last_used());
+  info.last_used = FromWallTime(FromProto(replica.last_used()));
   return info;
 }
 
@@ -238,9 +238,9 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   TC_ASSIGN_OR_RETURN(result.destination, FromProto(report.destination()));
   result.bytes = report.bytes();
   result.bytes_total = report.bytes_total();
-  result.queued = FromProto(report.queued());
-  result.start = FromProto(report.start());
-  result.end = FromProto(report.end());
+  result.queued = FromWallTime(FromProto(report.queued()));
+  result.start = FromWallTime(FromProto(report.start()));
+  result.end = FromWallTime(FromProto(report.end()));
   for (const v1::StageReport& message : report.stages()) {
     TC_ASSIGN_OR_RETURN(StageReport stage, FromProto(message));
     result.stages.push_back(std::move(stage));

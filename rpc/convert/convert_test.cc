@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "base/steady_time.h"
+
 namespace tensorcast::rpc {
 namespace {
 
@@ -69,7 +71,7 @@ TEST(Convert, AReplicaSurvivesTheRoundTrip) {
                          .chunks_present = 2,
                          .leases = 1,
                          .pinned = true,
-                         .last_used = absl::FromUnixSeconds(100)};
+                         .last_used = SteadyTime() + absl::Seconds(100)};
   const v1::Replica message = ToProto(info, "node");
   EXPECT_EQ(message.node_id(), "node");
   EXPECT_EQ(ToProto(*FromProto(message), "node").SerializeAsString(), message.SerializeAsString());
@@ -83,9 +85,9 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                         .trace = TraceContext::NewRoot(),
                         .bytes = 7,
                         .bytes_total = 8,
-                        .queued = absl::FromUnixSeconds(1),
-                        .start = absl::FromUnixSeconds(2),
-                        .end = absl::FromUnixSeconds(3),
+                        .queued = SteadyTime() + absl::Seconds(1),
+                        .start = SteadyTime() + absl::Seconds(2),
+                        .end = SteadyTime() + absl::Seconds(3),
                         .status = absl::DataLossError("no source is intact"),
                         .refetched_chunks = 4,
                         .verified_chunks = 5};
@@ -94,8 +96,8 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                              .source = {SourceType::kDisk, "disk", "/a", "grant"},
                              .bytes = 1,
                              .chunks = 2,
-                             .start = absl::FromUnixSeconds(4),
-                             .end = absl::FromUnixSeconds(5),
+                             .start = SteadyTime() + absl::Seconds(4),
+                             .end = SteadyTime() + absl::Seconds(5),
                              .busy = absl::Milliseconds(6),
                              .status = absl::UnavailableError("peer: gone")});
   }

@@ -11,6 +11,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -96,7 +97,7 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   return token;
 }
 
-absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, absl::Time now) {
+absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now) {
   if (token.size() < kSmallestToken) {
     return absl::InvalidArgumentError(
         absl::StrCat("a grant token has at least ", kSmallestToken, " bytes, this has ", token.size()));

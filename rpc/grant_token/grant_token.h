@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::rpc {
 
@@ -22,7 +23,7 @@ inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
 // compared.
 struct GrantKey {
   std::string bytes;  // empty: not registered yet
-  absl::Time given;   // by SteadyNow
+  SteadyTime given;
 };
 
 struct GrantClaims {
@@ -42,6 +43,6 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims);
 // INVALID_ARGUMENT for bytes that are no token, FAILED_PRECONDITION for a token of another version,
 // PERMISSION_DENIED when the key did not sign it, DEADLINE_EXCEEDED when it expired more than kGrantAllowance
 // before `now`.
-absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, absl::Time now);
+absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now);
 
 }  // namespace tensorcast::rpc

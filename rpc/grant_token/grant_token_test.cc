@@ -6,6 +6,7 @@
 #include <random>
 
 #include "absl/strings/escaping.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -13,9 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kKeyBytes[] = "0123456789abcdef0123456789abcdef";
-const absl::Time kGiven = absl::FromUnixSeconds(1'700'000'000);
+const SteadyTime kGiven = SteadyTime() + absl::Seconds(1'700'000'000);
 constexpr absl::Duration kLife = absl::Seconds(1800);
-const absl::Time kExpires = kGiven + kLife;
+const SteadyTime kExpires = kGiven + kLife;
 const GrantKey kKey = {kKeyBytes, kGiven};
 
 GrantClaims Claims() {

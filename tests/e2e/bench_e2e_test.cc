@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/cluster/process.h"
 
@@ -27,7 +28,7 @@ Outcome RunCommand(const std::string& arguments) {
       {.argv = {"/bin/sh", "-c", absl::StrCat("exec '", TENSORCAST_BINARY, "' ", arguments, " >'", out, "'")},
        .log_path = log});
   if (!process.ok()) return {.out = std::string(process.status().message())};
-  const auto code = (*process)->Wait(absl::Now() + absl::Minutes(4));
+  const auto code = (*process)->Wait(SteadyNow() + absl::Minutes(4));
   std::stringstream text;
   text << std::ifstream(out).rdbuf();
   if (!code.ok() || *code != 0) std::fprintf(stderr, "%s\n", FileTail(log, 30).c_str());

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/steady_time.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -129,7 +130,7 @@ TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
     TC_ASSERT_OK_AND_ASSIGN(const auto server, Process::Start({.argv = std::move(argv),
                                                                .log_path = directory_->path() + "/log",
                                                                .ready_pipe = true}));
-    TC_ASSERT_OK(server->WaitReady(absl::Now() + kStepTimeout).status());
+    TC_ASSERT_OK(server->WaitReady(SteadyNow() + kStepTimeout).status());
     EXPECT_EQ(server->Stop(kStepTimeout).value_or(-1), 0);
   }
 }
@@ -143,7 +144,7 @@ TEST_F(ConfigCheck, AConfigurationFromAPipeIsTheOneThatStarts) {
     argv.push_back(std::move(argument));
   }
   TC_ASSERT_OK_AND_ASSIGN(const auto start, Process::Start({.argv = std::move(argv), .log_path = log}));
-  EXPECT_EQ(start->Wait(absl::Now() + kStepTimeout).value_or(-1), 1);
+  EXPECT_EQ(start->Wait(SteadyNow() + kStepTimeout).value_or(-1), 1);
   std::stringstream said;
   said << std::ifstream(log).rdbuf();
   EXPECT_THAT(said.str(), HasSubstr("global_store.node_ttl: \"1s\""));

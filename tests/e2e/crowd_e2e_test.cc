@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -57,7 +57,7 @@ TEST_F(Crowd, SixtyFourGetsOfOneKeyAtOnceMakeOneTransfer) {
   for (auto& one : clients) pending.push_back(one->StartGet(Context(), "m", {.lane = "ucx"}));
   std::vector<std::unique_ptr<client::Replica>> replicas;
   for (auto& get : pending) {
-    TC_ASSERT_OK_AND_ASSIGN(replicas.emplace_back(), get->Wait(absl::Now() + kStepTimeout));
+    TC_ASSERT_OK_AND_ASSIGN(replicas.emplace_back(), get->Wait(SteadyNow() + kStepTimeout));
     EXPECT_EQ(replicas.back()->replica_id(), replicas.front()->replica_id());
   }
   TC_ASSERT_OK(Compare(*replicas.back(), model).status());

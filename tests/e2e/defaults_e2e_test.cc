@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "tests/e2e/e2e_test_base.h"
 #include "tests/e2e/listening_ports.h"
 
@@ -89,7 +90,7 @@ class DefaultDeployment : public E2eTest {
     TC_ASSERT_OK_AND_ASSIGN(
         process,
         Process::Start({.argv = std::move(argv), .log_path = Path(role + ".log"), .ready_pipe = true}));
-    TC_ASSERT_OK(process->WaitReady(absl::Now() + kStepTimeout).status());
+    TC_ASSERT_OK(process->WaitReady(SteadyNow() + kStepTimeout).status());
   }
 
   // The program as another user, who has this group only.
@@ -107,7 +108,7 @@ class DefaultDeployment : public E2eTest {
   }
   int RunAs(uid_t user, gid_t group, std::vector<std::string> arguments) {
     const auto process = StartAs(user, group, std::move(arguments));
-    return process.ok() ? (*process)->Wait(absl::Now() + kStepTimeout).value_or(-1) : -1;
+    return process.ok() ? (*process)->Wait(SteadyNow() + kStepTimeout).value_or(-1) : -1;
   }
 
   std::string Path(const std::string& name) const { return directory_->path() + "/" + name; }
@@ -187,8 +188,8 @@ TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
                                   {"daemon", "--set", "daemon.state_dir=" + Path("theirs/node"), "--set",
                                    "daemon.host_pool=192MiB", "--set", "daemon.name=theirs", "--set",
                                    "daemon.global_store=unix:" + Path("store/store.sock")}));
-  const absl::Time deadline = absl::Now() + kStepTimeout;
-  while (absl::Now() < deadline &&
+  const SteadyTime deadline = SteadyNow() + kStepTimeout;
+  while (SteadyNow() < deadline &&
          FileTail(Path("theirs.log"), 100).find("serving without the global store") == std::string::npos) {
     ASSERT_TRUE(joiner->running()) << FileTail(Path("theirs.log"), 20);
     absl::SleepFor(absl::Milliseconds(20));

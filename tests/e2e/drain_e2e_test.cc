@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -76,11 +76,11 @@ TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
   EXPECT_TRUE(cluster_->daemon(0).running()) << "it left before its transfer had ended";
 
   receivers_gpu_->copy_delay_ns = 0;
-  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(absl::Now() + kStepTimeout));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(SteadyNow() + kStepTimeout));
   TC_ASSERT_OK(Compare(*replica, model).status());
   EXPECT_EQ(replica->transfer()->refetched_chunks, 0u);
   for (const StageReport& stage : replica->transfer()->stages) EXPECT_TRUE(stage.status.ok()) << stage.status;
-  EXPECT_EQ(cluster_->daemon(0).Wait(absl::Now() + kExit).value_or(-1), 0);
+  EXPECT_EQ(cluster_->daemon(0).Wait(SteadyNow() + kExit).value_or(-1), 0);
   // The one that pulled is a source now.
   TC_ASSERT_OK_AND_ASSIGN(const auto elsewhere, client(2).Get(Context(), "m", {}));
   TC_ASSERT_OK(Compare(*elsewhere, model).status());
@@ -92,9 +92,9 @@ TEST_F(Drain, ATransferThatDoesNotEndIsGivenUpAndTheExitCodeIsStillZero) {
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto get, StartGetAndHoldIt());
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
-  EXPECT_EQ(cluster_->daemon(0).Wait(absl::Now() + kExit).value_or(-1), 0);
+  EXPECT_EQ(cluster_->daemon(0).Wait(SteadyNow() + kExit).value_or(-1), 0);
   receivers_gpu_->copy_delay_ns = 0;
-  const auto replica = get->Wait(absl::Now() + kStepTimeout);
+  const auto replica = get->Wait(SteadyNow() + kStepTimeout);
   EXPECT_FALSE(replica.ok());
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
 }
@@ -105,7 +105,7 @@ TEST_F(Drain, AnAttachedClientReadsOnAfterItsDaemonHasExited) {
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "m", {}));
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
-  EXPECT_EQ(cluster_->daemon(0).Wait(absl::Now() + kExit).value_or(-1), 0);
+  EXPECT_EQ(cluster_->daemon(0).Wait(SteadyNow() + kExit).value_or(-1), 0);
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 

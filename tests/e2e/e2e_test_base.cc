@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 namespace {
@@ -68,9 +69,9 @@ void E2eTest::HoldCopies(FakeDeviceFaults& faults) {
 }
 
 absl::Status E2eTest::AwaitHeldCopy(const FakeDeviceFaults& faults) {
-  const absl::Time deadline = absl::Now() + kStepTimeout;
+  const SteadyTime deadline = SteadyNow() + kStepTimeout;
   while (faults.delayed_copies == 0) {
-    if (absl::Now() > deadline) return absl::DeadlineExceededError("no copy came to be held");
+    if (SteadyNow() > deadline) return absl::DeadlineExceededError("no copy came to be held");
     absl::SleepFor(absl::Milliseconds(1));
   }
   return absl::OkStatus();
@@ -101,7 +102,7 @@ E2eTest::CommandResult E2eTest::RunCommand(std::vector<std::string> arguments) {
     result.output = std::string(process.status().message());
     return result;
   }
-  const absl::StatusOr<int> code = (*process)->Wait(absl::Now() + kStepTimeout);
+  const absl::StatusOr<int> code = (*process)->Wait(SteadyNow() + kStepTimeout);
   result.exit_code = code.value_or(-1);
   result.output = ReadFile(log);
   return result;

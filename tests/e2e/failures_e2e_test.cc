@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -75,7 +75,7 @@ TEST_F(Failures, ASourceKilledInTheMiddleIsReplacedByAnother) {
   TC_ASSERT_OK(cluster_->daemon(source).Signal(SIGKILL));
   receivers_gpu->copy_delay_ns = 0;
 
-  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(absl::Now() + kStepTimeout));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(SteadyNow() + kStepTimeout));
   TC_ASSERT_OK(Compare(*replica, model).status());
   ASSERT_TRUE(replica->transfer().has_value());
   const auto& stages = replica->transfer()->stages;
@@ -94,7 +94,7 @@ TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
   std::unique_ptr<client::PendingGet> get = client(1).StartGet(Context(), "m", {.lane = "ucx"});
   TC_ASSERT_OK(AwaitStatus(1, [](const auto& status) { return status.active_transfers() > 0; }));
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
-  const auto replica = get->Wait(absl::Now() + kStepTimeout);
+  const auto replica = get->Wait(SteadyNow() + kStepTimeout);
   ASSERT_FALSE(replica.ok());
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
   TC_ASSERT_OK(AwaitStatus(1, [&](const auto& status) {
@@ -131,7 +131,7 @@ TEST_F(Failures, AKilledClientsLeaseIsReleasedAtOnce) {
       Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, "m"},
                       .log_path = directory_->path() + "/holder.log",
                       .ready_pipe = true}));
-  TC_ASSERT_OK(holder->WaitReady(absl::Now() + kStepTimeout).status());
+  TC_ASSERT_OK(holder->WaitReady(SteadyNow() + kStepTimeout).status());
   TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 1; }));
   TC_ASSERT_OK(holder->Signal(SIGKILL));
   TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 0; }));
@@ -221,7 +221,7 @@ TEST_F(Failures, WithoutItsGlobalStoreAKnownKeyStillGivesWhatIsHereAndIsMarkedAs
   TC_ASSERT_OK_AND_ASSIGN(const auto confirmed, client(0).Get(Context(), "m", {}));
   EXPECT_FALSE(confirmed->key_unconfirmed());
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
-  TC_ASSERT_OK(cluster_->global_store().Wait(absl::Now() + kStepTimeout).status());
+  TC_ASSERT_OK(cluster_->global_store().Wait(SteadyNow() + kStepTimeout).status());
 
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(kNotALongTime), "m", {}));
   EXPECT_TRUE(replica->key_unconfirmed());

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -116,7 +117,7 @@ TEST_F(MainJob, ManyGetsOfOneKeyShareOneTransfer) {
   for (int i = 0; i < kGets; ++i) pending.push_back(client(1).StartGet(Context(), "m", {}));
   std::vector<std::string> replicas;
   for (auto& get : pending) {
-    TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(absl::Now() + kStepTimeout));
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(SteadyNow() + kStepTimeout));
     replicas.push_back(replica->replica_id());
   }
   EXPECT_THAT(replicas, testing::Each(replicas.front()));

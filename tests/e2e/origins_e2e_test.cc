@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -42,8 +42,8 @@ class Origins : public E2eTest {
 
   // Waits until the global store knows of one replica of the only artifact.
   void AwaitOneReplica() {
-    const absl::Time deadline = absl::Now() + kStepTimeout;
-    while (absl::Now() < deadline) {
+    const SteadyTime deadline = SteadyNow() + kStepTimeout;
+    while (SteadyNow() < deadline) {
       TC_ASSERT_OK_AND_ASSIGN(const auto artifacts,
                               admin_->ListArtifacts(Context(), false, absl::ZeroDuration()));
       ASSERT_EQ(artifacts.size(), 1);

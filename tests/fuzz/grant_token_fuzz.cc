@@ -4,6 +4,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "rpc/grant_token/grant_token.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -13,7 +14,7 @@ namespace {
 constexpr std::string_view kKey = "0123456789abcdef0123456789abcdef";
 constexpr size_t kMacBytes = 32;
 constexpr absl::Duration kAge = absl::Hours(10);
-const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+const SteadyTime kNow = SteadyTime() + absl::Seconds(1'800'000'000);
 const rpc::GrantKey kGrantKey = {std::string(kKey), kNow - kAge};
 
 std::string Signed(std::string_view claims) {

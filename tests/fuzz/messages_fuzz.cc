@@ -1,6 +1,7 @@
 // Messages of other processes: the first byte chooses which, the rest is its protobuf encoding. Under test is
 // what we make of a message that protobuf takes, however odd its fields.
 #include "absl/log/check.h"
+#include "base/steady_time.h"
 #include "google/protobuf/stubs/logging.h"
 #include "rpc/convert/convert.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -58,10 +59,10 @@ std::vector<std::string> Seeds() {
                             .chunks_total = 4,
                             .chunks_present = 1,
                             .pinned = true,
-                            .last_used = absl::FromUnixMillis(1'700'000'000'123)};
+                            .last_used = SteadyTime() + absl::Milliseconds(1'700'000'000'123)};
   TransferReport report;
   report.transfer_id = "t";
-  report.start = absl::FromUnixSeconds(1'700'000'000);
+  report.start = SteadyTime() + absl::Seconds(1'700'000'000);
   report.end = report.start + absl::Milliseconds(5);
   report.stages.push_back({.stage = Stage::kVerify, .busy = absl::Milliseconds(3)});
   report.status = absl::DataLossError("chunk 3");

@@ -2,6 +2,7 @@
 // deadlines, tickets, leases, grants and heartbeats are measured on a clock that nobody sets.
 #include <algorithm>
 
+#include "base/steady_time.h"
 #include "base/testing/wall_clock.h"
 #include "core/handles/handle_client.h"
 #include "daemon/sources/peer_client.h"
@@ -54,7 +55,7 @@ TEST_P(Clock, ATransferOnItsWayAndItsGrantAreNotTouched) {
   // A round trip of every chore that looks at the time: heartbeats of both nodes, and the store's own.
   for (TestNode* node : {&a, &b}) ASSERT_TRUE(node->admin().GetClusterStatus(Soon()).ok());
   b.gate().Release();
-  const auto replica = get->Wait(absl::InfiniteFuture());
+  const auto replica = get->Wait(SteadyTime::InfiniteFuture());
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(IsTheArtifact(**replica));
   EXPECT_EQ((*replica)->transfer()->refetched_chunks, 0);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/steady_time.h"
 #include "core/handles/handle_client.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/sources/peer_client.h"
@@ -105,7 +106,7 @@ TEST(Failure, ASourceThatStopsInTheMiddleIsReplacedByAnother) {
   TestNode& source = a.admin().GetStatus(Soon())->active_servings() > 0 ? a : b;
   source.Stop();
   c.gate().Release();
-  auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+  auto replica = get->Wait(SteadyNow() + absl::Seconds(30));
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
   EXPECT_EQ((*replica)->transfer()->status, absl::OkStatus());
@@ -128,7 +129,7 @@ TEST(Failure, ShutdownLetsTheTransfersThatRunEnd) {
                                       [](const v1::Node& node) { return node.draining(); });
   }));
   b.gate().Release();
-  auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+  auto replica = get->Wait(SteadyNow() + absl::Seconds(30));
   stopping.join();
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
@@ -321,7 +322,7 @@ TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
   if (child == 0) {
     // Only the claim: gRPC does not survive a fork.
     auto claim =
-        ClaimedReplica::Claim(response.handle_socket(), response.ticket(), absl::Now() + absl::Seconds(10));
+        ClaimedReplica::Claim(response.handle_socket(), response.ticket(), SteadyNow() + absl::Seconds(10));
     if (!claim.ok()) {
       _exit(1);
     }
@@ -358,7 +359,7 @@ TEST(Failure, ACancelledGetEndsTheTransferAndItsGrant) {
   auto get = b.client().StartGet(Soon(), put.artifact_id, {});
   b.gate().AwaitHeld(1);
   get->Cancel();
-  EXPECT_EQ(get->Wait(absl::Now() + absl::Seconds(30)).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(get->Wait(SteadyNow() + absl::Seconds(30)).status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(Eventually([&] {
     return b.admin().GetStatus(Soon())->active_transfers() == 0 &&
            a.admin().GetStatus(Soon())->active_servings() == 0 &&

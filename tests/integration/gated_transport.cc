@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/steady_time.h"
 #include "transport/loopback/loopback_transport.h"
 
 namespace tensorcast::testing {
@@ -12,7 +13,7 @@ class GatedPull : public transport::Pull {
  public:
   GatedPull(std::unique_ptr<transport::Pull> pull, Gate* gate) : pull_(std::move(pull)), gate_(gate) {}
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
              transport::FetchDone done) override {
     // The pull outlives the fetch: whoever destroys it waits for `done` first.
     gate_->Enter([this, offset, destination = std::move(destination), deadline, done = std::move(done)] {

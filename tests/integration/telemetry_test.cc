@@ -13,6 +13,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -266,8 +267,8 @@ TEST_F(AcceptanceCriteria, Traces_AGetThatJoinsAnIngestIsLinkedToIt) {
   const RequestContext patient = Soon();
   auto waiting = join(patient);
   b.gate().Release();
-  ASSERT_TRUE(running->Wait(absl::InfiniteFuture()).ok());
-  ASSERT_TRUE(waiting->Wait(absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(running->Wait(SteadyTime::InfiniteFuture()).ok());
+  ASSERT_TRUE(waiting->Wait(SteadyTime::InfiniteFuture()).ok());
   const Trace of_first = AwaitTrace(first, {"StoreEngine/P2PIngest"});
   EXPECT_EQ(of_first.count("StoreEngine/JoinIngest"), 0);
   const std::string ingest = Only(of_first, "StoreEngine/P2PIngest").span_id;

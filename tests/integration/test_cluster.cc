@@ -8,6 +8,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "core/safetensors/safetensors.h"
 #include "gtest/gtest.h"
 
@@ -24,9 +25,9 @@ std::string FreshFolder() {
 }  // namespace
 
 bool Eventually(const std::function<bool()>& condition, absl::Duration most) {
-  const absl::Time deadline = absl::Now() + most;
+  const SteadyTime deadline = SteadyNow() + most;
   while (!condition()) {
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return false;
     }
     absl::SleepFor(absl::Milliseconds(5));
@@ -37,7 +38,7 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration most) {
 void TestNode::Stop(absl::Duration grace) {
   if (server_ != nullptr) {
     gate_.Release();
-    server_->Shutdown(absl::Now() + grace);
+    server_->Shutdown(SteadyNow() + grace);
   }
   client_.reset();
   admin_.reset();
@@ -112,7 +113,7 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
   absl::StatusOr<std::unique_ptr<daemon::DaemonServer>> server =
       daemon::DaemonServer::Start(std::move(options));
   CHECK_OK(server.status());
-  CHECK_OK((*server)->WaitRegistered(absl::Now() + absl::Seconds(20)));
+  CHECK_OK((*server)->WaitRegistered(SteadyNow() + absl::Seconds(20)));
   const std::string address = (*server)->addresses().back();
   auto client = client::Client::Connect({.daemon = address});
   CHECK_OK(client.status());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/test_cluster.h"
@@ -183,7 +184,7 @@ TEST(Transfer, RequestsForOneReplicaShareOneTransfer) {
   EXPECT_EQ(receiver.running_transfers(0).bytes_total(), artifact.image.size());
   b.gate().Release();
   for (const auto& get : gets) {
-    auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+    auto replica = get->Wait(SteadyNow() + absl::Seconds(30));
     ASSERT_TRUE(replica.ok()) << replica.status();
     EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
   }

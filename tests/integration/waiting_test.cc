@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/test_cluster.h"
@@ -62,7 +63,7 @@ TEST_F(Waiting, AGetRightAfterAnotherNodesReplicaBeganToFillWaitsForItAndSaysSo)
   EXPECT_THAT(Told(), HasSubstr("fill"));
   EXPECT_THAT(Told(), HasSubstr(" at b"));
   b_.gate().Release();
-  auto replica = get->Wait(absl::Now() + absl::Seconds(30));
+  auto replica = get->Wait(SteadyNow() + absl::Seconds(30));
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(std::ranges::equal((*replica)->image(), artifact_.image));
 }
@@ -71,7 +72,7 @@ TEST_F(Waiting, AGetEndsSoonAfterTheTransferThatItWaitedForFailed) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
   filling_->Cancel();
-  const absl::Status status = get->Wait(absl::Now() + absl::Seconds(30)).status();
+  const absl::Status status = get->Wait(SteadyNow() + absl::Seconds(30)).status();
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsDeadlineExceeded(status)) << status;
 }
@@ -80,7 +81,7 @@ TEST_F(Waiting, AGetOfAnArtifactThatIsDeletedMeanwhileIsNotFound) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
   ASSERT_TRUE(a_.admin().DeleteArtifact(Soon(), id_, /*delete_keys=*/false).ok());
-  const absl::Status status = get->Wait(absl::Now() + absl::Seconds(30)).status();
+  const absl::Status status = get->Wait(SteadyNow() + absl::Seconds(30)).status();
   EXPECT_TRUE(absl::IsNotFound(status) || absl::IsCancelled(status)) << status;
   b_.gate().Release();
 }
@@ -97,7 +98,7 @@ TEST_F(Waiting, AGetThatWaitsGivesItsTurnToOthers) {
                                {.chunk_bytes = other.layout.chunk_bytes});
   EXPECT_TRUE(put.ok()) << put.status();
   b_.gate().Release();
-  EXPECT_TRUE(get->Wait(absl::Now() + absl::Seconds(30)).ok());
+  EXPECT_TRUE(get->Wait(SteadyNow() + absl::Seconds(30)).ok());
 }
 
 TEST(Restarted, AGetRightAfterTheGlobalStoresRestartWaitsForTheNodesToComeBack) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "core/device/testing/device_faults.h"
 #include "tests/robustness/robustness_test_base.h"
 
@@ -70,7 +71,7 @@ TEST_F(DeviceFaults, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
   TC_ASSERT_OK(AwaitHeldCopy(*faults_[1]));
   faults_[1]->fail_copies = 1;
   faults_[1]->copy_delay_ns = 0;
-  EXPECT_FALSE(pending->Wait(absl::Now() + kStepTimeout).ok());
+  EXPECT_FALSE(pending->Wait(SteadyNow() + kStepTimeout).ok());
   pending.reset();
   ExpectNothingIsLeftAndItWorks();
 }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -75,10 +76,10 @@ class Interrupt : public RobustnessTest {
 
   template <class Condition>
   void AwaitOfCommand(const char* what, Condition condition) {
-    const absl::Time deadline = Soon();
+    const SteadyTime deadline = Soon();
     while (!condition()) {
       ASSERT_TRUE(command_->running()) << "it ended before " << what << ": " << Output();
-      ASSERT_LT(absl::Now(), deadline) << what << ": " << Output();
+      ASSERT_LT(SteadyNow(), deadline) << what << ": " << Output();
       absl::SleepFor(absl::Milliseconds(1));
     }
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/posix/descriptors.h"
+#include "base/steady_time.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
@@ -109,8 +110,8 @@ TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
   TC_ASSERT_OK(Import(0, "m", model).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(1));
   const auto await = [&](bool unreachable) -> absl::Status {
-    const absl::Time end = Soon();
-    while (absl::Now() < end) {
+    const SteadyTime end = Soon();
+    while (SteadyNow() < end) {
       TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse status, admin->GetClusterStatus(Context()));
       for (const v1::Node& node : status.nodes()) {
         if (node.name() == "node-0" && node.unreachable() == unreachable) return absl::OkStatus();

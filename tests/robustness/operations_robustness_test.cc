@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "core/device/testing/device_faults.h"
 #include "tests/robustness/robustness_test_base.h"
 #include "tools/chaos/schedule.h"
@@ -262,10 +263,10 @@ TEST_P(Operations, EndsAndNothingIsWrongOrLeftBehind) {
   } else {
     TC_ASSERT_OK(target.Signal(SIGSTOP));
     Release();
-    (void)client->Wait(absl::Now() + kStop);
+    (void)client->Wait(SteadyNow() + kStop);
     TC_ASSERT_OK(target.Signal(SIGCONT));
   }
-  TC_ASSERT_OK_AND_ASSIGN(const int code, client->Wait(absl::Now() + absl::Seconds(kOperationSeconds + 15)));
+  TC_ASSERT_OK_AND_ASSIGN(const int code, client->Wait(SteadyNow() + absl::Seconds(kOperationSeconds + 15)));
   if (victim() == Victim::kClient) {
     EXPECT_EQ(code, signal() == SIGKILL ? 128 + SIGKILL : 0) << Said();
   } else if (stage().hold == Hold::kByItself) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 
 namespace tensorcast {
 
@@ -69,7 +70,7 @@ void RobustnessTest::Reconnect(int node) { TC_ASSERT_OK_AND_ASSIGN(clients_[node
 
 bool RunTool(std::vector<std::string> argv) {
   const auto process = Process::Start({.argv = std::move(argv), .log_path = "/dev/null"});
-  return process.ok() && (*process)->Wait(absl::Now() + kStepTimeout).value_or(-1) == 0;
+  return process.ok() && (*process)->Wait(SteadyNow() + kStepTimeout).value_or(-1) == 0;
 }
 
 int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }

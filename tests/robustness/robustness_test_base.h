@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 #include "tools/chaos/invariants.h"
@@ -19,7 +20,7 @@ class RobustnessTest : public E2eTest {
   ClusterOptions FastOptions() const;
   void StartRobustCluster(const ClusterOptions& options);
 
-  static absl::Time Soon() { return absl::Now() + kStepTimeout; }
+  static SteadyTime Soon() { return SteadyNow() + kStepTimeout; }
   chaos::Invariants& invariants() { return *invariants_; }
   absl::StatusOr<std::unique_ptr<client::AdminClient>> Admin(int node) {
     return client::AdminClient::Connect(cluster_->addresses(node).unix_socket);

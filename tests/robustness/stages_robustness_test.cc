@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -57,10 +58,10 @@ TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
     HitAtStage(victim, get, stage.done, signal);
     auto pending = client(kReceiver).StartGet(Context(absl::Seconds(15)), "m", get);
     // Three seconds are longer than the peer timeout, so that the others of one that is stopped have to act.
-    auto replica = pending->Wait(absl::Now() + absl::Seconds(signal == SIGSTOP ? 3 : 30));
+    auto replica = pending->Wait(SteadyNow() + absl::Seconds(signal == SIGSTOP ? 3 : 30));
     if (signal == SIGSTOP && absl::IsDeadlineExceeded(replica.status())) {
       TC_ASSERT_OK(cluster_->daemon(victim).Signal(SIGCONT));
-      replica = pending->Wait(absl::Now() + absl::Seconds(30));
+      replica = pending->Wait(SteadyNow() + absl::Seconds(30));
     }
     pending.reset();
     // The get may have ended without it, or its progress have been told only now.

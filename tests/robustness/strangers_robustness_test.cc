@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
 #include "core/handles/codec.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
@@ -269,7 +270,7 @@ TEST_F(Strangers, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWith
   peer.Send(wire::Welcome{
       .version = 9, .max_requests = 1, .max_request_bytes = 1 << 20, .image_bytes = image_bytes});
   // The client asks again for a while, and is told how that ended; the daemon's log has each try.
-  EXPECT_FALSE(get->Wait(absl::Now() + kStepTimeout).ok());
+  EXPECT_FALSE(get->Wait(SteadyNow() + kStepTimeout).ok());
   EXPECT_THAT(FileTail(cluster_->daemon_directory(1) + "/log", 1000),
               AllOf(HasSubstr("version 9 of the pull protocol"),
                     HasSubstr(absl::StrCat("speaks ", wire::kMinVersion, " to ", wire::kMaxVersion))));

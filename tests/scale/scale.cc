@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/global_store.grpc.pb.h"
@@ -101,9 +101,9 @@ absl::Status OnThreads(int threads, int count, const std::function<absl::Status(
 absl::StatusOr<Latency> Measure(int samples, const std::function<absl::Status()>& call) {
   std::vector<double> times;
   for (int i = 0; i < samples; ++i) {
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     TC_RETURN_IF_ERROR(call());
-    times.push_back(absl::ToDoubleMicroseconds(absl::Now() - start));
+    times.push_back(absl::ToDoubleMicroseconds(SteadyNow() - start));
   }
   std::sort(times.begin(), times.end());
   return Latency{.p50_us = times[times.size() / 2], .p99_us = times[times.size() * 99 / 100]};
@@ -140,7 +140,7 @@ class Fleet {
     global_store::GlobalStoreOptions options;
     options.listen = absl::StrCat("unix:", options_.directory, "/gs.sock");
     options.metadata_path = options_.directory + "/metadata.db";
-    options.clock = [] { return absl::FromUnixSeconds(kNow); };
+    options.clock = [] { return SteadyTime() + absl::Seconds(kNow); };
     TC_ASSIGN_OR_RETURN(server_, global_store::GlobalStoreServer::Start(options));
     stub_ = v1::GlobalStore::NewStub(rpc::MakeChannel(server_->address()));
     ids_.resize(options_.artifacts);
@@ -183,10 +183,10 @@ class Fleet {
 
   absl::Status Fill(int until, Step& step) {
     const int count = until - published_;
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     TC_RETURN_IF_ERROR(
         OnThreads(options_.callers, count, [&](int index) { return Publish(published_ + index); }));
-    step.publish_per_second = count / absl::ToDoubleSeconds(absl::Now() - start);
+    step.publish_per_second = count / absl::ToDoubleSeconds(SteadyNow() - start);
     published_ = until;
     return absl::OkStatus();
   }
@@ -227,10 +227,10 @@ class Fleet {
 
   absl::Status ReconcileAll(Step& step) {
     ++rounds_;
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     TC_RETURN_IF_ERROR(
         OnThreads(options_.callers, options_.nodes, [&](int node) { return Reconcile(node); }));
-    step.reconcile_us_each = absl::ToDoubleMicroseconds(absl::Now() - start) / (2.0 * published_);
+    step.reconcile_us_each = absl::ToDoubleMicroseconds(SteadyNow() - start) / (2.0 * published_);
     return absl::OkStatus();
   }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/model/llama_model.h"
 #include "client/admin.h"
@@ -32,7 +33,7 @@ constexpr int kLogLines = 40;
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;  // what a daemon sets aside of its pool
 
 RequestContext Context() { return RequestContext::Background(kRecoveryTimeout); }
-absl::Time RecoveryDeadline() { return absl::Now() + kRecoveryTimeout; }
+SteadyTime RecoveryDeadline() { return SteadyNow() + kRecoveryTimeout; }
 
 absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
@@ -62,7 +63,7 @@ class Chaos {
   absl::Status CheckOutcome(const Operation& operation, const Outcome& outcome, bool undisturbed);
 
   absl::StatusOr<std::unique_ptr<Process>> StartClient(const Operation& operation);
-  absl::StatusOr<Outcome> Finish(Process& client, absl::Time began);
+  absl::StatusOr<Outcome> Finish(Process& client, SteadyTime began);
   absl::StatusOr<Outcome> Undisturbed(const Operation& operation);
   absl::Status Inject(const Fault& fault, Process& client);
   Process& Target(const Fault& fault, Process& client);
@@ -85,12 +86,12 @@ class Chaos {
 };
 
 absl::Status Chaos::Run() {
-  const absl::Time began = absl::Now();
+  const SteadyTime began = SteadyNow();
   absl::FPrintF(options_.out, "chaos: seed %d, %d faults, %d daemons\n", options_.seed, options_.faults,
                 options_.daemons);
   absl::Status status = Start();
   int round = 0;
-  for (; status.ok() && round < options_.faults && absl::Now() - began < options_.budget; ++round) {
+  for (; status.ok() && round < options_.faults && SteadyNow() - began < options_.budget; ++round) {
     status = Round(round + 1, DrawFault(random_));
   }
   if (!status.ok()) {
@@ -99,7 +100,7 @@ absl::Status Chaos::Run() {
     return status;
   }
   absl::FPrintF(options_.out, "%d faults in %s: every invariant held\n", round,
-                absl::FormatDuration(absl::Trunc(absl::Now() - began, absl::Milliseconds(100))));
+                absl::FormatDuration(absl::Trunc(SteadyNow() - began, absl::Milliseconds(100))));
   return cluster_->Stop();
 }
 
@@ -152,17 +153,17 @@ absl::StatusOr<std::unique_ptr<Process>> Chaos::StartClient(const Operation& ope
   process.log_path = absl::StrCat(directory_->path(), "/client-", clients_started_++, ".log");
   process.ready_pipe = true;
   TC_ASSIGN_OR_RETURN(auto client, Process::Start(process));
-  TC_RETURN_IF_ERROR(client->WaitReady(absl::Now() + kHangTimeout).status());
+  TC_RETURN_IF_ERROR(client->WaitReady(SteadyNow() + kHangTimeout).status());
   return client;
 }
 
-absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, absl::Time began) {
+absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, SteadyTime began) {
   Outcome outcome;
-  const absl::StatusOr<int> code = client.Wait(absl::Now() + kHangTimeout);
+  const absl::StatusOr<int> code = client.Wait(SteadyNow() + kHangTimeout);
   if (!code.ok())
     return absl::InternalError(absl::StrCat("hang past the deadline: ", code.status().message()));
   outcome.exit_code = *code;
-  outcome.took = absl::Now() - began;
+  outcome.took = SteadyNow() - began;
   outcome.said = FileTail(client.log_path(), 1);
   return outcome;
 }
@@ -170,7 +171,7 @@ absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, absl::Time began) 
 absl::StatusOr<Chaos::Outcome> Chaos::Undisturbed(const Operation& operation) {
   TC_RETURN_IF_ERROR(Prepare(operation));
   TC_ASSIGN_OR_RETURN(const auto client, StartClient(operation));
-  TC_ASSIGN_OR_RETURN(Outcome outcome, Finish(*client, absl::Now()));
+  TC_ASSIGN_OR_RETURN(Outcome outcome, Finish(*client, SteadyNow()));
   TC_RETURN_IF_ERROR(Annotate(CheckOutcome(operation, outcome, /*undisturbed=*/true),
                               absl::StrCat(operation.name, ", undisturbed")));
   return outcome;
@@ -225,7 +226,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   std::fflush(options_.out);
   TC_RETURN_IF_ERROR(Prepare(operation));
   TC_ASSIGN_OR_RETURN(const auto client, StartClient(operation));
-  const absl::Time began = absl::Now();
+  const SteadyTime began = SteadyNow();
   TC_RETURN_IF_ERROR(Inject(fault, *client));
   TC_ASSIGN_OR_RETURN(const Outcome outcome, Finish(*client, began));
   TC_RETURN_IF_ERROR(CheckOutcome(operation, outcome, /*undisturbed=*/false));
@@ -234,7 +235,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
                                                     : "ended with the client";
   absl::FPrintF(options_.out, "     %.2f s: %s\n", absl::ToDoubleSeconds(outcome.took), said);
 
-  const absl::Time recovery_began = absl::Now();
+  const SteadyTime recovery_began = SteadyNow();
   TC_RETURN_IF_ERROR(CheckOthersRun(fault));
   TC_RETURN_IF_ERROR(Recover());
   TC_RETURN_IF_ERROR(invariants_->CheckAcknowledged(RecoveryDeadline()));
@@ -244,7 +245,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   TC_RETURN_IF_ERROR(BackToNormal());
   TC_RETURN_IF_ERROR(invariants_->AwaitBaseline(RecoveryDeadline()));
   absl::FPrintF(options_.out, "     recovered in %.2f s; all held\n",
-                absl::ToDoubleSeconds(absl::Now() - recovery_began));
+                absl::ToDoubleSeconds(SteadyNow() - recovery_began));
   return absl::OkStatus();
 }
 
@@ -301,7 +302,7 @@ absl::Status Chaos::BackToNormal() {
     TC_ASSIGN_OR_RETURN(const auto other, client::AdminClient::Connect(Address(node)));
     TC_ASSIGN_OR_RETURN(const auto replicas, other->ListReplicas(Context(), base_artifact_));
     for (const v1::Replica& replica : replicas) {
-      const absl::Time deadline = RecoveryDeadline();
+      const SteadyTime deadline = RecoveryDeadline();
       // A lease of a client that was just killed may still be on it.
       TC_RETURN_IF_ERROR(invariants_->Await(node, deadline, [&](const auto&) {
         return IgnoreNotFound(other->EvictReplica(Context(), replica.replica_id(), /*force=*/true));

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "cli/model/compare.h"
 #include "rpc/convert/convert.h"
 
@@ -17,7 +17,7 @@ constexpr absl::Duration kInterval = absl::Milliseconds(20);
 // shows all the same: it grows with the faults.
 constexpr int kFootprintSlack = 12;
 
-RequestContext Until(absl::Time deadline) { return RequestContext::Background(deadline - absl::Now()); }
+RequestContext Until(SteadyTime deadline) { return RequestContext::Background(deadline - SteadyNow()); }
 
 absl::Status ExpectZero(uint64_t value, std::string_view what) {
   if (value == 0) return absl::OkStatus();
@@ -35,7 +35,7 @@ void Invariants::Acknowledge(const std::string& key, const std::string& artifact
 
 void Invariants::Forget(const std::string& key) { acknowledged_.erase(key); }
 
-absl::Status Invariants::Await(int node, absl::Time deadline,
+absl::Status Invariants::Await(int node, SteadyTime deadline,
                                const std::function<absl::Status(const v1::GetStatusResponse&)>& condition) {
   absl::Status last = absl::DeadlineExceededError("no status came");
   TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_.addresses(node).unix_socket));
@@ -47,7 +47,7 @@ absl::Status Invariants::Await(int node, absl::Time deadline,
   return Annotate(last, absl::StrCat(NodeName(node), " (", watched.ToString(), ")"));
 }
 
-absl::Status Invariants::AwaitWhole(absl::Time deadline) {
+absl::Status Invariants::AwaitWhole(SteadyTime deadline) {
   for (int node = 0; node < cluster_.daemons(); ++node) {
     TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_.addresses(node).unix_socket));
     TC_RETURN_IF_ERROR(Await(node, deadline, [&](const v1::GetStatusResponse& status) -> absl::Status {
@@ -65,7 +65,7 @@ absl::Status Invariants::AwaitWhole(absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Invariants::CheckAcknowledged(absl::Time deadline) {
+absl::Status Invariants::CheckAcknowledged(SteadyTime deadline) {
   TC_ASSIGN_OR_RETURN(const auto client,
                       client::Client::Connect({.daemon = cluster_.addresses(0).unix_socket}));
   TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_.addresses(0).unix_socket));
@@ -89,7 +89,7 @@ absl::Status Invariants::CheckAcknowledged(absl::Time deadline) {
 }
 
 absl::Status Invariants::VerifyReplica(client::Client& client, const v1::Replica& replica,
-                                       absl::Time deadline, const std::string& unacknowledged) {
+                                       SteadyTime deadline, const std::string& unacknowledged) {
   std::string model = unacknowledged;
   for (const auto& [key, truth] : acknowledged_) {
     if (truth.artifact_id == replica.artifact_id()) model = truth.model;
@@ -102,7 +102,7 @@ absl::Status Invariants::VerifyReplica(client::Client& client, const v1::Replica
   return CompareReplica(attached->tensors(), model, &devices_).status();
 }
 
-absl::Status Invariants::VerifyReplicas(absl::Time deadline, const std::string& unacknowledged) {
+absl::Status Invariants::VerifyReplicas(SteadyTime deadline, const std::string& unacknowledged) {
   for (int node = 0; node < cluster_.daemons(); ++node) {
     const std::string& address = cluster_.addresses(node).unix_socket;
     TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(address));
@@ -128,7 +128,7 @@ absl::StatusOr<std::map<std::string, uint64_t>> Invariants::PoolBytes(const v1::
   return bytes;
 }
 
-absl::Status Invariants::RecordBaseline(absl::Time deadline) {
+absl::Status Invariants::RecordBaseline(SteadyTime deadline) {
   baselines_.assign(cluster_.daemons(), {});
   for (int node = 0; node < cluster_.daemons(); ++node) {
     TC_RETURN_IF_ERROR(Await(node, deadline, [&](const v1::GetStatusResponse& status) -> absl::Status {
@@ -171,7 +171,7 @@ absl::Status Invariants::CompareWithBaseline(int node, const v1::GetStatusRespon
   return CompareFootprints(baseline.footprint, now, kFootprintSlack);
 }
 
-absl::Status Invariants::CheckNoGrants(absl::Time deadline) {
+absl::Status Invariants::CheckNoGrants(SteadyTime deadline) {
   TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_.addresses(0).unix_socket));
   return Await(0, deadline, [&](const v1::GetStatusResponse&) -> absl::Status {
     TC_ASSIGN_OR_RETURN(const auto cluster, admin->GetClusterStatus(Until(deadline)));
@@ -181,7 +181,7 @@ absl::Status Invariants::CheckNoGrants(absl::Time deadline) {
   });
 }
 
-absl::Status Invariants::AwaitBaseline(absl::Time deadline) {
+absl::Status Invariants::AwaitBaseline(SteadyTime deadline) {
   for (int node = 0; node < cluster_.daemons(); ++node) {
     TC_RETURN_IF_ERROR(
         Await(node, deadline, [&](const auto& status) { return CompareWithBaseline(node, status); }));

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
 #include "core/device/device_runtime.h"
@@ -30,20 +31,20 @@ class Invariants {
   void Forget(const std::string& key);
 
   // Waits until every daemon runs, knows the global store and is known by it.
-  absl::Status AwaitWhole(absl::Time deadline);
-  absl::Status CheckAcknowledged(absl::Time deadline);
+  absl::Status AwaitWhole(SteadyTime deadline);
+  absl::Status CheckAcknowledged(SteadyTime deadline);
   // Attaches to each ready host and GPU replica of each node and compares it. Artifacts that nobody
   // acknowledged (their client died) must be the model `unacknowledged`.
-  absl::Status VerifyReplicas(absl::Time deadline, const std::string& unacknowledged = "");
+  absl::Status VerifyReplicas(SteadyTime deadline, const std::string& unacknowledged = "");
 
   // What AwaitBaseline waits for: the nodes as they are now.
-  absl::Status RecordBaseline(absl::Time deadline);
+  absl::Status RecordBaseline(SteadyTime deadline);
   // Pools, replicas and handle connections as recorded; no lease, ticket, transfer, serving or grant; and no
   // process with more descriptors, threads or mappings.
-  absl::Status AwaitBaseline(absl::Time deadline);
+  absl::Status AwaitBaseline(SteadyTime deadline);
 
   // Runs `condition` on this node's status until it is OK; its last error, otherwise.
-  absl::Status Await(int node, absl::Time deadline,
+  absl::Status Await(int node, SteadyTime deadline,
                      const std::function<absl::Status(const v1::GetStatusResponse&)>& condition);
 
  private:
@@ -60,8 +61,8 @@ class Invariants {
 
   static absl::StatusOr<std::map<std::string, uint64_t>> PoolBytes(const v1::GetStatusResponse& status);
   absl::Status CompareWithBaseline(int node, const v1::GetStatusResponse& status);
-  absl::Status CheckNoGrants(absl::Time deadline);
-  absl::Status VerifyReplica(client::Client& client, const v1::Replica& replica, absl::Time deadline,
+  absl::Status CheckNoGrants(SteadyTime deadline);
+  absl::Status VerifyReplica(client::Client& client, const v1::Replica& replica, SteadyTime deadline,
                              const std::string& unacknowledged);
 
   LocalCluster& cluster_;

@@ -35,7 +35,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
 
   void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
 
-  void Start(LoopbackFetch fetch, absl::Time deadline) {
+  void Start(LoopbackFetch fetch, SteadyTime deadline) {
     if (!broken_.ok()) {
       fetch.done(broken_);
       return;
@@ -193,7 +193,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
   std::map<uint64_t, LoopbackFetch> fetches_;
   uint64_t fetches_made_ = 0;
   absl::Duration silence_limit_ = absl::InfiniteDuration();
-  absl::Time last_bytes_;  // or the first fetch after none was pending
+  SteadyTime last_bytes_;  // or the first fetch after none was pending
   bool watching_ = false;
   absl::Status broken_;
 };
@@ -205,7 +205,7 @@ class LoopbackPull : public Pull {
     core_->loop().Run([this] { core_->Cancel(); });
   }
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
              FetchDone done) override {
     LoopbackFetch fetch;
     fetch.offset = offset;

@@ -6,6 +6,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
 namespace tensorcast::transport {
@@ -67,7 +68,7 @@ TEST_P(TransportContract, DestroyingAServingBreaksItsPullsAndItsMemoryIsReadNoMo
   ExpectWholeChunksWhereOk(completions.statuses(), destination);
 
   Completions later;
-  pull->Fetch(0, {receiver_memory_.span(kImageBytes, 8)}, absl::Now() + absl::Seconds(30), later.Expect());
+  pull->Fetch(0, {receiver_memory_.span(kImageBytes, 8)}, SteadyNow() + absl::Seconds(30), later.Expect());
   ASSERT_TRUE(later.Wait());
   EXPECT_FALSE(later.statuses()[0].ok());
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(kImageBytes, 8), std::byte{0}));
@@ -116,7 +117,7 @@ TEST_P(TransportContract, AfterCancelFetchesFailAtOnce) {
   auto pull = ConnectTo(serving->descriptor());
   pull->Cancel();
   Completions completions;
-  pull->Fetch(0, {receiver_memory_.span(0, 8)}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(0, {receiver_memory_.span(0, 8)}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
   EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kCancelled);
 }
@@ -146,13 +147,13 @@ TEST_P(TransportContract, AnExpiredFetchBreaksThePull) {
   });
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
-  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::Now() + absl::Milliseconds(50), completions.Expect());
-  pull->Fetch(100, {receiver_memory_.span(100, 100)}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, SteadyNow() + absl::Milliseconds(50), completions.Expect());
+  pull->Fetch(100, {receiver_memory_.span(100, 100)}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
   EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(completions.statuses()[1].ok());
   Completions later;
-  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::InfiniteFuture(), later.Expect());
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, SteadyTime::InfiniteFuture(), later.Expect());
   ASSERT_TRUE(later.Wait());
   EXPECT_FALSE(later.statuses()[0].ok());
   release.Notify();
@@ -172,8 +173,8 @@ TEST_P(TransportContract, ASilentPullBreaksWhateverTheDeadlinesOfItsFetches) {
   auto pull = ConnectTo(serving->descriptor());
   pull->SetSilenceLimit(absl::Milliseconds(50));
   Completions completions;
-  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::InfiniteFuture(), completions.Expect());
-  pull->Fetch(100, {receiver_memory_.span(100, 100)}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, SteadyTime::InfiniteFuture(), completions.Expect());
+  pull->Fetch(100, {receiver_memory_.span(100, 100)}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
   for (const absl::Status& status : completions.statuses()) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -198,9 +199,9 @@ TEST_P(TransportContract, APullThatMovesIsNotSilentHoweverLongItsLastFetchWaits)
   auto pull = ConnectTo(serving->descriptor());
   pull->SetSilenceLimit(kLimit);
   const std::vector<HostSpan> destination = Destination(kImageBytes);
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   EXPECT_EQ(PullAll(*pull, destination), absl::OkStatus());
-  EXPECT_GT(absl::Now() - start, kLimit) << "nothing was tested";
+  EXPECT_GT(SteadyNow() - start, kLimit) << "nothing was tested";
   EXPECT_TRUE(HoldPattern(destination, 0));
 }
 
@@ -218,7 +219,7 @@ TEST_P(TransportContract, AFetchWhoseDeadlineHasPassedIsNotStarted) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
-  pull->Fetch(0, {receiver_memory_.span(0, kTestChunkBytes)}, absl::Now() - absl::Seconds(1),
+  pull->Fetch(0, {receiver_memory_.span(0, kTestChunkBytes)}, SteadyNow() - absl::Seconds(1),
               completions.Expect());
   ASSERT_TRUE(completions.Wait());
   EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kDeadlineExceeded);
@@ -234,9 +235,9 @@ TEST_P(TransportContract, AReadThatFailsAtTheSourceFailsTheFetchWithItsCode) {
   });
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
-  pull->Fetch(0, {receiver_memory_.span(0, 100)}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(0, {receiver_memory_.span(0, 100)}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
-  pull->Fetch(kTestChunkBytes, {receiver_memory_.span(100, 100)}, absl::InfiniteFuture(),
+  pull->Fetch(kTestChunkBytes, {receiver_memory_.span(100, 100)}, SteadyTime::InfiniteFuture(),
               completions.Expect());
   ASSERT_TRUE(completions.Wait());
   EXPECT_TRUE(completions.statuses()[0].ok()) << completions.statuses()[0];

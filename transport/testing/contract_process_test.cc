@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
 namespace tensorcast::transport {
@@ -30,12 +30,12 @@ TEST_P(SourceProcessContract, AKilledSourceIsUnavailable) {
   auto pull = ConnectTo(process->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
   Completions completions;
-  FetchAll(*pull, destination, completions, absl::Now() + absl::Seconds(50));
+  FetchAll(*pull, destination, completions, SteadyNow() + absl::Seconds(50));
   ASSERT_TRUE(completions.WaitForAny());
   process->Kill();
   ASSERT_TRUE(completions.Wait());
   Completions later;
-  pull->Fetch(0, {receiver_memory_.span(kImageBytes, 8)}, absl::Now() + absl::Seconds(50), later.Expect());
+  pull->Fetch(0, {receiver_memory_.span(kImageBytes, 8)}, SteadyNow() + absl::Seconds(50), later.Expect());
   ASSERT_TRUE(later.Wait());
   EXPECT_EQ(later.statuses()[0].code(), absl::StatusCode::kUnavailable) << later.statuses()[0];
   for (const absl::Status& status : completions.statuses()) {
@@ -75,12 +75,12 @@ TEST_P(SourceProcessContract, AStoppedSourceExceedsTheDeadlineAndMemoryIsSafeAft
   auto pull = ConnectTo(process->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
   Completions completions;
-  FetchAll(*pull, destination, completions, absl::Now() + absl::Milliseconds(700));
+  FetchAll(*pull, destination, completions, SteadyNow() + absl::Milliseconds(700));
   ASSERT_TRUE(completions.WaitForAny());
   process->Stop();
   // Fetches that were already there may have completed; this one cannot, whatever the sockets still hold.
   Completions later;
-  FetchAll(*pull, Destination(kImageBytes, kImageBytes), later, absl::Now() + absl::Milliseconds(500));
+  FetchAll(*pull, Destination(kImageBytes, kImageBytes), later, SteadyNow() + absl::Milliseconds(500));
   ASSERT_TRUE(later.Wait());
   ASSERT_TRUE(completions.Wait());
   EXPECT_FALSE(later.repeated() || completions.repeated());
@@ -98,7 +98,7 @@ TEST_P(SourceProcessContract, AStoppedSourceExceedsTheDeadlineAndMemoryIsSafeAft
   // all.
   auto again = ConnectTo(process->descriptor());
   Completions one;
-  again->Fetch(0, {receiver_memory_.span(0, 64)}, absl::Now() + absl::Seconds(50), one.Expect());
+  again->Fetch(0, {receiver_memory_.span(0, 64)}, SteadyNow() + absl::Seconds(50), one.Expect());
   ASSERT_TRUE(one.Wait());
   ASSERT_TRUE(one.statuses()[0].ok()) << one.statuses()[0];
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(64, 2 * kImageBytes - 64), std::byte{0x5a}));

@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
 namespace tensorcast::transport {
@@ -57,7 +57,8 @@ TEST_P(TransportContract, PullsOneByteAnywhere) {
   const uint64_t offsets[] = {0, 1, kTestChunkBytes - 1, kImageBytes / 2, kImageBytes - 1};
   Completions completions;
   for (size_t i = 0; i < std::size(offsets); ++i) {
-    pull->Fetch(offsets[i], {receiver_memory_.span(i * 3, 1)}, absl::InfiniteFuture(), completions.Expect());
+    pull->Fetch(offsets[i], {receiver_memory_.span(i * 3, 1)}, SteadyTime::InfiniteFuture(),
+                completions.Expect());
   }
   ASSERT_TRUE(completions.Wait());
   for (size_t i = 0; i < std::size(offsets); ++i) {
@@ -83,9 +84,9 @@ TEST_P(TransportContract, AFetchOfNothingSucceeds) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
-  pull->Fetch(0, {}, absl::InfiniteFuture(), completions.Expect());
-  pull->Fetch(kImageBytes, {}, absl::InfiniteFuture(), completions.Expect());
-  pull->Fetch(7, {receiver_memory_.span(0, 0)}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(0, {}, SteadyTime::InfiniteFuture(), completions.Expect());
+  pull->Fetch(kImageBytes, {}, SteadyTime::InfiniteFuture(), completions.Expect());
+  pull->Fetch(7, {receiver_memory_.span(0, 0)}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
   EXPECT_THAT(completions.statuses(), testing::Each(absl::OkStatus()));
 }
@@ -94,7 +95,7 @@ TEST_P(TransportContract, PullsAnEmptyImage) {
   auto serving = ServePattern(0);
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
-  pull->Fetch(0, {}, absl::InfiniteFuture(), completions.Expect());
+  pull->Fetch(0, {}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
   EXPECT_TRUE(completions.statuses()[0].ok());
 }
@@ -103,9 +104,9 @@ TEST_P(TransportContract, AFetchPastTheEndIsRefusedAndHarmsNothingElse) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   Completions refused;
-  pull->Fetch(kImageBytes - 4, {receiver_memory_.span(0, 5)}, absl::InfiniteFuture(), refused.Expect());
-  pull->Fetch(kImageBytes + 1, {}, absl::InfiniteFuture(), refused.Expect());
-  pull->Fetch(~uint64_t{0}, {receiver_memory_.span(0, 5)}, absl::InfiniteFuture(), refused.Expect());
+  pull->Fetch(kImageBytes - 4, {receiver_memory_.span(0, 5)}, SteadyTime::InfiniteFuture(), refused.Expect());
+  pull->Fetch(kImageBytes + 1, {}, SteadyTime::InfiniteFuture(), refused.Expect());
+  pull->Fetch(~uint64_t{0}, {receiver_memory_.span(0, 5)}, SteadyTime::InfiniteFuture(), refused.Expect());
   ASSERT_TRUE(refused.Wait());
   for (const absl::Status& status : refused.statuses()) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -120,7 +121,7 @@ TEST_P(TransportContract, AFetchIntoUnregisteredMemoryIsRefusedAndHarmsNothingEl
   auto pull = ConnectTo(serving->descriptor());
   TestMemory unregistered(kTestChunkBytes);
   Completions refused;
-  pull->Fetch(0, {receiver_memory_.span(0, 10), unregistered.span(0, 10)}, absl::InfiniteFuture(),
+  pull->Fetch(0, {receiver_memory_.span(0, 10), unregistered.span(0, 10)}, SteadyTime::InfiniteFuture(),
               refused.Expect());
   ASSERT_TRUE(refused.Wait());
   EXPECT_EQ(refused.statuses()[0].code(), absl::StatusCode::kInvalidArgument);
@@ -166,7 +167,7 @@ TEST_P(TransportContract, CallbacksMayFetchMore) {
   const FetchDone last = completions.Expect();
   std::function<void(uint64_t)> fetch_from = [&](uint64_t offset) {
     const uint64_t bytes = std::min(kTestChunkBytes, kImageBytes - offset);
-    pull->Fetch(offset, Slice(destination, offset, bytes), absl::InfiniteFuture(),
+    pull->Fetch(offset, Slice(destination, offset, bytes), SteadyTime::InfiniteFuture(),
                 [&, offset, bytes](const FetchResult& result) {
                   if (!result.ok() || offset + bytes == kImageBytes) {
                     last(result);
@@ -263,7 +264,7 @@ TEST_P(TransportContract, AServingCountsWhatItServes) {
     GTEST_SKIP() << "the source of one-sided reads does not see them";
   }
   auto serving = ServePattern(kImageBytes);
-  const absl::Time before = absl::Now();
+  const SteadyTime before = SteadyNow();
   auto pull = ConnectTo(serving->descriptor());
   ASSERT_TRUE(PullAll(*pull, Destination(kImageBytes)).ok());
   pull.reset();

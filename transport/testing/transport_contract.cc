@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::transport {
 
@@ -50,7 +50,7 @@ uint64_t TotalBytes(const std::vector<HostSpan>& spans) {
 }
 
 void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,
-              absl::Time deadline) {
+              SteadyTime deadline) {
   const uint64_t bytes = TotalBytes(destination);
   for (uint64_t offset = 0; offset < bytes; offset += kTestChunkBytes) {
     const uint64_t count = std::min(kTestChunkBytes, bytes - offset);

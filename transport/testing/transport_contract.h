@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "transport/testing/source_process.h"
 #include "transport/testing/test_image.h"
 #include "transport/transport.h"
@@ -60,7 +61,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SourceProcessContract);
 
 // Fetches all of the image in chunks, all of them at once.
 void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,
-              absl::Time deadline = absl::InfiniteFuture());
+              SteadyTime deadline = SteadyTime::InfiniteFuture());
 // FetchAll, waited for: OK, or the first error.
 absl::Status PullAll(Pull& pull, const std::vector<HostSpan>& destination);
 

@@ -25,7 +25,7 @@ void EndpointCache::Give(const std::string& peer, std::shared_ptr<UcxEndpoint> e
     endpoint->Close(nullptr);
     return;
   }
-  const absl::Time until = SteadyNow() + limits_.idle_time;
+  const SteadyTime until = SteadyNow() + limits_.idle_time;
   idle.push_front({std::move(endpoint), until});
   Schedule(until);
 }
@@ -40,7 +40,7 @@ void EndpointCache::Shutdown() {
   idle_.clear();
 }
 
-void EndpointCache::Schedule(absl::Time when) {
+void EndpointCache::Schedule(SteadyTime when) {
   if (!scheduled_) {
     scheduled_ = true;
     worker_->queue().At(when, [this] {
@@ -51,8 +51,8 @@ void EndpointCache::Schedule(absl::Time when) {
 }
 
 void EndpointCache::Expire() {
-  const absl::Time now = SteadyNow();
-  absl::Time next = absl::InfiniteFuture();
+  const SteadyTime now = SteadyNow();
+  SteadyTime next = SteadyTime::InfiniteFuture();
   for (auto& [peer, idle] : idle_) {
     while (!idle.empty() && (idle.back().until <= now || !idle.back().endpoint->usable())) {
       idle.back().endpoint->Close(nullptr);
@@ -63,7 +63,7 @@ void EndpointCache::Expire() {
     }
   }
   absl::erase_if(idle_, [](const auto& entry) { return entry.second.empty(); });
-  if (next != absl::InfiniteFuture()) {
+  if (next != SteadyTime::InfiniteFuture()) {
     Schedule(next);
   }
 }

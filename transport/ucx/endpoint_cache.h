@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "transport/ucx/ucx_endpoint.h"
 
 namespace tensorcast::transport {
@@ -30,10 +31,10 @@ class EndpointCache {
  private:
   struct Idle {
     std::shared_ptr<UcxEndpoint> endpoint;
-    absl::Time until;
+    SteadyTime until;
   };
   void Expire();
-  void Schedule(absl::Time when);
+  void Schedule(SteadyTime when);
 
   UcxWorker* const worker_;
   Limits limits_;

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "transport/testing/test_image.h"
 #include "transport/ucx/address.h"
 #include "transport/ucx/raw_peer.h"
@@ -166,7 +166,7 @@ class LyingSourceTest : public ProtocolTest {
   }
 
   void FetchIntoEnd() {
-    pull_->Fetch(10, {memory_.span(900000, 1000)}, absl::InfiniteFuture(), done_.Expect());
+    pull_->Fetch(10, {memory_.span(900000, 1000)}, SteadyTime::InfiniteFuture(), done_.Expect());
   }
 
   RawPeer source_;
@@ -228,7 +228,7 @@ TEST_F(LyingSourceTest, PiecesMayComeInAnyOrder) {
 
 TEST_F(LyingSourceTest, PiecesMayComeByRendezvous) {
   ASSERT_TRUE(Connect(kWelcome).ok());
-  pull_->Fetch(0, {memory_.span(900000, kImageBytes)}, absl::InfiniteFuture(), done_.Expect());
+  pull_->Fetch(0, {memory_.span(900000, kImageBytes)}, SteadyTime::InfiniteFuture(), done_.Expect());
   const auto request = source_.NextAs<wire::Request>();
   // A RawPeer's worker sends from 16 KiB on by rendezvous.
   source_.SendPiece({.request_id = request.id, .offset = 0}, memory_.span(0, kImageBytes));

@@ -138,7 +138,7 @@ void UcxPullCore::OnFailed(const absl::Status& status) {
       /*lost=*/true);
 }
 
-void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destination, absl::Time deadline,
+void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destination, SteadyTime deadline,
                         FetchDone done) {
   if (!broken_.ok()) {
     done(broken_);
@@ -394,7 +394,7 @@ class UcxPull : public Pull {
     ended.WaitForNotification();
   }
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, absl::Time deadline,
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
              FetchDone done) override {
     core_->worker().Post(
         [core = core_, offset, destination = std::move(destination), deadline,

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "transport/registered_memory.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"
@@ -48,7 +49,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   // Gives up connecting.
   void Abort(const absl::Status& status);
 
-  void Fetch(uint64_t offset, const std::vector<HostSpan>& destination, absl::Time deadline, FetchDone done);
+  void Fetch(uint64_t offset, const std::vector<HostSpan>& destination, SteadyTime deadline, FetchDone done);
   void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
   void Cancel();
   // Cancel, and `ended` once every fetch has completed.
@@ -143,7 +144,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   uint64_t fetches_made_ = 0;
   int receives_ = 0;
   absl::Duration silence_limit_ = absl::InfiniteDuration();
-  absl::Time last_bytes_;  // or the first fetch after none was pending
+  SteadyTime last_bytes_;  // or the first fetch after none was pending
   TaskQueue::TimerId silence_timer_ = TaskQueue::kNoTimer;
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
   std::vector<std::function<void()>> on_ended_;

@@ -11,7 +11,7 @@
 
 #include "absl/log/check.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "transport/testing/source_process.h"
 #include "transport/testing/test_image.h"
 #include "transport/ucx/ucx_transport.h"
@@ -50,7 +50,7 @@ class Round {
       return;
     }
     const uint64_t bytes = std::min<uint64_t>(kChunkBytes, destination_.size() - offset);
-    pull_->Fetch(offset, {destination_.subspan(offset, bytes)}, absl::InfiniteFuture(),
+    pull_->Fetch(offset, {destination_.subspan(offset, bytes)}, SteadyTime::InfiniteFuture(),
                  [this, bytes](const FetchResult& result) {
                    CHECK_OK(result.status());
                    Next();
@@ -84,10 +84,10 @@ void Main(const std::string& lane, uint64_t image_bytes, int rounds) {
   auto pull = transport->Connect(RequestContext::Background(), (*source)->descriptor());
   CHECK_OK(pull.status());
   for (int i = 0; i < rounds; ++i) {
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     const double processor = ProcessorSeconds();
     Round(pull->get(), memory.span(0, image_bytes)).Run();
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
     std::printf("%s: %llu MiB in %.3f s, %.2f GB/s, %.2f cores\n", lane.c_str(),
                 static_cast<unsigned long long>(image_bytes >> 20), seconds, image_bytes / seconds / 1e9,
                 (ProcessorSeconds() - processor) / seconds);

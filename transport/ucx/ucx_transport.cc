@@ -296,7 +296,7 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   TC_ASSIGN_OR_RETURN(const SocketAddress peer, Resolve(*host_port));
 
   const std::string where = descriptor.address;
-  const absl::Time deadline = std::min(context.deadline, SteadyNow() + state_->options.connect_timeout);
+  const SteadyTime deadline = std::min(context.deadline, SteadyNow() + state_->options.connect_timeout);
   auto connecting = std::make_shared<Connecting>();
   std::shared_ptr<UcxPullCore> core =
       state_->NewPull(std::move(descriptor), peer, context.trace.ToTraceparent());

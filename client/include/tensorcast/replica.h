@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/steady_time.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/location.h"
 #include "core/replica/transfer_report.h"
@@ -85,9 +86,9 @@ class PendingGet {
   PendingGet(const PendingGet&) = delete;
   PendingGet& operator=(const PendingGet&) = delete;
 
-  // Blocks until the get ends or, by the steady clock, the deadline: then DEADLINE_EXCEEDED, while the get
+  // Blocks until the get ends or the deadline: then DEADLINE_EXCEEDED, while the get
   // goes on and can be waited for again. The result is handed out once; after that FAILED_PRECONDITION.
-  absl::StatusOr<std::unique_ptr<Replica>> Wait(absl::Time deadline);
+  absl::StatusOr<std::unique_ptr<Replica>> Wait(SteadyTime deadline);
   void Cancel();
 
  private:

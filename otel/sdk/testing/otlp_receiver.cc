@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "otlp_subset.pb.h"
 
 namespace tensorcast::otel::testing {
@@ -162,13 +162,13 @@ class Store {
   }
 
   bool WaitFor(absl::Duration timeout, absl::FunctionRef<bool()> condition) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const SteadyTime deadline = SteadyNow() + timeout;
     while (true) {
       const uint64_t seen = Copy(&Store::revision_);
       if (condition()) return true;
       absl::MutexLock lock(&mutex_);
       auto changed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return revision_ != seen; };
-      if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) break;
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&changed), TimeLeft(deadline))) break;
     }
     return condition();
   }
