@@ -1,12 +1,14 @@
-// Whole frames, and the descriptors beside them, over a non-blocking unix socket. Both ends of the handle
-// socket use this; internal to this folder. Thread-compatible.
+// Whole frames, and the descriptors beside them, over a non-blocking unix socket, and the sends and receives
+// that they are made of. Both ends of the handle socket use this; internal to this folder. Thread-compatible.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,20 @@
 #include "core/handles/handles.h"
 
 namespace tensorcast {
+
+struct Received {
+  size_t bytes = 0;         // 0 with neither flag: nothing is there now
+  bool closed = false;      // the peer closed its end, or reset the connection
+  UniqueFd fd;              // close-on-exec
+  bool excess_fds = false;  // more than one came; the others are closed already
+};
+
+// Reads what is there, up to buffer.size() bytes. An error means that the socket is broken.
+absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer);
+
+// Sends what the socket takes, `fd` (unless -1) with the first byte of it. 0 when it takes nothing now.
+// UNAVAILABLE when the peer is gone.
+absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, int fd);
 
 struct IncomingFrame {
   Frame frame;

@@ -12,7 +12,6 @@
 #include "core/handles/codec.h"
 #include "core/handles/frame_io.h"
 #include "core/handles/handle_client.h"
-#include "core/handles/socket_io.h"
 #include "core/handles/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -21,18 +21,6 @@
 
 namespace tensorcast {
 
-// Who a ticket is for.
-enum class Holder : uint8_t { kClient, kDaemon };
-
-// What a ticket stands for. Destroying `hold` releases the lease; that happens on the server's thread, with
-// no lock held, and must not block.
-struct Claim {
-  ReplicaHandles handles;
-  int fd = -1;  // passed to the peer; stays the owner's, open while `hold` lives; -1 for device memory
-  std::shared_ptr<void> hold;
-  Holder holder = Holder::kClient;
-};
-
 // How many there are at this moment. Arrays are by kind of memory, in the order of ReplicaHandles::memory:
 // host, device, file.
 struct HandleCounts {
@@ -41,14 +29,6 @@ struct HandleCounts {
   std::array<int, 3> client_leases{};
   std::array<int, 3> daemon_leases{};
   std::array<int, 3> tickets{};
-};
-
-// Memory that a client handed over and still owns; valid while its connection lives (a memfd's mapping
-// outlives it).
-struct Offer {
-  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for device memory
-  uint64_t bytes = 0;
-  IpcHandle ipc;  // for device memory
 };
 
 class HandleServer {

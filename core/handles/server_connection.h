@@ -12,8 +12,6 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "core/handles/frame_io.h"
-#include "core/handles/handle_server.h"
-#include "core/handles/offer_table.h"
 #include "core/handles/ticket_table.h"
 
 namespace tensorcast {

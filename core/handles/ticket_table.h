@@ -1,5 +1,7 @@
-// The tickets that are issued and not yet claimed. Thread-safe. Claims leave it by being returned, so their
-// holds are never released under its lock. Internal to this folder.
+// What tokens stand for at the daemon's end: tickets that are issued and not yet claimed, and offers that are
+// not yet taken. What is taken leaves by being returned, so that holds are never released under a lock.
+//
+// Thread-safe. Internal to this folder.
 #pragma once
 
 #include <array>
@@ -15,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "core/handles/handle_server.h"
+#include "core/handles/handles.h"
 
 namespace tensorcast {
 
@@ -55,6 +57,19 @@ class TicketTable {
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   // In the order of their expiry, since all live equally long; used ones are skipped when they come up.
   std::deque<std::pair<SteadyTime, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The memory that connected clients offer, until it is taken.
+class OfferTable {
+ public:
+  // Returns the token that names the offer from now on.
+  std::string Add(Offer offer);
+  std::optional<Offer> Take(std::string_view token);
+  bool Contains(std::string_view token) const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<std::string, Offer, std::less<>> offers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast
