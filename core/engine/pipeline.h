@@ -2,6 +2,13 @@
 //
 // Slots, a thread each, run these steps for one chunk after another, so that while one waits for the source
 // another verifies and a third copies. The source bounds the fetches under way, the destination the buffers.
+//
+// Credit runs backwards. A slot takes a place with the source first (no more fetches than it takes at once;
+// free again when the fetch ends), then a buffer of the destination (one of a staging ring, held until the
+// chunk is in its place; a replica's own memory is always there), and fetches with both. So a slow device or
+// disk stops the fetches for it, and a slow source holds no more buffers than it takes fetches. Fetches, and
+// waits for a buffer, end with the context.
+//
 // When a source dies or lies, the slots finish what they have, and the next source gets only the chunks that
 // are not done.
 //

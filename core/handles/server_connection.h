@@ -82,6 +82,12 @@ class ServerConnection {
   std::optional<OrphanedClaim> TakeOrphan();
 
  private:
+  //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
+  //                      '----OFFER-> kOffered
+  //
+  // A frame that the state does not wait for, or one that is refused, ends the connection: an ERROR, then
+  // kEnding. A client may hang up in any state; what it held is released, but for device memory that it did
+  // not give back with CLOSED: that is held until its process is gone (TakeOrphan).
   enum class State {
     kHello,     // waits for HELLO
     kReady,     // waits for CLAIM or OFFER

@@ -43,6 +43,9 @@ PUBLIC_PREFIX = "tensorcast/"
 INSTALLED = pathlib.PurePosixPath("cmake/TensorCastInstall.cmake")
 INSTALLED_LIST = re.compile(r"set\(TENSORCAST_PUBLIC_HEADERS([^)]*)\)")
 
+# In these folders no two files need each other: a header with its source is one idea, and ideas have an order.
+ACYCLIC_FOLDERS = {"core/disk", "core/engine", "core/handles", "core/memory", "core/safetensors", "core/source"}
+
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
 NO_MESSAGES_IN = {"base", "otel/api", "core", "transport"}
@@ -135,6 +138,7 @@ class Checker:
             self._check_third_party(include)
             self._check_installed(include)
         self._check_private_headers(includes)
+        self._check_cycles(includes)
         return self.problems
 
     def _report(self, include: Include, what: str) -> None:
@@ -181,6 +185,27 @@ class Checker:
         ours = layer_of(include.target) is not None
         if str(include.file) in self.installed and ours and include.target not in self.installed:
             self._report(include, f"an installed header may include only those that {INSTALLED} lists")
+
+    def _check_cycles(self, includes: list[Include]) -> None:
+        needs: dict[pathlib.PurePosixPath, dict[pathlib.PurePosixPath, Include]] = collections.defaultdict(dict)
+        for include in includes:
+            own, target = include.file.with_suffix(""), pathlib.PurePosixPath(include.target).with_suffix("")
+            if str(own.parent) in ACYCLIC_FOLDERS and own.parent == target.parent and own != target and not is_test(include.file):
+                needs[own].setdefault(target, include)
+        done: set[pathlib.PurePosixPath] = set()
+
+        def visit(idea: pathlib.PurePosixPath, path: list[pathlib.PurePosixPath]) -> None:
+            for target, include in needs.get(idea, {}).items():
+                if target in path:
+                    cycle = [step.name for step in path[path.index(target):]] + [target.name]
+                    self._report(include, f"files that need each other: {' -> '.join(cycle)}")
+                elif target not in done:
+                    visit(target, [*path, target])
+            done.add(idea)
+
+        for idea in sorted(needs):
+            if idea not in done:
+                visit(idea, [idea])
 
     def _check_private_headers(self, includes: list[Include]) -> None:
         used_from = collections.defaultdict(set)  # header -> folders that include it

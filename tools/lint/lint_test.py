@@ -91,6 +91,12 @@ class CheckIncludes(unittest.TestCase):
         self.check("core/new/x.cc", '#include "core/engine/engine.h"', "does not add both")
         self.check("cli/output/x.cc", '#include "cli/commands/command.h"', "cli/commands stands above cli/output")
 
+    def test_files_that_need_each_other(self):
+        found = problems(**{"core/engine/a.h": '#include "core/engine/b.h"\n', "core/engine/b.h": "",
+                            "core/engine/b.cc": '#include "core/engine/b.h"\n#include "core/engine/a.h"\n'})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("core/engine/b.cc:2: includes core/engine/a.h: files that need each other: a -> b -> a", found[0])
+
     def test_messages_and_grpc_stay_out_of_core_and_transport(self):
         self.check("core/engine/x.cc", "#include <grpcpp/grpcpp.h>", "neither gRPC nor protobuf")
         self.check("transport/x.cc", "#include <google/protobuf/message.h>", "neither gRPC nor protobuf")
