@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -255,6 +257,20 @@ TEST_F(CommandsTest, ADaemonThatIsNotThereIsNamedWithWhatToLookAt) {
   const RunResult nonsense = RunBare({"ls", "--daemon", "nonsense"});
   EXPECT_EQ(nonsense.code, 1);
   EXPECT_THAT(nonsense.err, HasSubstr("--daemon: "));
+}
+
+TEST_F(CommandsTest, ASocketThatIsForOthersIsSaidToBeAtOnce) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string address = "unix:" + deployment->folder + "/node/daemon.sock";
+  const std::vector<const char*> argv = {"tensorcast", "ls", "--daemon", address.c_str()};
+  testing::internal::CaptureStderr();
+  // The bare system call: of this thread alone, and so not of the daemon.
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
+  const int code = ParseAndRun(AllCommands(), static_cast<int>(argv.size()), argv.data());
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+  EXPECT_EQ(code, 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              StartsWith("tensorcast: PERMISSION_DENIED: user 65534 may not connect to "));
 }
 
 TEST_F(CommandsTest, MakeModelSaysWhatItWroteAndRefusesNonsense) {

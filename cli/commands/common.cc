@@ -1,17 +1,15 @@
 #include "cli/commands/common.h"
 
-#include <signal.h>
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <thread>
+#include <cerrno>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/units.h"
-#include "cli/cluster/local_cluster.h"
 #include "cli/config/config.h"
 #include "client/admin.h"
-#include "otel/api/span.h"
 #include "proto/config.pb.h"
 #include "rpc/address.h"
 #include "tensorcast/client.h"
@@ -19,28 +17,30 @@
 namespace tensorcast::cli {
 namespace {
 
-constexpr int kInterrupted = 130;
-
-sigset_t TerminationSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  return signals;
-}
-
 // client.daemon and client.connect_timeout, as the flags and the configuration have them.
 struct Endpoint {
   std::string address;
   absl::Duration connect_timeout;
 };
 
+// What connecting would only say after it has tried for as long as it may: that this user may not.
+absl::Status CheckMayConnect(const std::string& address) {
+  const std::string path = rpc::SocketPath(address);
+  if (path.empty() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES)
+    return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("user ", geteuid(), " may not connect to ", path,
+                   "; do this as the user who runs the daemon, or let a group in with daemon.handle_groups"));
+}
+
 absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
   TC_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseDuration(config.client().connect_timeout()));
-  if (flags.daemon.empty()) return Endpoint{config.client().daemon(), timeout};
-  TC_RETURN_IF_ERROR(Annotate(rpc::CheckServerAddress(flags.daemon), "--daemon"));
-  return Endpoint{flags.daemon, timeout};
+  const std::string& address = flags.daemon.empty() ? config.client().daemon() : flags.daemon;
+  TC_RETURN_IF_ERROR(
+      Annotate(rpc::CheckServerAddress(address), flags.daemon.empty() ? "client.daemon" : "--daemon"));
+  TC_RETURN_IF_ERROR(CheckMayConnect(address));
+  return Endpoint{address, timeout};
 }
 
 absl::StatusOr<v1::Config> ReadConfig(const CommonFlags& flags) {
@@ -72,49 +72,6 @@ absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
     flags.loaded = std::make_shared<const absl::StatusOr<v1::Config>>(ReadConfig(flags));
   }
   return *flags.loaded;
-}
-
-Cancellation OnTerminationSignal() {
-  static const Cancellation cancellation = [] {
-    Cancellation cancel;
-    std::thread([cancel] {
-      const sigset_t signals = TerminationSignals();
-      int number = 0;
-      sigwait(&signals, &number);
-      cancel.Cancel();
-      sigwait(&signals, &number);
-      TemporaryDirectory::RemoveAll();
-      _exit(kInterrupted);
-    }).detach();
-    return cancel;
-  }();
-  return cancellation;
-}
-
-void HandleSignals() {
-  const sigset_t signals = TerminationSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  (void)OnTerminationSignal();  // its thread takes them, also from commands that never ask
-}
-
-RequestContext InterruptibleContext(absl::Duration timeout) {
-  RequestContext context = RequestContext::Background(timeout);
-  context.cancellation = OnTerminationSignal();
-  if (const TraceContext& command = otel::CurrentContext(); command.IsValid()) context.trace = command;
-  return context;
-}
-
-int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "tensorcast: %s: %s\n", absl::StatusCodeToString(status.code()).c_str(),
-               std::string(status.message()).c_str());
-  return OnTerminationSignal().IsCancelled() ? kInterrupted : 1;
-}
-
-int ExitCode(const absl::Status& status) { return status.ok() ? 0 : Fail(status); }
-
-int EndlessExitCode(const absl::Status& status) {
-  return OnTerminationSignal().IsCancelled() ? kInterrupted : ExitCode(status);
 }
 
 }  // namespace tensorcast::cli

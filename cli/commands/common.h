@@ -1,4 +1,4 @@
-// What every command shares: the common flags, the connection to the daemon, errors, and Ctrl-C.
+// What every command is told, and the daemon that it talks to.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/request_context.h"
+#include "cli/commands/termination.h"
 
 namespace tensorcast::client {
 class AdminClient;
@@ -40,21 +40,10 @@ struct CommonFlags {
 // Reads it the first time, since a pipe has nothing the second time.
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
 
-// Connects to the daemon that the flags name. `devices` may be null.
+// Connects to the daemon that the flags name. `devices` may be null. PERMISSION_DENIED, at once, when its
+// socket is for others.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
                                                               DeviceRuntime* devices = nullptr);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
-
-// Before any thread starts: from now on the first SIGINT or SIGTERM cancels OnTerminationSignal(), and a
-// second one ends the process at once, without its temporary folders.
-void HandleSignals();
-Cancellation OnTerminationSignal();
-RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
-
-// Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
-int Fail(const absl::Status& status);
-int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
-// Of a command that goes on until it is interrupted: 130 then, without an error.
-int EndlessExitCode(const absl::Status& status);
 
 }  // namespace tensorcast::cli

@@ -106,6 +106,10 @@ absl::Status MeetLimits() {
   return RaiseDescriptorLimit();
 }
 
+void RemoveSocketWhenTerminatedAgain(const std::string& address) {
+  if (rpc::IsUnixAddress(address)) RemoveWhenTerminatedAgain(rpc::SocketPath(address));
+}
+
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_RETURN_IF_ERROR(CheckProcessLimits(
@@ -119,6 +123,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", rpc::SocketPath(options.listen), /*others=*/0));
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
   Termination termination;
+  RemoveSocketWhenTerminatedAgain(server->address());
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", server->address()}}));
   const absl::Status why = termination.Wait();
   server->Shutdown(kDrain);
@@ -135,6 +140,8 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   Termination termination;  // outlives the daemon, which may demand it
   parts.options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
   TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(parts.options)));
+  for (const std::string& address : daemon->addresses()) RemoveSocketWhenTerminatedAgain(address);
+  RemoveWhenTerminatedAgain(daemon->handle_socket());
   // A global store that is away is not a reason not to serve: what this node holds can still be attached to.
   if (const absl::Status registered = daemon->WaitRegistered(SteadyNow() + kRegistration); !registered.ok()) {
     LOG(WARNING) << "serving without the global store for now: " << registered.message();

@@ -1,0 +1,99 @@
+#include "cli/commands/termination.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/no_destructor.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "cli/cluster/local_cluster.h"
+#include "otel/api/span.h"
+
+namespace tensorcast::cli {
+namespace {
+
+constexpr int kInterrupted = 130;
+
+sigset_t TerminationSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+// Paths that a second signal removes.
+struct Leftovers {
+  absl::Mutex mutex;
+  std::vector<std::string> paths ABSL_GUARDED_BY(mutex);
+};
+
+Leftovers& AllLeftovers() {
+  static absl::NoDestructor<Leftovers> leftovers;
+  return *leftovers;
+}
+
+void RemoveLeftovers() {
+  Leftovers& leftovers = AllLeftovers();
+  absl::MutexLock lock(&leftovers.mutex);
+  for (const std::string& path : leftovers.paths) unlink(path.c_str());
+}
+
+}  // namespace
+
+void RemoveWhenTerminatedAgain(std::string path) {
+  Leftovers& leftovers = AllLeftovers();
+  absl::MutexLock lock(&leftovers.mutex);
+  leftovers.paths.push_back(std::move(path));
+}
+
+Cancellation OnTerminationSignal() {
+  static const Cancellation cancellation = [] {
+    Cancellation cancel;
+    std::thread([cancel] {
+      const sigset_t signals = TerminationSignals();
+      int number = 0;
+      sigwait(&signals, &number);
+      cancel.Cancel();
+      sigwait(&signals, &number);
+      TemporaryDirectory::RemoveAll();
+      RemoveLeftovers();
+      _exit(kInterrupted);
+    }).detach();
+    return cancel;
+  }();
+  return cancellation;
+}
+
+void HandleSignals() {
+  const sigset_t signals = TerminationSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  (void)OnTerminationSignal();  // its thread takes them, also from commands that never ask
+}
+
+RequestContext InterruptibleContext(absl::Duration timeout) {
+  RequestContext context = RequestContext::Background(timeout);
+  context.cancellation = OnTerminationSignal();
+  if (const TraceContext& command = otel::CurrentContext(); command.IsValid()) context.trace = command;
+  return context;
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "tensorcast: %s: %s\n", absl::StatusCodeToString(status.code()).c_str(),
+               std::string(status.message()).c_str());
+  return OnTerminationSignal().IsCancelled() ? kInterrupted : 1;
+}
+
+int ExitCode(const absl::Status& status) { return status.ok() ? 0 : Fail(status); }
+
+int EndlessExitCode(const absl::Status& status) {
+  return OnTerminationSignal().IsCancelled() ? kInterrupted : ExitCode(status);
+}
+
+}  // namespace tensorcast::cli

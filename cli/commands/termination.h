@@ -1,0 +1,29 @@
+// How the program ends: what Ctrl-C and SIGTERM do to a command, and the exit code that an error gives.
+//
+// One thread waits for the signals from the start. The first one cancels OnTerminationSignal(), on which a
+// command ends what it does, wherever it is in it; the second one ends the process at once.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/request_context.h"
+
+namespace tensorcast::cli {
+
+// Before any other thread starts.
+void HandleSignals();
+Cancellation OnTerminationSignal();
+// Cancelled by it.
+RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
+// A file that nobody else removes when a second signal ends the process: a server's sockets. Temporary
+// folders go anyway.
+void RemoveWhenTerminatedAgain(std::string path);
+
+// Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
+int Fail(const absl::Status& status);
+int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
+// Of a command that goes on until it is interrupted: 130 then, without an error.
+int EndlessExitCode(const absl::Status& status);
+
+}  // namespace tensorcast::cli

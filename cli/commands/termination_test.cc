@@ -1,0 +1,63 @@
+#include "cli/commands/termination.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/synchronization/notification.h"
+
+namespace tensorcast::cli {
+namespace {
+
+// What a process does that is told to end once, and then again: in a process of its own.
+[[noreturn]] void EndTwice(const std::string& leftover) {
+  HandleSignals();
+  RemoveWhenTerminatedAgain(leftover);
+  absl::Notification cancelled;
+  const auto registration = OnTerminationSignal().OnCancel([&] { cancelled.Notify(); });
+  kill(getpid(), SIGTERM);
+  cancelled.WaitForNotification();
+  if (!std::filesystem::exists(leftover)) _exit(1);  // the first signal leaves it to the command
+  kill(getpid(), SIGINT);
+  while (true) pause();
+}
+
+[[noreturn]] void EndOnce() {
+  HandleSignals();
+  const RequestContext context = InterruptibleContext();
+  absl::Notification cancelled;
+  const auto registration = context.cancellation.OnCancel([&] { cancelled.Notify(); });
+  kill(getpid(), SIGINT);
+  cancelled.WaitForNotification();
+  if (EndlessExitCode(absl::CancelledError("the watch ended")) != 130) _exit(1);
+  _exit(Fail(absl::CancelledError("the transfer was cancelled")));
+}
+
+class TerminationDeathTest : public ::testing::Test {
+ protected:
+  TerminationDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(TerminationDeathTest, TheFirstSignalCancelsWhatIsDoneAndTheExitCodeSaysSo) {
+  EXPECT_EXIT(EndOnce(), ::testing::ExitedWithCode(130), "tensorcast: CANCELLED: the transfer was cancelled");
+}
+
+TEST_F(TerminationDeathTest, TheSecondSignalEndsTheProcessAndLeavesNoSocketBehind) {
+  const std::string leftover = testing::TempDir() + "/termination_test.sock";
+  std::ofstream(leftover).close();
+  EXPECT_EXIT(EndTwice(leftover), ::testing::ExitedWithCode(130), "");
+  EXPECT_FALSE(std::filesystem::exists(leftover));
+}
+
+TEST(ExitCode, IsZeroOnlyForSuccess) {
+  EXPECT_EQ(ExitCode(absl::OkStatus()), 0);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ExitCode(absl::NotFoundError("there is no key m")), 1);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tensorcast: NOT_FOUND: there is no key m\n");
+}
+
+}  // namespace
+}  // namespace tensorcast::cli
