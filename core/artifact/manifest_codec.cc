@@ -1,12 +1,13 @@
 #include "core/artifact/manifest_codec.h"
 
+#include <concepts>
 #include <cstring>
 #include <limits>
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
-#include "core/artifact/byte_io.h"
 #include "core/artifact/layout_checker.h"
 #include "core/artifact/text.h"
 
@@ -22,18 +23,68 @@ constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
 constexpr uint64_t kMinMetadataBytes = 4 + 4;
 constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();
 
-void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
-  writer.String(tensor.name);
-  writer.Integer(static_cast<uint8_t>(tensor.dtype));
-  writer.Integer(static_cast<uint32_t>(tensor.shape.size()));
-  for (const uint64_t dimension : tensor.shape) {
-    writer.Integer(dimension);
+// Reads fields by name, so that an error says at which byte the input is wrong, and what was expected there.
+class ManifestReader {
+ public:
+  explicit ManifestReader(std::string_view bytes) : bytes_(bytes) {}
+
+  uint64_t position() const { return bytes_.position(); }
+  uint64_t left() const { return bytes_.remaining(); }
+
+  absl::Status Error(uint64_t position, std::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("not a manifest: at byte ", position, ": ", what));
   }
-  writer.Integer(tensor.offset);
-  writer.Integer(tensor.nbytes);
+
+  absl::StatusOr<std::string_view> Raw(uint64_t bytes, std::string_view what) {
+    TC_RETURN_IF_ERROR(CheckLeft(bytes, what));
+    return bytes_.GetBytes(bytes);
+  }
+
+  template <std::unsigned_integral T>
+  absl::Status Integer(T& value, std::string_view what) {
+    TC_RETURN_IF_ERROR(CheckLeft(sizeof(T), what));
+    value = bytes_.Get<T>();
+    return absl::OkStatus();
+  }
+
+  // A number of things that take at least `min_bytes` each.
+  absl::Status Count(uint32_t& count, uint64_t min_bytes, std::string_view what) {
+    const uint64_t at = position();
+    TC_RETURN_IF_ERROR(Integer(count, what));
+    if (count > left() / min_bytes) {
+      return Error(
+          at, absl::StrCat(what, " of ", count, " does not fit in the ", left(), " bytes that are left"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string_view> String(std::string_view what) {
+    uint32_t bytes = 0;
+    TC_RETURN_IF_ERROR(Integer(bytes, what));
+    return Raw(bytes, what);
+  }
+
+ private:
+  absl::Status CheckLeft(uint64_t bytes, std::string_view what) const {
+    if (bytes <= left()) return absl::OkStatus();
+    return Error(position(), absl::StrCat(what, " needs ", bytes, " bytes, but ", left(), " are left"));
+  }
+
+  ByteReader bytes_;
+};
+
+void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
+  writer.PutString<uint32_t>(tensor.name);
+  writer.Put(static_cast<uint8_t>(tensor.dtype));
+  writer.Put(static_cast<uint32_t>(tensor.shape.size()));
+  for (const uint64_t dimension : tensor.shape) {
+    writer.Put(dimension);
+  }
+  writer.Put(tensor.offset);
+  writer.Put(tensor.nbytes);
 }
 
-absl::StatusOr<Tensor> ReadTensor(ByteReader& reader) {
+absl::StatusOr<Tensor> ReadTensor(ManifestReader& reader) {
   Tensor tensor;
   TC_ASSIGN_OR_RETURN(tensor.name, reader.String("a tensor name"));
   uint8_t dtype = 0;
@@ -50,7 +101,7 @@ absl::StatusOr<Tensor> ReadTensor(ByteReader& reader) {
   return tensor;
 }
 
-absl::Status ReadTensors(ByteReader& reader, uint32_t count, ImageLayout& layout) {
+absl::Status ReadTensors(ManifestReader& reader, uint32_t count, ImageLayout& layout) {
   LayoutChecker checker(count);
   layout.tensors.reserve(count);  // the checker needs them to stay where they are
   for (uint32_t i = 0; i < count; ++i) {
@@ -74,7 +125,8 @@ absl::Status ReadTensors(ByteReader& reader, uint32_t count, ImageLayout& layout
   return absl::OkStatus();
 }
 
-absl::Status ReadMetadata(ByteReader& reader, uint32_t count, std::map<std::string, std::string>& metadata) {
+absl::Status ReadMetadata(ManifestReader& reader, uint32_t count,
+                          std::map<std::string, std::string>& metadata) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t at = reader.position();
     TC_ASSIGN_OR_RETURN(const std::string_view key, reader.String("a metadata key"));
@@ -90,7 +142,7 @@ absl::Status ReadMetadata(ByteReader& reader, uint32_t count, std::map<std::stri
   return absl::OkStatus();
 }
 
-absl::Status ReadDigests(ByteReader& reader, uint32_t count, std::vector<Digest>& digests) {
+absl::Status ReadDigests(ManifestReader& reader, uint32_t count, std::vector<Digest>& digests) {
   if (reader.left() != count * kDigestBytes) {
     return reader.Error(reader.position(), absl::StrCat(reader.left(), " bytes are left instead of those of ",
                                                         count, " digests"));
@@ -103,7 +155,7 @@ absl::Status ReadDigests(ByteReader& reader, uint32_t count, std::vector<Digest>
   return absl::OkStatus();
 }
 
-absl::Status ReadPreamble(ByteReader& reader) {
+absl::Status ReadPreamble(ManifestReader& reader) {
   TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
   if (magic != kMagic) {
     return reader.Error(0, absl::StrCat("it begins with ", QuoteName(magic), " instead of \"", kMagic, "\""));
@@ -165,29 +217,29 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckFields(fields));
   const ImageLayout& layout = fields.layout;
   ByteWriter writer;
-  writer.Raw(kMagic);
-  writer.Integer(kVersion);
-  writer.Integer(kDigestXxh3128);
-  writer.Integer(uint8_t{0});
-  writer.Integer(layout.chunk_bytes);
-  writer.Integer(layout.image_bytes);
-  writer.Integer(static_cast<uint32_t>(layout.tensors.size()));
-  writer.Integer(static_cast<uint32_t>(fields.metadata.size()));
+  writer.Put(kMagic);
+  writer.Put(kVersion);
+  writer.Put(kDigestXxh3128);
+  writer.Put(uint8_t{0});
+  writer.Put(layout.chunk_bytes);
+  writer.Put(layout.image_bytes);
+  writer.Put(static_cast<uint32_t>(layout.tensors.size()));
+  writer.Put(static_cast<uint32_t>(fields.metadata.size()));
   for (const Tensor& tensor : layout.tensors) {
     WriteTensor(tensor, writer);
   }
   for (const auto& [key, value] : fields.metadata) {
-    writer.String(key);
-    writer.String(value);
+    writer.PutString<uint32_t>(key);
+    writer.PutString<uint32_t>(value);
   }
   for (const Digest& digest : fields.digests) {
-    writer.Raw({reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()});
+    writer.Put(std::string_view(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()));
   }
-  return std::move(writer).Take();
+  return writer.Take();
 }
 
 absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
-  ByteReader reader(bytes);
+  ManifestReader reader(bytes);
   ManifestFields fields;
   TC_RETURN_IF_ERROR(ReadPreamble(reader));
   const uint64_t sizes_at = reader.position();

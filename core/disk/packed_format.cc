@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/byte_codec.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/manifest.h"
 
@@ -16,25 +17,8 @@ namespace {
 constexpr std::string_view kMagic("TCPACKED", 8);
 constexpr std::string_view kExtension = ".tcpack";
 
-// Where the fields are; the digest covers what stands before it.
-constexpr size_t kVersionAt = 8;
-constexpr size_t kHeaderBytesAt = 12;
-constexpr size_t kManifestOffsetAt = 16;
-constexpr size_t kManifestBytesAt = 24;
-constexpr size_t kImageOffsetAt = 32;
-constexpr size_t kImageBytesAt = 40;
-constexpr size_t kDigestAt = 48;
+constexpr size_t kDigestAt = 48;  // covers what stands before it
 constexpr size_t kUsedBytes = 64;
-
-void Put(std::string& out, size_t at, uint64_t value, int size) {
-  for (int i = 0; i < size; ++i) out[at + i] = static_cast<char>(value >> (8 * i));
-}
-
-uint64_t Get(std::span<const std::byte> bytes, size_t at, int size) {
-  uint64_t value = 0;
-  for (int i = 0; i < size; ++i) value |= std::to_integer<uint64_t>(bytes[at + i]) << (8 * i);
-  return value;
-}
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("not a packed file: ", what));
@@ -59,14 +43,12 @@ absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
 }  // namespace
 
 std::string EncodePackedHeader(const PackedHeader& header) {
-  std::string bytes(kPackedHeaderBytes, '\0');
-  kMagic.copy(bytes.data(), kMagic.size());
-  Put(bytes, kVersionAt, kPackedVersion, 4);
-  Put(bytes, kHeaderBytesAt, kPackedHeaderBytes, 4);
-  Put(bytes, kManifestOffsetAt, header.manifest_offset, 8);
-  Put(bytes, kManifestBytesAt, header.manifest_bytes, 8);
-  Put(bytes, kImageOffsetAt, header.image_offset, 8);
-  Put(bytes, kImageBytesAt, header.image_bytes, 8);
+  ByteWriter writer;
+  writer.Put(kMagic).Put(kPackedVersion).Put(static_cast<uint32_t>(kPackedHeaderBytes));
+  writer.Put(header.manifest_offset).Put(header.manifest_bytes);
+  writer.Put(header.image_offset).Put(header.image_bytes);
+  std::string bytes = writer.Take();
+  bytes.resize(kPackedHeaderBytes);
   const Digest digest = ComputeDigest(std::as_bytes(std::span(bytes)).first(kDigestAt));
   std::copy(digest.bytes.begin(), digest.bytes.end(), bytes.begin() + kDigestAt);
   return bytes;
@@ -74,9 +56,9 @@ std::string EncodePackedHeader(const PackedHeader& header) {
 
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
   if (bytes.size() < kPackedHeaderBytes) return Malformed("shorter than a header");
-  if (!std::ranges::equal(bytes.first(kMagic.size()), std::as_bytes(std::span(kMagic))))
-    return Malformed("no magic");
-  const uint64_t version = Get(bytes, kVersionAt, 4);
+  ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
+  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("no magic");
+  const uint32_t version = reader.Get<uint32_t>();
   if (version > kPackedVersion) {
     return absl::UnimplementedError(absl::StrCat("packed by a newer version (format ", version,
                                                  ", this build reads up to ", kPackedVersion, ")"));
@@ -85,7 +67,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   const auto stored = bytes.subspan(kDigestAt, digest.bytes.size());
   if (!std::ranges::equal(std::as_bytes(std::span(digest.bytes)), stored))
     return Malformed("its header is damaged");
-  if (version != kPackedVersion || Get(bytes, kHeaderBytesAt, 4) != kPackedHeaderBytes) {
+  if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
     return Malformed("its version or the length of its header");
   }
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
@@ -93,10 +75,10 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
     return Malformed("its header has bytes where this version has none");
   }
   PackedHeader header;
-  header.manifest_offset = Get(bytes, kManifestOffsetAt, 8);
-  header.manifest_bytes = Get(bytes, kManifestBytesAt, 8);
-  header.image_offset = Get(bytes, kImageOffsetAt, 8);
-  header.image_bytes = Get(bytes, kImageBytesAt, 8);
+  header.manifest_offset = reader.Get<uint64_t>();
+  header.manifest_bytes = reader.Get<uint64_t>();
+  header.image_offset = reader.Get<uint64_t>();
+  header.image_bytes = reader.Get<uint64_t>();
   if (absl::Status status = CheckParts(header, file_bytes); !status.ok()) return status;
   return header;
 }

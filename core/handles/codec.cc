@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
-#include "core/handles/wire.h"
 
 namespace tensorcast {
 namespace {
@@ -15,19 +15,19 @@ namespace {
 constexpr std::string_view kMagic = "TCHS";
 
 // The first byte of every frame. Part of the protocol: never renumber, only append.
-enum FrameType : uint8_t {
-  kHello = 1,
-  kHelloAck = 2,
-  kClaim = 3,
-  kHandles = 4,
-  kOffer = 5,
-  kOffered = 6,
-  kClosed = 7,
-  kError = 8,
-};
+constexpr uint8_t kHello = 1;
+constexpr uint8_t kHelloAck = 2;
+constexpr uint8_t kClaim = 3;
+constexpr uint8_t kHandles = 4;
+constexpr uint8_t kOffer = 5;
+constexpr uint8_t kOffered = 6;
+constexpr uint8_t kClosed = 7;
+constexpr uint8_t kError = 8;
 
 // What a HANDLES or OFFER frame describes.
-enum MemoryKind : uint8_t { kHostMemory = 1, kDeviceMemory = 2, kFileMemory = 3 };
+constexpr uint8_t kHostMemory = 1;
+constexpr uint8_t kDeviceMemory = 2;
+constexpr uint8_t kFileMemory = 3;
 
 constexpr size_t kExtentBytes = 16;
 
@@ -38,68 +38,72 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-void WriteIpc(WireWriter& out, const IpcHandle& ipc) {
-  out.String(ipc.device_uuid);
-  out.String(ipc.opaque);
-  out.U64(ipc.bytes);
+std::string_view AsText(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-IpcHandle ReadIpc(WireReader& in) {
+void WriteIpc(ByteWriter& out, const IpcHandle& ipc) {
+  out.PutString<uint16_t>(ipc.device_uuid);
+  out.PutString<uint16_t>(ipc.opaque);
+  out.Put(ipc.bytes);
+}
+
+IpcHandle ReadIpc(ByteReader& in) {
   IpcHandle ipc;
-  ipc.device_uuid = in.String();
-  ipc.opaque = in.String();
-  ipc.bytes = in.U64();
+  ipc.device_uuid = std::string(in.GetString<uint16_t>());
+  ipc.opaque = std::string(in.GetString<uint16_t>());
+  ipc.bytes = in.Get<uint64_t>();
   return ipc;
 }
 
-void WriteHandles(WireWriter& out, const ReplicaHandles& handles) {
-  out.String(handles.replica_id);
-  out.String(handles.artifact_id);
-  out.U64(handles.image_bytes);
+void WriteHandles(ByteWriter& out, const ReplicaHandles& handles) {
+  out.PutString<uint16_t>(handles.replica_id);
+  out.PutString<uint16_t>(handles.artifact_id);
+  out.Put(handles.image_bytes);
   std::visit(Overloaded{[&](const HostHandles& host) {
-                          out.U8(kHostMemory);
-                          out.String(host.pool_id);
-                          out.U64(host.pool_bytes);
-                          out.U32(static_cast<uint32_t>(host.extents.size()));
+                          out.Put(kHostMemory);
+                          out.PutString<uint16_t>(host.pool_id);
+                          out.Put(host.pool_bytes);
+                          out.Put(static_cast<uint32_t>(host.extents.size()));
                           for (const Extent& extent : host.extents) {
-                            out.U64(extent.offset);
-                            out.U64(extent.bytes);
+                            out.Put(extent.offset);
+                            out.Put(extent.bytes);
                           }
                         },
                         [&](const DeviceHandles& device) {
-                          out.U8(kDeviceMemory);
+                          out.Put(kDeviceMemory);
                           WriteIpc(out, device.ipc);
                         },
                         [&](const FileHandles& file) {
-                          out.U8(kFileMemory);
-                          out.U64(file.image_offset);
+                          out.Put(kFileMemory);
+                          out.Put(file.image_offset);
                         }},
              handles.memory);
 }
 
-HostHandles ReadHostHandles(WireReader& in) {
+HostHandles ReadHostHandles(ByteReader& in) {
   HostHandles host;
-  host.pool_id = in.String();
-  host.pool_bytes = in.U64();
-  const uint32_t count = in.U32();
+  host.pool_id = std::string(in.GetString<uint16_t>());
+  host.pool_bytes = in.Get<uint64_t>();
+  const uint32_t count = in.Get<uint32_t>();
   if (count > in.remaining() / kExtentBytes) {
     in.Fail("more extents than the frame holds");
     return host;
   }
   host.extents.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t offset = in.U64();
-    host.extents.push_back({offset, in.U64()});
+    const uint64_t offset = in.Get<uint64_t>();
+    host.extents.push_back({offset, in.Get<uint64_t>()});
   }
   return host;
 }
 
-HandlesFrame ReadHandles(WireReader& in) {
+HandlesFrame ReadHandles(ByteReader& in) {
   HandlesFrame frame;
-  frame.handles.replica_id = in.String();
-  frame.handles.artifact_id = in.String();
-  frame.handles.image_bytes = in.U64();
-  switch (in.U8()) {
+  frame.handles.replica_id = std::string(in.GetString<uint16_t>());
+  frame.handles.artifact_id = std::string(in.GetString<uint16_t>());
+  frame.handles.image_bytes = in.Get<uint64_t>();
+  switch (in.Get<uint8_t>()) {
     case kHostMemory:
       frame.handles.memory = ReadHostHandles(in);
       break;
@@ -107,7 +111,7 @@ HandlesFrame ReadHandles(WireReader& in) {
       frame.handles.memory = DeviceHandles{ReadIpc(in)};
       break;
     case kFileMemory:
-      frame.handles.memory = FileHandles{in.U64()};
+      frame.handles.memory = FileHandles{in.Get<uint64_t>()};
       break;
     default:
       in.Fail("an unknown kind of memory");
@@ -115,47 +119,47 @@ HandlesFrame ReadHandles(WireReader& in) {
   return frame;
 }
 
-void WriteOffer(WireWriter& out, const OfferFrame& offer) {
-  out.U8(offer.ipc ? kDeviceMemory : kHostMemory);
-  out.U64(offer.bytes);
+void WriteOffer(ByteWriter& out, const OfferFrame& offer) {
+  out.Put(offer.ipc ? kDeviceMemory : kHostMemory);
+  out.Put(offer.bytes);
   if (offer.ipc) WriteIpc(out, *offer.ipc);
 }
 
-OfferFrame ReadOffer(WireReader& in) {
+OfferFrame ReadOffer(ByteReader& in) {
   OfferFrame frame;
-  const uint8_t kind = in.U8();
+  const uint8_t kind = in.Get<uint8_t>();
   if (kind != kHostMemory && kind != kDeviceMemory) in.Fail("an unknown kind of memory");
-  frame.bytes = in.U64();
+  frame.bytes = in.Get<uint64_t>();
   if (kind == kDeviceMemory) frame.ipc = ReadIpc(in);
   return frame;
 }
 
-void CheckMagic(WireReader& in) {
-  if (in.Bytes(kMagic.size()) != kMagic) in.Fail("the magic of another protocol");
+void CheckMagic(ByteReader& in) {
+  if (in.GetBytes(kMagic.size()) != kMagic) in.Fail("the magic of another protocol");
 }
 
 // The layouts of HELLO and HELLO_ACK may grow at their end in later versions, so they read past what they
 // know.
-HelloFrame ReadHello(WireReader& in) {
+HelloFrame ReadHello(ByteReader& in) {
   CheckMagic(in);
   HelloFrame frame;
-  frame.version_min = in.U16();
-  frame.version_max = in.U16();
+  frame.version_min = in.Get<uint16_t>();
+  frame.version_max = in.Get<uint16_t>();
   if (frame.version_min == 0 || frame.version_min > frame.version_max) in.Fail("an empty range of versions");
-  in.SkipRest();
+  in.GetBytes(in.remaining());
   return frame;
 }
 
-HelloAckFrame ReadHelloAck(WireReader& in) {
+HelloAckFrame ReadHelloAck(ByteReader& in) {
   CheckMagic(in);
-  HelloAckFrame frame{in.U16()};
-  in.SkipRest();
+  HelloAckFrame frame{in.Get<uint16_t>()};
+  in.GetBytes(in.remaining());
   return frame;
 }
 
-ErrorFrame ReadError(WireReader& in) {
-  const uint16_t code = in.U16();
-  std::string message = in.String();
+ErrorFrame ReadError(ByteReader& in) {
+  const uint16_t code = in.Get<uint16_t>();
+  const std::string_view message = in.GetString<uint16_t>();
   if (code == 0) in.Fail("an error whose code is OK");
   // Status::code() gives kUnknown for a code that this build does not know.
   return ErrorFrame{absl::Status(static_cast<absl::StatusCode>(code), message)};
@@ -170,57 +174,59 @@ const char* FrameName(const Frame& frame) {
 }
 
 absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
-  WireWriter out;
-  out.U32(0);  // the length, once it is known
+  ByteWriter out;
+  out.Put(uint32_t{0});  // the length, once it is known
   std::visit(Overloaded{[&](const HelloFrame& f) {
-                          out.U8(kHello);
-                          out.Bytes(kMagic);
-                          out.U16(f.version_min);
-                          out.U16(f.version_max);
+                          out.Put(kHello);
+                          out.Put(kMagic);
+                          out.Put(f.version_min);
+                          out.Put(f.version_max);
                         },
                         [&](const HelloAckFrame& f) {
-                          out.U8(kHelloAck);
-                          out.Bytes(kMagic);
-                          out.U16(f.version);
+                          out.Put(kHelloAck);
+                          out.Put(kMagic);
+                          out.Put(f.version);
                         },
                         [&](const ClaimFrame& f) {
-                          out.U8(kClaim);
-                          out.String(f.ticket);
+                          out.Put(kClaim);
+                          out.PutString<uint16_t>(f.ticket);
                         },
                         [&](const HandlesFrame& f) {
-                          out.U8(kHandles);
+                          out.Put(kHandles);
                           WriteHandles(out, f.handles);
                         },
                         [&](const OfferFrame& f) {
-                          out.U8(kOffer);
+                          out.Put(kOffer);
                           WriteOffer(out, f);
                         },
                         [&](const OfferedFrame& f) {
-                          out.U8(kOffered);
-                          out.String(f.token);
+                          out.Put(kOffered);
+                          out.PutString<uint16_t>(f.token);
                         },
-                        [&](const ClosedFrame&) { out.U8(kClosed); },
+                        [&](const ClosedFrame&) { out.Put(kClosed); },
                         [&](const ErrorFrame& f) {
-                          out.U8(kError);
-                          out.U16(static_cast<uint16_t>(f.status.raw_code()));
-                          out.String(f.status.message().substr(0, kMaxErrorMessageBytes));
+                          out.Put(kError);
+                          out.Put(static_cast<uint16_t>(f.status.raw_code()));
+                          out.PutString<uint16_t>(f.status.message().substr(0, kMaxErrorMessageBytes));
                         }},
              frame);
-  TC_ASSIGN_OR_RETURN(std::string bytes, std::move(out).Finish());
-  const size_t length = bytes.size() - kFramePrefixBytes;
+  if (!out.ok()) {
+    return absl::InvalidArgumentError("a field is longer than the 65535 bytes that fit its length");
+  }
+  const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a ", FrameName(frame), " frame of ", length,
                                                    " bytes is longer than the ", kMaxServerFrameBytes,
                                                    " that the handle socket carries"));
   }
-  PutU32(bytes.data(), static_cast<uint32_t>(length));
-  return bytes;
+  out.Overwrite(0, static_cast<uint32_t>(length));
+  return out.Take();
 }
 
 absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefixBytes> prefix,
                                          size_t max_bytes) {
-  WireReader in(prefix);
-  const size_t length = in.U32();
+  ByteReader in(AsText(prefix));
+  const size_t length = in.Get<uint32_t>();
   if (length == 0 || length > max_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("handle socket: a frame of ", length, " bytes where 1 to ", max_bytes, " are allowed"));
@@ -229,9 +235,9 @@ absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefix
 }
 
 absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
-  WireReader in(bytes);
+  ByteReader in(AsText(bytes));
   Frame frame;
-  switch (in.U8()) {
+  switch (in.Get<uint8_t>()) {
     case kHello:
       frame = ReadHello(in);
       break;
@@ -239,7 +245,7 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       frame = ReadHelloAck(in);
       break;
     case kClaim:
-      frame = ClaimFrame{in.String()};
+      frame = ClaimFrame{std::string(in.GetString<uint16_t>())};
       break;
     case kHandles:
       frame = ReadHandles(in);
@@ -248,7 +254,7 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       frame = ReadOffer(in);
       break;
     case kOffered:
-      frame = OfferedFrame{in.String()};
+      frame = OfferedFrame{std::string(in.GetString<uint16_t>())};
       break;
     case kClosed:
       frame = ClosedFrame{};
@@ -259,7 +265,11 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
     default:
       in.Fail("an unknown type of frame");
   }
-  TC_RETURN_IF_ERROR(in.Finish());
+  if (in.remaining() > 0) in.Fail("bytes behind the last field");
+  if (!in.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("handle socket: ", in.failure(), " at byte ", in.position(), " of ", bytes.size()));
+  }
   return frame;
 }
 

@@ -5,20 +5,13 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
-
-uint64_t LittleEndian(std::string_view bytes) {
-  uint64_t value = 0;
-  for (size_t i = bytes.size(); i-- > 0;) {
-    value = value << 8 | static_cast<uint8_t>(bytes[i]);
-  }
-  return value;
-}
 
 }  // namespace
 
@@ -49,7 +42,7 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const OpenedFile& file) 
         absl::StrCat("the file has only ", file_bytes, " bytes: not a safetensors file"));
   }
   TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(file, 0, kLengthBytes));
-  const uint64_t header_bytes = LittleEndian(length);
+  const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the header's length of ", header_bytes,
                                                    " bytes is beyond the format's limit of ",

@@ -4,6 +4,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
 #include "core/artifact/text.h"
 #include "core/safetensors/output_file.h"
@@ -103,11 +104,7 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
         absl::StrCat("the header of ", json.size(), " bytes is larger than the ", kMaxSafetensorsHeaderBytes,
                      " that the safetensors format allows: write the model as several files"));
   }
-  std::string length;
-  for (int shift = 0; shift < 64; shift += 8) {
-    length += static_cast<char>(uint64_t{json.size()} >> shift & 0xFF);
-  }
-  return length + json;
+  return ByteWriter().Put(uint64_t{json.size()}).Put(json).Take();
 }
 
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,

@@ -6,10 +6,10 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 
@@ -19,17 +19,6 @@ namespace {
 constexpr uint8_t kVersion = 2;
 constexpr size_t kMacBytes = 32;
 constexpr size_t kSmallestToken = 1 + 8 + 5 * 2 + kMacBytes;
-constexpr size_t kLargestField = 65535;
-
-void AppendBigEndian(std::string& out, uint64_t value, int bytes) {
-  for (int shift = (bytes - 1) * 8; shift >= 0; shift -= 8) out.push_back(static_cast<char>(value >> shift));
-}
-
-void AppendField(std::string& out, std::string_view field) {
-  CHECK_LE(field.size(), kLargestField);
-  AppendBigEndian(out, field.size(), 2);
-  out.append(field);
-}
 
 std::string Mac(std::string_view key, std::string_view signed_bytes) {
   CHECK(!key.empty());
@@ -42,57 +31,32 @@ std::string Mac(std::string_view key, std::string_view signed_bytes) {
   return std::string(mac.begin(), mac.end());
 }
 
-// Reads from the front of a view; nullopt, and nothing read, where there is too little.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-
-  std::optional<uint64_t> Integer(size_t bytes) {
-    if (bytes_.size() < bytes) return std::nullopt;
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; ++i) value = value << 8 | static_cast<uint8_t>(bytes_[i]);
-    bytes_.remove_prefix(bytes);
-    return value;
-  }
-
-  bool Field(std::string& out) {
-    const std::optional<uint64_t> size = Integer(2);
-    if (!size.has_value() || bytes_.size() < *size) return false;
-    out = std::string(bytes_.substr(0, *size));
-    bytes_.remove_prefix(*size);
-    return true;
-  }
-
-  bool done() const { return bytes_.empty(); }
-
- private:
-  std::string_view bytes_;
-};
-
 absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
-  Reader reader(bytes);
+  ByteReader reader(bytes, ByteOrder::kBigEndian);
   GrantClaims claims;
-  const std::optional<uint64_t> expires = reader.Integer(8);
-  const bool whole = expires.has_value() && reader.Field(claims.transport_id) &&
-                     reader.Field(claims.replica_id) && reader.Field(claims.artifact_id) &&
-                     reader.Field(claims.receiver_node_id) && reader.Field(claims.lane) && reader.done();
-  if (!whole) return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
-  claims.expires = absl::Seconds(static_cast<int64_t>(*expires));
+  claims.expires = absl::Seconds(static_cast<int64_t>(reader.Get<uint64_t>()));
+  for (std::string* field : {&claims.transport_id, &claims.replica_id, &claims.artifact_id,
+                             &claims.receiver_node_id, &claims.lane}) {
+    *field = std::string(reader.GetString<uint16_t>());
+  }
+  if (!reader.AtEnd()) {
+    return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
+  }
   return claims;
 }
 
 }  // namespace
 
 std::string SignGrant(std::string_view key, const GrantClaims& claims) {
-  std::string token;
-  token.push_back(kVersion);
-  AppendBigEndian(
-      token, static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))), 8);
-  AppendField(token, claims.transport_id);
-  AppendField(token, claims.replica_id);
-  AppendField(token, claims.artifact_id);
-  AppendField(token, claims.receiver_node_id);
-  AppendField(token, claims.lane);
+  ByteWriter writer(ByteOrder::kBigEndian);
+  writer.Put(kVersion).Put(
+      static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))));
+  for (const std::string* field : {&claims.transport_id, &claims.replica_id, &claims.artifact_id,
+                                   &claims.receiver_node_id, &claims.lane}) {
+    writer.PutString<uint16_t>(*field);
+  }
+  CHECK(writer.ok()) << "a grant's names are longer than a token holds";
+  std::string token = writer.Take();
   token += Mac(key, token);
   return token;
 }

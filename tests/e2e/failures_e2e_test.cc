@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/steady_time.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
@@ -282,9 +283,7 @@ TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {
     return client(0).Import(Context(), path, {.key = "bad"}).status();
   };
   const auto with_length = [](std::string header, uint64_t length) {
-    std::string bytes(8, '\0');
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
-    return bytes + header;
+    return ByteWriter().Put(length).Put(header).Take();
   };
   const std::string unknown_dtype = R"({"t":{"dtype":"F7","shape":[1],"data_offsets":[0,1]}})";
   const std::string past_end = R"({"t":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})";

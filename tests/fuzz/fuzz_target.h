@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/byte_codec.h"
+
 namespace tensorcast::fuzz {
 
 // Feeds `input` to the decoder and checks with CHECK what must hold of the outcome, whatever the input.
@@ -19,22 +21,13 @@ std::vector<std::string> Seeds();
 // The first 8 bytes of `input`, little-endian, taken off its front; zeros where it is shorter. For targets
 // that need a number beside their bytes.
 inline uint64_t TakeU64(std::string_view& input) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < 8 && !input.empty(); ++i) {
-    value |= uint64_t{static_cast<uint8_t>(input.front())} << (8 * i);
-    input.remove_prefix(1);
-  }
-  return value;
+  std::string bytes(input.substr(0, sizeof(uint64_t)));
+  input.remove_prefix(bytes.size());
+  bytes.resize(sizeof(uint64_t));
+  return ByteReader(bytes).Get<uint64_t>();
 }
 
 // What TakeU64 reads.
-inline std::string U64Bytes(uint64_t value) {
-  std::string bytes(8, '\0');
-  for (char& byte : bytes) {
-    byte = static_cast<char>(value & 0xff);
-    value >>= 8;
-  }
-  return bytes;
-}
+inline std::string U64Bytes(uint64_t value) { return ByteWriter().Put(value).Take(); }
 
 }  // namespace tensorcast::fuzz

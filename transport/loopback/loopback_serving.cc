@@ -6,8 +6,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/steady_time.h"
-#include "transport/byte_codec.h"
 #include "transport/registered_memory.h"
 
 namespace tensorcast::transport {

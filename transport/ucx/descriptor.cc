@@ -1,7 +1,8 @@
 #include "transport/ucx/descriptor.h"
 
+#include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "transport/byte_codec.h"
+#include "base/byte_codec.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -17,8 +18,7 @@ absl::Status Malformed(std::string_view what) {
 absl::Status DecodeOneSided(ByteReader& reader, UcxDescriptor& descriptor) {
   const uint8_t rkeys = reader.Get<uint8_t>();
   for (int i = 0; i < rkeys && reader.ok(); ++i) {
-    const uint16_t bytes = reader.Get<uint16_t>();
-    descriptor.rkeys.emplace_back(reader.GetBytes(bytes));
+    descriptor.rkeys.emplace_back(reader.GetString<uint16_t>());
   }
   const uint64_t segments = reader.Get<uint32_t>();
   if (!reader.ok() || reader.remaining() != segments * kSegmentBytes) {
@@ -49,19 +49,18 @@ absl::StatusOr<std::string> EncodeDescriptor(const UcxDescriptor& descriptor) {
       .Put(kVersion)
       .Put(static_cast<uint8_t>(descriptor.lane))
       .Put(AsBytes(descriptor.pull_id));
-  writer.Put(static_cast<uint16_t>(descriptor.address.size()))
-      .Put(descriptor.address)
-      .Put(descriptor.image_bytes);
+  writer.PutString<uint16_t>(descriptor.address).Put(descriptor.image_bytes);
   if (descriptor.lane == UcxLane::kRma) {
     writer.Put(static_cast<uint8_t>(descriptor.rkeys.size()));
     for (const std::string& rkey : descriptor.rkeys) {
-      writer.Put(static_cast<uint16_t>(rkey.size())).Put(rkey);
+      writer.PutString<uint16_t>(rkey);
     }
     writer.Put(static_cast<uint32_t>(descriptor.segments.size()));
     for (const UcxDescriptor::Segment& segment : descriptor.segments) {
       writer.Put(segment.rkey).Put(segment.address).Put(segment.bytes);
     }
   }
+  CHECK(writer.ok()) << "UCX made an address or a key of more than 65535 bytes";
   std::string bytes = writer.Take();
   if (bytes.size() > kMaxDescriptorBytes) {
     return absl::FailedPreconditionError(
@@ -85,8 +84,7 @@ absl::StatusOr<UcxDescriptor> DecodeDescriptor(std::string_view bytes) {
   UcxDescriptor descriptor;
   const uint8_t lane = reader.Get<uint8_t>();
   const std::string_view id = reader.GetBytes(descriptor.pull_id.size());
-  const uint16_t address_bytes = reader.Get<uint16_t>();
-  descriptor.address = std::string(reader.GetBytes(address_bytes));
+  descriptor.address = std::string(reader.GetString<uint16_t>());
   descriptor.image_bytes = reader.Get<uint64_t>();
   if (!reader.ok() || lane > static_cast<uint8_t>(UcxLane::kRma)) {
     return Malformed("it is cut short, or of an unknown lane");

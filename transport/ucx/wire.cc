@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "transport/byte_codec.h"
+#include "base/byte_codec.h"
 
 namespace tensorcast::transport::wire {
 namespace {
@@ -23,8 +23,7 @@ std::string Encode(const Hello& hello) {
       .Put(hello.max_version)
       .Put(hello.max_piece_bytes)
       .Put(AsBytes(hello.pull_id))
-      .Put(static_cast<uint16_t>(trace.size()))
-      .Put(trace)
+      .PutString<uint16_t>(trace)
       .Take();
 }
 
@@ -42,8 +41,7 @@ std::string Encode(const Error& error) {
   return Start(Type::kError)
       .Put(error.request_id)
       .Put(static_cast<uint8_t>(error.status.code()))
-      .Put(static_cast<uint16_t>(text.size()))
-      .Put(text)
+      .PutString<uint16_t>(text)
       .Take();
 }
 
@@ -64,9 +62,8 @@ absl::StatusOr<Control> DecodeHello(ByteReader reader) {
   hello.max_version = reader.Get<uint8_t>();
   hello.max_piece_bytes = reader.Get<uint32_t>();
   const std::string_view id = reader.GetBytes(hello.pull_id.size());
-  const uint16_t trace_bytes = reader.Get<uint16_t>();
-  const std::string_view trace = reader.GetBytes(trace_bytes);
-  if (!magic || !reader.AtEnd() || trace_bytes > kMaxTraceparentBytes ||
+  const std::string_view trace = reader.GetString<uint16_t>();
+  if (!magic || !reader.AtEnd() || trace.size() > kMaxTraceparentBytes ||
       hello.min_version > hello.max_version) {
     return Malformed("HELLO");
   }
@@ -91,9 +88,8 @@ absl::StatusOr<Control> DecodeError(ByteReader reader) {
   Error error;
   error.request_id = reader.Get<uint64_t>();
   const uint8_t code = reader.Get<uint8_t>();
-  const uint16_t text_bytes = reader.Get<uint16_t>();
-  const std::string_view text = reader.GetBytes(text_bytes);
-  if (!reader.AtEnd() || code == 0 || code > kLastStatusCode || text_bytes > kMaxErrorTextBytes) {
+  const std::string_view text = reader.GetString<uint16_t>();
+  if (!reader.AtEnd() || code == 0 || code > kLastStatusCode || text.size() > kMaxErrorTextBytes) {
     return Malformed("ERROR");
   }
   error.status = absl::Status(static_cast<absl::StatusCode>(code), text);

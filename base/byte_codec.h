@@ -1,0 +1,125 @@
+// Integers and strings in a row of bytes: how every format of ours is written that is not a protobuf message
+// (the FORMAT.md files). A writer that appends, and a reader that never looks past the end.
+//
+// Integers are little-endian where the format does not ask for the other order. Thread-compatible.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tensorcast {
+
+enum class ByteOrder { kLittleEndian, kBigEndian };
+
+class ByteWriter {
+ public:
+  explicit ByteWriter(ByteOrder order = ByteOrder::kLittleEndian) : order_(order) {}
+
+  template <std::unsigned_integral T>
+  ByteWriter& Put(T value) {
+    PutInteger(bytes_.size(), value, sizeof(T));
+    return *this;
+  }
+  ByteWriter& Put(std::string_view bytes) {
+    bytes_.append(bytes);
+    return *this;
+  }
+  // Its length as an integer of type Length, then the bytes. Of one that is longer than Length can say
+  // nothing is written, and ok() is false from then on.
+  template <std::unsigned_integral Length>
+  ByteWriter& PutString(std::string_view bytes) {
+    if (bytes.size() > std::numeric_limits<Length>::max()) {
+      ok_ = false;
+      return *this;
+    }
+    return Put(static_cast<Length>(bytes.size())).Put(bytes);
+  }
+  // Writes over an integer that was put at `position`: a length that is known only later.
+  template <std::unsigned_integral T>
+  void Overwrite(size_t position, T value) {
+    OverwriteInteger(position, value, sizeof(T));
+  }
+
+  bool ok() const { return ok_; }
+  size_t size() const { return bytes_.size(); }
+  const std::string& bytes() const { return bytes_; }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  void PutInteger(size_t position, uint64_t value, size_t size) {
+    bytes_.resize(position + size);
+    OverwriteInteger(position, value, size);
+  }
+  void OverwriteInteger(size_t position, uint64_t value, size_t size) {
+    for (size_t i = 0; i < size; ++i) {
+      const size_t significance = order_ == ByteOrder::kLittleEndian ? i : size - 1 - i;
+      bytes_[position + i] = static_cast<char>(value >> (8 * significance) & 0xff);
+    }
+  }
+
+  ByteOrder order_;
+  bool ok_ = true;
+  std::string bytes_;
+};
+
+// Takes fields off the front. The first failure (a field that reaches past the end, or what the caller finds
+// wrong with one) is kept; from then on every read gives zero or nothing, so that callers may read a few
+// fields and ask once.
+class ByteReader {
+ public:
+  // `bytes` must outlive the reader and what it gives out.
+  explicit ByteReader(std::string_view bytes, ByteOrder order = ByteOrder::kLittleEndian)
+      : bytes_(bytes), order_(order) {}
+
+  template <std::unsigned_integral T>
+  T Get() {
+    const std::string_view field = GetBytes(sizeof(T));
+    uint64_t value = 0;
+    for (size_t i = 0; i < field.size(); ++i) {
+      const size_t significance = order_ == ByteOrder::kLittleEndian ? i : sizeof(T) - 1 - i;
+      value |= uint64_t{static_cast<uint8_t>(field[i])} << (8 * significance);
+    }
+    return static_cast<T>(value);
+  }
+  std::string_view GetBytes(size_t count) {
+    if (count > remaining()) {
+      Fail("a field past the end");
+      return {};
+    }
+    const std::string_view field = bytes_.substr(position_, count);
+    position_ += count;
+    return field;
+  }
+  // What PutString<Length> wrote.
+  template <std::unsigned_integral Length>
+  std::string_view GetString() {
+    return GetBytes(Get<Length>());
+  }
+
+  // The first one counts. `what` is kept by reference: a literal.
+  void Fail(const char* what) {
+    if (failure_ == nullptr) failure_ = what;
+  }
+
+  bool ok() const { return failure_ == nullptr; }
+  // Why it is not ok, for a message; the failure is at position().
+  const char* failure() const { return failure_; }
+  // Of the next field; after a failure, of the one that did not fit or was just read.
+  size_t position() const { return position_; }
+  size_t remaining() const { return ok() ? bytes_.size() - position_ : 0; }
+  // True when everything was read and nothing is left.
+  bool AtEnd() const { return ok() && position_ == bytes_.size(); }
+
+ private:
+  std::string_view bytes_;
+  ByteOrder order_;
+  size_t position_ = 0;
+  const char* failure_ = nullptr;
+};
+
+}  // namespace tensorcast
