@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/address.h"
 #include "base/status.h"
-#include "rpc/address.h"
 
 namespace tensorcast::rpc {
 namespace {

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/address.h"
 #include "base/posix/private_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/units.h"
@@ -25,7 +26,6 @@
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_options.h"
 #include "otel/sdk/options.h"
-#include "rpc/address.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -51,8 +51,8 @@ std::string Quoted(std::string_view text) { return absl::StrCat("\"", text, "\""
 
 // Whether this host has the address: a port of the kernel's choice can be bound there, whoever uses the
 // configured one at the moment.
-bool IsOwnAddress(const rpc::HostPort& address) {
-  if (rpc::IsWildcard(address)) return true;
+bool IsOwnAddress(const HostPort& address) {
+  if (IsWildcard(address)) return true;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
@@ -81,7 +81,7 @@ void CheckSocketPlace(std::string_view key, const std::string& path, Findings& f
 }
 
 void CheckListen(std::string_view key, const std::string& listen, Findings& findings) {
-  const absl::StatusOr<rpc::HostPort> address = rpc::ParseHostPort(listen);
+  const absl::StatusOr<HostPort> address = ParseHostPort(listen);
   if (!address.ok()) return findings.Add(key, address.status());
   if (!IsOwnAddress(*address)) {
     findings.Add(key, absl::StrCat(Quoted(listen), ": ", address->host,
@@ -159,8 +159,8 @@ void CheckLifetimes(const v1::GlobalStoreConfig& config, Findings& findings) {
 }
 
 void CheckGlobalStore(const v1::GlobalStoreConfig& config, Findings& findings) {
-  if (rpc::IsUnixAddress(config.listen())) {
-    CheckSocketPlace("global_store.listen", rpc::SocketPath(config.listen()), findings);
+  if (IsUnixAddress(config.listen())) {
+    CheckSocketPlace("global_store.listen", SocketPath(config.listen()), findings);
   } else {
     CheckListen("global_store.listen", config.listen(), findings);
   }
@@ -176,7 +176,7 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
                                                     " is where others connect to, but nothing listens: set "
                                                     "daemon.listen"));
     }
-    if (!config.global_store().empty() && !rpc::IsUnixAddress(config.global_store())) {
+    if (!config.global_store().empty() && !IsUnixAddress(config.global_store())) {
       findings.Add(
           "daemon.listen",
           absl::StrCat("a global store at ", config.global_store(),
@@ -186,13 +186,13 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
   } else {
     CheckListen("daemon.listen", config.listen(), findings);
   }
-  const absl::StatusOr<rpc::HostPort> store = rpc::ParseHostPort(config.global_store());
+  const absl::StatusOr<HostPort> store = ParseHostPort(config.global_store());
   const bool store_elsewhere = store.ok() && !IsLoopback(store->host) && !IsOwnAddress(*store);
   for (const auto& [key, listen] :
        {std::pair<std::string_view, std::string>{"daemon.listen", config.listen()},
         std::pair<std::string_view, std::string>{"daemon.ucx_listen", config.ucx_listen()}}) {
-    const absl::StatusOr<rpc::HostPort> address = rpc::ParseHostPort(listen);
-    if (address.ok() && rpc::IsWildcard(*address) && config.advertise().empty()) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(listen);
+    if (address.ok() && IsWildcard(*address) && config.advertise().empty()) {
       findings.Add(key, absl::StrCat(Quoted(listen),
                                      " is every address of this host, and others need one to connect to: set "
                                      "daemon.advertise to host:port, or listen on one address"));
@@ -226,7 +226,7 @@ void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
       return configured;
     }
     std::string derived = absl::StrCat(config.state_dir(), "/", name);
-    findings.Add("daemon.state_dir", rpc::CheckSocketPath(derived));
+    findings.Add("daemon.state_dir", CheckSocketPath(derived));
     return derived;
   };
   if (config.global_store().empty()) check("", "", "global-store.sock");  // that of the one within

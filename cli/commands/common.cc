@@ -6,12 +6,12 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/config/config.h"
 #include "client/admin.h"
 #include "proto/config.pb.h"
-#include "rpc/address.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::cli {
@@ -25,7 +25,7 @@ struct Endpoint {
 
 // What connecting would only say after it has tried for as long as it may: that this user may not.
 absl::Status CheckMayConnect(const std::string& address) {
-  const std::string path = rpc::SocketPath(address);
+  const std::string path = SocketPath(address);
   if (path.empty() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES)
     return absl::OkStatus();
   return absl::PermissionDeniedError(
@@ -38,7 +38,7 @@ absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseDuration(config.client().connect_timeout()));
   const std::string& address = flags.daemon.empty() ? config.client().daemon() : flags.daemon;
   TC_RETURN_IF_ERROR(
-      Annotate(rpc::CheckServerAddress(address), flags.daemon.empty() ? "client.daemon" : "--daemon"));
+      Annotate(CheckServerAddress(address), flags.daemon.empty() ? "client.daemon" : "--daemon"));
   TC_RETURN_IF_ERROR(CheckMayConnect(address));
   return Endpoint{address, timeout};
 }

@@ -2,13 +2,13 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/posix/private_files.h"
 #include "base/posix/process_limits.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/commands/servers.h"
 #include "core/device/fake_device.h"
-#include "rpc/address.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const v1::DaemonConfi
 // The host that peers know this one by, for a data plane that listens on every interface; empty when not
 // configured.
 std::string AdvertisedHost(const v1::DaemonConfig& config) {
-  const absl::StatusOr<rpc::HostPort> address = rpc::ParseHostPort(config.advertise());
+  const absl::StatusOr<HostPort> address = ParseHostPort(config.advertise());
   return address.ok() ? address->host : "";
 }
 
@@ -147,10 +147,10 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
 absl::StatusOr<UcxPorts> PortsOfUcx(const v1::DaemonConfig& config) {
   constexpr uint32_t kLanes = 2;
   constexpr uint32_t kDataPorts = 8;
-  TC_ASSIGN_OR_RETURN(const rpc::HostPort listen, rpc::ParseHostPort(config.ucx_listen()));
+  TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.ucx_listen()));
   const uint32_t first = listen.port;
   const auto address = [&](uint32_t offset) {
-    return rpc::FormatHostPort({listen.host, static_cast<uint16_t>(first == 0 ? 0 : first + offset)});
+    return FormatHostPort({listen.host, static_cast<uint16_t>(first == 0 ? 0 : first + offset)});
   };
   Ports data;
   if (!config.ucx_data_ports().empty()) {

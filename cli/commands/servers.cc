@@ -13,6 +13,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/address.h"
 #include "base/posix/descriptors.h"
 #include "base/posix/private_files.h"
 #include "base/posix/process_limits.h"
@@ -22,7 +23,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/telemetry.h"
 #include "daemon/app/daemon_server.h"
-#include "rpc/address.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -107,7 +107,7 @@ absl::Status MeetLimits() {
 }
 
 void RemoveSocketWhenTerminatedAgain(const std::string& address) {
-  if (rpc::IsUnixAddress(address)) RemoveWhenTerminatedAgain(rpc::SocketPath(address));
+  if (IsUnixAddress(address)) RemoveWhenTerminatedAgain(SocketPath(address));
 }
 
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
@@ -120,7 +120,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options,
                       ToGlobalStoreOptions(config.global_store()));
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
-  TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", rpc::SocketPath(options.listen), /*others=*/0));
+  TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
   Termination termination;
   RemoveSocketWhenTerminatedAgain(server->address());

@@ -12,11 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/config/config.h"
 #include "cli/config/setter.h"
-#include "rpc/address.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::config {
@@ -76,16 +76,16 @@ absl::Status CheckDuration(const v1::ConfigKey& key, std::string_view text) {
 }
 
 absl::Status CheckListenTcp(std::string_view text) {
-  if (rpc::IsUnixAddress(text)) {
+  if (IsUnixAddress(text)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", text, "\" is a unix socket, and host:port is expected; see daemon.unix_socket"));
   }
-  return rpc::CheckListenAddress(text);
+  return CheckListenAddress(text);
 }
 
 absl::Status CheckAdvertise(std::string_view text) {
-  TC_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(text));
-  if (!rpc::IsWildcard(address)) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(text));
+  if (!IsWildcard(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
 }
@@ -109,15 +109,15 @@ absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
     case v1::ConfigKey::DURATION:
       return CheckDuration(key, text);
     case v1::ConfigKey::LISTEN:
-      return rpc::CheckListenAddress(text);
+      return CheckListenAddress(text);
     case v1::ConfigKey::LISTEN_TCP:
       return CheckListenTcp(text);
     case v1::ConfigKey::ADVERTISE:
       return CheckAdvertise(text);
     case v1::ConfigKey::SERVER:
-      return rpc::CheckServerAddress(text);
+      return CheckServerAddress(text);
     case v1::ConfigKey::SOCKET_PATH:
-      return rpc::CheckSocketPath(text);
+      return CheckSocketPath(text);
     case v1::ConfigKey::PORTS:
       return ParsePorts(text).status();
     default:  // ANY, and PAIRS, which its component takes apart

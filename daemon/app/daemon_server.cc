@@ -23,7 +23,6 @@
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/telemetry/telemetry.h"
-#include "rpc/address.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
 #include "rpc/health.h"
@@ -50,23 +49,23 @@ std::string HostName() {
 
 // What others are told to connect to: an address of this host alone where nothing else is listened on.
 absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound) {
-  if (rpc::IsUnixAddress(bound)) {
+  if (IsUnixAddress(bound)) {
     return bound;
   }
-  TC_ASSIGN_OR_RETURN(const rpc::HostPort listening, rpc::ParseHostPort(bound));
-  rpc::HostPort advertised = listening;
+  TC_ASSIGN_OR_RETURN(const HostPort listening, ParseHostPort(bound));
+  HostPort advertised = listening;
   if (!options.advertise.empty()) {
-    TC_ASSIGN_OR_RETURN(advertised, rpc::ParseHostPort(options.advertise));
+    TC_ASSIGN_OR_RETURN(advertised, ParseHostPort(options.advertise));
     if (advertised.port == 0) {
       advertised.port = listening.port;
     }
   }
-  if (rpc::IsWildcard(advertised)) {
+  if (IsWildcard(advertised)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "daemon.listen is ", options.listen,
         ", every address of this host, and others need one to connect to: set daemon.advertise"));
   }
-  return rpc::FormatHostPort(advertised);
+  return FormatHostPort(advertised);
 }
 
 std::string Absolute(const std::string& path) {

@@ -8,6 +8,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/metadata/observed_store.h"
@@ -16,7 +17,6 @@
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/random_secrets.h"
 #include "global_store/service/ticker.h"
-#include "rpc/address.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -71,9 +71,9 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                        .wall_clock = options.wall_clock};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
-  state->service =
-      MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval,
-                                                        .own_host_only = rpc::IsUnixAddress(options.listen)});
+  state->service = MakeGlobalStoreService(
+      state->coordinator.get(),
+      {.heartbeat_interval = options.heartbeat_interval, .own_host_only = IsUnixAddress(options.listen)});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections}));

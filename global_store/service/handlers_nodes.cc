@@ -1,12 +1,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/origin_report.h"
-#include "rpc/address.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<ReplicaFacts>> AllFromProto(
 
 absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNodeRequest& request,
                                     v1::RegisterNodeResponse& response) {
-  if (!options_.own_host_only && rpc::IsUnixAddress(request.node().grpc_address())) {
+  if (!options_.own_host_only && IsUnixAddress(request.node().grpc_address())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "node ", request.node().name(), " is at ", request.node().grpc_address(),
         ", where only its own host reaches it, and this global store serves others: set its daemon.listen"));

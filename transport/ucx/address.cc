@@ -7,7 +7,6 @@
 
 #include <cstring>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace tensorcast::transport {
@@ -27,31 +26,6 @@ bool SameHost(const sockaddr* a, const sockaddr* b) {
 }
 
 }  // namespace
-
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string_view::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not host:port"));
-  }
-  std::string_view host = text.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-    if (host.empty() || host.find_first_of("[]") != std::string_view::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' has no host in its brackets"));
-    }
-  } else if (host.find(':') != std::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "': put an IPv6 address in brackets, [::1]:port"));
-  }
-  return HostPort{std::string(host), static_cast<uint16_t>(port)};
-}
-
-std::string FormatHostPort(const HostPort& address) {
-  return address.host.find(':') == std::string::npos ? absl::StrCat(address.host, ":", address.port)
-                                                     : absl::StrCat("[", address.host, "]:", address.port);
-}
 
 uint16_t PortOf(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port

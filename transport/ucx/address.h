@@ -1,20 +1,14 @@
-// "host:port" texts, socket addresses, and the network interface that holds one. Private to this folder.
+// Socket addresses, and the network interface that holds one. Private to this folder.
 #pragma once
 
 #include <sys/socket.h>
 
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/address.h"
 
 namespace tensorcast::transport {
-
-struct HostPort {
-  std::string host;  // without the brackets of an IPv6 address
-  uint16_t port = 0;
-  friend bool operator==(const HostPort&, const HostPort&) = default;
-};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -22,9 +16,6 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// "host:port" or "[v6 address]:port". INVALID_ARGUMENT otherwise.
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
-std::string FormatHostPort(const HostPort& address);
 uint16_t PortOf(const sockaddr_storage& address);
 
 // The first address of the name. May ask a name server, so not for a progress thread. UNAVAILABLE when there

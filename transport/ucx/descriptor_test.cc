@@ -89,17 +89,6 @@ TEST(Descriptor, TooManySegmentsDoNotFit) {
   EXPECT_EQ(EncodeDescriptor(descriptor).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(Address, HostAndPortAreRead) {
-  EXPECT_EQ(*ParseHostPort("10.0.0.1:70"), (HostPort{"10.0.0.1", 70}));
-  EXPECT_EQ(*ParseHostPort("[::1]:0"), (HostPort{"::1", 0}));
-  EXPECT_EQ(FormatHostPort({"::1", 5}), "[::1]:5");
-  EXPECT_EQ(FormatHostPort({"host", 5}), "host:5");
-  for (const char* bad :
-       {"", ":", ":5", "host", "host:", "host:x", "host:65536", "::1:5", "[]:5", "[[]]:5"}) {
-    EXPECT_EQ(ParseHostPort(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-  }
-}
-
 TEST(Address, TheLoopbackAddressIsOnTheLoopbackInterface) {
   EXPECT_EQ(InterfaceOf(*Resolve({"127.0.0.1", 1})), "lo");
   EXPECT_EQ(InterfaceOf(*Resolve({"0.0.0.0", 1})), "");

@@ -9,11 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast {
 
 struct HostPort {
   std::string host;  // without the brackets of an IPv6 address
   uint16_t port = 0;
+  friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
 bool IsUnixAddress(std::string_view address);
@@ -34,4 +35,4 @@ absl::Status CheckSocketPath(std::string_view path);
 absl::Status CheckListenAddress(std::string_view address);
 absl::Status CheckServerAddress(std::string_view address);
 
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast

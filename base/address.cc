@@ -1,4 +1,4 @@
-#include "rpc/address.h"
+#include "base/address.h"
 
 #include <sys/un.h>
 
@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast {
 namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:";
@@ -89,4 +89,4 @@ absl::Status CheckServerAddress(std::string_view address) {
   return absl::OkStatus();
 }
 
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast

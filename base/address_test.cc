@@ -1,9 +1,9 @@
-#include "rpc/address.h"
+#include "base/address.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tensorcast::rpc {
+namespace tensorcast {
 namespace {
 
 TEST(Address, HostAndPortAreReadAndWritten) {
@@ -12,13 +12,14 @@ TEST(Address, HostAndPortAreReadAndWritten) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(FormatHostPort(*parsed), text);
   }
-  EXPECT_EQ(ParseHostPort("[::1]:7")->host, "::1");
+  EXPECT_EQ(*ParseHostPort("10.0.0.1:70"), (HostPort{"10.0.0.1", 70}));
+  EXPECT_EQ(*ParseHostPort("[::1]:0"), (HostPort{"::1", 0}));
 }
 
 TEST(Address, WhatIsNotHostAndPortIsRefusedByName) {
   for (const std::string text :
-       {"", "foo", ":7000", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:+1", "127.0.0.1: 1", "127.0.0.1:0x1",
-        "::1:7000", "http://127.0.0.1:7000", "a b:1", "[::1:7000"}) {
+       {"", ":", "foo", ":7000", "host:x", "[]:5", "[[]]:5", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:+1",
+        "127.0.0.1: 1", "127.0.0.1:0x1", "::1:7000", "http://127.0.0.1:7000", "a b:1", "[::1:7000"}) {
     const absl::Status refused = ParseHostPort(text).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(refused.message(), ::testing::HasSubstr("\"" + text + "\""));
@@ -47,4 +48,4 @@ TEST(Address, UnixSocketsHaveAPathThatFits) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast
