@@ -63,7 +63,4 @@ struct RequestContext {
   absl::Status Check(std::string_view what) const;
 };
 
-// A random UUID (version 4) in its usual text form.
-std::string NewUuid();
-
 }  // namespace tensorcast

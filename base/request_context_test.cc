@@ -5,7 +5,6 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -204,20 +203,6 @@ TEST(RequestContext, AChildSharesWhatItsParentHas) {
   EXPECT_EQ(child.trace, parent.trace);
   parent.cancellation.Cancel();
   EXPECT_TRUE(child.cancellation.IsCancelled());
-}
-
-TEST(Uuid, IsRandomVersionFourText) {
-  std::set<std::string> seen;
-  for (int i = 0; i < 100; ++i) {
-    const std::string uuid = NewUuid();
-    ASSERT_EQ(uuid.size(), 36u);
-    for (size_t dash : {8, 13, 18, 23}) EXPECT_EQ(uuid[dash], '-') << uuid;
-    EXPECT_EQ(uuid[14], '4') << uuid;
-    EXPECT_TRUE(absl::StrContains("89ab", uuid.substr(19, 1))) << uuid;
-    EXPECT_EQ(uuid.find_first_not_of("0123456789abcdef-"), std::string::npos) << uuid;
-    seen.insert(uuid);
-  }
-  EXPECT_EQ(seen.size(), 100u);
 }
 
 }  // namespace

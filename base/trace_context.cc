@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/random.h"
+#include "base/ids.h"
 
 namespace tensorcast {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/ids.h"
 #include "base/status.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"

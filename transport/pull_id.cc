@@ -1,17 +1,15 @@
 #include "transport/pull_id.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 
 #include "absl/log/check.h"
+#include "base/ids.h"
 
 namespace tensorcast::transport {
 
 PullId NewPullId() {
   PullId id;
-  // Reads of up to 256 bytes are never short and cannot fail once the system has booted.
-  PCHECK(getrandom(id.data(), id.size(), 0) == static_cast<ssize_t>(id.size()));
+  FillRandom(id.data(), id.size());
   return id;
 }
 

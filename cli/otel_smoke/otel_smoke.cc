@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "cli/cluster/local_cluster.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "base/request_context.h"
+#include "base/ids.h"
 #include "core/device/ipc_format.h"
 #include "core/device/testing/device_faults.h"
 #include "core/device/testing/ipc_peer.h"

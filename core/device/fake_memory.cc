@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "base/request_context.h"
+#include "base/ids.h"
 #include "base/status.h"
 
 namespace tensorcast {

@@ -3,7 +3,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
-#include "base/request_context.h"
+#include "base/ids.h"
 
 namespace tensorcast {
 namespace {
@@ -11,10 +11,6 @@ namespace {
 constexpr std::string_view kCudaMagic = "TCD1C";
 constexpr std::string_view kFakeMagic = "TCD1F";
 constexpr size_t kCudaHandleBytes = 64;
-
-bool IsUuidText(std::string_view text) {
-  return text.size() == kUuidChars && text.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
-}
 
 absl::Status Malformed(std::string_view backend, size_t bytes) {
   return absl::InvalidArgumentError(
@@ -47,7 +43,7 @@ absl::StatusOr<CudaIpcFields> DecodeCudaIpc(std::string_view opaque) {
     return Malformed("cuda", opaque.size());
   }
   const std::string_view process = opaque.substr(kCudaMagic.size(), kUuidChars);
-  if (!IsUuidText(process)) return Malformed("cuda", opaque.size());
+  if (!IsUuid(process)) return Malformed("cuda", opaque.size());
   return CudaIpcFields{.process = std::string(process),
                        .handle = std::string(opaque.substr(kCudaMagic.size() + kUuidChars))};
 }
@@ -62,7 +58,7 @@ absl::StatusOr<FakeIpcFields> DecodeFakeIpc(std::string_view opaque) {
   fields.pid = reader.Get<uint32_t>();
   fields.fd = reader.Get<uint32_t>();
   fields.memory = std::string(reader.GetBytes(kUuidChars));
-  if (!IsUuidText(fields.process) || !IsUuidText(fields.memory)) return Malformed("fake", opaque.size());
+  if (!IsUuid(fields.process) || !IsUuid(fields.memory)) return Malformed("fake", opaque.size());
   return fields;
 }
 

@@ -9,8 +9,6 @@
 
 namespace tensorcast {
 
-inline constexpr size_t kUuidChars = 36;
-
 // A handle of the cuda backend.
 struct CudaIpcFields {
   std::string process;  // ThisProcessToken() of the exporter

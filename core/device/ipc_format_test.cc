@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
+#include "base/ids.h"
 
 namespace tensorcast {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/request_context.h"
+#include "base/ids.h"
 #include "base/status.h"
 
 namespace tensorcast {

@@ -5,6 +5,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/span.h"

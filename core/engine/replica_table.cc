@@ -6,6 +6,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 

@@ -1,25 +1,13 @@
 #include "core/handles/ticket_table.h"
 
-#include <sys/random.h>
-
-#include <cerrno>
 #include <utility>
 
-#include "absl/log/check.h"
-#include "absl/strings/escaping.h"
+#include "base/ids.h"
 #include "base/steady_time.h"
 
 namespace tensorcast {
 
-std::string RandomToken() {
-  char random[16];
-  ssize_t size;
-  do {
-    size = getrandom(random, sizeof(random), 0);
-  } while (size < 0 && errno == EINTR);
-  CHECK_EQ(size, static_cast<ssize_t>(sizeof(random))) << "the kernel's random source is missing";
-  return absl::BytesToHexString(std::string_view(random, sizeof(random)));
-}
+std::string RandomToken() { return RandomHex(16); }
 
 TicketTable::Issued TicketTable::Issue(Claim claim, SteadyTime now) {
   std::string ticket = RandomToken();

@@ -10,6 +10,8 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/address.h"
+#include "base/ids.h"
 #include "base/posix/private_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"

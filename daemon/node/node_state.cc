@@ -14,14 +14,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
+#include "base/ids.h"
 #include "base/posix/space_reserve.h"
-#include "base/request_context.h"
 #include "base/status.h"
 
 namespace tensorcast::daemon {
 namespace {
-
-constexpr size_t kUuidLength = 36;
 
 // What a start writes is a few blocks: the incarnation, sockets, entries of the directory.
 constexpr uint64_t kReserveBytes = 256 << 10;
@@ -142,7 +140,7 @@ void NodeState::KeepRoom() const { ReserveSpace(ReservePath(directory_), kReserv
 
 absl::Status NodeState::Load() {
   TC_ASSIGN_OR_RETURN(node_id_, ReadSmallFile(absl::StrCat(directory_, "/node_id")));
-  if (node_id_.size() != kUuidLength) {
+  if (!IsUuid(node_id_)) {
     return absl::DataLossError(
         absl::StrCat(directory_, "/node_id does not hold a UUID; remove it to become a new node"));
   }

@@ -9,6 +9,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_join.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "daemon/node/node_messages.h"

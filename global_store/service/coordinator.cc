@@ -1,10 +1,10 @@
 #include "global_store/service/coordinator.h"
 
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "absl/log/log.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
@@ -16,8 +16,9 @@ namespace {
 constexpr absl::Duration kPurgeInterval = absl::Minutes(10);
 
 uint64_t NewEpoch() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;  // never 0
+  uint64_t epoch = 0;
+  FillRandom(&epoch, sizeof(epoch));
+  return epoch | 1;  // never 0
 }
 
 }  // namespace

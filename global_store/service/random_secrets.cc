@@ -1,9 +1,6 @@
 #include "global_store/service/random_secrets.h"
 
-#include <openssl/rand.h>
-
-#include "absl/log/check.h"
-#include "base/request_context.h"
+#include "base/ids.h"
 
 namespace tensorcast::global_store {
 
@@ -11,8 +8,7 @@ std::string RandomSecrets::NewTransportId() { return NewUuid(); }
 
 std::string RandomSecrets::NewGrantKey() {
   std::string key(32, '\0');
-  CHECK_EQ(RAND_bytes(reinterpret_cast<unsigned char*>(key.data()), static_cast<int>(key.size())), 1)
-      << "the operating system gives no random numbers";
+  FillRandom(key.data(), key.size());
   return key;
 }
 

@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/request_context.h"
+#include "base/ids.h"
 #include "base/units.h"
 
 namespace tensorcast::otel::sdk {

@@ -1,0 +1,23 @@
+// Identifiers that nobody else makes, from the kernel's random generator: safe across fork, and good enough
+// for ids that double as secrets (tickets, the names of pulls). Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tensorcast {
+
+inline constexpr size_t kUuidChars = 36;
+
+// A random UUID (version 4) in its usual text form.
+std::string NewUuid();
+// Whether the text is a UUID as we write them: lower-case hexadecimal digits in groups of 8-4-4-4-12.
+bool IsUuid(std::string_view text);
+
+// `count` is at most 256.
+void FillRandom(void* bytes, size_t count);
+// As many random bytes, in hexadecimal digits. `bytes` is at most 256.
+std::string RandomHex(size_t bytes);
+
+}  // namespace tensorcast
