@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "base/posix/unix_peer.h"
+#include "base/posix/unix_socket.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
-#include "base/posix/unix_listener.h"
+#include "base/posix/unix_socket.h"
 
 namespace tensorcast::rpc {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/posix/unix_address.h"
+#include "base/posix/unix_socket.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 

@@ -13,7 +13,7 @@
 
 #include "absl/log/check.h"
 #include "absl/time/clock.h"
-#include "base/posix/unix_address.h"
+#include "base/posix/unix_socket.h"
 #include "base/steady_time.h"
 
 namespace tensorcast {

@@ -1,12 +1,11 @@
-#include "base/posix/unix_listener.h"
+#include "base/posix/unix_socket.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -15,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/posix/unix_address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 
@@ -109,7 +107,36 @@ absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<gid_t>> PeerGroups(int socket) {
+  std::vector<gid_t> groups(32);
+  while (true) {
+    socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0) {
+      groups.resize(size / sizeof(gid_t));
+      return groups;
+    }
+    if (errno != ERANGE) return ErrnoStatus(errno, "asking for the groups of", "a unix socket's peer");
+    groups.resize(size / sizeof(gid_t));
+  }
+}
+
+bool Contains(const std::vector<gid_t>& groups, gid_t group) {
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
 }  // namespace
+
+absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("the path \"", path, "\" has ", path.size(),
+                                                   " bytes; that of a unix socket has 1 to ",
+                                                   sizeof(address.sun_path) - 1, ": choose a shorter one"));
+  }
+  path.copy(address.sun_path, path.size());
+  return address;
+}
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::string& path,
                                                                    const std::vector<gid_t>& groups) {
@@ -134,6 +161,29 @@ UnixListener::~UnixListener() {
   struct stat info;
   if (lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_)
     unlink(path_.c_str());
+}
+
+absl::StatusOr<ucred> PeerCredentials(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return ErrnoStatus(errno, "asking for the credentials of", "a unix socket's peer");
+  }
+  return peer;
+}
+
+absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
+  TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
+  if (peer.uid == geteuid() || peer.uid == 0 || Contains(allowed_groups, peer.gid)) return absl::OkStatus();
+  if (!allowed_groups.empty()) {
+    TC_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
+    const bool allowed = std::any_of(groups.begin(), groups.end(),
+                                     [&](gid_t group) { return Contains(allowed_groups, group); });
+    if (allowed) return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat("user ", peer.uid, " may not use the sockets of user ",
+                                                  geteuid(),
+                                                  "; run as that user, or allow one of its groups"));
 }
 
 }  // namespace tensorcast
