@@ -20,8 +20,8 @@ v1::ServeReport MakeServing(bool in_place, int reading_ms) {
   served.set_lane("ucx");
   served.set_bytes(64'000'000);
   served.set_requests(4);
-  *served.mutable_first_request() = rpc::ToProto(At(20));
-  *served.mutable_last_completion() = rpc::ToProto(At(80));
+  *served.mutable_first_request() = rpc::ToProto(ToWallTime(At(20)));
+  *served.mutable_last_completion() = rpc::ToProto(ToWallTime(At(80)));
   served.set_in_place(in_place);
   *served.mutable_reading() = rpc::ToProto(absl::Milliseconds(reading_ms));
   return served;
