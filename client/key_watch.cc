@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "client/session.h"
-#include "rpc/backoff.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::client {
 namespace {

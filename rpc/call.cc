@@ -6,7 +6,9 @@
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/grpc_deadline.h"
+#include "rpc/protocol_version.h"
 #include "rpc/retry.h"
+#include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
 
@@ -27,6 +29,12 @@ ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt) {
 }
 
 ClientCall::~ClientCall() { CallContexts::ForClient().Remove(&call_); }
+
+absl::Status ClientCall::CheckServer() const { return CheckServersVersion(call_); }
+
+absl::Status ClientCall::Outcome(const grpc::Status& status) const {
+  return status.ok() ? CheckServer() : FromGrpcStatus(status);
+}
 
 void ClientCall::AnnounceMessages(size_t count) {
   call_.AddMetadata(kStreamMessagesKey, std::to_string(count));

@@ -24,8 +24,7 @@
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "otel/api/span.h"
-#include "rpc/backoff.h"
-#include "rpc/status_mapping.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::rpc {
 
@@ -58,6 +57,11 @@ class ClientCall {
   grpc::ClientContext* get() { return &call_; }
   // Tells the server how many messages it is to expect of this client's stream.
   void AnnounceMessages(size_t count);
+  // Whether what the server says may be used: FAILED_PRECONDITION when it speaks another version of the
+  // protocol. REQUIRES: the first response was read.
+  absl::Status CheckServer() const;
+  // How the call went, once gRPC says that it ended: its error, or CheckServer's.
+  absl::Status Outcome(const grpc::Status& status) const;
 
  private:
   grpc::ClientContext call_;
@@ -76,7 +80,7 @@ absl::StatusOr<Response> CallUnary(
   std::optional<Response> response;
   absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
     ClientCall call(context, attempt);
-    return FromGrpcStatus((stub.*method)(call.get(), request, &response.emplace()));
+    return call.Outcome((stub.*method)(call.get(), request, &response.emplace()));
   });
   if (!status.ok()) return status;
   return *std::move(response);
@@ -95,12 +99,13 @@ absl::Status ReadAll(Stream& stream, ClientCall& call,
   absl::Status consumed;
   Response response;
   while (consumed.ok() && stream.Read(&response)) {
+    if (!attempt.final) consumed = call.CheckServer();
     attempt.final = true;
-    consumed = on_response(std::move(response));
+    if (consumed.ok()) consumed = on_response(std::move(response));
     response.Clear();
   }
   if (!consumed.ok()) call.get()->TryCancel();
-  absl::Status status = FromGrpcStatus(stream.Finish());
+  absl::Status status = call.Outcome(stream.Finish());
   return consumed.ok() ? status : consumed;
 }
 
@@ -144,7 +149,7 @@ absl::StatusOr<Response> CallClientStream(
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get(), &response.emplace());
     internal::WriteAll<Request>(*stream, count, make_request);
-    return FromGrpcStatus(stream->Finish());
+    return call.Outcome(stream->Finish());
   });
   if (!status.ok()) return status;
   return *std::move(response);

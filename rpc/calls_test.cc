@@ -16,6 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "rpc/call.h"
+#include "rpc/protocol_version.h"
 #include "rpc/rpc_test_service.h"
 
 namespace tensorcast::rpc {
@@ -234,6 +235,80 @@ TEST(Unary, AHandshakeMayTakeLongerThanAMoment) {
     EXPECT_TRUE(response.ok()) << response.status();
   }
   unlink((folder + ".door").c_str());
+}
+
+TEST(ProtocolVersion, ACallerOfAnotherIsRefusedBeforeItsHandlerRuns) {
+  TestServer server;
+  bool called = false;
+  server.service.bind_key = [&](auto&&...) {
+    called = true;
+    return absl::OkStatus();
+  };
+  server.service.describe = [&](auto&&...) {
+    called = true;
+    return absl::OkStatus();
+  };
+  server.service.on_inventory_message = [&](auto&&...) {
+    called = true;
+    return absl::OkStatus();
+  };
+  server.Start();
+  const auto stub = v1::GlobalStore::NewStub(
+      grpc::CreateChannel(server.server->addresses()[0], grpc::InsecureChannelCredentials()));
+  for (const auto& [said, told] :
+       {std::pair{"", "says none, as version 1 does"}, {"1", "is 1"}, {"3", "is 3"}}) {
+    const auto expect_refused = [told = told](const grpc::Status& status) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+      EXPECT_THAT(status.error_message(),
+                  HasSubstr(absl::StrCat(told, ", and here it is 2: upgrade the older one")));
+    };
+    const auto make_call = [said = said] {
+      auto call = std::make_unique<grpc::ClientContext>();
+      if (*said != '\0') call->AddMetadata(kProtocolKey, said);
+      return call;
+    };
+    v1::BindKeyResponse bound;
+    auto call = make_call();
+    expect_refused(stub->BindKey(call.get(), {}, &bound));
+    call = make_call();
+    v1::DescribeArtifactResponse described;
+    const auto responses = stub->DescribeArtifact(call.get(), {});
+    EXPECT_FALSE(responses->Read(&described));
+    expect_refused(responses->Finish());
+    call = make_call();
+    v1::ReconcileInventoryResponse reconciled;
+    const auto requests = stub->ReconcileInventory(call.get(), &reconciled);
+    requests->Write({});
+    requests->WritesDone();
+    expect_refused(requests->Finish());
+  }
+  EXPECT_FALSE(called);
+}
+
+TEST(ProtocolVersion, AServerOfAnotherIsNotBelieved) {
+  Executor executor;
+  TestGlobalStore service(&executor);
+  service.bind_key = [](auto&&...) { return absl::OkStatus(); };
+  service.describe = [](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
+    return writer.Write({});
+  };
+  int port = 0;
+  // As of version 1: it says none.
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const auto stub = v1::GlobalStore::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", port)));
+  const absl::Status unary = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(30)), {}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(unary)) << unary;
+  EXPECT_THAT(unary.message(), HasSubstr("says none, as version 1 does, and here it is 2"));
+  const absl::Status stream = CallServerStream(*stub, &Stub::DescribeArtifact, Within(absl::Seconds(30)), {},
+                                               [](v1::DescribeArtifactResponse&&) {
+                                                 ADD_FAILURE() << "its word was taken";
+                                                 return absl::OkStatus();
+                                               });
+  EXPECT_TRUE(absl::IsFailedPrecondition(stream)) << stream;
 }
 
 TEST(Retry, UnavailableIsTriedAgainUnderTheSameRequestId) {

@@ -5,10 +5,15 @@
 #include <utility>
 
 #include "otel/api/span.h"
+#include "rpc/protocol_version.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
 namespace internal {
+
+grpc::Status CheckCaller(const grpc::CallbackServerContext& call) {
+  return ToGrpcStatus(CheckCallersVersion(call));
+}
 
 void RunOn(Executor& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail) {
@@ -35,6 +40,10 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   UnaryReactor(grpc::CallbackServerContext* call, Executor& executor,
                std::function<void(const RequestContext&, Finisher)> handler)
       : context_(ServerCallContext(call)) {
+    if (const grpc::Status refused = internal::CheckCaller(*call); !refused.ok()) {
+      Finish(refused);
+      return;
+    }
     // The task owns its copy of the context: after Finish this object may be gone while the handler still
     // returns.
     internal::RunOn(

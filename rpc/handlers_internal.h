@@ -8,6 +8,9 @@
 
 namespace tensorcast::rpc::internal {
 
+// Not OK for a caller whose version of the protocol is another: no handler sees its call.
+grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
+
 // Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason when it cannot be
 // run. Exactly one of the two is called.
 void RunOn(Executor& executor, const RequestContext& context, std::function<void()> task,
@@ -49,6 +52,10 @@ class ReadStreamReactor final : public grpc::ServerReadReactor<Request> {
         context_(ServerCallContext(call)),
         reader_(call, std::move(on_message), bounds),
         on_end_(std::move(on_end)) {
+    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
+      this->Finish(refused);
+      return;
+    }
     this->StartRead(reader_.message());
   }
 
@@ -107,6 +114,10 @@ class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, publ
  public:
   WriteStreamReactor(grpc::CallbackServerContext* call, Executor& executor, StreamHandler<Response> handler)
       : context_(ServerCallContext(call)), writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {
+    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
+      this->Finish(refused);
+      return;
+    }
     RunOn(executor, context_, Answer(context_, writer_, std::move(handler)),
           [writer = writer_](const absl::Status& status) { writer->Finish(status); });
   }
@@ -141,6 +152,10 @@ class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response
         writer_(std::make_shared<StreamWriter<Response>>(this, context_)),
         reader_(call, std::move(on_message), bounds),
         on_end_(std::move(on_end)) {
+    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
+      this->Finish(refused);
+      return;
+    }
     this->StartRead(reader_.message());
   }
 

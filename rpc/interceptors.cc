@@ -16,6 +16,7 @@
 #include "rpc/call_contexts.h"
 #include "rpc/call_observer.h"
 #include "rpc/failure_log.h"
+#include "rpc/protocol_version.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
@@ -43,6 +44,7 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
 
  private:
   void Inject(std::multimap<std::string, std::string>& metadata) {
+    metadata.emplace(kProtocolKey, kProtocolText);
     if (!session_id_.empty()) metadata.emplace(kSessionIdKey, session_id_);
     std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
     if (!context.has_value()) return;
@@ -107,6 +109,9 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
         methods->GetRecvMessage() == nullptr) {
       unreadable_ = true;
     }
+    if (ours_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->emplace(kProtocolKey, kProtocolText);
+    }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       ExplainUnreadable(*methods);
       End(methods->GetSendStatus());
@@ -122,9 +127,12 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
         !status.error_message().empty()) {
       return;
     }
-    methods.ModifySendStatus({grpc::StatusCode::INVALID_ARGUMENT,
-                              "the request cannot be read: a key, a path or another text in it is not valid "
-                              "UTF-8, or its sender is of a version that nobody knows here"});
+    const absl::Status version = CheckCallersVersion(*call_);
+    methods.ModifySendStatus(!version.ok()
+                                 ? ToGrpcStatus(version)
+                                 : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                                "the request cannot be read: a key, a path or another "
+                                                "text in it is not valid UTF-8"));
   }
 
   void End(const grpc::Status& status) {

@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
-#include "rpc/backoff.h"
+#include "proto/types.pb.h"
 #include "rpc/finisher.h"
 #include "rpc/pieces.h"
 #include "rpc/retry.h"
@@ -30,13 +30,39 @@ TEST(StatusMapping, EveryCodeSurvivesTheRoundTrip) {
   }
 }
 
-TEST(StatusMapping, DetailsTravelAndOtherPayloadsStay) {
+TEST(StatusMapping, PayloadsTravelAsTheDetailsOfAStatus) {
   absl::Status status = absl::AbortedError("old incarnation");
-  status.SetPayload(kDetailsUrl, absl::Cord(std::string("\0binary", 7)));
+  status.SetPayload("tensorcast/binary", absl::Cord(std::string("\0binary", 7)));
   status.SetPayload("elsewhere", absl::Cord("x"));
-  const absl::Status back = FromGrpcStatus(ToGrpcStatus(status));
-  EXPECT_EQ(back.GetPayload(kDetailsUrl), absl::Cord(std::string("\0binary", 7)));
-  EXPECT_FALSE(back.GetPayload("elsewhere").has_value());
+  const grpc::Status sent = ToGrpcStatus(status);
+  EXPECT_EQ(FromGrpcStatus(sent), status);
+  // What gRPC's tools read.
+  v1::Status details;
+  ASSERT_TRUE(details.ParseFromString(sent.error_details()));
+  EXPECT_EQ(details.code(), sent.error_code());
+  EXPECT_EQ(details.message(), "old incarnation");
+  EXPECT_EQ(details.details_size(), 2);
+}
+
+TEST(StatusMapping, AnErrorWithoutPayloadsHasNoDetails) {
+  EXPECT_EQ(ToGrpcStatus(absl::AbortedError("old incarnation")).error_details(), "");
+}
+
+TEST(StatusMapping, DetailsThatAreNoStatusAreLeftOut) {
+  const absl::Status back = FromGrpcStatus({grpc::StatusCode::ABORTED, "why", "\xff\xff rubbish"});
+  EXPECT_EQ(back, absl::AbortedError("why"));
+}
+
+// gRPC takes 8 KiB of trailers, of which the message has up to three times its bytes, the details four
+// thirds.
+TEST(StatusMapping, PayloadsDoNotMakeTheTrailersTooLarge) {
+  absl::Status status = absl::InternalError(std::string(100000, '\xc3'));
+  status.SetPayload("x", absl::Cord(std::string(kMaxDetailsBytes - 1, 'x')));
+  const grpc::Status sent = ToGrpcStatus(status);
+  EXPECT_LE(sent.error_message().size() * 3 + sent.error_details().size() * 4 / 3, 8000u);
+  EXPECT_TRUE(FromGrpcStatus(sent).GetPayload("x").has_value());
+  status.SetPayload("y", absl::Cord("y"));
+  EXPECT_EQ(ToGrpcStatus(status).error_details(), "");
 }
 
 TEST(StatusMapping, WhatIsNotToBeRetriedStaysSoOnItsWay) {

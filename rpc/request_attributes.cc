@@ -27,8 +27,8 @@ struct TextField {
   otel::AttributeKey key;
 };
 constexpr TextField kTextFields[] = {
-    {"artifact_id", attr::kArtifactId},   {"key", attr::kKey},        {"replica_id", attr::kReplicaId},
-    {"transport_id", attr::kTransportId}, {"node_id", attr::kNodeId}, {"receiver_node_id", attr::kPeerNodeId},
+    {"artifact_id", attr::kArtifactId}, {"key", attr::kKey},        {"replica_id", attr::kReplicaId},
+    {"grant_id", attr::kTransportId},   {"node_id", attr::kNodeId}, {"receiver_node_id", attr::kPeerNodeId},
 };
 // What a request is about may be one level down.
 constexpr std::string_view kNested[] = {"node", "location", "destination", "binding", "replica", "origin"};

@@ -1,22 +1,54 @@
 #include "rpc/retry.h"
 
+#include <algorithm>
+#include <string>
+
 #include "absl/strings/cord.h"
-#include "rpc/status_mapping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "proto/types.pb.h"
 
 namespace tensorcast::rpc {
 namespace {
 
-constexpr char kWithoutRetry[] = "without retry";
+const std::string& DoNotRetryUrl() {
+  static const auto& url =
+      *new std::string(absl::StrCat("type.googleapis.com/", v1::DoNotRetry::descriptor()->full_name()));
+  return url;
+}
 
 }  // namespace
 
+bool IsWorthRetrying(const absl::Status& status) {
+  return absl::IsUnavailable(status) && !status.GetPayload(DoNotRetryUrl()).has_value();
+}
+
 absl::Status WithoutRetry(absl::Status status) {
-  if (!status.ok()) status.SetPayload(kDetailsUrl, absl::Cord(kWithoutRetry));
+  if (!status.ok()) status.SetPayload(DoNotRetryUrl(), absl::Cord(v1::DoNotRetry().SerializeAsString()));
   return status;
 }
 
-bool IsWorthRetrying(const absl::Status& status) {
-  return absl::IsUnavailable(status) && status.GetPayload(kDetailsUrl) != absl::Cord(kWithoutRetry);
+absl::Status SleepFor(const RequestContext& context, absl::Duration duration, std::string_view what) {
+  TC_RETURN_IF_ERROR(context.Check(what));
+  if (SteadyNow() + duration >= context.deadline) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(what, ": the deadline leaves no time for another attempt"));
+  }
+  absl::Notification cancelled;
+  {
+    Cancellation::Registration registration =
+        context.cancellation.OnCancel([&cancelled] { cancelled.Notify(); });
+    cancelled.WaitForNotificationWithTimeout(duration);
+  }
+  return context.Check(what);
+}
+
+absl::Duration Backoff::Next() {
+  const absl::Duration step = next_;
+  next_ = std::min(next_ * options_.factor, options_.max);
+  return step * absl::Uniform(random_, 0.5, 1.0);
 }
 
 }  // namespace tensorcast::rpc

@@ -2,36 +2,47 @@
 
 #include <grpcpp/support/status.h>
 
-#include <optional>
+#include <string>
+#include <string_view>
 
-#include "absl/strings/cord.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::rpc {
 namespace {
 
-std::string Shortened(std::string_view message) {
-  if (message.size() <= kMaxErrorMessageBytes) return std::string(message);
+std::string Shortened(std::string_view message, size_t most) {
+  if (message.size() <= most) return std::string(message);
   constexpr std::string_view kCut = " [cut]";
-  return std::string(message.substr(0, kMaxErrorMessageBytes - kCut.size())).append(kCut);
+  return std::string(message.substr(0, most - kCut.size())).append(kCut);
+}
+
+bool HasPayloads(const absl::Status& status) {
+  size_t bytes = 0;
+  status.ForEachPayload(
+      [&bytes](std::string_view type, const absl::Cord& payload) { bytes += type.size() + payload.size(); });
+  return bytes > 0 && bytes <= kMaxDetailsBytes;
 }
 
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  std::optional<absl::Cord> details = status.GetPayload(kDetailsUrl);
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Shortened(status.message()),
-                      details.has_value() ? std::string(*details) : std::string());
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  if (!HasPayloads(status)) return {code, Shortened(status.message(), kMaxErrorMessageBytes)};
+  const std::string message = Shortened(status.message(), kMaxErrorMessageBytes / 2);
+  v1::Status details = ToProto(status);
+  details.set_message(ToProto(absl::Status(status.code(), message)).message());
+  return {code, message, details.SerializeAsString()};
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  const int code = status.error_code();
-  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  absl::Status result(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      status.error_message());
-  if (!status.error_details().empty()) result.SetPayload(kDetailsUrl, absl::Cord(status.error_details()));
-  return result;
+  v1::Status whole;
+  if (!whole.ParseFromString(status.error_details())) whole.Clear();
+  // gRPC's own word counts: what is in the details was written by the server.
+  whole.set_code(status.error_code());
+  whole.set_message(status.error_message());
+  return FromProto(whole);
 }
 
 }  // namespace tensorcast::rpc

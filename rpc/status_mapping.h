@@ -1,7 +1,8 @@
-// absl::Status <-> grpc::Status: code, message, and one optional opaque detail.
+// absl::Status <-> grpc::Status: code, message, and payloads as the details of a google.rpc.Status (gRPC's
+// trailer `grpc-status-details-bin`), where other tools read them too.
 #pragma once
 
-#include <string>
+#include <cstddef>
 
 #include "absl/status/status.h"
 
@@ -11,16 +12,15 @@ class Status;
 
 namespace tensorcast::rpc {
 
-// The payload of an absl::Status that travels as grpc's error_details; others stay behind.
-inline constexpr char kDetailsUrl[] = "tensorcast/details";
-
-// Messages longer than this are cut: trailing metadata has a small limit, and a call whose trailers do not
-// fit fails with an error that hides the real one.
+// Trailing metadata has a small limit, and a call whose trailers do not fit fails with an error that hides
+// the real one. So longer messages are cut; with payloads, which repeat the message, to half of that; and
+// payloads that are larger together stay behind.
 inline constexpr size_t kMaxErrorMessageBytes = 2048;
+inline constexpr size_t kMaxDetailsBytes = 1024;
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// A code that gRPC does not define becomes UNKNOWN.
+// A code that gRPC does not define becomes UNKNOWN. Details that are no google.rpc.Status are left out.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace tensorcast::rpc

@@ -38,7 +38,7 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
   for (const v1::DamagedFile& file : status.damaged_files()) {
     std::printf("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path().c_str(),
-                file.error().c_str());
+                rpc::FromProto(file.error()).ToString().c_str());
   }
   std::printf("\n");
 }

@@ -95,7 +95,7 @@ std::string_view Hint(Stage stage, const SourceInfo& source, const Location& des
 }
 
 const SourceWord* WordOf(const SourceInfo& source, const std::vector<SourceWord>& words) {
-  const auto found = std::ranges::find(words, source.transport_id, &SourceWord::transport_id);
+  const auto found = std::ranges::find(words, source.grant_id, &SourceWord::grant_id);
   return found == words.end() ? nullptr : &*found;
 }
 

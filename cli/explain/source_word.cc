@@ -37,11 +37,11 @@ std::vector<SourceWord> SourcesOf(const TransferReport& report) {
   std::vector<SourceWord> words;
   for (const StageReport& stage : report.stages) {
     const SourceInfo& source = stage.source;
-    const auto same = [&](const SourceWord& word) { return word.transport_id == source.transport_id; };
-    if (source.transport_id.empty() || std::ranges::any_of(words, same)) continue;
+    const auto same = [&](const SourceWord& word) { return word.grant_id == source.grant_id; };
+    if (source.grant_id.empty() || std::ranges::any_of(words, same)) continue;
     words.push_back({.source = source.name,
                      .lane = source.lane,
-                     .transport_id = source.transport_id,
+                     .grant_id = source.grant_id,
                      .lent = source.lane == kLocalLane});
   }
   return words;
@@ -50,13 +50,13 @@ std::vector<SourceWord> SourcesOf(const TransferReport& report) {
 void Hear(const v1::GetStatusResponse& status, SourceWord* word) {
   for (const v1::ServeReport& served : status.servings()) {
     // One that went over to another lane was opened twice; the newest comes first.
-    if (served.transport_id() == word->transport_id && served.lane() == word->lane) {
+    if (served.grant_id() == word->grant_id && served.lane() == word->lane) {
       word->served = served;
       return;
     }
   }
   word->problem =
-      absl::StrCat("daemon ", status.node().name(), " no longer remembers transport ", word->transport_id);
+      absl::StrCat("daemon ", status.node().name(), " no longer remembers transport ", word->grant_id);
 }
 
 double ReadingShare(const SourceWord& word) {

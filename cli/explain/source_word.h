@@ -15,7 +15,7 @@ namespace tensorcast::explain {
 struct SourceWord {
   std::string source;  // the daemon's name
   std::string lane;
-  std::string transport_id;
+  std::string grant_id;
   bool lent = false;  // its memory was attached to: it had nothing to do, and has nothing to tell
   std::optional<v1::ServeReport> served;
   std::string problem;  // why it says nothing

@@ -16,7 +16,7 @@ using ::testing::SizeIs;
 // Of the transport in MakeReport: 60 ms from first request to last byte.
 v1::ServeReport MakeServing(bool in_place, int reading_ms) {
   v1::ServeReport served;
-  served.set_transport_id("transport-node-0");
+  served.set_grant_id("transport-node-0");
   served.set_lane("ucx");
   served.set_bytes(64'000'000);
   served.set_requests(4);
@@ -62,7 +62,7 @@ TEST(SourceWord, TellsANetworkThatIsSlowFromASourceThatIs) {
 
 TEST(SourceWord, SaysWhatIsNotKnownAndWhy) {
   v1::ServeReport another = MakeServing(true, 0);
-  another.set_transport_id("another");
+  another.set_grant_id("another");
   const auto words = Heard(another);
   EXPECT_FALSE(words[0].served.has_value());
   EXPECT_THAT(ExplainTransfer(MakeReport(), {.sources = words}),

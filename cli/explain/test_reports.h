@@ -17,7 +17,7 @@ inline StageReport MakeStage(Stage stage, const std::string& lane, const std::st
   report.source = {.type = lane == "disk" ? SourceType::kDisk : SourceType::kRemote,
                    .lane = lane,
                    .name = source,
-                   .transport_id = lane == "disk" ? "" : "transport-" + source};
+                   .grant_id = lane == "disk" ? "" : "transport-" + source};
   report.start = At(from_ms);
   report.end = At(to_ms);
   report.busy = absl::Milliseconds(busy_ms);

@@ -20,11 +20,11 @@ inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
-  std::string lane;               // a transport's name, or one of those above
-  std::string name;               // whom it reads: a node name, a path
-  std::string transport_id = {};  // of the grant it is read under; empty where none is needed
-  TraceContext span = {};         // reserved for the reading of it, where the other end links to it
-  TraceContext made_by = {};      // the ingest that made the replica it reads, where that is known
+  std::string lane;           // a transport's name, or one of those above
+  std::string name;           // whom it reads: a node name, a path
+  std::string grant_id = {};  // of the grant it is read under; empty where none is needed
+  TraceContext span = {};     // reserved for the reading of it, where the other end links to it
+  TraceContext made_by = {};  // the ingest that made the replica it reads, where that is known
 };
 
 }  // namespace tensorcast

@@ -28,13 +28,13 @@
 #include "rpc/channel.h"
 #include "rpc/executor.h"
 #include "rpc/health.h"
+#include "rpc/protocol_version.h"
 #include "rpc/server.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 1;
 constexpr absl::Duration kChoreInterval = absl::Seconds(1);
 constexpr absl::Duration kPeerCheckInterval = absl::Seconds(10);
 constexpr absl::Duration kLostFilesInterval = absl::Seconds(10);
@@ -146,7 +146,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
     device->set_name(info.name);
     device->set_total_bytes(info.total_bytes);
   }
-  node.set_protocol_version(kProtocolVersion);
+  node.set_protocol_version(rpc::kProtocolVersion);
   return node;
 }
 

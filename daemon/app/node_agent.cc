@@ -20,13 +20,12 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   options_.status->FillPools(heartbeat->mutable_pools());
   heartbeat->set_unreachable(options_.port->unreachable());
   for (const std::string& grant_id : options_.grants->Ids()) {
-    heartbeat->add_active_transports(grant_id);
+    heartbeat->add_active_grants(grant_id);
   }
 }
 
 void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
-  const std::vector<std::string> revoked(response.revoked_transports().begin(),
-                                         response.revoked_transports().end());
+  const std::vector<std::string> revoked(response.revoked_grants().begin(), response.revoked_grants().end());
   options_.servings->Revoke(revoked);
   options_.grants->Revoke(revoked);
   options_.servings->Renew();

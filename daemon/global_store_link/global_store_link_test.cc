@@ -204,13 +204,13 @@ TEST_F(LinkTest, ArtifactsThatTheGlobalStoreLostArePublishedAgain) {
 }
 
 TEST_F(LinkTest, DirectivesReachTheNode) {
-  store_.heartbeat_response.add_revoked_transports("t");
+  store_.heartbeat_response.add_revoked_grants("t");
   store_.heartbeat_interval = absl::Milliseconds(10);
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.heartbeats >= 2; }));
   absl::MutexLock lock(&node_.mutex);
   ASSERT_FALSE(node_.heard.empty());
-  EXPECT_EQ(node_.heard.front().revoked_transports(0), "t");
+  EXPECT_EQ(node_.heard.front().revoked_grants(0), "t");
 }
 
 TEST_F(LinkTest, GoodbyeLeavesNothingOfThisNode) {

@@ -64,10 +64,10 @@ absl::StatusOr<v1::Replica> Materializer::Describe(const ReplicaLease& lease) co
 }
 
 absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& request) const {
-  if (request.transport_id().empty()) {
+  if (request.grant_id().empty()) {
     return absl::OkStatus();
   }
-  return options_.servings->CheckGrant(PullOpening{.transport_id = request.transport_id(),
+  return options_.servings->CheckGrant(PullOpening{.grant_id = request.grant_id(),
                                                    .grant_token = request.grant_token(),
                                                    .replica_id = request.replica_id(),
                                                    .lane = std::string(kLocalLane)});
@@ -135,12 +135,12 @@ absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(
   v1::AttachReplicaResponse response;
   TC_ASSIGN_OR_RETURN(*response.mutable_replica(), Describe(*lease));
   response.set_made_by(lease->made_by().ToTraceparent());
-  if (request.transport_id().empty()) {
+  if (request.grant_id().empty()) {
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), options_.sessions->IssueTicket(std::move(lease)));
   } else {
     const auto receiver = TraceContext::FromTraceparent(request.traceparent());
     auto record = std::make_shared<AttachRecord>(context.trace, receiver.value_or(TraceContext()),
-                                                 request.transport_id(), lease->manifest()->id());
+                                                 request.grant_id(), lease->manifest()->id());
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(),
                         options_.sessions->IssueTicket(std::move(lease), Holder::kDaemon, std::move(record)));
   }

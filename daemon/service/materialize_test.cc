@@ -164,8 +164,8 @@ TEST_F(AttachTest, ADaemonNeedsAGrantForThisReplicaOverTheLocalLane) {
   const std::string replica_id = MakeReplica();
   v1::AttachReplicaRequest request;
   request.set_replica_id(replica_id);
-  request.set_transport_id("grant");
-  rpc::GrantClaims claims{.transport_id = "grant",
+  request.set_grant_id("grant");
+  rpc::GrantClaims claims{.grant_id = "grant",
                           .replica_id = replica_id,
                           .artifact_id = artifact.manifest->id(),
                           .receiver_node_id = "receiver",

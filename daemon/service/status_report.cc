@@ -13,7 +13,7 @@ namespace {
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
 void SetServing(const ServeReport& report, v1::ServeReport* out) {
-  out->set_transport_id(report.transport_id);
+  out->set_grant_id(report.grant_id);
   out->set_artifact_id(report.artifact_id);
   out->set_replica_id(report.replica_id);
   out->set_receiver_node_id(report.receiver_node_id);
@@ -109,7 +109,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
       v1::DamagedFile* damaged = report.add_damaged_files();
       damaged->set_path(file.path);
       damaged->set_artifact_id(file.artifact_id);
-      damaged->set_error(file.error.ToString());
+      *damaged->mutable_error() = rpc::ToProto(file.error);
     }
   }
   return report;

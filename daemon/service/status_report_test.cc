@@ -51,7 +51,7 @@ TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
 TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
   TransferReport report{.transfer_id = "one"};
   report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx"}, .bytes = 5}};
-  report.stages[0].source.transport_id = "grant";
+  report.stages[0].source.grant_id = "grant";
   transfers.Add(report);
   report.transfer_id = "two";
   transfers.Add(report);

@@ -12,10 +12,10 @@
 #include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
 #include "otel/api/metrics.h"
-#include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
 #include "rpc/handlers.h"
 #include "rpc/pieces.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -229,7 +229,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
         TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
         TC_ASSIGN_OR_RETURN(
             OpenedPull opened,
-            options_.servings->Open(PullOpening{.transport_id = request->transport_id(),
+            options_.servings->Open(PullOpening{.grant_id = request->grant_id(),
                                                 .grant_token = request->grant_token(),
                                                 .replica_id = request->replica_id(),
                                                 .artifact_id = request->artifact_id(),
@@ -249,7 +249,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerCont
     const absl::Status why = request->cancelled()       ? absl::CancelledError(request->error())
                              : request->error().empty() ? absl::OkStatus()
                                                         : absl::UnavailableError(request->error());
-    response->set_bytes_served(options_.servings->Close(request->transport_id(), why));
+    response->set_bytes_served(options_.servings->Close(request->grant_id(), why));
     return absl::OkStatus();
   });
 }

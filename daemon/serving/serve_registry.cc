@@ -17,9 +17,9 @@ namespace {
 // Longer than any token lives.
 constexpr absl::Duration kRememberClosed = absl::Hours(2);
 
-absl::Status HasEnded(std::string_view transport_id) {
+absl::Status HasEnded(std::string_view grant_id) {
   return absl::FailedPreconditionError(
-      absl::StrCat("transport ", transport_id, " has ended; ask for a new grant"));
+      absl::StrCat("transport ", grant_id, " has ended; ask for a new grant"));
 }
 
 bool Matches(const std::string& claimed, const std::string& asked) {
@@ -68,16 +68,16 @@ ServeReport ServeRegistry::Served::Report() const {
 absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
   TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims,
                       rpc::VerifyGrant(options_.grant_key(), opening.grant_token, options_.now()));
-  if (claims.transport_id != opening.transport_id || claims.replica_id != opening.replica_id ||
+  if (claims.grant_id != opening.grant_id || claims.replica_id != opening.replica_id ||
       !Matches(claims.artifact_id, opening.artifact_id) ||
       !Matches(claims.receiver_node_id, opening.receiver_node_id) ||
       !transport::LaneCovers(claims.lane, opening.lane)) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "the grant token permits transport ", claims.transport_id, " of replica ", claims.replica_id,
-        " to node ", claims.receiver_node_id, " over ", claims.lane, ", which is not what was asked for"));
+        "the grant token permits transport ", claims.grant_id, " of replica ", claims.replica_id, " to node ",
+        claims.receiver_node_id, " over ", claims.lane, ", which is not what was asked for"));
   }
   absl::MutexLock lock(&mutex_);
-  return closed_.contains(opening.transport_id) ? HasEnded(opening.transport_id) : absl::OkStatus();
+  return closed_.contains(opening.grant_id) ? HasEnded(opening.grant_id) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
@@ -102,14 +102,14 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
     image->Release();
     return serving.status();
   }
-  ServeReport asked{.transport_id = opening.transport_id,
+  ServeReport asked{.grant_id = opening.grant_id,
                     .artifact_id = opening.artifact_id,
                     .replica_id = opening.replica_id,
                     .receiver_node_id = opening.receiver_node_id,
                     .lane = opening.lane,
                     .opened = SteadyNow()};
   return std::make_unique<Served>(location, std::move(made_by), std::move(image), *std::move(serving),
-                                  ServeRecord(trace, opening.lane, opening.transport_id, opening.artifact_id),
+                                  ServeRecord(trace, opening.lane, opening.grant_id, opening.artifact_id),
                                   std::move(asked), &ended_);
 }
 
@@ -129,7 +129,7 @@ absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const
   // Meanwhile it may have been revoked, or opened by a repetition of this call.
   TC_ASSIGN_OR_RETURN(open, FindOpen(opening));
   if (open.has_value()) return *std::move(open);
-  Entry& entry = entries_[opening.transport_id];
+  Entry& entry = entries_[opening.grant_id];
   if (entry.served != nullptr) {
     entry.served->SetEnd(absl::CancelledError("the receiver went on over another lane"));
   }
@@ -140,15 +140,15 @@ absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const
 }
 
 absl::StatusOr<std::optional<OpenedPull>> ServeRegistry::FindOpen(const PullOpening& opening) const {
-  if (closed_.contains(opening.transport_id)) return HasEnded(opening.transport_id);
-  const auto open = entries_.find(opening.transport_id);
+  if (closed_.contains(opening.grant_id)) return HasEnded(opening.grant_id);
+  const auto open = entries_.find(opening.grant_id);
   if (open == entries_.end() || open->second.lane != opening.lane) return std::nullopt;
   return open->second.served->opened();
 }
 
-ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id, absl::Status why) {
-  closed_[std::string(transport_id)] = options_.now() + kRememberClosed;
-  const auto found = entries_.find(transport_id);
+ServeRegistry::Entry ServeRegistry::Take(std::string_view grant_id, absl::Status why) {
+  closed_[std::string(grant_id)] = options_.now() + kRememberClosed;
+  const auto found = entries_.find(grant_id);
   if (found == entries_.end()) {
     return Entry{};
   }
@@ -158,22 +158,22 @@ ServeRegistry::Entry ServeRegistry::Take(std::string_view transport_id, absl::St
   return taken;
 }
 
-uint64_t ServeRegistry::Close(std::string_view transport_id, const absl::Status& why) {
+uint64_t ServeRegistry::Close(std::string_view grant_id, const absl::Status& why) {
   Entry ended;
   {
     absl::MutexLock lock(&mutex_);
-    if (!entries_.contains(transport_id)) {
+    if (!entries_.contains(grant_id)) {
       return 0;
     }
-    ended = Take(transport_id, why);
+    ended = Take(grant_id, why);
   }
   return ended.served->bytes();
 }
 
-void ServeRegistry::Revoke(const std::vector<std::string>& transport_ids) {
+void ServeRegistry::Revoke(const std::vector<std::string>& grant_ids) {
   std::vector<Entry> ended;  // destroyed without the lock: that may wait for a peer
   absl::MutexLock lock(&mutex_);
-  for (const std::string& id : transport_ids) {
+  for (const std::string& id : grant_ids) {
     // Also one that was not opened yet: its token may still be on its way here.
     ended.push_back(Take(id, absl::CancelledError("the global store revoked the grant")));
   }

@@ -32,7 +32,7 @@
 namespace tensorcast::daemon {
 
 struct PullOpening {
-  std::string transport_id;
+  std::string grant_id;
   std::string grant_token;
   std::string replica_id;
   std::string artifact_id;  // may be empty where the caller does not say
@@ -70,8 +70,8 @@ class ServeRegistry {
   absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const TraceContext& trace = {});
   // `why` is OK when the receiver had all that it wanted, of the whole image or of a part. The bytes it
   // served; none for one that is unknown or was closed.
-  uint64_t Close(std::string_view transport_id, const absl::Status& why);
-  void Revoke(const std::vector<std::string>& transport_ids);
+  uint64_t Close(std::string_view grant_id, const absl::Status& why);
+  void Revoke(const std::vector<std::string>& grant_ids);
   // The global store was heard, and what it has not revoked lives on.
   void Renew();
   // Ends what expired. A pull that still moves bytes is left alone: its lease keeps the memory as it is.
@@ -127,7 +127,7 @@ class ServeRegistry {
   absl::StatusOr<std::optional<OpenedPull>> FindOpen(const PullOpening& opening) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
-  Entry Take(std::string_view transport_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   ServeLog ended_;

@@ -91,13 +91,13 @@ class ServeRegistryTest : public ::testing::Test {
   }
 
   PullOpening Opening(const std::string& replica_id, const std::string& lane = "loopback") {
-    const rpc::GrantClaims claims{.transport_id = "transport",
+    const rpc::GrantClaims claims{.grant_id = "transport",
                                   .replica_id = replica_id,
                                   .artifact_id = artifact_.manifest->id(),
                                   .receiver_node_id = "receiver",
                                   .lane = lane,
                                   .expires = now_ - given_ + absl::Seconds(30)};
-    return {.transport_id = claims.transport_id,
+    return {.grant_id = claims.grant_id,
             .grant_token = rpc::SignGrant(std::string(32, 'k'), claims),
             .replica_id = replica_id,
             .artifact_id = claims.artifact_id,
@@ -178,7 +178,7 @@ TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
   EXPECT_EQ(registry_->Reports()[0].requests, 0);
   ASSERT_TRUE(Pull(descriptor->descriptor).ok());
   const ServeReport open = registry_->Reports()[0];
-  EXPECT_EQ(open.transport_id, "transport");
+  EXPECT_EQ(open.grant_id, "transport");
   EXPECT_EQ(open.receiver_node_id, "receiver");
   EXPECT_EQ(open.lane, "loopback");
   EXPECT_EQ(open.bytes, artifact_.image.size());
@@ -292,7 +292,7 @@ TEST_F(ServeRegistryTest, AnExpiredPullEndsWhenNothingMovesAndARenewedOneLives) 
 TEST_F(ServeRegistryTest, ATokenOpensOnlyWhatItNames) {
   const std::string replica_id = MakeReplica({LocationKind::kCpu});
   PullOpening other_transport = Opening(replica_id);
-  other_transport.transport_id = "another";
+  other_transport.grant_id = "another";
   PullOpening other_replica = Opening(replica_id);
   other_replica.replica_id = MakeReplica({LocationKind::kGpu, 0});
   PullOpening other_receiver = Opening(replica_id);

@@ -31,7 +31,7 @@ class FakePeers : public PeerClient {
   absl::Status ClosePull(const RequestContext&, const std::string&, const v1::ClosePullRequest& request,
                          v1::ClosePullResponse*) override {
     absl::MutexLock lock(&mutex_);
-    closed_.push_back(request.transport_id());
+    closed_.push_back(request.grant_id());
     return absl::OkStatus();
   }
 

@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   RequestContext open = context.Child();
   open.deadline = std::min(context.deadline, SteadyNow() + options_.peer_timeout);
   v1::OpenPullRequest request;
-  request.set_transport_id(grant.transport_id());
+  request.set_grant_id(grant.grant_id());
   request.set_grant_token(grant.token());
   request.set_replica_id(grant.replica().replica_id());
   request.set_artifact_id(grant.replica().artifact_id());
@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   SourceInfo info{.type = SourceType::kRemote,
                   .lane = lane,
                   .name = grant.source().name(),
-                  .transport_id = grant.transport_id(),
+                  .grant_id = grant.grant_id(),
                   .span = pulling,
                   .made_by = TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext())};
   return MakePullSource(std::move(info), std::move(pull), revoked, options_.peer_timeout);
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
   otel::Span span("P2P/Connect", context,
                   {{otel::attr::kStage, "connect"},
                    {otel::attr::kLane, lane},
-                   {otel::attr::kTransportId, grant.transport_id()},
+                   {otel::attr::kTransportId, grant.grant_id()},
                    {otel::attr::kPeerNodeId, grant.source().node_id()}});
   span.AttachTo(&connect);
   // What the source does for this pull is linked to the pull itself, which begins once this is done.

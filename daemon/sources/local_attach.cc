@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   attach.deadline = std::min(context.deadline, SteadyNow() + timeout_);
   v1::AttachReplicaRequest request;
   request.set_replica_id(grant.replica().replica_id());
-  request.set_transport_id(grant.transport_id());
+  request.set_grant_id(grant.grant_id());
   request.set_grant_token(grant.token());
   if (!reading.IsUnstarted()) {
     request.set_traceparent(reading.ToTraceparent());
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   SourceInfo info{.type = SourceType::kLocal,
                   .lane = std::string(kLocalLane),
                   .name = std::string(grant.source().name()),
-                  .transport_id = grant.transport_id(),
+                  .grant_id = grant.grant_id(),
                   .span = reading,
                   .made_by = MadeBy(response)};
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {

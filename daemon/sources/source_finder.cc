@@ -15,8 +15,8 @@
 #include "daemon/node/node_messages.h"
 #include "daemon/sources/origin_files.h"
 #include "otel/api/span.h"
-#include "rpc/backoff.h"
 #include "rpc/convert/convert.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -103,7 +103,7 @@ class ReplicaSourceProvider : public SourceProvider {
 
   // A source under the grant; nullopt when it could not be opened.
   std::optional<Source> TryGrant(const RequestContext& context) {
-    const Cancellation revoked = parts_.grants->Add(grant_->transport_id());
+    const Cancellation revoked = parts_.grants->Add(grant_->grant_id());
     GrantOpening opening = parts_.opener->Open(context, *grant_, *request_.manifest, request_.lane, revoked);
     pull_opened_ = opening.pull_opened;
     for (SourceFailure& lane : opening.unopened) {
@@ -260,10 +260,10 @@ class ReplicaSourceProvider : public SourceProvider {
       return;
     }
     const v1::TransportGrant grant = *std::exchange(grant_, std::nullopt);
-    parts_.grants->Remove(grant.transport_id());
+    parts_.grants->Remove(grant.grant_id());
     v1::CompleteReplicaTransportRequest complete;
     parts_.link->SetIdentity(complete.mutable_node());
-    complete.set_transport_id(grant.transport_id());
+    complete.set_grant_id(grant.grant_id());
     complete.set_outcome(status.ok()                 ? v1::TRANSPORT_OUTCOME_SUCCEEDED
                          : absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED
                                                      : v1::TRANSPORT_OUTCOME_FAILED);
@@ -283,7 +283,7 @@ class ReplicaSourceProvider : public SourceProvider {
           };
           if (close) {
             v1::ClosePullRequest request;
-            request.set_transport_id(complete.transport_id());
+            request.set_grant_id(complete.grant_id());
             request.set_error(complete.error());
             request.set_cancelled(complete.outcome() == v1::TRANSPORT_OUTCOME_CANCELLED);
             v1::ClosePullResponse ignored;
@@ -291,7 +291,7 @@ class ReplicaSourceProvider : public SourceProvider {
             parts.peers->ClosePull(call(), address, request, &ignored).IgnoreError();
           }
           const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
-          LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.transport_id()
+          LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.grant_id()
                                       << " was not told; its grant expires: " << told;
         });
   }

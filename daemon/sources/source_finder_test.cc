@@ -61,14 +61,14 @@ class ProviderTest : public ::testing::Test {
     return finder_.Find({.manifest = artifact_.manifest, .destination = {}, .lane = lane});
   }
 
-  void Offer(const std::string& transport_id, const std::string& lane = "loopback") {
+  void Offer(const std::string& grant_id, const std::string& lane = "loopback") {
     v1::RequestReplicaTransportResponse offer;
     v1::TransportGrant* grant = offer.mutable_grant();
-    grant->set_transport_id(transport_id);
+    grant->set_grant_id(grant_id);
     grant->set_lane(lane);
-    grant->mutable_source()->set_name("source of " + transport_id);
+    grant->mutable_source()->set_name("source of " + grant_id);
     grant->mutable_source()->add_lanes("loopback");
-    grant->mutable_replica()->set_replica_id("replica of " + transport_id);
+    grant->mutable_replica()->set_replica_id("replica of " + grant_id);
     grant->mutable_replica()->set_artifact_id(artifact_.manifest->id());
     store_.offers.push_back(offer);
   }
@@ -81,8 +81,8 @@ class ProviderTest : public ::testing::Test {
     store_.offers.push_back(wait);
   }
   // The same replica, granted as another transport.
-  void OfferReplica(const std::string& transport_id, const std::string& replica_id) {
-    Offer(transport_id);
+  void OfferReplica(const std::string& grant_id, const std::string& replica_id) {
+    Offer(grant_id);
     store_.offers.back().mutable_grant()->mutable_replica()->set_replica_id(replica_id);
   }
 
@@ -172,7 +172,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
   Offer("t1");
   Offer("t2");
   peers_.open = [this](const v1::OpenPullRequest& request, v1::OpenPullResponse* response) -> absl::Status {
-    if (request.transport_id() == "t1") {
+    if (request.grant_id() == "t1") {
       return absl::UnavailableError("nobody answers");
     }
     response->set_pull_descriptor(serving_->descriptor());
@@ -291,7 +291,7 @@ TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
 }
 
 TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
-  for (const char* transport_id : {"t1", "t2", "t3"}) OfferReplica(transport_id, "dead");
+  for (const char* grant_id : {"t1", "t2", "t3"}) OfferReplica(grant_id, "dead");
   peers_.open = nullptr;
   EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(peers_.opened().size(), 3u);

@@ -19,7 +19,7 @@ namespace tensorcast::daemon {
 
 // A pull by another daemon, as the one that serves it sees it.
 struct ServeReport {
-  std::string transport_id;
+  std::string grant_id;
   std::string artifact_id;
   std::string replica_id;
   std::string receiver_node_id;
@@ -41,7 +41,7 @@ using BytesByLane = std::map<std::string, uint64_t>;
 // What went between this daemon and others.
 inline void AddBytes(const TransferReport& report, BytesByLane* bytes) {
   for (const StageReport& stage : report.stages) {
-    const bool from_another = !stage.source.transport_id.empty();
+    const bool from_another = !stage.source.grant_id.empty();
     if (stage.stage == Stage::kFetch && from_another) (*bytes)[stage.source.lane] += stage.bytes;
   }
 }

@@ -69,8 +69,8 @@ void RecordStageSpan(const StageReport& stage, LocationKind destination, const o
        {attr::kChunks, stage.chunks},
        {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
       {.start = stage.start, .reserved = stage.stage == Stage::kFetch ? &stage.source.span : nullptr});
-  if (!stage.source.transport_id.empty()) {
-    span.SetAttribute(attr::kTransportId, stage.source.transport_id);
+  if (!stage.source.grant_id.empty()) {
+    span.SetAttribute(attr::kTransportId, stage.source.grant_id);
   }
   span.SetError(stage.status);
   span.End(stage.end);
@@ -221,13 +221,9 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
   return otel::Span("StoreEngine/JoinIngest", context, {{attr::kShared, true}}, {.links = {&link, 1}});
 }
 
-ServeRecord::ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view transport_id,
+ServeRecord::ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view grant_id,
                          std::string_view artifact_id)
-    : lane_(lane),
-      parent_(parent),
-      transport_id_(transport_id),
-      artifact_id_(artifact_id),
-      opened_(SteadyNow()) {}
+    : lane_(lane), parent_(parent), grant_id_(grant_id), artifact_id_(artifact_id), opened_(SteadyNow()) {}
 
 void ServeRecord::End(const transport::ServeStats& stats, std::string_view outcome) {
   metrics::kP2pBytes.Add(stats.bytes, {lane_, "serve"});
@@ -243,31 +239,30 @@ void ServeRecord::End(const transport::ServeStats& stats, std::string_view outco
   if (link.context.IsValid()) options.links = {&link, 1};
   otel::Span span("P2P/Serve", parent_,
                   {{attr::kLane, lane_},
-                   {attr::kTransportId, transport_id_},
+                   {attr::kTransportId, grant_id_},
                    {attr::kArtifactId, artifact_id_},
                    {attr::kSizeBytes, stats.bytes}},
                   options);
   if (outcome != "ok") span.AddEvent("ended early", {{attr::kReason, outcome}});
   const otel::Scope scope(span.context().IsValid() ? span.context() : parent_);
-  LOG(INFO) << "served transport " << transport_id_ << " of " << artifact_id_ << " over " << lane_ << ": "
+  LOG(INFO) << "served transport " << grant_id_ << " of " << artifact_id_ << " over " << lane_ << ": "
             << stats.bytes << " bytes in " << SteadyNow() - opened_ << ": " << outcome;
 }
 
 AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& receiver,
-                           std::string_view transport_id, std::string_view artifact_id)
-    : parent_(parent), transport_id_(transport_id), artifact_id_(artifact_id), opened_(SteadyNow()) {
+                           std::string_view grant_id, std::string_view artifact_id)
+    : parent_(parent), grant_id_(grant_id), artifact_id_(artifact_id), opened_(SteadyNow()) {
   const otel::SpanLink link{.context = receiver};
   otel::SpanOptions options;
   if (receiver.IsValid()) options.links = {&link, 1};
   span_ = otel::Span(
       "P2P/Serve", parent,
-      {{attr::kLane, kLocalLane}, {attr::kTransportId, transport_id}, {attr::kArtifactId, artifact_id}},
-      options);
+      {{attr::kLane, kLocalLane}, {attr::kTransportId, grant_id}, {attr::kArtifactId, artifact_id}}, options);
 }
 
 AttachRecord::~AttachRecord() {
   const otel::Scope scope(span_.context().IsValid() ? span_.context() : parent_);
-  LOG(INFO) << "served transport " << transport_id_ << " of " << artifact_id_ << " over " << kLocalLane
+  LOG(INFO) << "served transport " << grant_id_ << " of " << artifact_id_ << " over " << kLocalLane
             << ": for " << SteadyNow() - opened_;
 }
 

@@ -28,7 +28,7 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
 // is a child of the call that opened it and is linked to what the receiver's transport said it pulls for.
 class ServeRecord {
  public:
-  ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view transport_id,
+  ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view grant_id,
               std::string_view artifact_id);
   // `outcome`: "ok" or "cancelled".
   void End(const transport::ServeStats& stats, std::string_view outcome);
@@ -36,7 +36,7 @@ class ServeRecord {
  private:
   std::string lane_;
   TraceContext parent_;
-  std::string transport_id_;
+  std::string grant_id_;
   std::string artifact_id_;
   SteadyTime opened_;
 };
@@ -46,7 +46,7 @@ class ServeRecord {
 class AttachRecord {
  public:
   // `parent`: the call that asked for it; `receiver`: the span that reads, for a link; may be invalid.
-  AttachRecord(const TraceContext& parent, const TraceContext& receiver, std::string_view transport_id,
+  AttachRecord(const TraceContext& parent, const TraceContext& receiver, std::string_view grant_id,
                std::string_view artifact_id);
   AttachRecord(const AttachRecord&) = delete;
   AttachRecord& operator=(const AttachRecord&) = delete;
@@ -54,7 +54,7 @@ class AttachRecord {
 
  private:
   const TraceContext parent_;
-  const std::string transport_id_;
+  const std::string grant_id_;
   const std::string artifact_id_;
   const SteadyTime opened_;
   otel::Span span_;

@@ -27,8 +27,8 @@ TEST(TransferLog, AddsUpWhatCameFromOthersAlsoOfTransfersItForgot) {
   TransferLog log(1);
   for (int i = 0; i < 3; ++i) {
     TransferReport report;
-    report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx", .transport_id = "t"}, .bytes = 5},
-                     {.stage = Stage::kVerify, .source = {.lane = "ucx", .transport_id = "t"}, .bytes = 5},
+    report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx", .grant_id = "t"}, .bytes = 5},
+                     {.stage = Stage::kVerify, .source = {.lane = "ucx", .grant_id = "t"}, .bytes = 5},
                      {.stage = Stage::kFetch, .source = {.lane = "disk"}, .bytes = 7}};
     log.Add(report);
   }

@@ -20,6 +20,7 @@
 #include "rpc/call.h"
 #include "rpc/channel.h"
 #include "rpc/pieces.h"
+#include "rpc/protocol_version.h"
 
 namespace tensorcast::global_store {
 
@@ -83,7 +84,7 @@ class GlobalStoreServerTest : public ::testing::Test {
     node.set_host_id(absl::StrCat("host of ", id));
     node.set_grpc_address(daemon_address_);
     node.add_lanes("ucx");
-    node.set_protocol_version(1);
+    node.set_protocol_version(rpc::kProtocolVersion);
     auto response = Call(&Stub::RegisterNode, request);
     EXPECT_TRUE(response.ok()) << response.status();
     return response.value_or(v1::RegisterNodeResponse{});
@@ -158,7 +159,7 @@ class GlobalStoreServerTest : public ::testing::Test {
     if (!status.ok()) return status;
     return described;
   }
-  absl::StatusOr<v1::RequestReplicaTransportResponse> RequestTransport(
+  absl::StatusOr<v1::RequestReplicaTransportResponse> RequestGrant(
       const std::string& receiver, const std::string& artifact_id,
       const RequestContext& context = Context()) {
     v1::RequestReplicaTransportRequest request;

@@ -28,7 +28,6 @@ TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
   EXPECT_EQ(response.heartbeat_interval().seconds(), 2);
   EXPECT_EQ(response.node_ttl().seconds(), 10);
   EXPECT_NE(response.store_epoch(), 0u);
-  EXPECT_EQ(response.protocol_version(), 1u);
   auto beat = Beat("a");
   ASSERT_TRUE(beat.ok()) << beat.status();
   EXPECT_TRUE(beat->inventory_wanted());
@@ -65,7 +64,7 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
   const RequestContext context = Context();
-  auto offer = RequestTransport("b", manifest->id(), context);
+  auto offer = RequestGrant("b", manifest->id(), context);
   ASSERT_TRUE(offer.ok()) << offer.status();
   ASSERT_TRUE(offer->has_grant()) << offer->no_source_reason();
   const v1::TransportGrant& grant = offer->grant();
@@ -74,24 +73,24 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   EXPECT_EQ(grant.ttl().seconds(), 30);
   auto claims = rpc::VerifyGrant({key, given}, grant.token(), options_.clock());
   ASSERT_TRUE(claims.ok()) << claims.status();
-  EXPECT_EQ(claims->transport_id, grant.transport_id());
+  EXPECT_EQ(claims->grant_id, grant.grant_id());
   EXPECT_EQ(claims->replica_id, "r");
   EXPECT_EQ(claims->artifact_id, manifest->id());
   EXPECT_EQ(claims->receiver_node_id, "b");
   EXPECT_EQ(claims->lane, "ucx");
   EXPECT_EQ(claims->expires, options_.clock() - given + absl::Seconds(60));
-  EXPECT_EQ(RequestTransport("b", manifest->id(), context)->grant().transport_id(), grant.transport_id());
+  EXPECT_EQ(RequestGrant("b", manifest->id(), context)->grant().grant_id(), grant.grant_id());
 
   v1::CompleteReplicaTransportRequest complete;
   *complete.mutable_node() = Identity("b");
-  complete.set_transport_id(grant.transport_id());
+  complete.set_grant_id(grant.grant_id());
   EXPECT_TRUE(absl::IsInvalidArgument(Call(&Stub::CompleteReplicaTransport, complete).status()));
   complete.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
   EXPECT_TRUE(Call(&Stub::CompleteReplicaTransport, complete).ok());
   EXPECT_TRUE(Call(&Stub::CompleteReplicaTransport, complete).ok());
   EXPECT_EQ(Call(&Stub::GetClusterStatus, {})->active_grants(), 0u);
 
-  auto none = RequestTransport("a", manifest->id());
+  auto none = RequestGrant("a", manifest->id());
   EXPECT_FALSE(none->has_grant());
   EXPECT_THAT(none->no_source_reason(), HasSubstr("no other node"));
 }
@@ -115,10 +114,10 @@ TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
   *update.add_replicas() = SomeReplica("r2", manifest->id());
   ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
   EXPECT_TRUE(Call(&Stub::RequestEviction, evict)->granted());
-  EXPECT_FALSE(RequestTransport("b", manifest->id())->has_grant());
+  EXPECT_FALSE(RequestGrant("b", manifest->id())->has_grant());
   evict.set_withdraw(true);
   EXPECT_TRUE(Call(&Stub::RequestEviction, evict).ok());
-  EXPECT_TRUE(RequestTransport("b", manifest->id())->has_grant());
+  EXPECT_TRUE(RequestGrant("b", manifest->id())->has_grant());
 }
 
 TEST_F(GlobalStoreServerTest, SilentNodesExpireByThemselves) {
@@ -259,7 +258,7 @@ TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImporte
 TEST_F(OriginsOfNodes, AreReadOnceForOtherNodesWhereNobodyHasAReplica) {
   LoseTheReplica();
   for (int i = 0; i < 3; ++i) {
-    const auto offer = RequestTransport("b", manifest_->id());
+    const auto offer = RequestGrant("b", manifest_->id());
     ASSERT_TRUE(offer.ok()) << offer.status();
     ASSERT_THAT(offer->waiting_for(), SizeIs(1));
     EXPECT_THAT(offer->waiting_for(0), HasSubstr("the files that a imported"));
@@ -273,7 +272,7 @@ TEST_F(OriginsOfNodes, ThatCouldNotBeReadOnceAreReadAgainUnlessTheirBytesAreLost
   LoseTheReplica();
   const auto ask_until_told = [&](std::string_view what) {
     while (true) {
-      const auto offer = RequestTransport("b", manifest_->id());
+      const auto offer = RequestGrant("b", manifest_->id());
       ASSERT_TRUE(offer.ok()) << offer.status();
       if (offer->ShortDebugString().find(what) != std::string::npos) return;
       std::this_thread::yield();
@@ -295,7 +294,7 @@ TEST_F(OriginsOfNodes, ThatCouldNotBeReadOnceAreReadAgainUnlessTheirBytesAreLost
 TEST_F(OriginsOfNodes, ThatAreGoneAreNeitherReadNorWaitedFor) {
   LoseTheReplica();
   daemon_service_.intact = false;
-  const auto offer = RequestTransport("b", manifest_->id());
+  const auto offer = RequestGrant("b", manifest_->id());
   ASSERT_TRUE(offer.ok()) << offer.status();
   EXPECT_THAT(offer->waiting_for(), SizeIs(0));
   EXPECT_FALSE(offer->has_retry_after());
@@ -384,9 +383,9 @@ TEST_F(GlobalStoreServerTest, ReplicatesToManyPlacesAndReportsEach) {
   ASSERT_TRUE(response.ok()) << response.status();
   ASSERT_THAT(response->results(), SizeIs(3));
   EXPECT_EQ(response->results(0).replica_id(), "made");
-  EXPECT_EQ(response->results(0).error(), "");
-  EXPECT_THAT(response->results(1).error(), HasSubstr("disk full"));
-  EXPECT_THAT(response->results(2).error(), HasSubstr("no live node nobody"));
+  EXPECT_FALSE(response->results(0).has_error());
+  EXPECT_THAT(response->results(1).error().message(), HasSubstr("disk full"));
+  EXPECT_THAT(response->results(2).error().message(), HasSubstr("no live node nobody"));
   request.set_artifact_id("tc1:nothing");
   EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ReplicateArtifact, request).status()));
 }

@@ -42,7 +42,7 @@ struct SourceQuery;
 class Secrets {
  public:
   virtual ~Secrets() = default;
-  virtual std::string NewTransportId() = 0;
+  virtual std::string NewGrantId() = 0;
   virtual std::string NewGrantKey() = 0;  // 32 secret bytes
 };
 
@@ -101,7 +101,7 @@ class Directory {
   absl::StatusOr<Registration> RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
                                             SteadyTime now);
   absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
-                                           const std::vector<std::string>& active_transports,
+                                           const std::vector<std::string>& active_grants,
                                            uint64_t inventory_sequence, SteadyTime now);
   absl::Status DrainNode(std::string_view node_id, bool draining);
   // Its advertised port does not answer, as it says itself: until it does the node is not offered as a
@@ -132,20 +132,20 @@ class Directory {
   // Ignored when another origin of that node is on record by now.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
-  // How it went to have an origin read (TransportOffer::origin_to_read). Until this is told, or an hour is
+  // How it went to have an origin read (GrantOffer::origin_to_read). Until this is told, or an hour is
   // over, receivers wait for it; one that could not be read is tried again after some seconds.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
   // ---- Grants (grants.cc) ----
-  absl::StatusOr<TransportOffer> RequestTransport(const TransportRequest& request, SteadyTime now);
+  absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
   // too: a call that opened its pull may reach it only after the receiver gave up, and the one that closes it
   // never.
-  absl::Status CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id, GrantEnd end,
-                                 bool source_corrupt, SteadyTime now);
-  const Grant* FindGrant(std::string_view transport_id) const;
+  absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
+                             bool source_corrupt, SteadyTime now);
+  const Grant* FindGrant(std::string_view grant_id) const;
   // The same offer again while its grant lives; nullopt after.
-  std::optional<TransportOffer> RepeatOffer(std::string_view transport_id, SteadyTime now) const;
+  std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
   // Grants that ended since the last call, each once.
   std::vector<EndedGrant> TakeEndedGrants() { return std::exchange(ended_, {}); }
 
@@ -188,7 +188,7 @@ class Directory {
     SteadyTime registered;
     bool reported = false;  // its inventory arrived since it registered
     absl::btree_map<std::string, HeldReplica> replicas;
-    absl::btree_map<std::string, SteadyTime> revoked;  // transport id -> when to stop repeating it
+    absl::btree_map<std::string, SteadyTime> revoked;  // grant id -> when to stop repeating it
     uint32_t serving = 0;                              // active grants with this node as the source
     SteadyTime silent_since =
         SteadyTime::InfinitePast();  // the last time that it was asked of an origin in vain
@@ -255,40 +255,40 @@ class Directory {
   void EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end);
   // Ends them without their receiver's word, and tells both ends with their heartbeats.
   void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, SteadyTime now);
-  GrantedTransport Granted(const Grant& grant, SteadyTime now) const;
+  OfferedGrant Granted(const Grant& grant, SteadyTime now) const;
   std::vector<Origin> LiveOrigins(const ArtifactState& artifact) const;
   static bool IsGone(const ArtifactState& artifact, const Origin& origin);
   // Whether the receiver of this request takes the bytes from an origin of its own, where it has one.
-  static bool ReadsOwnFiles(const TransportRequest& request);
+  static bool ReadsOwnFiles(const GrantRequest& request);
   // waits.cc
   // Says in the offer what may become a source for this receiver, if anything may, and counts that its
   // replica was told to wait.
-  void OfferToWait(const TransportRequest& request, NodeState& receiver, const SourceQuery& query,
-                   size_t elsewhere, SteadyTime now, TransportOffer& offer);
+  void OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
+                   size_t elsewhere, SteadyTime now, GrantOffer& offer);
   struct Filling {
     std::vector<std::string> names;  // of a few
     bool from_what_it_has = false;   // one of them at least does not wait itself
   };
-  Filling FillingElsewhere(const TransportRequest& request, const NodeState& receiver,
-                           const SourceQuery& query, SteadyTime now) const;
-  void AddBeginning(const TransportRequest& request, const SourceQuery& query, SteadyTime now,
+  Filling FillingElsewhere(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
+                           SteadyTime now) const;
+  void AddBeginning(const GrantRequest& request, const SourceQuery& query, SteadyTime now,
                     Filling& filling) const;
   // A ready replica on the host of that node; null when it has none.
   const HeldReplica* FindInMemory(std::string_view artifact_id, const NodeState& node) const;
   // Has an origin on another node read, where the receiver has none itself.
-  void OfferOrigins(const TransportRequest& request, const NodeState& receiver, const SourceQuery& query,
-                    SteadyTime now, TransportOffer& offer);
-  void NoteBeginning(const TransportRequest& request, SteadyTime now);
+  void OfferOrigins(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
+                    SteadyTime now, GrantOffer& offer);
+  void NoteBeginning(const GrantRequest& request, SteadyTime now);
   void NoteReported(const std::string& node_id, const std::string& artifact_id);
   std::vector<std::string> NodesThatWillReport(const NodeState& receiver, SteadyTime now) const;
   std::vector<std::string> NodesAwayWith(std::string_view artifact_id, SteadyTime now) const;
   // Those that this receiver could be served by if they could be reached.
-  std::vector<std::string> UnreachableNodesWith(const TransportRequest& request, const NodeState& receiver,
+  std::vector<std::string> UnreachableNodesWith(const GrantRequest& request, const NodeState& receiver,
                                                 const SourceQuery& query) const;
   // The receiver's own replica that the request is for; null before it was reported.
-  HeldReplica* FindDestination(const TransportRequest& request, NodeState& receiver);
+  HeldReplica* FindDestination(const GrantRequest& request, NodeState& receiver);
   static LaneEnd EndOf(const NodeFacts& facts);
-  void TellRevoked(const std::string& node_id, const std::string& transport_id, SteadyTime now);
+  void TellRevoked(const std::string& node_id, const std::string& grant_id, SteadyTime now);
 
   const DirectoryOptions options_;
   Secrets* const secrets_;

@@ -19,7 +19,7 @@ const absl::Time kWallNow = absl::FromUnixSeconds(1'700'000'000);
 
 class CountingSecrets final : public Secrets {
  public:
-  std::string NewTransportId() override { return absl::StrCat("transport-", ++count_); }
+  std::string NewGrantId() override { return absl::StrCat("grant-", ++count_); }
   std::string NewGrantKey() override { return std::string(32, 'k'); }
 
  private:
@@ -115,14 +115,13 @@ BENCHMARK(BM_Heartbeat)->Arg(1000)->Arg(100'000);
 void BM_GrantAndComplete(benchmark::State& state) {
   Measure(state, [](Directory& directory, int64_t i) {
     const NodeIdentity receiver{NodeId((i + 1) % kNodes), 1};
-    const auto offer = directory.RequestTransport(
+    const auto offer = directory.RequestGrant(
         {.receiver = receiver, .artifact_id = ArtifactId(i), .destination = {.kind = LocationKind::kCpu}},
         kNow);
     if (!offer.ok() || !offer->granted) return false;
-    const bool completed = directory
-                               .CompleteTransport(receiver, offer->granted->grant.transport_id,
-                                                  GrantEnd::kSucceeded, false, kNow)
-                               .ok();
+    const bool completed =
+        directory.CompleteGrant(receiver, offer->granted->grant.grant_id, GrantEnd::kSucceeded, false, kNow)
+            .ok();
     directory.TakeEndedGrants();
     return completed;
   });

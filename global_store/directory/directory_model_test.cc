@@ -41,7 +41,7 @@ class DirectoryInvariants {
 
   static void CheckGrants(const Directory& directory) {
     std::map<std::string, uint32_t> serving;
-    for (const auto& [transport_id, grant] : directory.grants_) {
+    for (const auto& [grant_id, grant] : directory.grants_) {
       ++serving[grant.source_node];
       EXPECT_TRUE(directory.artifacts_.contains(grant.artifact_id));
       EXPECT_TRUE(directory.nodes_.contains(grant.receiver_node));
@@ -322,12 +322,12 @@ class Model : public ::testing::TestWithParam<int> {
       const bool tried = std::find(excluded.begin(), excluded.end(), id) != excluded.end();
       available |= replica.artifact == artifact && replica.node != receiver && replica.IsSource() && !tried;
     }
-    const auto offer = directory_.RequestTransport({.receiver = Current(receiver),
-                                                    .artifact_id = artifact,
-                                                    .destination = {},
-                                                    .excluded_replicas = excluded,
-                                                    .corrupt_replicas = corrupt},
-                                                   now_);
+    const auto offer = directory_.RequestGrant({.receiver = Current(receiver),
+                                                .artifact_id = artifact,
+                                                .destination = {},
+                                                .excluded_replicas = excluded,
+                                                .corrupt_replicas = corrupt},
+                                               now_);
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
     ASSERT_EQ(offer->granted.has_value(), available) << offer->no_source_reason;
@@ -339,8 +339,8 @@ class Model : public ::testing::TestWithParam<int> {
     EXPECT_EQ(source.node, grant.source_node);
     EXPECT_NE(source.node, receiver);
     EXPECT_EQ(std::count(excluded.begin(), excluded.end(), grant.replica_id), 0);
-    EXPECT_TRUE(grants_.emplace(grant.transport_id, receiver).second);
-    replica_of_grant_[grant.transport_id] = grant.replica_id;
+    EXPECT_TRUE(grants_.emplace(grant.grant_id, receiver).second);
+    replica_of_grant_[grant.grant_id] = grant.replica_id;
   }
 
   void CompleteOne() {
@@ -348,13 +348,13 @@ class Model : public ::testing::TestWithParam<int> {
     auto it = std::next(grants_.begin(), Below(static_cast<int>(grants_.size())));
     const bool corrupt = Below(4) == 0;
     ASSERT_TRUE(
-        directory_.CompleteTransport(Current(it->second), it->first, GrantEnd::kFailed, corrupt, now_).ok());
+        directory_.CompleteGrant(Current(it->second), it->first, GrantEnd::kFailed, corrupt, now_).ok());
     if (corrupt) replicas_.at(replica_of_grant_.at(it->first)).corrupt = true;
   }
 
   void NoteEnded() {
     for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
-      EXPECT_EQ(grants_.erase(ended.grant.transport_id), 1u) << "ended twice, or never given";
+      EXPECT_EQ(grants_.erase(ended.grant.grant_id), 1u) << "ended twice, or never given";
     }
     EXPECT_EQ(directory_.counts().active_grants, grants_.size());
   }
@@ -459,7 +459,7 @@ class Model : public ::testing::TestWithParam<int> {
   std::map<std::pair<std::string, std::string>, ModelOrigin> origins_;  // by artifact and node
   std::map<std::string, std::pair<std::string, uint64_t>> keys_;        // artifact, revision
   std::map<std::string, uint64_t> revisions_;
-  std::map<std::string, std::string> grants_;  // transport id -> receiver
+  std::map<std::string, std::string> grants_;  // grant id -> receiver
   std::map<std::string, std::string> replica_of_grant_;
 };
 

@@ -15,11 +15,11 @@ namespace tensorcast::global_store {
 
 class CountingSecrets final : public Secrets {
  public:
-  std::string NewTransportId() override { return absl::StrCat("t", ++transports_); }
+  std::string NewGrantId() override { return absl::StrCat("t", ++grants_); }
   std::string NewGrantKey() override { return absl::StrCat("key", ++keys_); }
 
  private:
-  int transports_ = 0;
+  int grants_ = 0;
   int keys_ = 0;
 };
 
@@ -91,25 +91,25 @@ class DirectoryTest : public ::testing::Test {
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.value_or(HeartbeatReply{});
   }
-  TransportOffer Request(const std::string& receiver, const std::string& artifact_id,
-                         const std::vector<std::string>& excluded = {},
-                         const std::vector<std::string>& corrupt = {}) {
-    auto offer = directory_.RequestTransport({.receiver = Id(receiver),
-                                              .artifact_id = artifact_id,
-                                              .destination = {.kind = LocationKind::kCpu},
-                                              .excluded_replicas = excluded,
-                                              .corrupt_replicas = corrupt},
-                                             now_);
+  GrantOffer Request(const std::string& receiver, const std::string& artifact_id,
+                     const std::vector<std::string>& excluded = {},
+                     const std::vector<std::string>& corrupt = {}) {
+    auto offer = directory_.RequestGrant({.receiver = Id(receiver),
+                                          .artifact_id = artifact_id,
+                                          .destination = {.kind = LocationKind::kCpu},
+                                          .excluded_replicas = excluded,
+                                          .corrupt_replicas = corrupt},
+                                         now_);
     EXPECT_TRUE(offer.ok()) << offer.status();
-    return offer.value_or(TransportOffer{});
+    return offer.value_or(GrantOffer{});
   }
   // The id of the replica that is offered, or "" when none is.
   std::string Offered(const std::string& receiver, const std::string& artifact_id) {
-    const TransportOffer offer = Request(receiver, artifact_id);
+    const GrantOffer offer = Request(receiver, artifact_id);
     if (!offer.granted.has_value()) return "";
     EXPECT_TRUE(directory_
-                    .CompleteTransport(Id(receiver), offer.granted->grant.transport_id, GrantEnd::kCancelled,
-                                       /*source_corrupt=*/false, now_)
+                    .CompleteGrant(Id(receiver), offer.granted->grant.grant_id, GrantEnd::kCancelled,
+                                   /*source_corrupt=*/false, now_)
                     .ok());
     directory_.TakeEndedGrants();
     return offer.granted->grant.replica_id;

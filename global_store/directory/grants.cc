@@ -34,7 +34,6 @@ LaneEnd Directory::EndOf(const NodeFacts& facts) {
   return {.host_id = facts.host_id,
           .handle_socket = facts.handle_socket,
           .lanes = facts.lanes,
-          .protocol_version = facts.protocol_version,
           .has_devices = !facts.devices.empty()};
 }
 
@@ -54,7 +53,7 @@ std::string_view GrantEndName(GrantEnd end) {
   return "unknown";
 }
 
-absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportRequest& request, SteadyTime now) {
+absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * receiver, FindLive(request.receiver));
   auto artifact = artifacts_.find(request.artifact_id);
   if (artifact == artifacts_.end()) {
@@ -62,7 +61,7 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   }
   for (const std::string& replica_id : request.corrupt_replicas) MarkCorrupt(replica_id);
 
-  TransportOffer offer;
+  GrantOffer offer;
   offer.origins = LiveOrigins(artifact->second);
   size_t elsewhere = 0;
   std::vector<SourceCandidate> candidates;
@@ -97,7 +96,7 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
   }
   const std::string& replica_id = candidates[choice->candidate].replica_id;
   NodeState& source = nodes_.find(node_of_replica_.find(replica_id)->second)->second;
-  Grant grant{.transport_id = secrets_->NewTransportId(),
+  Grant grant{.grant_id = secrets_->NewGrantId(),
               .artifact_id = request.artifact_id,
               .replica_id = replica_id,
               .source_node = source.facts.node_id,
@@ -115,42 +114,42 @@ absl::StatusOr<TransportOffer> Directory::RequestTransport(const TransportReques
     NoteBeginning(request, now);
   }
   offer.granted = Granted(grant, now);
-  grants_[grant.transport_id] = std::move(grant);
+  grants_[grant.grant_id] = std::move(grant);
   return offer;
 }
 
-GrantedTransport Directory::Granted(const Grant& grant, SteadyTime now) const {
+OfferedGrant Directory::Granted(const Grant& grant, SteadyTime now) const {
   // A grant ends before its source or its replica goes, so both are here.
   const NodeState& source = nodes_.find(grant.source_node)->second;
-  return GrantedTransport{.grant = grant,
-                          .source = ViewOf(source, now),
-                          .replica = source.replicas.find(grant.replica_id)->second.facts,
-                          .source_key = source.grant_key,
-                          .ttl = options_.grant_ttl};
+  return OfferedGrant{.grant = grant,
+                      .source = ViewOf(source, now),
+                      .replica = source.replicas.find(grant.replica_id)->second.facts,
+                      .source_key = source.grant_key,
+                      .ttl = options_.grant_ttl};
 }
 
-std::optional<TransportOffer> Directory::RepeatOffer(std::string_view transport_id, SteadyTime now) const {
-  auto grant = grants_.find(transport_id);
+std::optional<GrantOffer> Directory::RepeatOffer(std::string_view grant_id, SteadyTime now) const {
+  auto grant = grants_.find(grant_id);
   if (grant == grants_.end()) return std::nullopt;
   auto artifact = artifacts_.find(grant->second.artifact_id);  // it ends before its artifact, too
-  return TransportOffer{.granted = Granted(grant->second, now),
-                        .no_source_reason = "",
-                        .origins = LiveOrigins(artifact->second)};
+  return GrantOffer{.granted = Granted(grant->second, now),
+                    .no_source_reason = "",
+                    .origins = LiveOrigins(artifact->second)};
 }
 
-const Grant* Directory::FindGrant(std::string_view transport_id) const {
-  auto grant = grants_.find(transport_id);
+const Grant* Directory::FindGrant(std::string_view grant_id) const {
+  auto grant = grants_.find(grant_id);
   return grant == grants_.end() ? nullptr : &grant->second;
 }
 
-absl::Status Directory::CompleteTransport(const NodeIdentity& receiver, std::string_view transport_id,
-                                          GrantEnd end, bool source_corrupt, SteadyTime now) {
+absl::Status Directory::CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
+                                      bool source_corrupt, SteadyTime now) {
   absl::Status identity = CheckIdentity(receiver);
   if (absl::IsAborted(identity)) return identity;
-  auto grant = grants_.find(transport_id);
+  auto grant = grants_.find(grant_id);
   if (grant == grants_.end()) return absl::OkStatus();
   if (grant->second.receiver_node != receiver.node_id) {
-    return absl::PermissionDeniedError(absl::StrCat("transport ", transport_id, " was granted to node ",
+    return absl::PermissionDeniedError(absl::StrCat("grant ", grant_id, " was given to node ",
                                                     grant->second.receiver_node, ", not to ",
                                                     receiver.node_id));
   }
@@ -169,21 +168,21 @@ void Directory::EndGrant(absl::btree_map<std::string, Grant>::iterator grant, Gr
 void Directory::EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end,
                             SteadyTime now) {
   std::vector<std::string> ending;
-  for (const auto& [transport_id, grant] : grants_) {
-    if (predicate(grant)) ending.push_back(transport_id);
+  for (const auto& [grant_id, grant] : grants_) {
+    if (predicate(grant)) ending.push_back(grant_id);
   }
-  for (const std::string& transport_id : ending) {
-    auto grant = grants_.find(transport_id);
-    TellRevoked(grant->second.source_node, transport_id, now);
-    TellRevoked(grant->second.receiver_node, transport_id, now);
+  for (const std::string& grant_id : ending) {
+    auto grant = grants_.find(grant_id);
+    TellRevoked(grant->second.source_node, grant_id, now);
+    TellRevoked(grant->second.receiver_node, grant_id, now);
     EndGrant(grant, end);
   }
 }
 
 // Repeated in each heartbeat for a while, since an answer can be lost; both ends take it any number of times.
-void Directory::TellRevoked(const std::string& node_id, const std::string& transport_id, SteadyTime now) {
+void Directory::TellRevoked(const std::string& node_id, const std::string& grant_id, SteadyTime now) {
   auto node = nodes_.find(node_id);
-  if (node != nodes_.end()) node->second.revoked[transport_id] = now + options_.node_ttl;
+  if (node != nodes_.end()) node->second.revoked[grant_id] = now + options_.node_ttl;
 }
 
 }  // namespace tensorcast::global_store

@@ -17,13 +17,13 @@ class Grants : public DirectoryTest {
     Update("source", {SomeReplica("r", "x")});
   }
   std::string MustRequest(const std::string& receiver = "receiver") {
-    const TransportOffer offer = Request(receiver, "x");
+    const GrantOffer offer = Request(receiver, "x");
     EXPECT_TRUE(offer.granted.has_value()) << offer.no_source_reason;
-    return offer.granted.has_value() ? offer.granted->grant.transport_id : "";
+    return offer.granted.has_value() ? offer.granted->grant.grant_id : "";
   }
-  absl::Status Complete(const std::string& transport_id, GrantEnd end = GrantEnd::kSucceeded,
+  absl::Status Complete(const std::string& grant_id, GrantEnd end = GrantEnd::kSucceeded,
                         bool corrupt = false) {
-    return directory_.CompleteTransport(Id("receiver"), transport_id, end, corrupt, now_);
+    return directory_.CompleteGrant(Id("receiver"), grant_id, end, corrupt, now_);
   }
   void Pass(absl::Duration duration) {
     now_ += duration;
@@ -33,7 +33,7 @@ class Grants : public DirectoryTest {
 };
 
 TEST_F(Grants, SayWhoMayPullWhatFromWhomAndHow) {
-  const TransportOffer offer = Request("receiver", "x");
+  const GrantOffer offer = Request("receiver", "x");
   ASSERT_TRUE(offer.granted.has_value());
   const Grant& grant = offer.granted->grant;
   EXPECT_EQ(grant.source_node, "source");
@@ -47,24 +47,24 @@ TEST_F(Grants, SayWhoMayPullWhatFromWhomAndHow) {
 
 TEST_F(Grants, ForAnUnknownArtifactAreNotFound) {
   EXPECT_TRUE(absl::IsNotFound(
-      directory_.RequestTransport({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_).status()));
+      directory_.RequestGrant({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_).status()));
 }
 
 TEST_F(Grants, AreNotGivenToTheHolderItself) {
-  const TransportOffer offer = Request("source", "x");
+  const GrantOffer offer = Request("source", "x");
   EXPECT_FALSE(offer.granted.has_value());
   EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
 }
 
 TEST_F(Grants, AreNotGivenForReplicasThatWereTried) {
-  const TransportOffer offer = Request("receiver", "x", {"r"});
+  const GrantOffer offer = Request("receiver", "x", {"r"});
   EXPECT_FALSE(offer.granted.has_value());
   EXPECT_THAT(offer.no_source_reason, HasSubstr("none is ready, intact and untried"));
 }
 
 TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
-  const TransportOffer offer = Request("receiver", "x");
+  const GrantOffer offer = Request("receiver", "x");
   EXPECT_FALSE(offer.granted.has_value());
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and says that "
                                                        "nobody answers at source:7000")))
@@ -79,7 +79,7 @@ TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
 TEST_F(Grants, AreNotWaitedForAtANodeThatSaysThatItCannotBeReached) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
   Update("source", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
-  const TransportOffer offer = Request("receiver", "x");
+  const GrantOffer offer = Request("receiver", "x");
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("nobody answers at source:7000")));
   EXPECT_THAT(Request("receiver", "x", {"r"}).waiting_for, IsEmpty()) << "it was tried, and is no copy";
@@ -89,7 +89,7 @@ TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
   NodeFacts other = SomeNode("other");
   other.lanes = {"carrier pigeon"};
   Register(other);
-  const TransportOffer offer = Request("other", "x");
+  const GrantOffer offer = Request("other", "x");
   EXPECT_FALSE(offer.granted.has_value());
   EXPECT_THAT(offer.no_source_reason, HasSubstr("shares any lane"));
 }
@@ -97,8 +97,8 @@ TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
 TEST_F(Grants, AreSpreadOverTheSources) {
   Register("second");
   Update("second", {SomeReplica("r2", "x")});
-  const TransportOffer first = Request("receiver", "x");
-  const TransportOffer second = Request("receiver", "x");
+  const GrantOffer first = Request("receiver", "x");
+  const GrantOffer second = Request("receiver", "x");
   ASSERT_TRUE(first.granted.has_value() && second.granted.has_value());
   EXPECT_NE(first.granted->grant.replica_id, second.granted->grant.replica_id);
 }
@@ -111,20 +111,19 @@ TEST_F(Grants, EndOnceAndCompletingThemAgainIsFine) {
   const auto ended = directory_.TakeEndedGrants();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kSucceeded);
-  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id)) << "its pull may have been opened late";
-  EXPECT_THAT(Beat("receiver").revoked_transports, IsEmpty());
+  EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id)) << "its pull may have been opened late";
+  EXPECT_THAT(Beat("receiver").revoked_grants, IsEmpty());
 }
 
 TEST_F(Grants, CompletedByANodeThatIsNotRegisteredAreFine) {
   EXPECT_TRUE(
-      directory_.CompleteTransport(Id("from before the restart"), "t", GrantEnd::kSucceeded, false, now_)
-          .ok());
+      directory_.CompleteGrant(Id("from before the restart"), "t", GrantEnd::kSucceeded, false, now_).ok());
 }
 
 TEST_F(Grants, AreCompletedByTheirReceiverOnly) {
   const std::string id = MustRequest();
   EXPECT_TRUE(absl::IsPermissionDenied(
-      directory_.CompleteTransport(Id("source"), id, GrantEnd::kSucceeded, /*source_corrupt=*/true, now_)));
+      directory_.CompleteGrant(Id("source"), id, GrantEnd::kSucceeded, /*source_corrupt=*/true, now_)));
   EXPECT_NE(directory_.FindGrant(id), nullptr);
 }
 
@@ -148,19 +147,19 @@ TEST_F(Grants, OfAReceiverThatNoLongerNamesThemExpireAndBothEndsAreTold) {
   const auto ended = directory_.TakeEndedGrants();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kExpired);
-  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id));
-  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id)) << "the answer before may have been lost";
-  EXPECT_THAT(Beat("receiver").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
+  EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id)) << "the answer before may have been lost";
+  EXPECT_THAT(Beat("receiver").revoked_grants, ElementsAre(id));
 }
 
 TEST_F(Grants, AreToldAsRevokedForALimitedTime) {
   MustRequest();
   Delete("x");
-  ASSERT_THAT(Beat("source").revoked_transports, SizeIs(1));
+  ASSERT_THAT(Beat("source").revoked_grants, SizeIs(1));
   Pass(options_.node_ttl);
-  EXPECT_THAT(Beat("source").revoked_transports, SizeIs(1));
+  EXPECT_THAT(Beat("source").revoked_grants, SizeIs(1));
   Pass(absl::Seconds(1));
-  EXPECT_THAT(Beat("source").revoked_transports, IsEmpty());
+  EXPECT_THAT(Beat("source").revoked_grants, IsEmpty());
 }
 
 TEST_F(Grants, AreNotRenewedByAnyoneElse) {
@@ -177,7 +176,7 @@ TEST_F(Grants, OfAReceiverThatDiedExpireAndTheSourceIsTold) {
   const std::string id = MustRequest();
   Pass(options_.node_ttl + absl::Seconds(1));
   EXPECT_EQ(directory_.counts().nodes, 1u);
-  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
   EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
 }
 
@@ -186,7 +185,7 @@ TEST_F(Grants, FromASourceThatDiedExpireAndTheReceiverIsTold) {
   now_ += options_.node_ttl + absl::Seconds(1);
   Beat("receiver", {id});
   directory_.Tick(now_);
-  EXPECT_THAT(Beat("receiver").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(Beat("receiver").revoked_grants, ElementsAre(id));
   EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
 }
 
@@ -196,7 +195,7 @@ TEST_F(Grants, ForAnArtifactThatIsDeletedAreRevoked) {
   const auto ended = directory_.TakeEndedGrants();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
-  EXPECT_THAT(Beat("source").revoked_transports, ElementsAre(id));
+  EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
 }
 
 TEST_F(Grants, ThatFoundCorruptBytesTakeTheReplicaOutOfOffer) {
@@ -220,7 +219,7 @@ TEST_F(Grants, AreRepeatedWhileTheyLive) {
   const std::string id = MustRequest();
   auto repeated = directory_.RepeatOffer(id, now_);
   ASSERT_TRUE(repeated.has_value() && repeated->granted.has_value());
-  EXPECT_EQ(repeated->granted->grant.transport_id, id);
+  EXPECT_EQ(repeated->granted->grant.grant_id, id);
   EXPECT_EQ(repeated->granted->source_key, "key1");
   ASSERT_TRUE(Complete(id).ok());
   EXPECT_FALSE(directory_.RepeatOffer(id, now_).has_value());
@@ -228,7 +227,7 @@ TEST_F(Grants, AreRepeatedWhileTheyLive) {
 
 TEST_F(Grants, TokensLastAsLongAsTheReceiverExpectsWithinBounds) {
   const auto token_age = [&](absl::Duration timeout) {
-    auto offer = directory_.RequestTransport(
+    auto offer = directory_.RequestGrant(
         {.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .timeout = timeout}, now_);
     return offer->granted->grant.token_expires;
   };

@@ -22,11 +22,6 @@ absl::Status CheckFacts(const NodeFacts& facts) {
     return absl::InvalidArgumentError(absl::StrCat("node ", facts.node_id, " registers with the incarnation ",
                                                    facts.incarnation, ": they are below ", kIncarnationsEnd));
   }
-  if (!ProtocolVersionsWorkTogether(facts.protocol_version, kProtocolVersion)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "node ", facts.name, " speaks protocol version ", facts.protocol_version, ", the global store ",
-        kProtocolVersion, ": they may be one apart; upgrade the older one"));
-  }
   return absl::OkStatus();
 }
 
@@ -108,14 +103,14 @@ void Directory::DropNode(std::string_view node_id, SteadyTime now) {
 
 absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
                                                     std::vector<PoolFacts> pools,
-                                                    const std::vector<std::string>& active_transports,
+                                                    const std::vector<std::string>& active_grants,
                                                     uint64_t inventory_sequence, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   node->last_heartbeat = now;
   node->pools = std::move(pools);
   if (node->reported) away_.erase(identity.node_id);
-  for (const std::string& transport_id : active_transports) {
-    auto grant = grants_.find(transport_id);
+  for (const std::string& grant_id : active_grants) {
+    auto grant = grants_.find(grant_id);
     if (grant != grants_.end() && grant->second.receiver_node == identity.node_id) {
       grant->second.expires = now + options_.grant_ttl;
     }
@@ -127,7 +122,7 @@ absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity
   HeartbeatReply reply;
   reply.grant_key_age = now - node->grant_key_given;
   reply.inventory_wanted = node->inventory_wanted;
-  for (const auto& [transport_id, until] : node->revoked) reply.revoked_transports.push_back(transport_id);
+  for (const auto& [grant_id, until] : node->revoked) reply.revoked_grants.push_back(grant_id);
   reply.forgotten_artifacts = ForgottenOn(*node);
   if (node->draining) reply.evict_replicas = EvictableOn(*node);
   return reply;
@@ -185,9 +180,9 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
 void Directory::Excuse(absl::Duration gap) {
   for (auto& [node_id, node] : nodes_) {
     node.last_heartbeat += gap;
-    for (auto& [transport_id, until] : node.revoked) until += gap;
+    for (auto& [grant_id, until] : node.revoked) until += gap;
   }
-  for (auto& [transport_id, grant] : grants_) grant.expires += gap;
+  for (auto& [grant_id, grant] : grants_) grant.expires += gap;
 }
 
 DirectoryCounts Directory::counts() const {

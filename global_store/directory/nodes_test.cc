@@ -55,8 +55,8 @@ TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
   EXPECT_TRUE(absl::IsAborted(directory_.UpdateReplicas(old, 1, {}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.ReconcileInventory(old, 1, {}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.RequestEviction(old, "r", now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.RequestTransport({.receiver = old}, now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.CompleteTransport(old, "t", GrantEnd::kFailed, false, now_)));
+  EXPECT_TRUE(absl::IsAborted(directory_.RequestGrant({.receiver = old}, now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.CompleteGrant(old, "t", GrantEnd::kFailed, false, now_)));
   EXPECT_TRUE(absl::IsAborted(
       directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, wall_now()).status()));
 }
@@ -101,15 +101,6 @@ TEST_F(Nodes, MustSayWhoTheyAre) {
     spoil(facts);
     EXPECT_TRUE(absl::IsInvalidArgument(directory_.RegisterNode(facts, {}, now_).status()));
   }
-}
-
-TEST_F(Nodes, MayBeOneProtocolVersionApartAndNotTwo) {
-  NodeFacts facts = SomeNode("a");
-  facts.protocol_version = kProtocolVersion + 1;
-  EXPECT_TRUE(directory_.RegisterNode(facts, {}, now_).ok());
-  facts = SomeNode("b");
-  facts.protocol_version = kProtocolVersion + 2;
-  EXPECT_TRUE(absl::IsFailedPrecondition(directory_.RegisterNode(facts, {}, now_).status()));
 }
 
 TEST_F(Nodes, AreGoneWithTheirReplicasWhenTheirHeartbeatsStop) {

@@ -54,7 +54,7 @@ bool Directory::IsGone(const ArtifactState& artifact, const Origin& origin) {
   return note != artifact.origin_notes.end() && note->second.finding == OriginFinding::kGone;
 }
 
-bool Directory::ReadsOwnFiles(const TransportRequest& request) {
+bool Directory::ReadsOwnFiles(const GrantRequest& request) {
   return request.required_lane.empty() || request.required_lane == kDiskLane;
 }
 
@@ -83,8 +83,8 @@ const Directory::HeldReplica* Directory::FindInMemory(std::string_view artifact_
   return found;
 }
 
-void Directory::OfferOrigins(const TransportRequest& request, const NodeState& receiver,
-                             const SourceQuery& query, SteadyTime now, TransportOffer& offer) {
+void Directory::OfferOrigins(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
+                             SteadyTime now, GrantOffer& offer) {
   ArtifactState& artifact = artifacts_.find(request.artifact_id)->second;
   const auto note_of = [&](const Origin& origin) -> const OriginNote* {
     const auto note = artifact.origin_notes.find(origin.node_id);

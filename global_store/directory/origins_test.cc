@@ -155,7 +155,7 @@ class ReadOrigins : public Origins {
     Register("c");
     Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
   }
-  static bool MustWait(const TransportOffer& offer) {
+  static bool MustWait(const GrantOffer& offer) {
     return !offer.granted.has_value() && offer.retry_after > absl::ZeroDuration();
   }
   void NoteReading(const absl::Status& read) {
@@ -164,14 +164,14 @@ class ReadOrigins : public Origins {
 };
 
 TEST_F(ReadOrigins, AreReadOnceForAllWhoWantThem) {
-  const TransportOffer first = Request("a", "x");
+  const GrantOffer first = Request("a", "x");
   EXPECT_TRUE(MustWait(first));
   EXPECT_THAT(first.waiting_for, ElementsAre(HasSubstr("the files that name-b imported")));
   ASSERT_TRUE(first.origin_to_read.has_value());
   EXPECT_EQ(first.origin_to_read->origin, origin_);
   EXPECT_EQ(first.origin_to_read->grpc_address, "b:7000");
   for (const char* receiver : {"a", "c"}) {
-    const TransportOffer again = Request(receiver, "x");
+    const GrantOffer again = Request(receiver, "x");
     EXPECT_TRUE(MustWait(again));
     EXPECT_FALSE(again.origin_to_read.has_value());
   }
@@ -184,7 +184,7 @@ TEST_F(ReadOrigins, AreReadOnceForAllWhoWantThem) {
 TEST_F(ReadOrigins, ThatCouldNotBeReadAreNamedAndTriedAgainAfterAPause) {
   ASSERT_TRUE(Request("a", "x").origin_to_read.has_value());
   NoteReading(absl::ResourceExhaustedError("no room"));
-  const TransportOffer failed = Request("a", "x");
+  const GrantOffer failed = Request("a", "x");
   EXPECT_FALSE(MustWait(failed));
   EXPECT_THAT(failed.waiting_for, ElementsAre(AllOf(HasSubstr("name-b"), HasSubstr("no room"))));
   Pass(absl::Seconds(6));
@@ -193,34 +193,34 @@ TEST_F(ReadOrigins, ThatCouldNotBeReadAreNamedAndTriedAgainAfterAPause) {
 
 TEST_F(ReadOrigins, ThatAreGoneAreNotWaitedForAndTheReasonIsTold) {
   Note(OriginFinding::kGone, "its files changed");
-  const TransportOffer offer = Request("a", "x");
+  const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_THAT(offer.waiting_for, IsEmpty());
   EXPECT_THAT(offer.no_source_reason, HasSubstr("its files changed"));
 }
 
 TEST_F(ReadOrigins, OfTheReceiverItselfAreItsOwnToRead) {
-  const TransportOffer alone = Request("b", "x");
+  const GrantOffer alone = Request("b", "x");
   EXPECT_FALSE(MustWait(alone));
   EXPECT_FALSE(alone.origin_to_check.has_value());
 
   Import({.node_id = "a", .files = {{"/m", 1, 1}}});
   Pass(absl::Minutes(1));
-  const TransportOffer unchecked = Request("b", "x");
+  const GrantOffer unchecked = Request("b", "x");
   ASSERT_TRUE(unchecked.origin_to_check.has_value());
   EXPECT_EQ(unchecked.origin_to_check->origin, origin_);
   Note(OriginFinding::kIntact);
-  const TransportOffer intact = Request("b", "x");
+  const GrantOffer intact = Request("b", "x");
   EXPECT_FALSE(intact.origin_to_check.has_value() || intact.origin_to_read.has_value());
   Note(OriginFinding::kGone, "no such file");
-  const TransportOffer gone = Request("b", "x");
+  const GrantOffer gone = Request("b", "x");
   ASSERT_TRUE(gone.origin_to_read.has_value());
   EXPECT_EQ(gone.origin_to_read->origin.node_id, "a");
 }
 
 TEST_F(ReadOrigins, AreNotReadWhereTheirNodeWouldAnswerWithAReplicaOfWrongBytes) {
   Update("b", {SomeReplica("rb", "x")});
-  const TransportOffer offer = Request("a", "x", {"rb"}, {"rb"});
+  const GrantOffer offer = Request("a", "x", {"rb"}, {"rb"});
   EXPECT_FALSE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
 }
@@ -229,7 +229,7 @@ TEST_F(ReadOrigins, AreNotReadBeforeTheReplicaThatTheirNodeEvictsIsGone) {
   Update("b", {SomeReplica("rb", "x")});
   Note(OriginFinding::kIntact);
   ASSERT_TRUE(Evict("b", "rb").granted);
-  const TransportOffer offer = Request("a", "x");
+  const GrantOffer offer = Request("a", "x");
   EXPECT_TRUE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
   Update("b", {SomeReplica("rb", "x", LocationKind::kCpu, ReplicaState::kGone)});
@@ -238,7 +238,7 @@ TEST_F(ReadOrigins, AreNotReadBeforeTheReplicaThatTheirNodeEvictsIsGone) {
 
 TEST_F(ReadOrigins, OfANodeThatSaysThatItCannotBeReachedAreNamedAndNotAskedFor) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("b"), true).ok());
-  const TransportOffer offer = Request("a", "x");
+  const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("nobody answers at b:7000")));
@@ -252,11 +252,11 @@ TEST_F(ReadOrigins, OfANodeThatSaysThatItCannotBeReachedAreNamedAndNotAskedFor) 
 TEST_F(ReadOrigins, OfOthersAreReadForAReceiverThatWantsALaneThoughItHasFilesItself) {
   Import({.node_id = "a", .files = {{"/m", 1, 1}}});
   const auto request = [&](const std::string& lane) {
-    return directory_.RequestTransport({.receiver = Id("a"),
-                                        .artifact_id = "x",
-                                        .destination = {.kind = LocationKind::kCpu},
-                                        .required_lane = lane},
-                                       now_);
+    return directory_.RequestGrant({.receiver = Id("a"),
+                                    .artifact_id = "x",
+                                    .destination = {.kind = LocationKind::kCpu},
+                                    .required_lane = lane},
+                                   now_);
   };
   const auto over_ucx = request("ucx");
   ASSERT_TRUE(over_ucx.ok()) << over_ucx.status();
@@ -271,7 +271,7 @@ TEST_F(ReadOrigins, OfOthersAreReadForAReceiverThatWantsALaneThoughItHasFilesIts
 
 TEST_F(ReadOrigins, AreNotReadWhereAReplicaFills) {
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFilling)});
-  const TransportOffer offer = Request("c", "x");
+  const GrantOffer offer = Request("c", "x");
   EXPECT_TRUE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
 }

@@ -15,10 +15,6 @@
 
 namespace tensorcast::global_store {
 
-// Of the global store's own contract. Neighbours one version apart work together.
-inline constexpr uint32_t kProtocolVersion = 1;
-inline bool ProtocolVersionsWorkTogether(uint32_t a, uint32_t b) { return a > b ? a - b <= 1 : b - a <= 1; }
-
 struct NodeIdentity {
   std::string node_id;
   uint64_t incarnation = 0;
@@ -51,7 +47,7 @@ struct NodeFacts {
   std::string handle_socket;  // empty: other daemons of the host cannot attach, so no local lane
   std::vector<std::string> lanes;
   std::vector<DeviceFacts> devices;
-  uint32_t protocol_version = kProtocolVersion;
+  uint32_t protocol_version = 0;  // as it says; calls of another than ours are refused before they come here
 };
 
 struct NodeView {
@@ -91,7 +87,7 @@ struct Registration {
 
 struct HeartbeatReply {
   bool inventory_wanted = false;
-  std::vector<std::string> revoked_transports;
+  std::vector<std::string> revoked_grants;
   std::vector<std::string> forgotten_artifacts;
   std::vector<std::string> evict_replicas;
   absl::Duration grant_key_age;
@@ -141,7 +137,7 @@ struct KeyPlan {
   KeyRecord key;
 };
 
-struct TransportRequest {
+struct GrantRequest {
   NodeIdentity receiver;
   std::string artifact_id;
   Location destination;
@@ -153,7 +149,7 @@ struct TransportRequest {
 };
 
 struct Grant {
-  std::string transport_id;
+  std::string grant_id;
   std::string artifact_id;
   std::string replica_id;
   std::string source_node;
@@ -165,7 +161,7 @@ struct Grant {
 };
 
 // A fresh grant with what its holder needs to use it.
-struct GrantedTransport {
+struct OfferedGrant {
   Grant grant;
   NodeView source;
   ReplicaFacts replica;
@@ -173,8 +169,8 @@ struct GrantedTransport {
   absl::Duration ttl;
 };
 
-struct TransportOffer {
-  std::optional<GrantedTransport> granted;
+struct GrantOffer {
+  std::optional<OfferedGrant> granted;
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // on live nodes
   // When not granted: what may become a source, for people. Asking again is worth while after `retry_after`;

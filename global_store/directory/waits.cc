@@ -40,8 +40,8 @@ std::string For(absl::Duration duration) {
 
 }  // namespace
 
-void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver, const SourceQuery& query,
-                            size_t elsewhere, SteadyTime now, TransportOffer& offer) {
+void Directory::OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
+                            size_t elsewhere, SteadyTime now, GrantOffer& offer) {
   Filling filling = FillingElsewhere(request, receiver, query, now);
   std::vector<std::string> reporting = NodesThatWillReport(receiver, now);
   bool hope = filling.from_what_it_has || !reporting.empty();
@@ -64,7 +64,7 @@ void Directory::OfferToWait(const TransportRequest& request, NodeState& receiver
   }
 }
 
-Directory::Filling Directory::FillingElsewhere(const TransportRequest& request, const NodeState& receiver,
+Directory::Filling Directory::FillingElsewhere(const GrantRequest& request, const NodeState& receiver,
                                                const SourceQuery& query, SteadyTime now) const {
   Filling filling;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
@@ -83,7 +83,7 @@ Directory::Filling Directory::FillingElsewhere(const TransportRequest& request, 
   return filling;
 }
 
-void Directory::AddBeginning(const TransportRequest& request, const SourceQuery& query, SteadyTime now,
+void Directory::AddBeginning(const GrantRequest& request, const SourceQuery& query, SteadyTime now,
                              Filling& filling) const {
   auto beginning = beginning_.find(request.artifact_id);
   if (beginning == beginning_.end()) return;
@@ -99,7 +99,7 @@ void Directory::AddBeginning(const TransportRequest& request, const SourceQuery&
   }
 }
 
-void Directory::NoteBeginning(const TransportRequest& request, SteadyTime now) {
+void Directory::NoteBeginning(const GrantRequest& request, SteadyTime now) {
   beginning_[request.artifact_id][request.receiver.node_id] = now + kReportTime;
 }
 
@@ -136,7 +136,7 @@ std::vector<std::string> Directory::NodesAwayWith(std::string_view artifact_id, 
   return names;
 }
 
-std::vector<std::string> Directory::UnreachableNodesWith(const TransportRequest& request,
+std::vector<std::string> Directory::UnreachableNodesWith(const GrantRequest& request,
                                                          const NodeState& receiver,
                                                          const SourceQuery& query) const {
   std::set<std::string> names;
@@ -159,7 +159,7 @@ std::vector<std::string> Directory::UnreachableNodesWith(const TransportRequest&
   return {names.begin(), names.end()};
 }
 
-Directory::HeldReplica* Directory::FindDestination(const TransportRequest& request, NodeState& receiver) {
+Directory::HeldReplica* Directory::FindDestination(const GrantRequest& request, NodeState& receiver) {
   auto holders = holders_.find(request.artifact_id);
   if (holders == holders_.end()) return nullptr;
   const std::string& node_id = receiver.facts.node_id;

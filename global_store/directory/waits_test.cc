@@ -16,29 +16,29 @@ class Waits : public DirectoryTest {
   static ReplicaFacts Filling(const std::string& id) {
     return SomeReplica(id, "x", LocationKind::kCpu, ReplicaState::kFilling);
   }
-  static bool MustWait(const TransportOffer& offer) {
+  static bool MustWait(const GrantOffer& offer) {
     return !offer.granted.has_value() && offer.retry_after > absl::ZeroDuration();
   }
   // As a receiver that asks again whenever it is told to. True when it is still told to at last.
   bool StillWaitsAfter(const std::string& receiver, int times) {
     for (int i = 0; i < times; ++i) {
-      const TransportOffer offer = Request(receiver, "x");
+      const GrantOffer offer = Request(receiver, "x");
       if (!MustWait(offer)) return false;
       now_ += offer.retry_after;
     }
     return true;
   }
-  TransportOffer RequestAgain(const std::string& receiver, const std::string& slow) {
-    auto offer = directory_.RequestTransport(
+  GrantOffer RequestAgain(const std::string& receiver, const std::string& slow) {
+    auto offer = directory_.RequestGrant(
         {.receiver = Id(receiver), .artifact_id = "x", .destination = {}, .slow_replicas = {slow}}, now_);
     EXPECT_TRUE(offer.ok()) << offer.status();
-    return offer.value_or(TransportOffer{});
+    return offer.value_or(GrantOffer{});
   }
 };
 
 TEST_F(Waits, AReplicaThatFillsElsewhereIsWaitedForAndGrantedOnceItIsReady) {
   Update("a", {Filling("ra")});
-  const TransportOffer offer = Request("b", "x");
+  const GrantOffer offer = Request("b", "x");
   EXPECT_TRUE(MustWait(offer));
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("name-a")));
   Update("a", {SomeReplica("ra", "x")});
@@ -74,7 +74,7 @@ TEST_F(Waits, EndWhenTheReplicaThatFilledFailed) {
   Update("a", {Filling("ra")});
   ASSERT_TRUE(MustWait(Request("b", "x")));
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFailed)});
-  const TransportOffer offer = Request("b", "x");
+  const GrantOffer offer = Request("b", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
 }
@@ -100,7 +100,7 @@ TEST_F(Waits, OneThatFillsFromASourceIsWaitedForHoweverManyWaitWithIt) {
   Register("root");
   Update("root", {SomeReplica("r", "x")});
   Update("a", {Filling("ra")});
-  const TransportOffer granted = Request("a", "x");
+  const GrantOffer granted = Request("a", "x");
   ASSERT_TRUE(granted.granted.has_value());
   // The root holds it no longer; a has its bytes, or will have them by what it has open.
   Update("root", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
@@ -132,7 +132,7 @@ TEST_F(Waits, AreNotForReplicasThatNoCommonLaneLeadsTo) {
   Register(other);
   Update("a", {Filling("ra")});
   EXPECT_FALSE(MustWait(Request("other", "x")));
-  auto forced = directory_.RequestTransport(
+  auto forced = directory_.RequestGrant(
       {.receiver = Id("b"), .artifact_id = "x", .destination = {}, .required_lane = "local"}, now_);
   ASSERT_TRUE(forced.ok());
   EXPECT_FALSE(MustWait(*forced)) << "they are on different hosts";
@@ -140,11 +140,11 @@ TEST_F(Waits, AreNotForReplicasThatNoCommonLaneLeadsTo) {
 
 TEST_F(Waits, ASourceThatWasGivenUpAsSlowIsOfferedAgainWhenNothingElseIsLeft) {
   Update("a", {SomeReplica("ra", "x")});
-  const TransportOffer again = RequestAgain("c", "ra");
+  const GrantOffer again = RequestAgain("c", "ra");
   ASSERT_TRUE(again.granted.has_value());
   EXPECT_EQ(again.granted->grant.replica_id, "ra");
   Update("b", {SomeReplica("rb", "x", LocationKind::kDisk)});
-  const TransportOffer fresh = RequestAgain("c", "ra");
+  const GrantOffer fresh = RequestAgain("c", "ra");
   ASSERT_TRUE(fresh.granted.has_value());
   EXPECT_EQ(fresh.granted->grant.replica_id, "rb") << "a slower place, but not tried yet";
 }
@@ -161,16 +161,16 @@ TEST_F(Waits, AfterARestartOfTheStoreTheNodesGetTimeToComeBack) {
   restarted.Load({.artifacts = {{.artifact_id = "x"}}, .keys = {}}, now_);
   ASSERT_TRUE(restarted.RegisterNode(SomeNode("b"), {}, now_).ok());
   ASSERT_TRUE(restarted.ReconcileInventory(Id("b"), 0, {}, now_).ok());
-  const TransportRequest request{.receiver = Id("b"), .artifact_id = "x", .destination = {}};
-  EXPECT_TRUE(MustWait(*restarted.RequestTransport(request, now_)));
+  const GrantRequest request{.receiver = Id("b"), .artifact_id = "x", .destination = {}};
+  EXPECT_TRUE(MustWait(*restarted.RequestGrant(request, now_)));
   now_ += options_.node_ttl;
-  EXPECT_FALSE(MustWait(*restarted.RequestTransport(request, now_)));
+  EXPECT_FALSE(MustWait(*restarted.RequestGrant(request, now_)));
 
   Directory alone({.awaits_nodes = false}, &secrets_);
   alone.Load({.artifacts = {{.artifact_id = "x"}}, .keys = {}}, now_);
   ASSERT_TRUE(alone.RegisterNode(SomeNode("b"), {}, now_).ok());
   ASSERT_TRUE(alone.ReconcileInventory(Id("b"), 0, {}, now_).ok());
-  EXPECT_FALSE(MustWait(*alone.RequestTransport(request, now_)));
+  EXPECT_FALSE(MustWait(*alone.RequestGrant(request, now_)));
 }
 
 TEST_F(Waits, ANodeThatIsAwayWithACopyIsNamedButNotWaitedFor) {
@@ -178,7 +178,7 @@ TEST_F(Waits, ANodeThatIsAwayWithACopyIsNamedButNotWaitedFor) {
   now_ += options_.node_ttl + absl::Seconds(1);
   Beat("b");
   directory_.Tick(now_);
-  TransportOffer offer = Request("b", "x");
+  GrantOffer offer = Request("b", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("name-a, which has a copy")));
   // Back without it.

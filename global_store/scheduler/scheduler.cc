@@ -22,10 +22,7 @@ bool CanAttach(const LaneEnd& receiver, const SourceCandidate& source) {
   return same_host && sockets && reachable;
 }
 
-bool WorkTogether(uint32_t a, uint32_t b) { return a > b ? a - b <= 1 : b - a <= 1; }
-
 std::optional<Lane> FastestLane(const SourceQuery& query, const SourceCandidate& source) {
-  if (!WorkTogether(query.receiver.protocol_version, source.end.protocol_version)) return std::nullopt;
   if (Allowed(query, kLocalLane) && CanAttach(query.receiver, source))
     return Lane{.name = kLocalLane, .rank = 0};
   const std::vector<std::string>& offered = source.end.lanes;

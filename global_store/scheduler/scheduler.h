@@ -33,7 +33,6 @@ struct LaneEnd {
   std::string host_id;        // empty: shares a host with nobody
   std::string handle_socket;  // empty: no local lane
   std::vector<std::string> lanes;
-  uint32_t protocol_version = 0;
   bool has_devices = false;  // can open another process's GPU memory
 };
 

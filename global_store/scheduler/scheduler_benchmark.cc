@@ -12,8 +12,7 @@ namespace {
 LaneEnd EndOf(int64_t host) {
   return {.host_id = "host-" + std::to_string(host),
           .handle_socket = "/run/tensorcast/handles.sock",
-          .lanes = {"ucx-rma", "ucx"},
-          .protocol_version = 1};
+          .lanes = {"ucx-rma", "ucx"}};
 }
 
 void BM_ChooseSource(benchmark::State& state) {

@@ -13,8 +13,7 @@ namespace {
 using enum LocationKind;
 
 LaneEnd End(const std::string& host) {
-  return {
-      .host_id = host, .handle_socket = "/s", .lanes = {"ucx"}, .protocol_version = 1, .has_devices = true};
+  return {.host_id = host, .handle_socket = "/s", .lanes = {"ucx"}, .has_devices = true};
 }
 
 SourceQuery To(LocationKind destination) {
@@ -164,14 +163,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ALaneThatCallsItselfLocalIsNone",
              Changed(To(kCpu), [](SourceQuery& query) { query.receiver.lanes = {"local"}; }),
              {Changed(From("a", "there"), Lanes({"local"}))},
-             ""},
-        Case{"ProtocolVersionsOneApart",
-             To(kCpu),
-             {Changed(From("a", "there"), [](SourceCandidate& source) { source.end.protocol_version = 2; })},
-             "a ucx"},
-        Case{"NotTwoApart",
-             To(kCpu),
-             {Changed(From("a", "here"), [](SourceCandidate& source) { source.end.protocol_version = 3; })},
              ""}),
     [](const auto& info) { return info.param.name; });
 

@@ -83,21 +83,20 @@ absl::StatusOr<std::string> Coordinator::Mutate(
   return std::move(change->response);
 }
 
-absl::StatusOr<TransportOffer> Coordinator::RequestTransport(std::string_view request,
-                                                             const TransportRequest& transport) {
+absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request,
+                                                     const GrantRequest& transport) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
-  if (auto known = transport_of_request_.find(request);
-      !request.empty() && known != transport_of_request_.end()) {
+  if (auto known = grant_of_request_.find(request); !request.empty() && known != grant_of_request_.end()) {
     if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value())
       return *std::move(repeated);
   }
-  TC_ASSIGN_OR_RETURN(TransportOffer offer, directory_.RequestTransport(transport, now));
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(transport, now));
   if (!offer.granted.has_value()) return offer;
   otel::metrics::kGlobalGrantsIssued.Add(1);
-  const std::string& transport_id = offer.granted->grant.transport_id;
-  if (!request.empty()) transport_of_request_[request] = transport_id;
-  asker_of_transport_[transport_id] = {.request = std::string(request), .trace = otel::CurrentContext()};
+  const std::string& grant_id = offer.granted->grant.grant_id;
+  if (!request.empty()) grant_of_request_[request] = grant_id;
+  asker_of_grant_[grant_id] = {.request = std::string(request), .trace = otel::CurrentContext()};
   return offer;
 }
 
@@ -105,14 +104,14 @@ void Coordinator::NoteEndedGrants() {
   for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
     otel::metrics::kGlobalGrantsEnded.Add(1, {GrantEndName(ended.end)});
     Asker asker;
-    if (auto known = asker_of_transport_.find(ended.grant.transport_id); known != asker_of_transport_.end()) {
+    if (auto known = asker_of_grant_.find(ended.grant.grant_id); known != asker_of_grant_.end()) {
       asker = std::move(known->second);
-      asker_of_transport_.erase(known);
-      if (!asker.request.empty()) transport_of_request_.erase(asker.request);
+      asker_of_grant_.erase(known);
+      if (!asker.request.empty()) grant_of_request_.erase(asker.request);
     }
     const otel::Scope scope(asker.trace);  // whatever ended it, the line is about that request
-    LOG(INFO) << "transport " << ended.grant.transport_id << " of " << ended.grant.artifact_id
-              << " from node " << ended.grant.source_node << " to " << ended.grant.receiver_node << " over "
+    LOG(INFO) << "grant " << ended.grant.grant_id << " of " << ended.grant.artifact_id << " from node "
+              << ended.grant.source_node << " to " << ended.grant.receiver_node << " over "
               << ended.grant.lane << " " << GrantEndName(ended.end);
   }
 }

@@ -69,8 +69,8 @@ class Coordinator {
     return result;
   }
 
-  // As Directory::RequestTransport; the same `request` gets the same grant while that lives.
-  absl::StatusOr<TransportOffer> RequestTransport(std::string_view request, const TransportRequest& transport)
+  // As Directory::RequestGrant; the same `request` gets the same grant while that lives.
+  absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& transport)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Tells the watcher of the keys as they are, then of each change. Returns its id for Unwatch.
@@ -115,8 +115,8 @@ class Coordinator {
     TraceContext trace;
   };
   // Requests whose grant lives, and the way back.
-  absl::flat_hash_map<std::string, std::string> transport_of_request_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Asker> asker_of_transport_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::string> grant_of_request_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Asker> asker_of_grant_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::global_store

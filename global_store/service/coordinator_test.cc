@@ -224,7 +224,7 @@ TEST_F(CoordinatorTest, ConcurrentWatchersMissNoRevisionAndSeeThemInOrder) {
   }
 }
 
-TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
+TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
   Publish("x");
   Register("a");
   Register("b");
@@ -234,11 +234,11 @@ TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
             {"a", 1}, 1, {{.replica_id = "r", .artifact_id = "x", .state = ReplicaState::kReady}}, now);
       })
       .IgnoreError();
-  const TransportRequest request{.receiver = {"b", 1}, .artifact_id = "x", .destination = {}};
+  const GrantRequest request{.receiver = {"b", 1}, .artifact_id = "x", .destination = {}};
   const auto grant = [&](const std::string& id) {
-    auto offer = coordinator_->RequestTransport(id, request);
+    auto offer = coordinator_->RequestGrant(id, request);
     EXPECT_TRUE(offer.ok() && offer->granted.has_value()) << offer.status();
-    return offer->granted->grant.transport_id;
+    return offer->granted->grant.grant_id;
   };
   const std::string first = grant("q");
   EXPECT_EQ(grant("q"), first);
@@ -246,7 +246,7 @@ TEST_F(CoordinatorTest, ARepeatedTransportRequestGetsTheSameGrantWhileItLives) {
   EXPECT_NE(grant(""), first);
   ASSERT_TRUE(coordinator_
                   ->WithDirectory([&](Directory& directory, SteadyTime now) {
-                    return directory.CompleteTransport({"b", 1}, first, GrantEnd::kFailed, false, now);
+                    return directory.CompleteGrant({"b", 1}, first, GrantEnd::kFailed, false, now);
                   })
                   .ok());
   EXPECT_NE(grant("q"), first);

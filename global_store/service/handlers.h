@@ -118,8 +118,8 @@ class Handlers {
   bool CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
   // As the coordinator's; asks for origins on which the answer turns, and has one read where nothing else
   // helps.
-  absl::StatusOr<TransportOffer> RequestTransport(const RequestContext& context, const std::string& key,
-                                                  const TransportRequest& transport);
+  absl::StatusOr<GrantOffer> RequestGrant(const RequestContext& context, const std::string& key,
+                                          const GrantRequest& transport);
   void NoteReading(const OriginToCheck& origin, const absl::Status& read);
   // Has the node of an intact origin make a replica of it, and notes how that went. Returns at once.
   void StartReading(const RequestContext& context, const OriginToCheck& origin);

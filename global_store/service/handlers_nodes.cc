@@ -41,15 +41,13 @@ absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNod
   *response.mutable_heartbeat_interval() = rpc::ToProto(options_.heartbeat_interval);
   *response.mutable_node_ttl() = rpc::ToProto(coordinator_.directory_options().node_ttl);
   response.set_store_epoch(coordinator_.epoch());
-  response.set_protocol_version(kProtocolVersion);
   return absl::OkStatus();
 }
 
 absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatRequest& request,
                                  v1::HeartbeatResponse& response) {
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
-  const std::vector<std::string> active(request.active_transports().begin(),
-                                        request.active_transports().end());
+  const std::vector<std::string> active(request.active_grants().begin(), request.active_grants().end());
   TC_ASSIGN_OR_RETURN(
       HeartbeatReply reply,
       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
@@ -60,8 +58,7 @@ absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatReque
   response.set_store_epoch(coordinator_.epoch());
   response.set_inventory_wanted(reply.inventory_wanted);
   *response.mutable_grant_key_age() = rpc::ToProto(reply.grant_key_age);
-  response.mutable_revoked_transports()->Assign(reply.revoked_transports.begin(),
-                                                reply.revoked_transports.end());
+  response.mutable_revoked_grants()->Assign(reply.revoked_grants.begin(), reply.revoked_grants.end());
   response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),
                                                  reply.forgotten_artifacts.end());
   response.mutable_evict_replicas()->Assign(reply.evict_replicas.begin(), reply.evict_replicas.end());

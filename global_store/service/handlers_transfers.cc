@@ -30,14 +30,14 @@ absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
   }
 }
 
-void ToProto(const GrantedTransport& granted, v1::TransportGrant* out) {
+void ToProto(const OfferedGrant& granted, v1::TransportGrant* out) {
   const Grant& grant = granted.grant;
-  out->set_transport_id(grant.transport_id);
+  out->set_grant_id(grant.grant_id);
   global_store::ToProto(granted.source, out->mutable_source());
   global_store::ToProto(granted.replica, out->mutable_replica());
   out->set_lane(grant.lane);
   *out->mutable_ttl() = rpc::ToProto(granted.ttl);
-  out->set_token(rpc::SignGrant(granted.source_key, {.transport_id = grant.transport_id,
+  out->set_token(rpc::SignGrant(granted.source_key, {.grant_id = grant.grant_id,
                                                      .replica_id = grant.replica_id,
                                                      .artifact_id = grant.artifact_id,
                                                      .receiver_node_id = grant.receiver_node,
@@ -51,7 +51,7 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
                                                const v1::RequestReplicaTransportRequest& request,
                                                v1::RequestReplicaTransportResponse& response) {
   TC_ASSIGN_OR_RETURN(const Location destination, rpc::FromProto(request.destination()));
-  const TransportRequest transport{
+  const GrantRequest transport{
       .receiver = FromProto(request.node()),
       .artifact_id = request.artifact_id(),
       .destination = destination,
@@ -63,7 +63,7 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const SteadyTime asked = SteadyNow();
-  TC_ASSIGN_OR_RETURN(const TransportOffer offer, RequestTransport(context, key, transport));
+  TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, transport));
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {offer.granted.has_value()                  ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
@@ -78,10 +78,9 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   return absl::OkStatus();
 }
 
-absl::StatusOr<TransportOffer> Handlers::RequestTransport(const RequestContext& context,
-                                                          const std::string& key,
-                                                          const TransportRequest& transport) {
-  TC_ASSIGN_OR_RETURN(TransportOffer offer, coordinator_.RequestTransport(key, transport));
+absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context, const std::string& key,
+                                                  const GrantRequest& transport) {
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, coordinator_.RequestGrant(key, transport));
   for (int asked = 0; asked < kMostOriginsAsked; ++asked) {
     if (offer.origin_to_check.has_value()) {
       CheckOrigins(context, {*offer.origin_to_check});
@@ -94,7 +93,7 @@ absl::StatusOr<TransportOffer> Handlers::RequestTransport(const RequestContext& 
     } else {
       return offer;
     }
-    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestTransport(key, transport));
+    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestGrant(key, transport));
   }
   if (offer.origin_to_read.has_value()) StartReading(context, *offer.origin_to_read);
   return offer;
@@ -142,8 +141,8 @@ absl::Status Handlers::CompleteReplicaTransport(const RequestContext&,
                                                 v1::CompleteReplicaTransportResponse&) {
   TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request.outcome()));
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    return directory.CompleteTransport(FromProto(request.node()), request.transport_id(), end,
-                                       request.source_corrupt(), now);
+    return directory.CompleteGrant(FromProto(request.node()), request.grant_id(), end,
+                                   request.source_corrupt(), now);
   });
 }
 

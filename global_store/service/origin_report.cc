@@ -92,7 +92,7 @@ class Asking {
   };
 
   void End(Call& call, const grpc::Status& grpc_status) {
-    const absl::Status status = rpc::FromGrpcStatus(grpc_status);
+    const absl::Status status = call.client.Outcome(grpc_status);
     if (!absl::IsCancelled(status)) call.report = ReportOf(call.checked, status, call.response);
     absl::MutexLock lock(&mutex_);
     intact_ |= call.report.has_value() && call.report->finding == OriginFinding::kIntact;

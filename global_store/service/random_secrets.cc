@@ -4,7 +4,7 @@
 
 namespace tensorcast::global_store {
 
-std::string RandomSecrets::NewTransportId() { return NewUuid(); }
+std::string RandomSecrets::NewGrantId() { return NewUuid(); }
 
 std::string RandomSecrets::NewGrantKey() {
   std::string key(32, '\0');

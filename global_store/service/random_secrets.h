@@ -1,4 +1,4 @@
-// Transport ids and grant keys from the operating system's random numbers. Thread-safe.
+// Grant ids and grant keys from the operating system's random numbers. Thread-safe.
 #pragma once
 
 #include "global_store/directory/directory.h"
@@ -7,7 +7,7 @@ namespace tensorcast::global_store {
 
 class RandomSecrets final : public Secrets {
  public:
-  std::string NewTransportId() override;
+  std::string NewGrantId() override;
   std::string NewGrantKey() override;
 };
 

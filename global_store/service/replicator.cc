@@ -8,6 +8,7 @@
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -33,7 +34,7 @@ void Ask(const RequestContext& context, const std::string& artifact_id, const Re
   if (status.ok()) status = Ask(context, artifact_id, target.location, target.address, &replica_id);
   if (status.ok() && replica_id.empty())
     status = absl::InternalError("the daemon ended the stream without a result");
-  if (!status.ok()) result->set_error(status.ToString());
+  if (!status.ok()) *result->mutable_error() = rpc::ToProto(status);
   result->set_replica_id(replica_id);
 }
 
@@ -60,7 +61,7 @@ v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& contex
       running.DecrementCount();
     });
     if (scheduled.ok()) continue;
-    result->set_error(scheduled.ToString());
+    *result->mutable_error() = rpc::ToProto(scheduled);
     running.DecrementCount();
   }
   running.Wait();

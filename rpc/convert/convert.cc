@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
+#include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/artifact/text.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -30,6 +34,8 @@ constexpr std::array<SourceType, 3> kSourceTypes = {SourceType::kLocal, SourceTy
                                                     SourceType::kDisk};
 constexpr std::array<Stage, 3> kStages = {Stage::kFetch, Stage::kVerify, Stage::kPlace};
 
+constexpr int kMostDetails = 16;
+
 SourceType ParseSourceType(std::string_view name) {
   auto it = std::find_if(kSourceTypes.begin(), kSourceTypes.end(),
                          [name](SourceType type) { return SourceTypeName(type) == name; });
@@ -51,8 +57,6 @@ absl::Time Bounded(absl::Time time) {
   return std::clamp(time, first, last);
 }
 
-std::string ErrorText(const absl::Status& status) { return status.ok() ? std::string() : status.ToString(); }
-
 v1::StageReport ToProto(const StageReport& stage) {
   v1::StageReport message;
   message.set_stage(std::string(StageName(stage.stage)));
@@ -64,8 +68,8 @@ v1::StageReport ToProto(const StageReport& stage) {
   *message.mutable_start() = rpc::ToProto(ToWallTime(stage.start));
   *message.mutable_end() = rpc::ToProto(ToWallTime(stage.end));
   *message.mutable_busy() = rpc::ToProto(stage.busy);
-  message.set_error(ErrorText(stage.status));
-  message.set_transport_id(stage.source.transport_id);
+  if (!stage.status.ok()) *message.mutable_error() = rpc::ToProto(stage.status);
+  message.set_grant_id(stage.source.grant_id);
   return message;
 }
 
@@ -73,17 +77,48 @@ absl::StatusOr<StageReport> FromProto(const v1::StageReport& message) {
   StageReport stage;
   TC_ASSIGN_OR_RETURN(stage.stage, ParseStage(message.stage()));
   stage.source = {ParseSourceType(message.source_type()), message.lane(), message.source(),
-                  message.transport_id()};
+                  message.grant_id()};
   stage.bytes = message.bytes();
   stage.chunks = message.chunks();
   stage.start = FromWallTime(rpc::FromProto(message.start()));
   stage.end = FromWallTime(rpc::FromProto(message.end()));
   stage.busy = rpc::FromProto(message.busy());
-  stage.status = StatusFromText(message.error());
+  stage.status = rpc::FromProto(message.error());
   return stage;
 }
 
 }  // namespace
+
+v1::Status ToProto(const absl::Status& status) {
+  v1::Status message;
+  message.set_code(static_cast<int>(status.code()));
+  std::string text(status.message());
+  if (!IsValidUtf8(text))
+    std::ranges::replace_if(
+        text, [](unsigned char c) { return c >= 0x80; }, '?');
+  message.set_message(std::move(text));
+  // By their type: absl gives them in an order that changes from run to run.
+  std::map<std::string, std::string> payloads;
+  status.ForEachPayload(
+      [&payloads](std::string_view type, const absl::Cord& payload) { payloads.emplace(type, payload); });
+  for (auto& [type, payload] : payloads) {
+    google::protobuf::Any* detail = message.add_details();
+    detail->set_type_url(type);
+    detail->set_value(std::move(payload));
+  }
+  return message;
+}
+
+absl::Status FromProto(const v1::Status& status) {
+  const bool known =
+      status.code() >= 0 && status.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  absl::Status result(known ? static_cast<absl::StatusCode>(status.code()) : absl::StatusCode::kUnknown,
+                      status.message());
+  for (int i = 0; i < std::min(status.details_size(), kMostDetails); ++i) {
+    result.SetPayload(status.details(i).type_url(), absl::Cord(status.details(i).value()));
+  }
+  return result;
+}
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   const absl::Duration since_epoch = Bounded(time) - absl::UnixEpoch();
@@ -225,7 +260,7 @@ v1::TransferReport ToProto(const TransferReport& report) {
   for (const StageReport& stage : report.stages) *message.add_stages() = ToProto(stage);
   message.set_refetched_chunks(report.refetched_chunks);
   message.set_verified_chunks(report.verified_chunks);
-  message.set_error(ErrorText(report.status));
+  if (!report.status.ok()) *message.mutable_error() = ToProto(report.status);
   if (report.trace.IsValid()) message.set_trace_id(report.trace.TraceIdHex());
   return message;
 }
@@ -247,22 +282,12 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   }
   result.refetched_chunks = report.refetched_chunks();
   result.verified_chunks = report.verified_chunks();
-  result.status = StatusFromText(report.error());
+  result.status = FromProto(report.error());
   std::string trace_id;
   if (report.trace_id().size() == 32 && absl::HexStringToBytes(report.trace_id(), &trace_id)) {
     std::copy(trace_id.begin(), trace_id.end(), result.trace.trace_id.begin());
   }
   return result;
-}
-
-absl::Status StatusFromText(std::string_view text) {
-  if (text.empty()) return absl::OkStatus();
-  for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
-    const auto status_code = static_cast<absl::StatusCode>(code);
-    const std::string prefix = absl::StrCat(absl::StatusCodeToString(status_code), ": ");
-    if (text.starts_with(prefix)) return absl::Status(status_code, text.substr(prefix.size()));
-  }
-  return absl::UnknownError(text);
 }
 
 }  // namespace tensorcast::rpc

@@ -36,11 +36,13 @@ v1::Progress ToProto(const TransferProgress& progress);
 // A source type that is unknown here (a newer daemon's) reads as remote.
 TransferProgress FromProto(const v1::Progress& progress);
 
-// Errors travel as "CODE: message" and come back as a status of that code. Of the trace only its id travels.
+// Payloads travel as details under their type URLs, the first sixteen. Bytes of a message that is no UTF-8
+// become question marks, and a code that nobody knows UNKNOWN.
+v1::Status ToProto(const absl::Status& status);
+absl::Status FromProto(const v1::Status& status);
+
+// Of the trace only its id travels.
 v1::TransferReport ToProto(const TransferReport& report);
 absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report);
-
-// "NOT_FOUND: no such key" -> NotFoundError("no such key"); "" -> OK; text without a code -> UNKNOWN.
-absl::Status StatusFromText(std::string_view text);
 
 }  // namespace tensorcast::rpc

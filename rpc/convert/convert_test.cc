@@ -118,10 +118,28 @@ TEST(Convert, ProgressOfAnUnknownSourceTypeReadsAsRemote) {
   EXPECT_EQ(FromProto(progress).source.type, SourceType::kRemote);
 }
 
-TEST(Convert, TextWithoutACodeIsAnUnknownError) {
-  EXPECT_EQ(StatusFromText(""), absl::OkStatus());
-  EXPECT_EQ(StatusFromText("NOT_FOUND: no such key"), absl::NotFoundError("no such key"));
-  EXPECT_EQ(StatusFromText("broken"), absl::UnknownError("broken"));
+TEST(Convert, AnErrorSurvivesTheRoundTripWithItsPayloads) {
+  EXPECT_EQ(FromProto(v1::Status()), absl::OkStatus());
+  absl::Status error = absl::NotFoundError("no such key");
+  error.SetPayload("b", absl::Cord(std::string("\0\xff", 2)));
+  error.SetPayload("a", absl::Cord("1"));
+  EXPECT_EQ(FromProto(ToProto(error)), error);
+  EXPECT_EQ(ToProto(error).details(0).type_url(), "a");
+}
+
+TEST(Convert, AnErrorOfAnUnknownCodeIsUnknown) {
+  v1::Status status;
+  status.set_message("broken");
+  for (const int code : {-1, 17, 1 << 30}) {
+    status.set_code(code);
+    EXPECT_EQ(FromProto(status), absl::UnknownError("broken"));
+  }
+}
+
+// Else the message that holds it could not be read at the other end.
+TEST(Convert, AnErrorThatNamesAPathThatIsNotUtf8CanBeSent) {
+  EXPECT_EQ(ToProto(absl::NotFoundError("no file \xff\xfe.txt")).message(), "no file ??.txt");
+  EXPECT_EQ(ToProto(absl::NotFoundError("no file \xc3\xa9")).message(), "no file \xc3\xa9");
 }
 
 }  // namespace

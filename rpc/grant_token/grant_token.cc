@@ -35,7 +35,7 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
   ByteReader reader(bytes, ByteOrder::kBigEndian);
   GrantClaims claims;
   claims.expires = absl::Seconds(static_cast<int64_t>(reader.Get<uint64_t>()));
-  for (std::string* field : {&claims.transport_id, &claims.replica_id, &claims.artifact_id,
+  for (std::string* field : {&claims.grant_id, &claims.replica_id, &claims.artifact_id,
                              &claims.receiver_node_id, &claims.lane}) {
     *field = std::string(reader.GetString<uint16_t>());
   }
@@ -51,7 +51,7 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   ByteWriter writer(ByteOrder::kBigEndian);
   writer.Put(kVersion).Put(
       static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))));
-  for (const std::string* field : {&claims.transport_id, &claims.replica_id, &claims.artifact_id,
+  for (const std::string* field : {&claims.grant_id, &claims.replica_id, &claims.artifact_id,
                                    &claims.receiver_node_id, &claims.lane}) {
     writer.PutString<uint16_t>(*field);
   }

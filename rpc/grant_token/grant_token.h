@@ -27,7 +27,7 @@ struct GrantKey {
 };
 
 struct GrantClaims {
-  std::string transport_id;
+  std::string grant_id;
   std::string replica_id;
   std::string artifact_id;
   std::string receiver_node_id;

@@ -20,7 +20,7 @@ const SteadyTime kExpires = kGiven + kLife;
 const GrantKey kKey = {kKeyBytes, kGiven};
 
 GrantClaims Claims() {
-  return {.transport_id = "t1",
+  return {.grant_id = "t1",
           .replica_id = "r1",
           .artifact_id = "tc1:a",
           .receiver_node_id = "n2",
@@ -105,7 +105,7 @@ TEST(GrantToken, DecoderTakesAnyBytes) {
 
 TEST(GrantToken, FieldsCannotBeShiftedIntoEachOther) {
   GrantClaims moved = Claims();
-  moved.transport_id = "t1r";
+  moved.grant_id = "t1r";
   moved.replica_id = "1";
   EXPECT_NE(SignGrant(kKeyBytes, Claims()), SignGrant(kKeyBytes, moved));
 }

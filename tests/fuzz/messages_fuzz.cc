@@ -29,6 +29,15 @@ void Understand(std::string_view bytes) {
   CHECK_EQ(Say(*again).SerializeAsString(), said.SerializeAsString()) << said.DebugString();
 }
 
+// Every one means something, if only that it is unknown.
+void UnderstandError(std::string_view bytes) {
+  v1::Status message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  const absl::Status error = rpc::FromProto(message);
+  CHECK_EQ(error.ok(), message.code() == 0);
+  CHECK_EQ(rpc::FromProto(rpc::ToProto(error)), error);
+}
+
 template <typename Message>
 std::string Seed(char kind, const Message& message) {
   return kind + message.SerializeAsString();
@@ -40,13 +49,15 @@ void TestOneInput(std::string_view input) {
   // protobuf logs each string that is no UTF-8.
   [[maybe_unused]] static auto* const silent = google::protobuf::SetLogHandler(nullptr);
   if (input.empty()) return;
-  switch (input.front() % 3) {
+  switch (input.front() % 4) {
     case 0:
       return Understand<v1::Location>(input.substr(1));
     case 1:
       return Understand<v1::Replica>(input.substr(1));
-    default:
+    case 2:
       return Understand<v1::TransferReport>(input.substr(1));
+    default:
+      return UnderstandError(input.substr(1));
   }
 }
 
@@ -69,8 +80,16 @@ std::vector<std::string> Seeds() {
   v1::Replica hostile = rpc::ToProto(replica, "node");
   hostile.mutable_last_used()->set_seconds(std::numeric_limits<int64_t>::max());
   hostile.mutable_last_used()->set_nanos(-1);
-  return {Seed(0, rpc::ToProto(Location{LocationKind::kGpu, 7})), Seed(1, rpc::ToProto(replica, "node")),
-          Seed(2, rpc::ToProto(report)), Seed(1, hostile)};
+  absl::Status error = absl::UnavailableError("peer: gone");
+  error.SetPayload("type.googleapis.com/tensorcast.v1.DoNotRetry", absl::Cord());
+  v1::Status unknown = rpc::ToProto(error);
+  unknown.set_code(-7);
+  return {Seed(3, rpc::ToProto(error)),
+          Seed(3, unknown),
+          Seed(0, rpc::ToProto(Location{LocationKind::kGpu, 7})),
+          Seed(1, rpc::ToProto(replica, "node")),
+          Seed(2, rpc::ToProto(report)),
+          Seed(1, hostile)};
 }
 
 }  // namespace tensorcast::fuzz

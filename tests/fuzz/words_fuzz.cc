@@ -1,9 +1,8 @@
-// Short texts of people and peers: a location, a size, a duration, a gRPC method, an error that travelled.
+// Short texts of people and peers: a location, a size, a duration, a gRPC method.
 #include "absl/log/check.h"
 #include "base/units.h"
 #include "core/replica/replica.h"
 #include "rpc/call_observer.h"
-#include "rpc/convert/convert.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tensorcast::fuzz {
@@ -21,13 +20,12 @@ void TestOneInput(std::string_view input) {
   const rpc::MethodName name = rpc::ParseMethod(input);
   CHECK_LE(name.service.size() + name.method.size(), input.size());
   CHECK(name.label.ends_with(name.method)) << input;
-  CHECK_EQ(rpc::StatusFromText(input).ok(), input.empty());
 }
 
 std::vector<std::string> Seeds() {
   return {"gpu:7",    "cpu", "disk", "64GiB",        "1.5 MiB", "9223372036854775807B",
           "10000 TB", "0.1", "7d",   "1h30m250.5ms", "1e300h",  "/tensorcast.v1.GlobalStore/BindKey",
-          "/",        "///", "",     "NOT_FOUND: x", "OK: fine"};
+          "/",        "///", ""};
 }
 
 }  // namespace tensorcast::fuzz

@@ -144,7 +144,7 @@ TEST(Failure, AForgedGrantOpensNothing) {
   auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
 
   v1::OpenPullRequest pull;
-  pull.set_transport_id("t");
+  pull.set_grant_id("t");
   pull.set_replica_id(put.replica_id);
   pull.set_lane("loopback");
   pull.set_grant_token(std::string(100, kTokenVersion));
@@ -153,7 +153,7 @@ TEST(Failure, AForgedGrantOpensNothing) {
             absl::StatusCode::kPermissionDenied);
 
   v1::AttachReplicaRequest attach;
-  attach.set_transport_id("t");
+  attach.set_grant_id("t");
   attach.set_replica_id(put.replica_id);
   attach.set_grant_token(std::string(100, kTokenVersion));
   v1::AttachReplicaResponse attached;

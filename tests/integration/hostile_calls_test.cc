@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
+#include "rpc/protocol_version.h"
 #include "tests/integration/test_cluster.h"
 
 namespace tensorcast::testing {
@@ -86,11 +87,12 @@ void FillWithOddValues(Message& message, int which, int depth = 0) {
 
 // Calls any method with any bytes and reads whatever comes back, to the end.
 grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const MethodDescriptor& method,
-                           const std::string& bytes) {
+                           const std::string& bytes, const std::string& version = rpc::kProtocolText) {
   grpc::GenericStub stub(channel);
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  if (!version.empty()) context.AddMetadata(rpc::kProtocolKey, version);
   const std::string path = absl::StrCat("/", method.service()->full_name(), "/", method.name());
   auto stream = stub.PrepareCall(&context, path, &queue);
   const auto wait = [&queue] {
@@ -153,6 +155,19 @@ class HostileCalls : public ::testing::Test {
   std::shared_ptr<grpc::Channel> global_store_;
   std::shared_ptr<grpc::Channel> daemon_;
 };
+
+TEST_F(HostileCalls, OfAnotherProtocolVersionAreRefusedByEveryMethod) {
+  // Version 1 did not say its number.
+  for (const std::string version : {"", "1", "3"}) {
+    ForEveryMethod([&](const auto& channel, const MethodDescriptor& method) {
+      const grpc::Status status = CallWithBytes(channel, method, "", version);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
+          << method.full_name() << ": " << status.error_message();
+      EXPECT_THAT(status.error_message(), ::testing::HasSubstr("protocol version")) << method.full_name();
+    });
+  }
+  ExpectServed();
+}
 
 TEST_F(HostileCalls, EmptyRequestsAreAnswered) {
   ForEveryMethod([](const auto& channel, const MethodDescriptor& method) {

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "rpc/channel.h"
 #include "rpc/grant_token/grant_token.h"
+#include "rpc/protocol_version.h"
 #include "tests/integration/test_cluster.h"
 
 namespace tensorcast::testing {
@@ -40,7 +41,7 @@ class OutOfTurn : public ::testing::Test {
     request.mutable_node()->set_name(name);
     request.mutable_node()->set_incarnation(incarnation);
     request.mutable_node()->set_host_id(name);
-    request.mutable_node()->set_protocol_version(1);
+    request.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     request.mutable_node()->add_lanes("loopback");
     v1::RegisterNodeResponse response;
     return global_store_->RegisterNode(Soon(), request, &response);
@@ -85,17 +86,17 @@ class OutOfTurn : public ::testing::Test {
     if (!response.has_grant()) return absl::NotFoundError(response.no_source_reason());
     return response.grant();
   }
-  absl::Status Complete(const std::string& name, uint64_t incarnation, const std::string& transport_id) {
+  absl::Status Complete(const std::string& name, uint64_t incarnation, const std::string& grant_id) {
     v1::CompleteReplicaTransportRequest request;
     SetIdentity(name, incarnation, request.mutable_node());
-    request.set_transport_id(transport_id);
+    request.set_grant_id(grant_id);
     request.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
     return global_store_->CompleteReplicaTransport(Soon(), request);
   }
   absl::Status OpenPull(const v1::TransportGrant& grant, const std::string& token,
                         const std::string& receiver) {
     v1::OpenPullRequest request;
-    request.set_transport_id(grant.transport_id());
+    request.set_grant_id(grant.grant_id());
     request.set_replica_id(grant.replica().replica_id());
     request.set_artifact_id(put_.artifact_id);
     request.set_receiver_node_id(receiver);
@@ -107,15 +108,15 @@ class OutOfTurn : public ::testing::Test {
   // The same by the local lane.
   absl::Status Attach(const v1::TransportGrant& grant, const std::string& token) {
     v1::AttachReplicaRequest request;
-    request.set_transport_id(grant.transport_id());
+    request.set_grant_id(grant.grant_id());
     request.set_replica_id(grant.replica().replica_id());
     request.set_grant_token(token);
     v1::AttachReplicaResponse response;
     return peer_->AttachReplica(Soon(), a_->server().addresses().front(), request, &response);
   }
-  absl::Status ClosePull(const std::string& transport_id) {
+  absl::Status ClosePull(const std::string& grant_id) {
     v1::ClosePullRequest request;
-    request.set_transport_id(transport_id);
+    request.set_grant_id(grant_id);
     v1::ClosePullResponse response;
     return peer_->ClosePull(Soon(), a_->server().addresses().front(), request, &response);
   }
@@ -165,8 +166,8 @@ TEST_F(OutOfTurn, ATransportThatEndsBeforeItBeganOrTwiceIsFine) {
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();
   EXPECT_EQ(Grants(), 1u);
-  EXPECT_EQ(Complete("b", 1, grant->transport_id()), absl::OkStatus());
-  EXPECT_EQ(Complete("b", 1, grant->transport_id()), absl::OkStatus());
+  EXPECT_EQ(Complete("b", 1, grant->grant_id()), absl::OkStatus());
+  EXPECT_EQ(Complete("b", 1, grant->grant_id()), absl::OkStatus());
   EXPECT_EQ(Grants(), 0u);
 }
 
@@ -175,7 +176,7 @@ TEST_F(OutOfTurn, ATransportIsEndedByItsReceiverOnly) {
   ASSERT_EQ(Register("c", 1), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();
-  EXPECT_EQ(Complete("c", 1, grant->transport_id()).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Complete("c", 1, grant->grant_id()).code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(Grants(), 1u);
 }
 
@@ -229,8 +230,8 @@ TEST_F(OutOfTurn, APullThatIsClosedBeforeItIsOpenedOrTwiceIsFineAndIsNotOpenedAg
   ASSERT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus());
   EXPECT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus()) << "a repetition is the same pull";
   EXPECT_EQ(a_->admin().GetStatus(Soon())->active_servings(), 1);
-  EXPECT_EQ(ClosePull(grant->transport_id()), absl::OkStatus());
-  EXPECT_EQ(ClosePull(grant->transport_id()), absl::OkStatus());
+  EXPECT_EQ(ClosePull(grant->grant_id()), absl::OkStatus());
+  EXPECT_EQ(ClosePull(grant->grant_id()), absl::OkStatus());
   EXPECT_EQ(OpenPull(*grant, grant->token(), "b").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(a_->admin().GetStatus(Soon())->active_servings(), 0);
   EXPECT_EQ(a_->admin().GetStatus(Soon())->leases(), 0);
@@ -247,7 +248,7 @@ TEST_F(OutOfTurn, AGrantIsGoodForWhatItNamesOnly) {
     EXPECT_FALSE(OpenPull(*grant, forged, "b").ok()) << "with byte " << at << " changed";
   }
   v1::TransportGrant other = *grant;
-  other.set_transport_id("another");
+  other.set_grant_id("another");
   EXPECT_EQ(OpenPull(other, grant->token(), "b").code(), absl::StatusCode::kPermissionDenied);
   ExpectNothingHeldAndServed();
   EXPECT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus());
@@ -258,7 +259,7 @@ TEST_F(OutOfTurn, AForgedGrantIsRefusedOverEachLaneAndNothingIsHeldForIt) {
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();
   const std::string forged =
-      rpc::SignGrant("a key of one's own", {.transport_id = grant->transport_id(),
+      rpc::SignGrant("a key of one's own", {.grant_id = grant->grant_id(),
                                             .replica_id = grant->replica().replica_id(),
                                             .artifact_id = put_.artifact_id,
                                             .receiver_node_id = "b",

@@ -526,7 +526,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   ASSERT_TRUE(status.ok()) << status.status();
   ASSERT_EQ(status->damaged_files_size(), 1);
   EXPECT_TRUE(absl::StrContains(status->damaged_files(0).path(), "/a/artifacts/"));
-  EXPECT_FALSE(status->damaged_files(0).error().empty());
+  EXPECT_FALSE(status->damaged_files(0).error().message().empty());
   EXPECT_TRUE(AwaitMetric("tc_transfers_created_total", {{"location", "gpu"}}));
 }
 

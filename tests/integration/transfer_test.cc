@@ -198,7 +198,7 @@ TEST(Transfer, RequestsForOneReplicaShareOneTransfer) {
   const auto served = [&] { return *a.admin().GetStatus(Soon()); };
   EXPECT_EQ(served().lanes(0).bytes_served(), artifact.image.size());
   ASSERT_EQ(served().servings_size(), 1);
-  EXPECT_EQ(served().servings(0).transport_id(), after.recent_transfers(0).stages(0).transport_id());
+  EXPECT_EQ(served().servings(0).grant_id(), after.recent_transfers(0).stages(0).grant_id());
   EXPECT_TRUE(Eventually([&] { return served().servings(0).has_closed(); }));
 }
 

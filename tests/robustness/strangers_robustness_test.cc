@@ -19,6 +19,7 @@
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_version.h"
 #include "rpc/server.h"
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
@@ -90,7 +91,7 @@ class FakeSource final : public v1::StoreDaemon::Service {
     node.mutable_node()->set_name(kName);
     node.mutable_node()->set_incarnation(1);
     node.mutable_node()->set_host_id(kName);
-    node.mutable_node()->set_protocol_version(1);
+    node.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     node.mutable_node()->set_grpc_address(server_->addresses()[0]);
     node.mutable_node()->add_lanes("ucx");
     v1::RegisterNodeResponse registered;

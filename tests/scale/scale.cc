@@ -23,6 +23,7 @@
 #include "rpc/call.h"
 #include "rpc/channel.h"
 #include "rpc/pieces.h"
+#include "rpc/protocol_version.h"
 
 namespace tensorcast::scale {
 namespace {
@@ -156,7 +157,7 @@ class Fleet {
     request.mutable_node()->set_host_id(absl::StrCat("host of ", NodeName(node)));
     request.mutable_node()->set_grpc_address("127.0.0.1:1");
     request.mutable_node()->add_lanes("ucx");
-    request.mutable_node()->set_protocol_version(1);
+    request.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     return Call(&Stub::RegisterNode, request).status();
   }
 
@@ -263,7 +264,7 @@ class Fleet {
     }
     v1::CompleteReplicaTransportRequest end;
     *end.mutable_node() = Identity(receiver);
-    end.set_transport_id(response.grant().transport_id());
+    end.set_grant_id(response.grant().grant_id());
     end.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
     return Call(&Stub::CompleteReplicaTransport, end).status();
   }

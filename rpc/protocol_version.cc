@@ -1,0 +1,41 @@
+#include "rpc/protocol_version.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/server_context.h>
+
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+constexpr size_t kMaxShownBytes = 16;
+
+template <class Metadata>
+absl::Status Check(const Metadata& metadata, std::string_view who, std::string_view peer) {
+  const auto said = metadata.find(kProtocolKey);
+  const std::string_view version = said == metadata.end()
+                                       ? std::string_view()
+                                       : std::string_view(said->second.data(), said->second.size());
+  if (version == kProtocolText) return absl::OkStatus();
+  const std::string theirs =
+      version.empty() ? "says none, as version 1 does"
+                      : absl::StrCat("is ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the protocol version of the ", who, " at ", peer, " ", theirs, ", and here it is ", kProtocolVersion,
+      ": upgrade the older one; clients, daemons and the global store of a cluster have the same"));
+}
+
+}  // namespace
+
+absl::Status CheckCallersVersion(const grpc::ServerContextBase& call) {
+  return Check(call.client_metadata(), "caller", call.peer());
+}
+
+absl::Status CheckServersVersion(const grpc::ClientContext& call) {
+  return Check(call.GetServerInitialMetadata(), "server", call.peer());
+}
+
+}  // namespace tensorcast::rpc
