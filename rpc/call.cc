@@ -5,7 +5,6 @@
 
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
-#include "rpc/grpc_deadline.h"
 #include "rpc/protocol_version.h"
 #include "rpc/retry.h"
 #include "rpc/status_mapping.h"

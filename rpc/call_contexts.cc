@@ -54,6 +54,12 @@ SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call) {
   return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
+gpr_timespec ToGrpcDeadline(SteadyTime deadline) {
+  if (deadline == SteadyTime::InfiniteFuture()) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(TimeLeft(deadline)), GPR_TIMESPAN));
+}
+
 RequestContext ServerCallContext(grpc::ServerContextBase* call) {
   if (auto filed = CallContexts::ForServer().Find(call)) return *std::move(filed);
   RequestContext context;

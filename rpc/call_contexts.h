@@ -5,6 +5,8 @@
 // Thread-safe.
 #pragma once
 
+#include <grpc/support/time.h>
+
 #include <array>
 #include <optional>
 #include <unordered_map>
@@ -60,5 +62,9 @@ RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
 // The deadline of a call being served, InfiniteFuture when the client set none.
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call);
+
+// Our deadlines as gRPC takes them: by the monotonic clock, which gRPC measures in anyway. One by the wall
+// clock would move when that is set.
+gpr_timespec ToGrpcDeadline(SteadyTime deadline);
 
 }  // namespace tensorcast::rpc

@@ -1,15 +1,23 @@
 #include "rpc/call_observer.h"
 
-#include <utility>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
-#include "absl/status/status.h"
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/log.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "absl/time/time.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
-#include "otel/api/span.h"
-#include "rpc/failure_log.h"
-#include "rpc/request_attributes.h"
+#include "proto/types.pb.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -35,6 +43,137 @@ void NoteAttempt(otel::Span& span, CallSide side, std::string_view attempt) {
 }
 
 std::string_view SideName(CallSide side) { return side == CallSide::kServer ? "server" : "client"; }
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+struct TextField {
+  std::string_view name;
+  otel::AttributeKey key;
+};
+constexpr TextField kTextFields[] = {
+    {"artifact_id", attr::kArtifactId}, {"key", attr::kKey},        {"replica_id", attr::kReplicaId},
+    {"grant_id", attr::kTransportId},   {"node_id", attr::kNodeId}, {"receiver_node_id", attr::kPeerNodeId},
+};
+// What a request is about may be one level down.
+constexpr std::string_view kNested[] = {"node", "location", "destination", "binding", "replica", "origin"};
+
+std::string_view LocationText(int kind) {
+  switch (kind) {
+    case v1::LOCATION_KIND_GPU:
+      return "gpu";
+    case v1::LOCATION_KIND_CPU:
+      return "cpu";
+    case v1::LOCATION_KIND_DISK:
+      return "disk";
+    default:
+      return "";
+  }
+}
+
+// Where the ids are in one type of message.
+struct Layout {
+  std::vector<std::pair<const FieldDescriptor*, otel::AttributeKey>> texts;
+  std::vector<std::pair<const FieldDescriptor*, const Layout*>> nested;
+  bool is_location = false;
+};
+
+class Layouts {
+ public:
+  static Layouts& Instance() {
+    static auto* const layouts = new Layouts;
+    return *layouts;
+  }
+
+  const Layout& Of(const Descriptor* type) ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::ReaderMutexLock lock(&mutex_);
+      if (const auto known = layouts_.find(type); known != layouts_.end()) return *known->second;
+    }
+    absl::MutexLock lock(&mutex_);
+    return Make(type);
+  }
+
+ private:
+  const Layout& Make(const Descriptor* type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::unique_ptr<Layout>& made = layouts_[type];
+    if (made != nullptr) return *made;
+    made = std::make_unique<Layout>();
+    Layout& layout = *made;
+    layout.is_location = type == v1::Location::descriptor();
+    for (const TextField& text : kTextFields) {
+      const FieldDescriptor* field = type->FindFieldByName(std::string(text.name));
+      if (field != nullptr && !field->is_repeated() && field->type() == FieldDescriptor::TYPE_STRING) {
+        layout.texts.emplace_back(field, text.key);
+      }
+    }
+    for (const std::string_view name : kNested) {
+      const FieldDescriptor* field = type->FindFieldByName(std::string(name));
+      if (field != nullptr && !field->is_repeated() && field->type() == FieldDescriptor::TYPE_MESSAGE) {
+        layout.nested.emplace_back(field, &Make(field->message_type()));
+      }
+    }
+    return layout;
+  }
+
+  absl::Mutex mutex_;
+  std::map<const Descriptor*, std::unique_ptr<Layout>> layouts_ ABSL_GUARDED_BY(mutex_);
+};
+
+void SetFrom(const Message& message, const Layout& layout, otel::Span& span) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (layout.is_location) {
+    const auto& location = static_cast<const v1::Location&>(message);
+    if (const std::string_view kind = LocationText(location.kind()); !kind.empty()) {
+      span.SetAttribute(attr::kLocation, kind);
+    }
+    if (location.kind() == v1::LOCATION_KIND_GPU) span.SetAttribute(attr::kDeviceId, location.device());
+    return;
+  }
+  std::string scratch;
+  for (const auto& [field, key] : layout.texts) {
+    const std::string& text = reflection.GetStringReference(message, field, &scratch);
+    if (!text.empty()) span.SetAttribute(key, text);
+  }
+  for (const auto& [field, nested] : layout.nested) {
+    if (reflection.HasField(message, field)) SetFrom(reflection.GetMessage(message, field), *nested, span);
+  }
+}
+
+constexpr int kLinesPerSecond = 100;
+constexpr size_t kMaxMessageBytes = 1024;
+
+// Counts the lines of one kind in each second.
+class Flood {
+ public:
+  // Whether one more line may be written; `*left_out`: how many were not, in the seconds before.
+  bool Admit(uint64_t* left_out) {
+    absl::MutexLock lock(&mutex_);
+    const SteadyTime now = SteadyNow();
+    if (now - since_ >= absl::Seconds(1)) {
+      since_ = now;
+      lines_ = 0;
+    }
+    if (++lines_ > kLinesPerSecond) {
+      ++left_out_;
+      return false;
+    }
+    *left_out = left_out_;
+    left_out_ = 0;
+    return true;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  SteadyTime since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
+  int lines_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+bool CancelledByItsCaller(const RequestContext& context, const absl::Status& status) {
+  return absl::IsCancelled(status) && context.cancellation.IsCancelled() && SteadyNow() < context.deadline;
+}
 
 }  // namespace
 
@@ -87,6 +226,44 @@ void CallObserver::Finish(int code, const std::string& message) {
   metrics::kRpcDurationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - call_->start),
                                       {side, call_->name.label});
   call_.reset();
+}
+
+void SetRequestAttributes(const Message& request, otel::Span& span) {
+  if (!span.recording()) return;
+  SetFrom(request, Layouts::Instance().Of(request.GetDescriptor()), span);
+}
+
+bool IsServersFault(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status) {
+  // Each has lines of its own: who asks for what is not there must not hide that a server fails.
+  static auto* const of_servers = new Flood;
+  static auto* const of_callers = new Flood;
+  if (CancelledByItsCaller(context, status)) return;
+  uint64_t left_out = 0;
+  const bool servers_fault = IsServersFault(status.code());
+  if (!(servers_fault ? of_servers : of_callers)->Admit(&left_out)) return;
+  const otel::Scope scope(context);
+  std::string line = absl::StrCat(method, " failed: ", absl::StatusCodeToString(status.code()), ": ",
+                                  absl::Utf8SafeCEscape(status.message().substr(0, kMaxMessageBytes)));
+  if (left_out > 0) absl::StrAppend(&line, " (", left_out, " other failures were not logged)");
+  if (servers_fault) {
+    LOG(WARNING) << line;
+  } else {
+    LOG(INFO) << line;
+  }
 }
 
 }  // namespace tensorcast::rpc

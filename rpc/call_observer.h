@@ -1,7 +1,9 @@
-// What a call tells those who watch: one span and the tc_rpc_* metrics, on either end. Owned by an
-// interceptor.
+// What a call tells those who watch: one span and the tc_rpc_* metrics on either end, the ids that its
+// request names, and a line in the server's log when it fails: handlers return their errors and leave the
+// telling to this.
 //
-// One call's hooks run one after the other, so this needs no lock. With telemetry off it is a branch.
+// A CallObserver is owned by an interceptor. One call's hooks run one after the other, so this needs no lock.
+// With telemetry off it is a branch.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
@@ -73,5 +76,20 @@ class CallObserver {
 
   std::optional<Call> call_;
 };
+
+// The ids that a request names, as attributes of the span of its call: which artifact, key, replica, node,
+// grant, location and device. Found by the fields' names, which are the same in all our messages, so that no
+// handler has to say them. Fields that are empty or unset are left out. Thread-safe; what there is to look
+// for is found once a type of message.
+void SetRequestAttributes(const google::protobuf::Message& request, otel::Span& span);
+
+// Whether a server's answer says that the server failed, rather than that the caller asked for what cannot
+// be: then its span is an error, too. After OpenTelemetry's conventions for gRPC.
+bool IsServersFault(absl::StatusCode code);
+
+// `method`: "GlobalStore/BindKey". A call that its caller cancelled did not fail. Text that came from outside
+// cannot make lines of its own, and a flood of failures is cut to some lines a second, with their number; the
+// server's faults are counted apart from what callers asked for in vain.
+void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status);
 
 }  // namespace tensorcast::rpc

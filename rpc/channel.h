@@ -1,10 +1,11 @@
 // Channels to a daemon or a global store: interceptors, keepalive, message limits and credentials in one
-// place.
+// place; and whether anybody answers at an address.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 namespace grpc {
@@ -28,5 +29,10 @@ struct ChannelOptions {
 // UNAVAILABLE when it is called. Thread-safe, as the stubs made on it are. HTTP proxies from the environment
 // are not used.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
+
+// Asks by the standard health service. Connects to `address` anew, whatever connections to it exist, and
+// asks. OK when it serves; UNAVAILABLE or DEADLINE_EXCEEDED says that it does not answer; another error is
+// its answer. Blocks. Thread-safe.
+absl::Status CheckHealth(const std::string& address, absl::Duration timeout);
 
 }  // namespace tensorcast::rpc

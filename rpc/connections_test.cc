@@ -24,8 +24,8 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/call.h"
+#include "rpc/channel.h"
 #include "rpc/connection_table.h"
-#include "rpc/health.h"
 #include "rpc/rpc_test_service.h"
 
 namespace tensorcast::rpc {

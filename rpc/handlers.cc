@@ -1,15 +1,82 @@
 #include "rpc/handlers.h"
 
+#include <atomic>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "otel/api/span.h"
 #include "rpc/protocol_version.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
+
+struct Finisher::State {
+  explicit State(std::function<void(absl::Status)> f) : finish(std::move(f)) {}
+  ~State() { Finish(absl::InternalError("the server dropped this call without an answer")); }
+
+  void Finish(absl::Status status) {
+    if (!finished.exchange(true)) std::exchange(finish, nullptr)(std::move(status));
+  }
+
+  std::function<void(absl::Status)> finish;
+  std::atomic<bool> finished{false};
+};
+
+Finisher::Finisher(std::function<void(absl::Status)> finish)
+    : state_(std::make_shared<State>(std::move(finish))) {}
+
+void Finisher::Finish(absl::Status status) const { state_->Finish(std::move(status)); }
+
 namespace internal {
+namespace {
+
+std::atomic<uint64_t> bytes_together{0};
+
+}  // namespace
+
+StreamCounter::StreamCounter(const grpc::CallbackServerContext& call, const StreamBounds& bounds)
+    : bounds_(bounds) {
+  auto it = call.client_metadata().find(kStreamMessagesKey);
+  uint64_t count = 0;
+  if (it != call.client_metadata().end() &&
+      absl::SimpleAtoi(std::string_view(it->second.data(), it->second.size()), &count)) {
+    announced_ = count;
+  }
+}
+
+StreamCounter::~StreamCounter() { bytes_together.fetch_sub(bytes_); }
+
+absl::Status StreamCounter::Count(uint64_t message_bytes) {
+  ++messages_;
+  bytes_ += message_bytes;
+  const uint64_t together = bytes_together.fetch_add(message_bytes) + message_bytes;
+  if (messages_ > bounds_.max_messages || bytes_ > bounds_.max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the stream passed a limit: ", messages_,
+                                                     " messages (at most ", bounds_.max_messages, "), ",
+                                                     bytes_, " bytes (at most ", bounds_.max_bytes, ")"));
+  }
+  if (together > bounds_.max_bytes_together) {
+    // Who is refused takes no room from the others.
+    bytes_together.fetch_sub(message_bytes);
+    bytes_ -= message_bytes;
+    return absl::UnavailableError(absl::StrCat(
+        "requests that are streamed here at this moment have ", together, " bytes together (at most ",
+        bounds_.max_bytes_together, "); try again when some have ended"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& call) const {
+  if (announced_.has_value() && messages_ < *announced_) {
+    return absl::CancelledError(
+        absl::StrCat("the client's stream broke off after ", messages_, " of ", *announced_, " messages"));
+  }
+  if (call.IsCancelled()) return absl::CancelledError("the client cancelled its stream");
+  return absl::OkStatus();
+}
 
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call) {
   return ToGrpcStatus(CheckCallersVersion(call));

@@ -15,7 +15,6 @@
 #include "absl/strings/ascii.h"
 #include "rpc/call_contexts.h"
 #include "rpc/call_observer.h"
-#include "rpc/failure_log.h"
 #include "rpc/protocol_version.h"
 #include "rpc/status_mapping.h"
 

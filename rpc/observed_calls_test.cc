@@ -15,8 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/call.h"
-#include "rpc/failure_log.h"
-#include "rpc/request_attributes.h"
+#include "rpc/call_observer.h"
 #include "rpc/rpc_test_service.h"
 
 namespace tensorcast::rpc {

@@ -12,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "proto/types.pb.h"
-#include "rpc/finisher.h"
+#include "rpc/handlers.h"
 #include "rpc/pieces.h"
 #include "rpc/retry.h"
 #include "rpc/status_mapping.h"

@@ -15,8 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "base/posix/descriptors.h"
 #include "base/steady_time.h"
+#include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
-#include "rpc/grpc_deadline.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {

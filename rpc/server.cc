@@ -10,9 +10,9 @@
 #include "absl/base/call_once.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "rpc/call_contexts.h"
 #include "rpc/connection_acceptor.h"
 #include "rpc/credentials.h"
-#include "rpc/grpc_deadline.h"
 #include "rpc/interceptors.h"
 
 namespace tensorcast::rpc {

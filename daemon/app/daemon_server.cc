@@ -27,7 +27,6 @@
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/channel.h"
 #include "rpc/executor.h"
-#include "rpc/health.h"
 #include "rpc/protocol_version.h"
 #include "rpc/server.h"
 #include "transport/lanes/lanes.h"

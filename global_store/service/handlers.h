@@ -15,7 +15,7 @@
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/replicator.h"
 #include "proto/global_store.pb.h"
-#include "rpc/finisher.h"
+#include "rpc/handlers.h"
 #include "rpc/pieces.h"
 #include "rpc/stream_writer.h"
 
