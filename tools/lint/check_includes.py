@@ -29,6 +29,13 @@ LAYERS = {
     "tools": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client",
               "cli"},
 }
+# What these may include of core/: they coordinate and call, so they link neither disks nor the engine, and who has no device to
+# open no devices. (core/memory is for the client's fake daemon.)
+CORE_FOLDERS = {
+    "rpc": {"core/artifact", "core/replica"},
+    "global_store": {"core/artifact", "core/replica"},
+    "client": {"core/artifact", "core/device", "core/handles", "core/memory", "core/replica", "core/tensor"},
+}
 # Anything may be included from here, and these may be included from nowhere else.
 FREE_LAYERS = {"tests"}
 OUR_TOP_FOLDERS = {"base", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
@@ -159,6 +166,10 @@ class Checker:
         elif not is_test(include.file) and target not in LAYERS[own]:
             allowed = ", ".join(sorted(LAYERS[own])) or "nothing of ours"
             self._report(include, f"{own}/ may include {allowed}, not {target}/")
+        elif not is_test(include.file) and target == "core" and own in CORE_FOLDERS:
+            folder = "/".join(include.target.split("/")[:2])
+            if folder not in CORE_FOLDERS[own]:
+                self._report(include, f"of core/, {own}/ may include {', '.join(sorted(CORE_FOLDERS[own]))} only")
 
     def _check_order(self, include: Include) -> None:
         own, target = str(include.file).split("/"), include.target.split("/")

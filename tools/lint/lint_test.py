@@ -79,6 +79,11 @@ class CheckIncludes(unittest.TestCase):
         self.check("rpc/x.cc", '#include "transport/transport.h"', "not transport/")
         self.check("core/engine/y.h", '#include "rpc/call.h"', "not rpc/")
 
+    def test_who_only_calls_and_coordinates_uses_neither_disks_nor_the_engine(self):
+        self.assertEqual(problems(**{"rpc/x.cc": '#include "core/replica/replica.h"\n', "core/replica/replica.h": ""}), [])
+        for own in ("rpc", "global_store", "client"):
+            self.check(f"{own}/x.cc", '#include "core/engine/engine.h"', f"of core/, {own}/ may include core/artifact")
+
     def test_nothing_uses_tests(self):
         self.check("cli/commands/x.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
         self.check("core/engine/x_test.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
