@@ -96,7 +96,7 @@ check-all:
 
 format:
 	@tools/setup.sh --tests
-	git ls-files '*.cc' '*.h' | xargs clang-format -i
+	python3 -B tools/lint/cpp_format.py
 
 clean:
 	rm -rf $(BUILD)

@@ -52,7 +52,8 @@ packages=(
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
-[[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format)
+# clang-format by its version, since each formats differently; this one is in Debian 12 and 13 alike.
+[[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format-19)
 [[ -n $analysis ]] && packages+=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
 [[ -n $references ]] && packages+=(fio ucx-utils iperf3)
 

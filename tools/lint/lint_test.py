@@ -7,9 +7,9 @@ import tempfile
 import unittest
 
 import check_clock
-import check_format
 import check_includes
 import check_shell
+import cpp_format
 
 
 class Tree:
@@ -160,13 +160,54 @@ class CheckClock(unittest.TestCase):
         self.assertEqual([problem.split(": ")[0] for problem in stale], list(check_clock.WALL_TIME)[:1])
 
 
-@unittest.skipUnless(shutil.which("clang-format"), "no clang-format")
-class CheckFormat(unittest.TestCase):
-    def test_only_the_badly_written_file_is_named(self):
-        files = {"core/good.cc": "int main() { return 0; }\n", "core/bad.cc": "int  main( ){return 0;}\n",
+@unittest.skipUnless(shutil.which(cpp_format.CLANG_FORMAT), f"no {cpp_format.CLANG_FORMAT}")
+class Format(unittest.TestCase):
+    def formatted(self, body: str) -> str:
+        """A function of these lines, as it should be written."""
+        with Tree({".clang-format": "BasedOnStyle: Google\nColumnLimit: 40\n"}) as root:
+            text = cpp_format.formatted(f"int f() {{\n{body}\n}}\n", str(root / "x.cc"))
+            self.assertEqual(cpp_format.formatted(text, str(root / "x.cc")), text)
+        lines = text.splitlines()
+        self.assertEqual((lines[0], lines[-1]), ("int f() {", "}"))
+        return "\n".join(line.removeprefix("  ") for line in lines[1:-1])
+
+    def test_only_the_badly_written_files_are_named(self):
+        files = {".clang-format": "BasedOnStyle: Google\n", "core/good.cc": "int main() { return 0; }\n",
+                 "core/bad.cc": "int  main( ){return 0;}\n", "core/braces.cc": "int f() {\n  if (a) {\n    b();\n  }\n}\n",
                  "build/x/generated.cc": "int  x ;\n", "core/notes.txt": "int  x ;\n"}
         with Tree(files) as root:
-            self.assertEqual(check_format.badly_formatted(root, "clang-format", "Google"), ["core/bad.cc"])
+            bad = [str(path) for path in cpp_format.unformatted(root)]
+        self.assertEqual(bad, ["core/bad.cc", "core/braces.cc"])
+
+    def test_a_body_on_the_line_of_its_condition_has_no_braces(self):
+        self.assertEqual(self.formatted("if (a) {\n  return b;\n}"), "if (a) return b;")
+        self.assertEqual(self.formatted("while (a)\n  b();"), "while (a) b();")
+
+    def test_a_body_on_a_line_of_its_own_has_braces(self):
+        self.assertEqual(self.formatted("for (int a : everything)\n  a_long_name(a);  // why"),
+                         "for (int a : everything) {\n  a_long_name(a);  // why\n}")
+        self.assertEqual(self.formatted("for (int a : everything) if (a) b();"),
+                         "for (int a : everything) {\n  if (a) b();\n}")
+
+    def test_an_if_with_an_else_has_braces(self):
+        self.assertEqual(self.formatted("if (a) b(); else if (c) d(); else e();"),
+                         "if (a) {\n  b();\n} else if (c) {\n  d();\n} else {\n  e();\n}")
+
+    def test_a_macro_of_several_statements_keeps_its_braces(self):
+        kept = "if (a) {\n  TC_ASSIGN_OR_RETURN(b, c());\n}"
+        self.assertEqual(self.formatted(kept), kept)
+
+    def test_an_expectation_in_an_if_keeps_its_braces(self):
+        kept = "if (a) {\n  EXPECT_EQ(b, c);\n}\nfor (int d : e) EXPECT_EQ(d, c);"
+        self.assertEqual(self.formatted(kept), kept)
+
+    def test_what_a_lambda_does_is_looked_at_and_text_is_not(self):
+        kept = 'g([&] {\n  while (a) {\n    a_long_name(bbbbbbbbbbbbbb, c);\n  }\n  d("if (a)\\n b;");\n});'
+        self.assertEqual(self.formatted(kept), kept)
+
+    def test_the_end_of_a_do_loop_has_no_body(self):
+        kept = "do {\n  a();\n} while (b);\nc();"
+        self.assertEqual(self.formatted(kept), kept)
 
 
 @unittest.skipUnless(shutil.which("shellcheck"), "no shellcheck")

@@ -27,7 +27,9 @@ import sources
 CLANG_FORMAT = "clang-format-19"  # others format some things differently; Debian 12 and 13 both have this one
 
 # Macros that are several statements: they need their braces wherever they stand.
-STATEMENTS = {"TC_ASSIGN_OR_RETURN"}
+STATEMENTS = {"TC_ASSIGN_OR_RETURN", "TC_ASSERT_OK_AND_ASSIGN"}
+# Macros that are an if themselves: the compiler warns of a dangling else where they are the body of another.
+IFS = ("EXPECT_", "ASSERT_")
 
 TOKEN = re.compile(
     r'''(?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:[^\n\\]|\\.)*)'''
@@ -87,15 +89,13 @@ class Braces:
         if word in ("for", "while"):
             return self._body(self._after_group(at + 1), at)
         if word == "if":
-            at += 1
-            if self._word(at) == "constexpr":
-                at += 1
-            at = self._body(self._after_group(at), at)
-            if self._word(at) != "else":
-                return at
-            if self._word(at + 1) == "if":
-                return self._statement(at + 1)
-            return self._body(at + 1, at)
+            condition = at + (2 if self._word(at + 1) == "constexpr" else 1)
+            after = self._body(self._after_group(condition), at)
+            if self._word(after) != "else":
+                return after
+            if self._word(after + 1) == "if":
+                return self._statement(after + 1)
+            return self._body(after + 1, after)
         return self._simple(at)
 
     def _simple(self, at: int) -> int:
@@ -111,7 +111,8 @@ class Braces:
             return self._statement(at)
         after_head = self._tokens[at - 1].end()
         alone = "\n" in self._text[after_head:self._tokens[at].start()]
-        needed = alone or self._word(at) in STATEMENTS
+        nested_if = self._word(control) == "if" and self._word(at).startswith(IFS)
+        needed = alone or nested_if or self._word(at) in STATEMENTS
         end = self._statement(at)
         if needed:
             # Behind a comment that the body's last line ends with.
