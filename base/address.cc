@@ -79,8 +79,9 @@ absl::Status CheckListenAddress(std::string_view address) {
 absl::Status CheckServerAddress(std::string_view address) {
   if (IsUnixAddress(address)) return CheckSocketPath(SocketPath(address));
   absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!parsed.ok())
+  if (!parsed.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(parsed.status().message(), ", nor unix:/path"));
+  }
   if (parsed->port == 0) return NotHostPort(address, "port 0 cannot be connected to");
   if (IsWildcard(*parsed)) {
     return absl::InvalidArgumentError(

@@ -63,9 +63,7 @@ TEST(Annotate, PutsTheContextInFrontAndKeepsCodeAndPayloads) {
 TEST(Annotate, LeavesOkAsItIs) { EXPECT_TRUE(Annotate(absl::OkStatus(), "pull").ok()); }
 
 absl::StatusOr<std::unique_ptr<int>> MakeInt(bool fail) {
-  if (fail) {
-    return absl::AbortedError("no int");
-  }
+  if (fail) return absl::AbortedError("no int");
   return std::make_unique<int>(7);
 }
 

@@ -14,7 +14,7 @@ namespace tensorcast::client {
 namespace {
 
 bool IsSocket(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return !path.empty() && stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
 }
 
@@ -29,9 +29,7 @@ DaemonLink::DaemonLink(const std::string& address) : address_(address) {
 absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::string& address,
                                                                 absl::Duration timeout,
                                                                 const Cancellation& cancellation) {
-  if (address.empty()) {
-    return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
-  }
+  if (address.empty()) return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
   auto link = std::unique_ptr<DaemonLink>(new DaemonLink(address));
   RequestContext context = RequestContext::Background(timeout);
   context.cancellation = cancellation;

@@ -209,8 +209,9 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
       absl::MutexLock lock(&fake_.mutex_);
       auto it = fake_.keys_.upper_bound(request->page_token());
       if (it != fake_.keys_.end()) *response->add_keys() = it->second;
-      if (it != fake_.keys_.end() && std::next(it) != fake_.keys_.end())
+      if (it != fake_.keys_.end() && std::next(it) != fake_.keys_.end()) {
         response->set_next_page_token(it->first);
+      }
       return absl::OkStatus();
     });
   }
@@ -292,8 +293,9 @@ void FakeDaemon::StopServing() {
 absl::StatusOr<std::string> FakeDaemon::Keep(const v1::PutArtifactRequest& put) {
   TC_ASSIGN_OR_RETURN(const Offer offer, handles_->TakeOffer(put.offer_token()));
   ImageLayout layout = LayoutOf(put);
-  if (offer.bytes != layout.image_bytes)
+  if (offer.bytes != layout.image_bytes) {
     return absl::InvalidArgumentError("the offer is not the image's size");
+  }
   void* image = mmap(nullptr, offer.bytes, PROT_READ, MAP_SHARED, offer.memfd.get(), 0);
   if (image == MAP_FAILED) return absl::InternalError("cannot map the offer");
   TC_ASSIGN_OR_RETURN(HostAllocation memory, pool_->Allocate(offer.bytes));

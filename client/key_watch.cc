@@ -31,8 +31,9 @@ class KeyWatch {
       // A server that shuts down ends or cancels its streams.
       const bool reconnect = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
       if (!reconnect) return status;
-      if (absl::Status slept = rpc::SleepFor(context_, backoff.Next(), "watching keys"); !slept.ok())
+      if (absl::Status slept = rpc::SleepFor(context_, backoff.Next(), "watching keys"); !slept.ok()) {
         return slept;
+      }
     }
   }
 

@@ -37,10 +37,12 @@ PendingGet::~PendingGet() {
 absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
   absl::MutexLock lock(&state_->mutex);
   state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::IsDone), TimeLeft(deadline));
-  if (!state_->IsDone())
+  if (!state_->IsDone()) {
     return absl::DeadlineExceededError("the get is still running; wait for it again, or cancel it");
-  if (state_->spent)
+  }
+  if (state_->spent) {
     return absl::FailedPreconditionError("this get was waited for already; its result is gone");
+  }
   state_->spent = true;
   return *std::exchange(state_->result, absl::CancelledError("spent"));
 }

@@ -58,8 +58,9 @@ class ResultCollector {
   explicit ResultCollector(const PutOptions& options) : options_(options) {}
 
   absl::Status OnResponse(v1::PutArtifactResponse&& response) {
-    if (response.has_progress() && options_.on_progress)
+    if (response.has_progress() && options_.on_progress) {
       options_.on_progress(rpc::FromProto(response.progress()));
+    }
     if (response.has_result()) result_ = std::move(*response.mutable_result());
     return absl::OkStatus();
   }

@@ -14,7 +14,7 @@ constexpr int kSweepRest = 20;  // at most one part in so many of the time goes 
 
 // 0, 0 for what is not open. Not by SO_COOKIE, which the kernel may refuse.
 std::pair<dev_t, ino_t> InodeOf(int socket) {
-  struct stat found {};
+  struct stat found{};
   return fstat(socket, &found) == 0 ? std::pair(found.st_dev, found.st_ino) : std::pair<dev_t, ino_t>();
 }
 

@@ -178,8 +178,9 @@ class ReadStreamReactor final : public grpc::ServerReadReactor<Request> {
 
   void OnReadDone(bool ok) override {
     if (!ok) return End();
-    if (absl::Status consumed = reader_.Consume(); !consumed.ok())
+    if (absl::Status consumed = reader_.Consume(); !consumed.ok()) {
       return this->Finish(ToGrpcStatus(consumed));
+    }
     this->StartRead(reader_.message());
   }
   void OnCancel() override { context_.cancellation.Cancel(); }

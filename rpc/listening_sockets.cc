@@ -87,9 +87,7 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
 
 absl::Status ListeningSockets::OpenTcp(const std::string& address) {
   absl::StatusOr<HostPort> asked = ParseHostPort(address);
-  if (!asked.ok()) {
-    return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));
-  }
+  if (!asked.ok()) return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;

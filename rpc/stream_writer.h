@@ -98,8 +98,9 @@ absl::Status StreamWriter<Response>::Write(Response message) {
     mutex_.AwaitWithTimeout(absl::Condition(this, &StreamWriter::HasRoom), TimeLeft(context_.deadline));
     if (closed_) return absl::CancelledError("the client no longer reads this stream");
     if (finish_.has_value()) return absl::FailedPreconditionError("the stream was finished already");
-    if (!HasRoom())
+    if (!HasRoom()) {
       return absl::DeadlineExceededError("the client read too slowly: the call's deadline passed");
+    }
     waiting_.push_back(Entry{std::move(message), /*mandatory=*/true, {}});
     ++waiting_mandatory_;
   }

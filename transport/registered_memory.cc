@@ -31,14 +31,10 @@ absl::StatusOr<size_t> RegisteredMemory::Add(const std::byte* base, uint64_t byt
 }
 
 std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
-  if (bytes.empty()) {
-    return 0;
-  }
+  if (bytes.empty()) return 0;
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < regions_.size(); ++i) {
-    if (Holds(regions_[i].base, regions_[i].bytes, bytes)) {
-      return i;
-    }
+    if (Holds(regions_[i].base, regions_[i].bytes, bytes)) return i;
   }
   return std::nullopt;
 }
@@ -81,9 +77,7 @@ std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segme
                                          uint64_t bytes) {
   std::vector<ConstHostSpan> slices;
   for (const ConstHostSpan& segment : segments) {
-    if (bytes == 0) {
-      break;
-    }
+    if (bytes == 0) break;
     if (offset >= segment.size()) {
       offset -= segment.size();
       continue;

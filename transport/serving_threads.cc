@@ -8,9 +8,7 @@ namespace tensorcast::transport {
 
 ServingThreads::ServingThreads(int threads) {
   CHECK_GE(threads, 1);
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
-  }
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
 ServingThreads::~ServingThreads() {
@@ -18,9 +16,7 @@ ServingThreads::~ServingThreads() {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
   }
-  for (std::thread& thread : threads_) {
-    thread.join();
-  }
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void ServingThreads::Submit(absl::AnyInvocable<void()> task) {
@@ -34,9 +30,7 @@ void ServingThreads::Run() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &ServingThreads::WorkOrStop));
-      if (tasks_.empty()) {
-        return;
-      }
+      if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }

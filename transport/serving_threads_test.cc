@@ -23,9 +23,7 @@ TEST(ServingThreads, WhatWasSubmittedRunsBeforeTheDestructorReturns) {
   std::atomic<int> ran = 0;
   {
     ServingThreads threads(1);
-    for (int i = 0; i < 10; ++i) {
-      threads.Submit([&] { ++ran; });
-    }
+    for (int i = 0; i < 10; ++i) threads.Submit([&] { ++ran; });
   }
   EXPECT_EQ(ran, 10);
 }

@@ -9,9 +9,7 @@ TaskQueue::TaskQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 void TaskQueue::Post(Task task) {
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) {
-      return;
-    }
+    if (closed_) return;
     posted_.push_back(std::move(task));
   }
   wake_();
@@ -28,9 +26,7 @@ void TaskQueue::Close() {
 }
 
 TaskQueue::TimerId TaskQueue::At(SteadyTime when, Task task) {
-  if (when == SteadyTime::InfiniteFuture()) {
-    return kNoTimer;
-  }
+  if (when == SteadyTime::InfiniteFuture()) return kNoTimer;
   const TimerId id{when, ++timers_made_};
   timers_.emplace(id, std::move(task));
   return id;
@@ -46,9 +42,7 @@ bool TaskQueue::RunPosted() {
     absl::MutexLock lock(&mutex_);
     tasks.swap(posted_);
   }
-  for (Task& task : tasks) {
-    task();
-  }
+  for (Task& task : tasks) task();
   return !tasks.empty();
 }
 

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 mode_t ModeOf(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
   return found.st_mode & 07777;
 }

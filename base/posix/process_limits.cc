@@ -46,8 +46,9 @@ absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
         "of its systemd unit)"));
   }
   rlimit space{};
-  if (getrlimit(RLIMIT_AS, &space) != 0)
+  if (getrlimit(RLIMIT_AS, &space) != 0) {
     return ErrnoStatus(errno, "asking for", "the limit of address space");
+  }
   const uint64_t needed = MappedBytes() + kEveryProcessBytes + needs.memory_bytes +
                           static_cast<uint64_t>(needs.threads) * StackBytes();
   if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= needed) return absl::OkStatus();

@@ -53,7 +53,7 @@ void AskForMemoryInVain() {
   ExitWhenOutOfMemory();
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_AS, &none);
-  void* volatile kept = ::operator new (size_t{1} << 30);  // volatile: not optimised away
+  void* volatile kept = ::operator new(size_t{1} << 30);  // volatile: not optimised away
   ::operator delete(kept);
 }
 

@@ -15,7 +15,7 @@ TEST(SpaceReserve, TakesRoomUntilItIsReleased) {
   const std::string path =
       (std::filesystem::path(::testing::TempDir()) / absl::StrCat("reserve-", getpid())).string();
   ReserveSpace(path, 256 << 10);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_GE(info.st_blocks * 512, 256 << 10) << "a sparse file reserves nothing";
   ReserveSpace(path, 256 << 10);  // again does no harm

@@ -26,8 +26,8 @@ constexpr absl::Duration kLockPoll = absl::Milliseconds(10);
 
 // Whether the file still has that name.
 bool IsAt(int fd, const std::string& path) {
-  struct stat open {};
-  struct stat named {};
+  struct stat open{};
+  struct stat named{};
   return fstat(fd, &open) == 0 && lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
          open.st_ino == named.st_ino;
 }
@@ -159,8 +159,9 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::st
 
 UnixListener::~UnixListener() {
   struct stat info;
-  if (lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_)
+  if (lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_) {
     unlink(path_.c_str());
+  }
 }
 
 absl::StatusOr<ucred> PeerCredentials(int socket) {

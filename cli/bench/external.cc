@@ -125,8 +125,9 @@ absl::StatusOr<double> ParsePerftest(std::string_view output) {
       found = true;
     }
   }
-  if (!found)
+  if (!found) {
     return absl::InternalError(absl::StrCat("no bandwidth in the output of ucx_perftest:\n", output));
+  }
   return rate * 1048576 / 1e9;
 }
 

@@ -1,6 +1,6 @@
-// Programs of others that serve as references: UCX's ucx_perftest, iperf3 and fio. They are run as child processes
-// where they are installed. NOT_FOUND when one is not: the figure then has no reference. Thread-compatible;
-// call from the main thread (children die with the thread that started them).
+// Programs of others that serve as references: UCX's ucx_perftest, iperf3 and fio. They are run as child
+// processes where they are installed. NOT_FOUND when one is not: the figure then has no reference.
+// Thread-compatible; call from the main thread (children die with the thread that started them).
 #pragma once
 
 #include <cstdint>

@@ -65,8 +65,9 @@ class LoadBench {
     const SteadyTime start = SteadyNow();
     TC_ASSIGN_OR_RETURN(const client::PutResult put, cluster_->client(0).Import(options_.context, file_, {}));
     const absl::Duration wall = SteadyNow() - start;
-    if (!put.transfer || put.transfer->bytes < bytes_ / 2)
+    if (!put.transfer || put.transfer->bytes < bytes_ / 2) {
       return absl::InternalError("the import read nothing");
+    }
     TC_RETURN_IF_ERROR(cluster_->admin(0).EvictReplica(options_.context, put.replica_id, /*force=*/true));
     TC_RETURN_IF_ERROR(
         cluster_->admin(0).DeleteArtifact(options_.context, put.artifact_id, /*only_if_unkeyed=*/false));

@@ -116,8 +116,9 @@ void Pairs::Fill(std::string reference_name, Row* row) const {
   row->value = Summarize(values);
   row->reference = Reference{.name = std::move(reference_name), .value = Summarize(references)};
   std::vector<double> ratios;
-  for (size_t i = 0; i < values.size(); ++i)
+  for (size_t i = 0; i < values.size(); ++i) {
     ratios.push_back(references[i] == 0 ? 0 : values[i] / references[i]);
+  }
   row->pair_interval = MedianInterval(ratios);
   row->pair_ratio = Summarize(std::move(ratios)).median;
 }
@@ -133,8 +134,9 @@ std::string ToTable(const std::vector<Row>& rows) {
                row.reference ? row.reference->name : "-",
                row.reference ? Number(row.reference->value.median) : "-", Optional(row.Ratio()),
                Optional(row.pair_ratio), Text(row.pair_interval)});
-    if (!row.note.empty())
+    if (!row.note.empty()) {
       absl::StrAppend(&notes, row.bench, " ", row.lane, " ", row.metric, ": ", row.note, "\n");
+    }
   }
   return table.ToString() + notes;
 }

@@ -55,8 +55,9 @@ absl::StatusOr<uint64_t> ReadAll(const OpenedFile& file, std::byte* to, size_t s
     const ssize_t got =
         read(file.fd.get(), keep ? to + done : to, std::min<uint64_t>(step, file.bytes - done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
+    if (got <= 0) {
       return got < 0 ? ErrnoStatus(errno, "read", path) : absl::DataLossError(path + " became shorter");
+    }
     done += static_cast<uint64_t>(got);
   }
   return done;

@@ -32,8 +32,9 @@ std::string Refused(std::vector<std::string> sets, Roles roles = Roles::kAll) {
 }
 
 TEST(CheckConfig, WhatIsGoodIsTakenForEveryRole) {
-  for (const Roles roles : {Roles::kAll, Roles::kDaemon, Roles::kGlobalStore})
+  for (const Roles roles : {Roles::kAll, Roles::kDaemon, Roles::kGlobalStore}) {
     EXPECT_EQ(Refused({}, roles), "");
+  }
 }
 
 TEST(CheckConfig, EachFindingIsALineThatBeginsWithItsKey) {

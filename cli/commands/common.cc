@@ -26,8 +26,9 @@ struct Endpoint {
 // What connecting would only say after it has tried for as long as it may: that this user may not.
 absl::Status CheckMayConnect(const std::string& address) {
   const std::string path = SocketPath(address);
-  if (path.empty() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES)
+  if (path.empty() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES) {
     return absl::OkStatus();
+  }
   return absl::PermissionDeniedError(
       absl::StrCat("user ", geteuid(), " may not connect to ", path,
                    "; do this as the user who runs the daemon, or let a group in with daemon.handle_groups"));

@@ -177,8 +177,9 @@ class Demo {
         std::unique_ptr<client::Replica> replica,
         clients_[1]->Get(context_, kKey,
                          {.location = move.to, .lane = move.lane, .on_progress = bar.callback()}));
-    if (!replica->transfer().has_value())
+    if (!replica->transfer().has_value()) {
       return absl::InternalError("the replica was there before it was asked for");
+    }
     TC_ASSIGN_OR_RETURN(const uint64_t compared, Compare(*replica));
     results_.push_back({"get", "node-0 cpu", "node-1 " + move.to, *replica->transfer(),
                         absl::StrCat(replica->transfer()->verified_chunks,
@@ -190,8 +191,9 @@ class Demo {
   }
 
   absl::StatusOr<uint64_t> Compare(const client::Replica& replica) {
-    if (replica.artifact_id() != artifact_id_)
+    if (replica.artifact_id() != artifact_id_) {
       return absl::DataLossError("the key resolved to another artifact");
+    }
     return CompareReplica(replica.tensors(), model_, devices_.get(), context_);
   }
 

@@ -38,8 +38,9 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
     }
     bytes += artifact.image_bytes();
     *dropped.add_artifacts() = artifact;
-    if (!common.json)
+    if (!common.json) {
       std::printf("%s  %s\n", artifact.artifact_id().c_str(), FormatBytes(artifact.image_bytes()).c_str());
+    }
   }
   if (common.json) std::fputs(ToJson(dropped).c_str(), stdout);
   if (!common.json) {

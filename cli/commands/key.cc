@@ -69,8 +69,9 @@ absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
     return absl::OkStatus();
   }
   Table table({"key", "artifact", "revision"});
-  for (const client::KeyInfo& key : keys)
+  for (const client::KeyInfo& key : keys) {
     table.Add({key.name, key.artifact_id, std::to_string(key.revision)});
+  }
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();
 }

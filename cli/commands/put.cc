@@ -79,9 +79,7 @@ int RunPut(const CommonFlags& common, const PutFlags& flags) {
   if (flags.expected_revision.has_value() && flags.key.empty()) {
     return Fail(absl::InvalidArgumentError("--expect-revision needs --key"));
   }
-  if (flags.model.empty()) {
-    return Fail(absl::InvalidArgumentError("the path of the model is empty"));
-  }
+  if (flags.model.empty()) return Fail(absl::InvalidArgumentError("the path of the model is empty"));
   return ExitCode(Put(common, flags));
 }
 

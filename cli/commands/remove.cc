@@ -29,8 +29,9 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   if (flags.force) {
     TC_ASSIGN_OR_RETURN(const auto keys, client->ListKeys(context, ""));
     for (const client::KeyInfo& key : keys) {
-      if (key.artifact_id == artifact_id)
+      if (key.artifact_id == artifact_id) {
         TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
+      }
     }
   }
   TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id, /*only_if_unkeyed=*/true));

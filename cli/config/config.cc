@@ -72,8 +72,9 @@ class YamlReader {
   void ReadList(const YAML::Node& node, const std::string& path, Message& section,
                 const FieldDescriptor& field) {
     if (node.IsNull()) return;
-    if (node.IsMap() && KeyOf(field).form() == v1::ConfigKey::PAIRS)
+    if (node.IsMap() && KeyOf(field).form() == v1::ConfigKey::PAIRS) {
       return ReadPairs(node, path, section, field);
+    }
     if (!node.IsSequence()) return Fail(node, path, "a list is expected here: [a, b]");
     section.GetReflection()->ClearField(&section, &field);
     for (const auto& item : node) {

@@ -33,10 +33,12 @@ std::string FromEnvironment(const char* name) {
 // Where a daemon of this user keeps its state unless told otherwise.
 std::string StateFolder() {
   if (geteuid() == 0) return "/var/lib/tensorcast";
-  if (const std::string state = FromEnvironment("XDG_STATE_HOME"); !state.empty())
+  if (const std::string state = FromEnvironment("XDG_STATE_HOME"); !state.empty()) {
     return state + "/tensorcast";
-  if (const std::string home = FromEnvironment("HOME"); !home.empty())
+  }
+  if (const std::string home = FromEnvironment("HOME"); !home.empty()) {
     return home + "/.local/state/tensorcast";
+  }
   return absl::StrCat("/tmp/tensorcast-", geteuid());
 }
 

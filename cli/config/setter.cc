@@ -51,8 +51,9 @@ void FindClosest(const Descriptor& section, const std::string& prefix, std::stri
     const FieldDescriptor& field = *section.field(i);
     const size_t distance = EditDistance(key, field.name());
     if (distance < best.distance) best = {prefix + field.name(), distance};
-    if (field.message_type() != nullptr)
+    if (field.message_type() != nullptr) {
       FindClosest(*field.message_type(), prefix + field.name() + ".", key, best);
+    }
   }
 }
 

@@ -81,8 +81,9 @@ std::string_view FetchHint(const SourceInfo& source, const SourceWord* word) {
 std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination,
                       const SourceWord* word) {
   if (stage == Stage::kFetch) return FetchHint(source, word);
-  if (stage == Stage::kVerify)
+  if (stage == Stage::kVerify) {
     return "Computing digests is the limit: cores, and how many chunks are verified at once.";
+  }
   switch (destination.kind) {
     case LocationKind::kGpu:
       return "Copies to the GPU are the limit: its link, and how many staging buffers there are.";

@@ -42,8 +42,9 @@ std::string Headline(const TransferReport& report, const Beyond& beyond) {
   std::string text =
       absl::StrCat("transfer ", report.transfer_id, "\n  artifact  ", report.artifact_id, "\n  replica   ",
                    report.replica_id, " at ", report.destination.ToString(), "\n");
-  if (report.trace.trace_id != TraceContext().trace_id)
+  if (report.trace.trace_id != TraceContext().trace_id) {
     absl::StrAppend(&text, "  trace     ", report.trace.TraceIdHex(), "\n");
+  }
   const absl::Duration elapsed = PartsOf(report).total();
   absl::StrAppend(&text, "  moved     ", Moved(report), " in ", FormatSeconds(elapsed), " s, ",
                   FormatRate(report.bytes, elapsed), " GB/s\n");

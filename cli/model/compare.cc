@@ -41,8 +41,9 @@ const std::byte* FindInFiles(const Tensor& tensor, const SafetensorsModel& model
                              const std::vector<std::unique_ptr<MappedFile>>& files) {
   for (const FileExtent& extent : model.extents) {
     if (tensor.offset < extent.image_offset ||
-        tensor.offset - extent.image_offset + tensor.nbytes > extent.bytes)
+        tensor.offset - extent.image_offset + tensor.nbytes > extent.bytes) {
       continue;
+    }
     return files[extent.file]->base() + extent.file_offset + (tensor.offset - extent.image_offset);
   }
   return nullptr;
@@ -112,8 +113,9 @@ absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> repl
     }
     TC_ASSIGN_OR_RETURN(const ConstHostSpan actual, reader.Read(view));
     const std::byte* expected = FindInFiles(tensor, model, files);
-    if (expected == nullptr && tensor.nbytes > 0)
+    if (expected == nullptr && tensor.nbytes > 0) {
       return absl::InternalError(absl::StrCat("no file extent covers tensor ", tensor.name));
+    }
     TC_RETURN_IF_ERROR(CompareBytes(tensor, expected, actual));
     compared += tensor.nbytes;
   }

@@ -283,8 +283,9 @@ class Smoke {
 
   void PrintJson(const Received& received, const std::vector<std::string>& problems) const {
     nlohmann::json traces = nlohmann::json::array();
-    for (const ExpectedTrace& trace : traces_)
+    for (const ExpectedTrace& trace : traces_) {
       traces.push_back({{"what", trace.what}, {"trace_id", trace.trace_id}});
+    }
     const nlohmann::json all = {{"spans", received.spans.size()}, {"series", received.metrics.size()},
                                 {"logs", received.logs.size()},   {"traces", traces},
                                 {"problems", problems},           {"coherent", problems.empty()}};

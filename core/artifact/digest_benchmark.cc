@@ -19,9 +19,7 @@ constexpr size_t kImageBytes = size_t{512} << 20;
 
 std::span<std::byte> SharedMapping(int fill) {
   void* base = mmap(nullptr, kImageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) {
-    return {};
-  }
+  if (base == MAP_FAILED) return {};
   std::memset(base, fill, kImageBytes);
   return {static_cast<std::byte*>(base), kImageBytes};
 }

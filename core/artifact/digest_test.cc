@@ -15,9 +15,7 @@ namespace {
 std::vector<std::byte> RandomBytes(size_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> bytes(count);
-  for (std::byte& byte : bytes) {
-    byte = static_cast<std::byte>(random());
-  }
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   return bytes;
 }
 

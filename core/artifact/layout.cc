@@ -29,9 +29,7 @@ absl::Status AssignOffsets(ImageLayout& layout) {
     TC_ASSIGN_OR_RETURN(offsets.emplace_back(), checker.Next(tensor));
   }
   TC_RETURN_IF_ERROR(CheckChunkBytes(layout.chunk_bytes, checker.image_bytes()));
-  for (size_t i = 0; i < offsets.size(); ++i) {
-    layout.tensors[i].offset = offsets[i];
-  }
+  for (size_t i = 0; i < offsets.size(); ++i) layout.tensors[i].offset = offsets[i];
   layout.image_bytes = checker.image_bytes();
   return absl::OkStatus();
 }

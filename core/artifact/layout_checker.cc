@@ -25,9 +25,7 @@ absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
         absl::StrCat("two tensors are named ", QuoteName(tensor.name), ": names must differ"));
   }
   const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) {
-    return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
-  }
+  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
   if (*bytes != tensor.nbytes) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
                                                    " bytes, but its dtype and shape ask for ", *bytes));

@@ -41,9 +41,7 @@ void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
       out += kBase32Alphabet[pending >> pending_bits & 31];
     }
   }
-  if (pending_bits > 0) {
-    out += kBase32Alphabet[pending << (5 - pending_bits) & 31];
-  }
+  if (pending_bits > 0) out += kBase32Alphabet[pending << (5 - pending_bits) & 31];
 }
 
 }  // namespace
@@ -80,9 +78,7 @@ const Tensor* Manifest::Find(std::string_view name) const {
   const auto found = std::lower_bound(
       by_name_.begin(), by_name_.end(), name,
       [this](uint32_t index, std::string_view wanted) { return layout_.tensors[index].name < wanted; });
-  if (found == by_name_.end() || layout_.tensors[*found].name != name) {
-    return nullptr;
-  }
+  if (found == by_name_.end() || layout_.tensors[*found].name != name) return nullptr;
   return &layout_.tensors[*found];
 }
 

@@ -32,7 +32,7 @@ class Manifest {
   const std::vector<Digest>& digests() const { return digests_; }  // one a chunk
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;
-  }                                                    // the user's, e.g. "format"
+  }  // the user's, e.g. "format"
   const std::string& bytes() const { return bytes_; }  // canonical encoding
   const std::string& id() const { return id_; }        // "tc1:..."
 

@@ -39,9 +39,7 @@ BENCHMARK(BM_Create)->Arg(100)->Arg(100'000)->Unit(benchmark::kMicrosecond);
 
 void BM_Decode(benchmark::State& state) {
   const auto manifest = ManifestOf(state.range(0));
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(Manifest::Decode(manifest->bytes()));
-  }
+  for (auto _ : state) benchmark::DoNotOptimize(Manifest::Decode(manifest->bytes()));
   state.SetItemsProcessed(state.iterations() * state.range(0));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(manifest->bytes().size()));
 }

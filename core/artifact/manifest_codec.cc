@@ -77,9 +77,7 @@ void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
   writer.PutString<uint32_t>(tensor.name);
   writer.Put(static_cast<uint8_t>(tensor.dtype));
   writer.Put(static_cast<uint32_t>(tensor.shape.size()));
-  for (const uint64_t dimension : tensor.shape) {
-    writer.Put(dimension);
-  }
+  for (const uint64_t dimension : tensor.shape) writer.Put(dimension);
   writer.Put(tensor.offset);
   writer.Put(tensor.nbytes);
 }
@@ -93,9 +91,7 @@ absl::StatusOr<Tensor> ReadTensor(ManifestReader& reader) {
   uint32_t rank = 0;
   TC_RETURN_IF_ERROR(reader.Count(rank, sizeof(uint64_t), "a rank"));
   tensor.shape.resize(rank);
-  for (uint64_t& dimension : tensor.shape) {
-    TC_RETURN_IF_ERROR(reader.Integer(dimension, "a dimension"));
-  }
+  for (uint64_t& dimension : tensor.shape) TC_RETURN_IF_ERROR(reader.Integer(dimension, "a dimension"));
   TC_RETURN_IF_ERROR(reader.Integer(tensor.offset, "an offset"));
   TC_RETURN_IF_ERROR(reader.Integer(tensor.nbytes, "a size"));
   return tensor;
@@ -109,9 +105,7 @@ absl::Status ReadTensors(ManifestReader& reader, uint32_t count, ImageLayout& la
     TC_ASSIGN_OR_RETURN(Tensor read, ReadTensor(reader));
     const Tensor& tensor = layout.tensors.emplace_back(std::move(read));
     const absl::StatusOr<uint64_t> offset = checker.Next(tensor);
-    if (!offset.ok()) {
-      return reader.Error(at, offset.status().message());
-    }
+    if (!offset.ok()) return reader.Error(at, offset.status().message());
     if (tensor.offset != *offset) {
       return reader.Error(at, absl::StrCat("tensor ", QuoteName(tensor.name), " is at offset ", tensor.offset,
                                            " of the image instead of ", *offset));
@@ -168,18 +162,14 @@ absl::Status ReadPreamble(ManifestReader& reader) {
   }
   uint8_t digest = 0;
   TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
-  if (digest != kDigestXxh3128) {
-    return reader.Error(6, absl::StrCat("unknown digest algorithm ", digest));
-  }
+  if (digest != kDigestXxh3128) return reader.Error(6, absl::StrCat("unknown digest algorithm ", digest));
   uint8_t zero = 0;
   TC_RETURN_IF_ERROR(reader.Integer(zero, "the reserved byte"));
   return zero == 0 ? absl::OkStatus() : reader.Error(7, "the reserved byte is not zero");
 }
 
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
-  if (metadata.size() > kMaxLength) {
-    return absl::InvalidArgumentError("more than 2^32-1 metadata entries");
-  }
+  if (metadata.size() > kMaxLength) return absl::InvalidArgumentError("more than 2^32-1 metadata entries");
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
       return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
@@ -225,9 +215,7 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   writer.Put(layout.image_bytes);
   writer.Put(static_cast<uint32_t>(layout.tensors.size()));
   writer.Put(static_cast<uint32_t>(fields.metadata.size()));
-  for (const Tensor& tensor : layout.tensors) {
-    WriteTensor(tensor, writer);
-  }
+  for (const Tensor& tensor : layout.tensors) WriteTensor(tensor, writer);
   for (const auto& [key, value] : fields.metadata) {
     writer.PutString<uint32_t>(key);
     writer.PutString<uint32_t>(value);

@@ -28,9 +28,7 @@ ImageLayout LayoutOf(std::vector<Tensor> tensors, uint64_t chunk_bytes) {
 // The worked example of FORMAT.md.
 std::shared_ptr<const Manifest> Example() {
   Digest digest;
-  for (size_t i = 0; i < digest.bytes.size(); ++i) {
-    digest.bytes[i] = static_cast<uint8_t>(0xA0 + i);
-  }
+  for (size_t i = 0; i < digest.bytes.size(); ++i) digest.bytes[i] = static_cast<uint8_t>(0xA0 + i);
   auto manifest = Manifest::Create(
       LayoutOf({MakeTensor("w", DType::kBF16, {2, 3}), MakeTensor("s", DType::kF32, {})}, 4096), {digest},
       {{"format", "pt"}});
@@ -194,9 +192,7 @@ TEST(ManifestDecode, AChangedByteIsEitherRejectedOrAnotherManifestsCanonicalEnco
       std::string changed = original;
       changed[position] = static_cast<char>(value);
       const auto decoded = Manifest::Decode(changed);
-      if (!decoded.ok() || changed == original) {
-        continue;
-      }
+      if (!decoded.ok() || changed == original) continue;
       ++accepted;
       const auto again =
           Manifest::Create((*decoded)->layout(), (*decoded)->digests(), (*decoded)->metadata());

@@ -79,9 +79,7 @@ void StreamingCopy(std::byte* destination, std::span<const std::byte> source) {
 #else
 
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source) {
-  if (!source.empty()) {
-    std::memcpy(destination, source.data(), source.size());
-  }
+  if (!source.empty()) std::memcpy(destination, source.data(), source.size());
 }
 
 #endif

@@ -27,24 +27,14 @@ bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 // Length of the well-formed sequence at the front of `text`, or 0.
 size_t SequenceLength(std::string_view text) {
   const uint8_t first = static_cast<uint8_t>(text[0]);
-  if (first < 0x80) {
-    return 1;
-  }
+  if (first < 0x80) return 1;
   for (const SequenceRule& rule : kRules) {
-    if (first < rule.first_min || first > rule.first_max) {
-      continue;
-    }
-    if (text.size() < rule.length) {
-      return 0;
-    }
+    if (first < rule.first_min || first > rule.first_max) continue;
+    if (text.size() < rule.length) return 0;
     const uint8_t second = static_cast<uint8_t>(text[1]);
-    if (second < rule.second_min || second > rule.second_max) {
-      return 0;
-    }
+    if (second < rule.second_min || second > rule.second_max) return 0;
     for (size_t i = 2; i < rule.length; ++i) {
-      if (!IsContinuation(text[i])) {
-        return 0;
-      }
+      if (!IsContinuation(text[i])) return 0;
     }
     return rule.length;
   }
@@ -56,9 +46,7 @@ size_t SequenceLength(std::string_view text) {
 bool IsValidUtf8(std::string_view text) {
   while (!text.empty()) {
     const size_t length = SequenceLength(text);
-    if (length == 0) {
-      return false;
-    }
+    if (length == 0) return false;
     text.remove_prefix(length);
   }
   return true;
@@ -68,9 +56,7 @@ std::string QuoteName(std::string_view name) {
   constexpr size_t kShownBytes = 200;
   std::string_view shown = name.substr(0, kShownBytes);
   if (shown.size() < name.size()) {
-    while (!shown.empty() && IsContinuation(name[shown.size()])) {
-      shown.remove_suffix(1);
-    }
+    while (!shown.empty() && IsContinuation(name[shown.size()])) shown.remove_suffix(1);
   }
   const std::string escaped = IsValidUtf8(shown) ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown);
   return absl::StrCat("\"", escaped, shown.size() < name.size() ? "...\"" : "\"");

@@ -70,8 +70,9 @@ class FakeRuntime final : public DeviceRuntime {
   absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
     if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
     absl::MutexLock lock(&mutex_);
-    if (!registered_.insert(base).second)
+    if (!registered_.insert(base).second) {
       return absl::AlreadyExistsError("this host memory is registered already");
+    }
     return absl::OkStatus();
   }
 

@@ -37,10 +37,12 @@ TEST(IpcFormat, DecodesWhatItEncodes) {
 TEST(IpcFormat, RefusesEveryOtherLengthAndTheOtherBackend) {
   const std::string fake = EncodeFakeIpc(kFake);
   const std::string cuda = EncodeCudaIpc({.process = kProcess, .handle = std::string(64, 'h')});
-  for (size_t length = 0; length < fake.size(); ++length)
+  for (size_t length = 0; length < fake.size(); ++length) {
     EXPECT_FALSE(DecodeFakeIpc(fake.substr(0, length)).ok());
-  for (size_t length = 0; length < cuda.size(); ++length)
+  }
+  for (size_t length = 0; length < cuda.size(); ++length) {
     EXPECT_FALSE(DecodeCudaIpc(cuda.substr(0, length)).ok());
+  }
   EXPECT_FALSE(DecodeFakeIpc(fake + "x").ok());
   EXPECT_FALSE(DecodeCudaIpc(cuda + "x").ok());
   EXPECT_FALSE(DecodeFakeIpc(cuda).ok());

@@ -29,14 +29,14 @@ namespace tensorcast {
 namespace {
 
 bool IsRemoved(const std::string& path) {
-  struct stat named {};
+  struct stat named{};
   return stat(path.c_str(), &named) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
 // An open file can be read on when it was removed, but is gone with its descriptor.
 absl::Status CheckIsInItsPlace(const PackedFile& file) {
-  struct stat open {};
-  struct stat named {};
+  struct stat open{};
+  struct stat named{};
   if (fstat(file.fd(), &open) != 0 || stat(file.path().c_str(), &named) != 0) {
     const int error = errno;
     if (error != ENOENT && error != ENOTDIR) {
@@ -218,8 +218,9 @@ class Folder {
       const bool known = it != files_.end() || damaged != damaged_.end();
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not ours to remove.
-      if (!known || (it == files_.end() && error == EISDIR))
+      if (!known || (it == files_.end() && error == EISDIR)) {
         return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+      }
       if (error != 0 && error != ENOENT) return ErrnoStatus(error, "removing", path);
       if (it != files_.end()) {
         removed = std::move(it->second);

@@ -62,8 +62,9 @@ absl::StatusOr<uint64_t> ChunkReader::ReadSome(std::span<const FilePiece> pieces
 }
 
 uint64_t ChunkReader::TakeFromWindow(const FilePiece& piece) {
-  if (piece.file != window_.file || piece.file_offset < window_.begin || piece.file_offset >= window_.end)
+  if (piece.file != window_.file || piece.file_offset < window_.begin || piece.file_offset >= window_.end) {
     return 0;
+  }
   const uint64_t bytes = std::min<uint64_t>(piece.destination.size(), window_.end - piece.file_offset);
   const std::byte* source = window_.memory.get() + (piece.file_offset - window_.begin);
   digest_.UpdateAndCopy(piece.destination.data(), {source, bytes});

@@ -73,8 +73,9 @@ TEST_F(DiskMetrics, PackingReadingAndRemovingAreTimedAndTheirBytesCounted) {
   EXPECT_EQ(Times("remove"), 1);
   EXPECT_TRUE(absl::IsNotFound(store->Remove(file->manifest()->id())));
   EXPECT_EQ(Times("remove"), 1) << "there was nothing to do";
-  for (const char* operation : {"scan", "pack", "read", "remove"})
+  for (const char* operation : {"scan", "pack", "read", "remove"}) {
     EXPECT_EQ(Errors(operation), 0) << operation;
+  }
 }
 
 TEST_F(DiskMetrics, TheFilesOfAnImportAreOrigins) {
@@ -90,7 +91,9 @@ TEST_F(DiskMetrics, WhatTheDiskFailedToDoIsCountedAndWhatWasGivenUpIsNot) {
   auto store = Open();
   EXPECT_FALSE(store->Create(OneTensorLayout(uint64_t{1} << 50), kManifestMax).ok()) << "a petabyte";
   EXPECT_EQ(Errors("pack"), 1);
-  { auto given_up = store->Create(OneTensorLayout(kImageBytes), kManifestMax); }
+  {
+    auto given_up = store->Create(OneTensorLayout(kImageBytes), kManifestMax);
+  }
   EXPECT_EQ(Errors("pack"), 1);
 
   const std::string path = folder_.File("model");

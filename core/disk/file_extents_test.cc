@@ -39,8 +39,9 @@ TEST(FileExtents, CutsAnyRangeIntoPiecesThatMakeUpTheImage) {
       const uint32_t file = random() % 2;
       const uint64_t file_offset = random() % (file_bytes[file] - bytes + 1);
       extents.push_back({file, file_offset, at, bytes});
-      for (uint64_t i = 0; i < bytes; ++i)
+      for (uint64_t i = 0; i < bytes; ++i) {
         image[at + i] = static_cast<char>(1 + (file * 97 + file_offset + i) % 251);
+      }
       at += bytes + (random() % 2 == 0 ? 0 : random() % 15);
     }
     std::shuffle(extents.begin(), extents.end(), random);

@@ -35,9 +35,7 @@ bool LiesInOne(std::string_view real, std::span<const std::string> folders) {
 
 absl::StatusOr<std::string> RealPath(const std::string& path) {
   const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
-  if (resolved == nullptr) {
-    return FileError(errno, "open", path);
-  }
+  if (resolved == nullptr) return FileError(errno, "open", path);
   return std::string(resolved.get());
 }
 
@@ -54,9 +52,7 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
     const int folder_only = i + 1 < parts.size() ? O_DIRECTORY : 0;
     at = UniqueFd(openat(at.get(), parts[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | folder_only));
   }
-  if (!at) {
-    return FileError(errno, "open", real);
-  }
+  if (!at) return FileError(errno, "open", real);
   return at;
 }
 
@@ -80,9 +76,7 @@ absl::StatusOr<ImportRoots> ImportRoots::Beneath(const std::vector<std::string>&
   ImportRoots roots;
   for (const std::string& folder : folders) {
     absl::StatusOr<std::string> real = RealPath(folder);
-    if (!real.ok()) {
-      return Annotate(real.status(), "import root");
-    }
+    if (!real.ok()) return Annotate(real.status(), "import root");
     roots.folders_.push_back(*std::move(real));
   }
   return roots;
@@ -97,9 +91,7 @@ ImportRoots ImportRoots::Everything() {
 
 absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& why) const {
   // These are about this process or its disk, and found only where reading was allowed.
-  if (tells_why_ || absl::IsResourceExhausted(why) || absl::IsDataLoss(why)) {
-    return why;
-  }
+  if (tells_why_ || absl::IsResourceExhausted(why) || absl::IsDataLoss(why)) return why;
   if (folders_.empty()) {
     return absl::PermissionDeniedError(
         "nothing is imported here: set daemon.import_roots to the folders that models are in");
@@ -125,9 +117,7 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
   }
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {
-    if (tells_why_) {
-      return real.status();
-    }
+    if (tells_why_) return real.status();
     // Nothing says yet that the path may be read, so its errors are told in words that are the same for all.
     const bool passing = absl::IsUnavailable(real.status()) || absl::IsResourceExhausted(real.status()) ||
                          absl::IsDataLoss(real.status());
@@ -143,9 +133,7 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
 absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, const std::string& real,
                                                     int entry) const {
   struct stat info;
-  if (fstat(entry, &info) != 0) {
-    return Refuse(path, FileError(errno, "look at", path));
-  }
+  if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "look at", path));
   if (S_ISLNK(info.st_mode)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
                             real, " became a link while it was opened: something moves it about")));
@@ -156,12 +144,8 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   }
   OpenedFile file;
   file.fd = UniqueFd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.fd) {
-    return Refuse(path, FileError(errno, "open", path));
-  }
-  if (fstat(file.fd.get(), &info) != 0) {
-    return Refuse(path, FileError(errno, "look at", path));
-  }
+  if (!file.fd) return Refuse(path, FileError(errno, "open", path));
+  if (fstat(file.fd.get(), &info) != 0) return Refuse(path, FileError(errno, "look at", path));
   file.identity = {.path = real, .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)};
   return file;
 }
@@ -170,9 +154,7 @@ absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const std::string& path) co
   Found found;
   TC_ASSIGN_OR_RETURN(found.path, Resolve(path));
   absl::StatusOr<UniqueFd> entry = Walk(found.path);
-  if (!entry.ok()) {
-    return Refuse(path, entry.status());
-  }
+  if (!entry.ok()) return Refuse(path, entry.status());
   struct stat info;
   found.is_folder = fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode);
   if (!found.is_folder) {
@@ -191,9 +173,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const std::string& path,
                                                                 ": put the file itself there")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(real);
-  if (!entry.ok()) {
-    return Refuse(path, entry.status());
-  }
+  if (!entry.ok()) return Refuse(path, entry.status());
   TC_ASSIGN_OR_RETURN(OpenedFile file, OpenRegular(path, real, entry->get()));
   WriteOutMappedPages(file.fd.get());
   return file;
@@ -201,13 +181,9 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const std::string& path,
 
 absl::StatusOr<bool> ImportRoots::Has(const std::string& folder, const std::string& name) const {
   const absl::StatusOr<UniqueFd> entry = Walk(folder);
-  if (!entry.ok()) {
-    return Refuse(folder, entry.status());
-  }
+  if (!entry.ok()) return Refuse(folder, entry.status());
   struct stat info;
-  if (fstatat(entry->get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-    return true;
-  }
+  if (fstatat(entry->get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return true;
   return errno == ENOENT ? absl::StatusOr<bool>(false)
                          : Refuse(folder, FileError(errno, "look into", folder));
 }
@@ -218,9 +194,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) cons
                   absl::PermissionDeniedError(absl::StrCat(file.path, " is outside of the import roots")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(file.path);
-  if (!entry.ok()) {
-    return Refuse(file.path, entry.status());
-  }
+  if (!entry.ok()) return Refuse(file.path, entry.status());
   TC_ASSIGN_OR_RETURN(OpenedFile opened, OpenRegular(file.path, file.path, entry->get()));
   if (opened.identity != file) {
     return absl::FailedPreconditionError(absl::StrCat(

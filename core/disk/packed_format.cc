@@ -25,8 +25,9 @@ absl::Status Malformed(std::string_view what) {
 }
 
 absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
-  if (header.manifest_offset != kPackedHeaderBytes)
+  if (header.manifest_offset != kPackedHeaderBytes) {
     return Malformed("the manifest does not follow the header");
+  }
   if (header.image_offset % kPackedAlignment != 0) return Malformed("the image is not aligned");
   // Each sum is only made of terms that were found to be inside the file.
   if (header.image_offset > file_bytes || header.image_offset < header.manifest_offset ||
@@ -65,8 +66,9 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   }
   const Digest digest = ComputeDigest(bytes.first(kDigestAt));
   const auto stored = bytes.subspan(kDigestAt, digest.bytes.size());
-  if (!std::ranges::equal(std::as_bytes(std::span(digest.bytes)), stored))
+  if (!std::ranges::equal(std::as_bytes(std::span(digest.bytes)), stored)) {
     return Malformed("its header is damaged");
+  }
   if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
     return Malformed("its version or the length of its header");
   }

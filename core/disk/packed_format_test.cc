@@ -103,8 +103,9 @@ TEST(PackedFormat, RandomFieldsNeverPassUnlessTheyDescribeTheFile) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 20'000; ++i) {
     std::string bytes = EncodePackedHeader(kHeader);
-    for (int k = 1 + static_cast<int>(random() % 3); k > 0; --k)
+    for (int k = 1 + static_cast<int>(random() % 3); k > 0; --k) {
       bytes[16 + random() % 32] = static_cast<char>(random());
+    }
     const auto header = Decode(Reseal(bytes));
     if (!header.ok()) continue;
     EXPECT_EQ(header->file_bytes(), kHeader.file_bytes());

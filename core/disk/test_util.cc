@@ -27,8 +27,9 @@ TestFolder::~TestFolder() {
 
 std::vector<std::string> TestFolder::Names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_))
+  for (const auto& entry : std::filesystem::directory_iterator(path_)) {
     names.push_back(entry.path().filename());
+  }
   std::ranges::sort(names);
   return names;
 }
@@ -38,8 +39,9 @@ std::string Pattern(uint64_t bytes, uint32_t seed) {
   std::string pattern(bytes, '\0');
   for (size_t i = 0; i < bytes; i += 4) {
     const uint32_t word = random();
-    for (size_t j = i; j < std::min<size_t>(i + 4, bytes); ++j)
+    for (size_t j = i; j < std::min<size_t>(i + 4, bytes); ++j) {
       pattern[j] = static_cast<char>(word >> (8 * (j - i)));
+    }
   }
   return pattern;
 }

@@ -11,9 +11,7 @@ std::optional<ChunkLedger::Taken> ChunkLedger::Take() {
     State& state = states_[next_];
     const bool missing =
         state == State::kMissing || state == State::kReturned || state == State::kReturnedAgain;
-    if (!missing) {
-      continue;
-    }
+    if (!missing) continue;
     const bool again = state == State::kReturned;
     state = state == State::kMissing ? State::kUnderWay : State::kUnderWayAgain;
     --missing_;

@@ -25,9 +25,7 @@ class EngineCounts : public EngineFixture {
 
 TEST_F(EngineCounts, IngestsBegunButNotRequestsThatFoundOne) {
   Start();
-  for (const Location location : {kCpu, kGpu, kDisk, kCpu}) {
-    MustGet(artifact_, location);
-  }
+  for (const Location location : {kCpu, kGpu, kDisk, kCpu}) MustGet(artifact_, location);
   for (const char* location : {"cpu", "gpu", "disk"}) {
     EXPECT_EQ(recorded_.Sum(metrics::kTransfersCreated.id(), {location}), 1) << location;
   }

@@ -76,9 +76,7 @@ class DeviceDestination final : public Destination {
     DevicePtr target = memory_.pointer() + range.offset;
     absl::Status enqueued;
     for (const HostSpan& span : buffer.spans) {
-      if (enqueued = stream->CopyToDevice(target, span.data(), span.size()); !enqueued.ok()) {
-        break;
-      }
+      if (enqueued = stream->CopyToDevice(target, span.data(), span.size()); !enqueued.ok()) break;
       target = target + span.size();
     }
     // Also after an error: copies enqueued before it still read the staging buffer.

@@ -34,15 +34,11 @@ DeviceBlock& DeviceBlock::operator=(DeviceBlock&& other) noexcept {
 DeviceBlock::~DeviceBlock() { Reset(); }
 
 void DeviceBlock::Reset() {
-  if (DevicePool* pool = std::exchange(pool_, nullptr); pool != nullptr) {
-    pool->Free(pointer_, bytes_);
-  }
+  if (DevicePool* pool = std::exchange(pool_, nullptr); pool != nullptr) pool->Free(pointer_, bytes_);
 }
 
 DevicePool::DevicePool(DeviceRuntime* devices, uint64_t budget_bytes) : devices_(devices) {
-  if (devices == nullptr) {
-    return;
-  }
+  if (devices == nullptr) return;
   absl::MutexLock lock(&mutex_);
   for (const DeviceInfo& device : devices->devices()) {
     PoolStats stats;
@@ -58,9 +54,7 @@ int DevicePool::device_count() const {
 
 absl::Status DevicePool::CheckDevice(int device) const {
   const int count = device_count();
-  if (device >= 0 && device < count) {
-    return absl::OkStatus();
-  }
+  if (device >= 0 && device < count) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("gpu:", device, " does not exist: this node has ", count, " device(s)"));
 }
@@ -106,9 +100,7 @@ void DevicePool::Free(DevicePtr pointer, uint64_t bytes) {
 
 PoolStats DevicePool::stats(int device) const {
   absl::MutexLock lock(&mutex_);
-  if (device < 0 || static_cast<size_t>(device) >= stats_.size()) {
-    return PoolStats();
-  }
+  if (device < 0 || static_cast<size_t>(device) >= stats_.size()) return PoolStats();
   return stats_[device];
 }
 

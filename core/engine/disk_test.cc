@@ -70,9 +70,7 @@ TEST_F(EngineLocal, ADeviceOrADiskReplicaServesTheOtherPlaces) {
   Start();
   for (const Location source : {kGpu, kDisk}) {
     for (const Location destination : {kCpu, kGpu, kDisk, Location{LocationKind::kGpu, 1}}) {
-      if (source == destination) {
-        continue;
-      }
+      if (source == destination) continue;
       ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
       MustGet(artifact_, source);
       auto lease = Get(artifact_, destination);

@@ -22,9 +22,7 @@ namespace tensorcast {
 namespace {
 
 int CopyThreads(const EngineOptions& options) {
-  if (options.copy_threads > 0) {
-    return options.copy_threads;
-  }
+  if (options.copy_threads > 0) return options.copy_threads;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
 }
 

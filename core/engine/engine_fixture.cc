@@ -28,9 +28,7 @@ void RecordingListener::OnReplicaChanged(const ReplicaInfo& replica,
     CHECK_EQ(manifest->id(), replica.artifact_id);
     CHECK_EQ(replica.chunks_present, replica.chunks_total);
   }
-  if (states.empty() || states.back() != replica.state) {
-    states.push_back(replica.state);
-  }
+  if (states.empty() || states.back() != replica.state) states.push_back(replica.state);
 }
 
 void RecordingListener::OnTransferEnded(const TransferReport& report) {
@@ -88,9 +86,7 @@ EngineFixture::EngineFixture() {
 }
 
 EngineFixture::~EngineFixture() {
-  if (engine_ != nullptr) {
-    Stop();
-  }
+  if (engine_ != nullptr) Stop();
   store_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(directory_, ignored);
@@ -160,9 +156,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> EngineFixture::Get(const TestArtif
                                                                  bool wait_for_space) {
   auto pending =
       engine_->Ingest(ContextFor(), {artifact.manifest, location, std::move(sources), wait_for_space});
-  if (!pending.ok()) {
-    return pending.status();
-  }
+  if (!pending.ok()) return pending.status();
   return (*pending)->Wait(ContextFor());
 }
 
@@ -178,9 +172,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> EngineFixture::IngestFirst(
                                                 .sources = std::move(sources),
                                                 .new_layout = artifact.layout,
                                                 .new_metadata = artifact.manifest->metadata()});
-  if (!pending.ok()) {
-    return pending.status();
-  }
+  if (!pending.ok()) return pending.status();
   return (*pending)->Wait(ContextFor());
 }
 
@@ -221,9 +213,7 @@ std::shared_ptr<ScriptedProvider> ProviderOf(std::vector<std::shared_ptr<SourceC
 
 RequestContext ContextFor(absl::Duration timeout) {
   RequestContext context;
-  if (timeout != absl::InfiniteDuration()) {
-    context.deadline = SteadyNow() + timeout;
-  }
+  if (timeout != absl::InfiniteDuration()) context.deadline = SteadyNow() + timeout;
   return context;
 }
 

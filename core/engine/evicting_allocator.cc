@@ -33,9 +33,7 @@ void AppendShare(std::string& text, const PoolHolders::Share& share, std::string
 // An eviction concerns the replica that goes, whoever wants its room: a trace of its own, with a link. A
 // request that is not sampled has its evictions not sampled either.
 otel::Span EvictionSpan(const ReplicaInfo& victim, const TraceContext& needed_by) {
-  if (!needed_by.IsSampled()) {
-    return otel::Span();
-  }
+  if (!needed_by.IsSampled()) return otel::Span();
   namespace attr = otel::attr;
   const otel::SpanLink link{.context = needed_by};
   return otel::Span("StoreEngine/Evict", TraceContext(),
@@ -80,35 +78,23 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
     RequestContext context = request.context();
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("waiting for space in ", PoolName(pool))));
     absl::StatusOr<Memory> memory = allocate();
-    if (memory.ok() || !absl::IsResourceExhausted(memory.status())) {
-      return memory;
-    }
+    if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     if (WholeGranules(request.bytes) > UsableBytes(pool)) {
       return Full(pool, request, memory.status(), refused.size());
     }
-    if (WorthEvicting(pool, request.bytes) && TryEvictOne(pool, context.trace, refused)) {
-      continue;
-    }
+    if (WorthEvicting(pool, request.bytes) && TryEvictOne(pool, context.trace, refused)) continue;
     if (!request.wait && !table_->Holders(pool).in_flux) {
       // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
       // memory is free, and counted as an event, before its replica is out of flux.
-      if (table_->space_events() != seen) {
-        continue;
-      }
+      if (table_->space_events() != seen) continue;
       return Full(pool, request, memory.status(), refused.size());
     }
     const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
     context.deadline = deadline;
-    if (request.on_wait) {
-      request.on_wait(true);
-    }
+    if (request.on_wait) request.on_wait(true);
     table_->WaitForSpace(seen, context);
-    if (request.on_wait) {
-      request.on_wait(false);
-    }
-    if (SteadyNow() >= deadline) {
-      refused.clear();
-    }
+    if (request.on_wait) request.on_wait(false);
+    if (SteadyNow() >= deadline) refused.clear();
   }
 }
 
@@ -121,16 +107,12 @@ bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
 bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by,
                                     std::set<std::string>& refused) {
   const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
-  if (!victim.has_value()) {
-    return false;
-  }
+  if (!victim.has_value()) return false;
   otel::Span span = EvictionSpan(*victim, needed_by);
   const otel::Scope scope(span.context().IsValid() ? span.context()
                                                    : needed_by);  // the guard's call is its child
   absl::Status evicted = guard_ == nullptr ? absl::OkStatus() : guard_->MayEvict(*victim);
-  if (evicted.ok()) {
-    evicted = table_->Drain(victim->id, {.only_idle = true});
-  }
+  if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_idle = true});
   if (!evicted.ok()) {
     span.SetError(evicted);
     VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
@@ -168,9 +150,7 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   AppendShare(text, holders.pinned, "pinned");
   AppendShare(text, holders.filling, "filling");
   AppendShare(text, holders.idle, "idle");
-  if (refused > 0) {
-    absl::StrAppend(&text, ", ", refused, " must stay as the last copy");
-  }
+  if (refused > 0) absl::StrAppend(&text, ", ", refused, " must stay as the last copy");
   const bool ever = WholeGranules(request.bytes) <= UsableBytes(pool);
   absl::StrAppend(&text, ever ? "; end leases, unpin, or ask to wait for space"
                               : "; it never fits: give the pool more memory");

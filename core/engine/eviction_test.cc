@@ -20,9 +20,7 @@ using ::testing::SizeIs;
 class EngineEviction : public EngineFixture {
  protected:
   EngineEviction() {
-    for (uint64_t seed = 0; seed < 6; ++seed) {
-      artifacts_.push_back(MakeChunkedArtifact(seed, 2));
-    }
+    for (uint64_t seed = 0; seed < 6; ++seed) artifacts_.push_back(MakeChunkedArtifact(seed, 2));
   }
 
   void StartWithGranules(int granules, bool guard = false) {
@@ -53,9 +51,7 @@ class EngineEviction : public EngineFixture {
 
 TEST_F(EngineEviction, TakesTheLeastRecentlyUsed) {
   StartWithGranules(3);
-  for (int i = 0; i < 3; ++i) {
-    MustGet(artifacts_[i], kCpu);
-  }
+  for (int i = 0; i < 3; ++i) MustGet(artifacts_[i], kCpu);
   EXPECT_TRUE(IsHere(0));  // a lease is a use
   MustGet(artifacts_[3], kCpu);
   EXPECT_THAT(Present(), ElementsAre(0, 2, 3));
@@ -111,9 +107,7 @@ TEST_F(EngineEviction, EvictsNothingForARequestThatWouldNotFitAnyway) {
 
 TEST_F(EngineEviction, EvictsAsManyAsItTakes) {
   StartWithGranules(3);
-  for (int i = 0; i < 3; ++i) {
-    MustGet(artifacts_[i], kCpu);
-  }
+  for (int i = 0; i < 3; ++i) MustGet(artifacts_[i], kCpu);
   const TestArtifact large = MakeTestArtifact(9, {2 * kGranuleBytes}, 1 << 20);
   ASSERT_TRUE(Get(large, kCpu, GoodProvider(large)).ok());
   EXPECT_THAT(Present(), ElementsAre(2));

@@ -57,9 +57,7 @@ RequestContext IngestJob::Context() const {
 
 bool IngestJob::Join(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
-  if (interests_ == 0 || !abandoned_.ok() || (done_ && !report_.status.ok())) {
-    return false;
-  }
+  if (interests_ == 0 || !abandoned_.ok() || (done_ && !report_.status.ok())) return false;
   ++interests_;
   deadline_ = std::max(deadline_, deadline);
   return true;
@@ -69,13 +67,9 @@ void IngestJob::Leave() {
   std::unique_ptr<ReplicaLease> unneeded;  // ends after the lock
   {
     absl::MutexLock lock(&mutex_);
-    if (--interests_ > 0) {
-      return;
-    }
+    if (--interests_ > 0) return;
     unneeded = std::move(lease_);
-    if (done_) {
-      return;
-    }
+    if (done_) return;
   }
   cancellation_.Cancel();
 }
@@ -85,9 +79,7 @@ void IngestJob::Abandon(const absl::Status& why, bool forget) {
     absl::MutexLock lock(&mutex_);
     abandoned_.Update(why);
     forgotten_ |= forget;
-    if (done_) {
-      return;
-    }
+    if (done_) return;
   }
   cancellation_.Cancel();
 }
@@ -104,9 +96,7 @@ bool IngestJob::forgotten() const {
 
 void IngestJob::KeepLease(std::unique_ptr<ReplicaLease> lease) {
   absl::MutexLock lock(&mutex_);
-  if (interests_ > 0) {
-    lease_ = std::move(lease);
-  }
+  if (interests_ > 0) lease_ = std::move(lease);
 }
 
 void IngestJob::Finish(TransferReport report) {
@@ -118,9 +108,7 @@ void IngestJob::Finish(TransferReport report) {
     report_ = std::move(report);
     callbacks.swap(callbacks_);
   }
-  for (const Callback& callback : callbacks) {
-    callback.call();
-  }
+  for (const Callback& callback : callbacks) callback.call();
 }
 
 void IngestJob::OnDone(const void* owner, std::function<void()> callback) {

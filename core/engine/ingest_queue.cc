@@ -30,9 +30,7 @@ void IngestQueue::Stop() {
   for (const JobPtr& job : Jobs()) {
     job->Abandon(absl::CancelledError("the store engine is shutting down"), /*forget=*/false);
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const RequestContext& context,
@@ -44,14 +42,10 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
     if (request.manifest != nullptr) {
       const std::string& artifact_id = request.manifest->id();
       absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->Lease(artifact_id, request.location);
-      if (ready.ok()) {
-        return std::make_unique<PendingReplica>(table_, *std::move(ready));
-      }
+      if (ready.ok()) return std::make_unique<PendingReplica>(table_, *std::move(ready));
       const auto running = joinable_.find({artifact_id, request.location});
       shared = running != joinable_.end() && running->second->Join(context.deadline);
-      if (shared) {
-        job = running->second;
-      }
+      if (shared) job = running->second;
     }
     if (!shared) {
       TC_ASSIGN_OR_RETURN(job, Enqueue(std::move(request), context));
@@ -62,9 +56,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
 
 absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
                                                          const RequestContext& context) {
-  if (stopping_) {
-    return absl::CancelledError("the store engine is shutting down");
-  }
+  if (stopping_) return absl::CancelledError("the store engine is shutting down");
   TC_RETURN_IF_ERROR(runner_->Check(request));
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
@@ -98,9 +90,7 @@ void IngestQueue::StartThreads() {
 }
 
 void IngestQueue::ThreadLoop() {
-  while (const JobPtr job = NextJob()) {
-    RunJob(job);
-  }
+  while (const JobPtr job = NextJob()) RunJob(job);
 }
 
 IngestQueue::JobPtr IngestQueue::NextJob() {
@@ -110,9 +100,7 @@ IngestQueue::JobPtr IngestQueue::NextJob() {
   };
   mutex_.Await(absl::Condition(&may_go_on));
   --idle_threads_;
-  if (queue_.empty()) {
-    return nullptr;
-  }
+  if (queue_.empty()) return nullptr;
   JobPtr job = std::move(queue_.front());
   queue_.pop_front();
   ++running_;
@@ -127,16 +115,12 @@ void IngestQueue::RunJob(const JobPtr& job) {
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
     LOG_IF(ERROR, !removed.ok()) << "what is left of " << artifact_id << ": " << removed;
   }
-  if (result.lease.ok()) {
-    job->KeepLease(*std::move(result.lease));
-  }
+  if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
   {
     absl::MutexLock lock(&mutex_);
     jobs_.erase(job);
     const auto mine = joinable_.find({job->request().artifact_id(), job->request().location});
-    if (mine != joinable_.end() && mine->second == job) {
-      joinable_.erase(mine);
-    }
+    if (mine != joinable_.end() && mine->second == job) joinable_.erase(mine);
     --running_;
   }
   notifier_->TransferEnded(result.report);
@@ -191,9 +175,7 @@ std::vector<TransferReport> IngestQueue::Reports() const {
   std::ranges::sort(jobs, {}, [](const JobPtr& job) { return job->queued(); });
   std::vector<TransferReport> reports;
   reports.reserve(jobs.size());
-  for (const JobPtr& job : jobs) {
-    reports.push_back(job->ReportSoFar());
-  }
+  for (const JobPtr& job : jobs) reports.push_back(job->ReportSoFar());
   return reports;
 }
 

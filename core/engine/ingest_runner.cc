@@ -42,9 +42,7 @@ class IngestRun {
     if (manifest == nullptr) {
       TC_ASSIGN_OR_RETURN(manifest, Manifest::Create(request_.new_layout, std::move(outcome_.digests),
                                                      request_.new_metadata));
-      if (request_.on_identified) {
-        request_.on_identified(manifest->id());
-      }
+      if (request_.on_identified) request_.on_identified(manifest->id());
     }
     return Publish(*destination, std::move(manifest));
   }
@@ -87,9 +85,7 @@ class IngestRun {
     sources.ObserveWaits([this, waits = false](const std::string& what) mutable {
       job_.progress().SetWaitingFor(what);
       const bool now = !what.empty();
-      if (std::exchange(waits, now) != now) {
-        on_wait_(now);
-      }
+      if (std::exchange(waits, now) != now) on_wait_(now);
     });
     outcome_ =
         IngestPipeline(
@@ -125,9 +121,7 @@ class IngestRun {
 
 absl::Status IngestRunner::Check(const IngestRequest& request) const {
   const Location location = request.location;
-  if (location.kind == LocationKind::kCpu) {
-    return absl::OkStatus();
-  }
+  if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kGpu) {
     TC_RETURN_IF_ERROR(options_.device_pool->CheckDevice(location.device));
   } else if (options_.artifact_store == nullptr) {
@@ -153,9 +147,7 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job,
   job.Start();
   IngestRun run(options_, job, on_wait);
   result.lease = run.Make();
-  if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) {
-    result.lease = abandoned;
-  }
+  if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) result.lease = abandoned;
   TransferReport& report = result.report = job.ReportSoFar();
   report.refetched_chunks = run.outcome().refetched_chunks;
   report.verified_chunks = run.outcome().verified_chunks;
@@ -165,9 +157,7 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job,
     report.artifact_id = (*result.lease)->manifest()->id();
     report.replica_id = (*result.lease)->replica_id();
   }
-  if (job.request().sources != nullptr) {
-    job.request().sources->Finished(report.status);
-  }
+  if (job.request().sources != nullptr) job.request().sources->Finished(report.status);
   return result;
 }
 

@@ -17,9 +17,7 @@ using ::testing::SizeIs;
 
 const StageReport* FindStage(const TransferReport& report, Stage stage, std::string_view source) {
   for (const StageReport& candidate : report.stages) {
-    if (candidate.stage == stage && candidate.source.name == source) {
-      return &candidate;
-    }
+    if (candidate.stage == stage && candidate.source.name == source) return &candidate;
   }
   return nullptr;
 }
@@ -450,9 +448,7 @@ TEST_F(EngineIngest, RunsNoMoreAtOnceThanItMay) {
   controls[2]->WaitForHeldFetches(1);
   controls[0]->Release();
   controls[2]->Release();
-  for (const auto& each : pending) {
-    EXPECT_TRUE(each->Wait(ContextFor()).ok());
-  }
+  for (const auto& each : pending) EXPECT_TRUE(each->Wait(ContextFor()).ok());
   WaitUntilIdle();
 }
 

@@ -36,9 +36,7 @@ LocalFirstSources::LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices
       tried_({options_.destination}) {}
 
 void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
-  if (others_ != nullptr) {
-    others_->ObserveWaits(observer);
-  }
+  if (others_ != nullptr) others_->ObserveWaits(observer);
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const RequestContext& context,
@@ -56,9 +54,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const Reque
   }
   local_replica_.clear();
   if (!others_asked_) {
-    if (std::unique_ptr<ChunkSource> local = NextLocal(); local != nullptr) {
-      return local;
-    }
+    if (std::unique_ptr<ChunkSource> local = NextLocal(); local != nullptr) return local;
   }
   if (others_ == nullptr) {
     return absl::NotFoundError(absl::StrCat("no other replica of ", options_.artifact_id,
@@ -68,9 +64,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const Reque
 }
 
 std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal() {
-  if (options_.artifact_id.empty()) {
-    return nullptr;
-  }
+  if (options_.artifact_id.empty()) return nullptr;
   while (std::unique_ptr<ReplicaLease> lease = table_->LeaseAnywhere(options_.artifact_id, tried_)) {
     const Location location = lease->location();
     tried_.insert(location);
@@ -90,9 +84,7 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal() {
 std::vector<SourceFailure> LocalFirstSources::TakeUnopened() {
   std::vector<SourceFailure> unopened = std::exchange(unopened_, {});
   if (others_ != nullptr) {
-    for (SourceFailure& other : others_->TakeUnopened()) {
-      unopened.push_back(std::move(other));
-    }
+    for (SourceFailure& other : others_->TakeUnopened()) unopened.push_back(std::move(other));
   }
   return unopened;
 }

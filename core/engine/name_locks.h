@@ -23,9 +23,7 @@ class NameLocks {
         : locks_(std::exchange(other.locks_, nullptr)), name_(std::move(other.name_)) {}
     Held& operator=(Held&&) = delete;
     ~Held() {
-      if (locks_ != nullptr) {
-        locks_->Release(name_);
-      }
+      if (locks_ != nullptr) locks_->Release(name_);
     }
 
    private:

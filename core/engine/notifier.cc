@@ -5,9 +5,7 @@
 namespace tensorcast {
 
 Notifier::Notifier(ReplicaListener* listener) : listener_(listener) {
-  if (listener_ != nullptr) {
-    thread_ = std::thread([this] { Loop(); });
-  }
+  if (listener_ != nullptr) thread_ = std::thread([this] { Loop(); });
 }
 
 Notifier::~Notifier() {
@@ -15,9 +13,7 @@ Notifier::~Notifier() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  if (thread_.joinable()) {
-    thread_.join();
-  }
+  if (thread_.joinable()) thread_.join();
 }
 
 void Notifier::ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest) {
@@ -27,9 +23,7 @@ void Notifier::ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifes
 void Notifier::TransferEnded(TransferReport report) { Enqueue(std::move(report)); }
 
 void Notifier::Enqueue(Event event) {
-  if (listener_ == nullptr) {
-    return;
-  }
+  if (listener_ == nullptr) return;
   absl::MutexLock lock(&mutex_);
   events_.push_back(std::move(event));
 }
@@ -41,14 +35,10 @@ void Notifier::Loop() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&has_work));
-      if (events_.empty()) {
-        return;
-      }
+      if (events_.empty()) return;
       batch.swap(events_);
     }
-    for (const Event& event : batch) {
-      Deliver(event);
-    }
+    for (const Event& event : batch) Deliver(event);
   }
 }
 

@@ -38,14 +38,10 @@ std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range) {
                                      [&](const Tensor& candidate) { return End(candidate) <= range.offset; });
   uint64_t covered = range.offset;
   for (; tensor != layout.tensors.end() && tensor->offset < range_end; ++tensor) {
-    if (tensor->offset > covered) {
-      gaps.push_back({covered, tensor->offset - covered});
-    }
+    if (tensor->offset > covered) gaps.push_back({covered, tensor->offset - covered});
     covered = std::max(covered, std::min(End(*tensor), range_end));
   }
-  if (covered < range_end) {
-    gaps.push_back({covered, range_end - covered});
-  }
+  if (covered < range_end) gaps.push_back({covered, range_end - covered});
   return gaps;
 }
 
@@ -53,18 +49,14 @@ absl::Status CheckPadding(const ImageLayout& layout, ByteRange range, std::span<
   auto check = [](HostSpan bytes, uint64_t offset) {
     const auto wrong =
         std::find_if(bytes.begin(), bytes.end(), [](std::byte byte) { return byte != std::byte{0}; });
-    if (wrong == bytes.end()) {
-      return absl::OkStatus();
-    }
+    if (wrong == bytes.end()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("byte ", offset + (wrong - bytes.begin()),
                      " of the image belongs to no tensor and is not zero: the source "
                      "must fill the gaps between tensors with zeros"));
   };
   for (const ByteRange& gap : PaddingIn(layout, range)) {
-    if (absl::Status status = VisitBytes(range, spans, gap, check); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = VisitBytes(range, spans, gap, check); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

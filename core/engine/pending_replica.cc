@@ -26,15 +26,11 @@ PendingReplica::~PendingReplica() {
 }
 
 void PendingReplica::Leave() {
-  if (!left_.exchange(true)) {
-    job_->Leave();
-  }
+  if (!left_.exchange(true)) job_->Leave();
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> PendingReplica::Wait(const RequestContext& context) {
-  if (ready_ != nullptr) {
-    return table_->Lease(ready_->replica_id());
-  }
+  if (ready_ != nullptr) return table_->Lease(ready_->replica_id());
   TC_ASSIGN_OR_RETURN(const std::string replica_id, job_->Wait(context));
   return table_->Lease(replica_id);
 }
@@ -48,9 +44,7 @@ void PendingReplica::OnDone(std::function<void()> callback) {
 }
 
 TransferProgress PendingReplica::progress() const {
-  if (ready_ == nullptr) {
-    return job_->progress().Get();
-  }
+  if (ready_ == nullptr) return job_->progress().Get();
   const uint64_t bytes = ready_->manifest()->layout().image_bytes;
   return TransferProgress{bytes, bytes, SourceInfo()};
 }

@@ -20,20 +20,14 @@ constexpr int kSlotsBesideFetches = 2;
 constexpr int kMaxSlots = 64;
 
 Digest DigestOf(std::span<const HostSpan> spans) {
-  if (spans.size() == 1) {
-    return ComputeDigest(spans.front());
-  }
+  if (spans.size() == 1) return ComputeDigest(spans.front());
   DigestBuilder builder;
-  for (const HostSpan& span : spans) {
-    builder.Update(span);
-  }
+  for (const HostSpan& span : spans) builder.Update(span);
   return builder.Finish();
 }
 
 absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFailure>& before) {
-  if (!before.has_value()) {
-    return why;
-  }
+  if (!before.has_value()) return why;
   // Where bytes were found wrong and none are found elsewhere, they are lost; a reason that passes stays what
   // it is.
   const bool lost = before->corrupt && absl::IsNotFound(why);
@@ -52,17 +46,13 @@ SourceLoss LossOf(const SourceFailure& failure) {
 void RunOnThreads(int extra, const std::function<void()>& work) {
   std::vector<std::thread> threads;
   try {
-    for (int i = 0; i < extra; ++i) {
-      threads.emplace_back(work);
-    }
+    for (int i = 0; i < extra; ++i) threads.emplace_back(work);
   } catch (const std::system_error& error) {
     LOG(WARNING) << "an ingest runs on " << threads.size() + 1 << " threads instead of " << extra + 1 << ": "
                  << error.what();
   }
   work();
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
@@ -111,9 +101,7 @@ absl::Status IngestPipeline::RunSources() {
     if (!source.ok()) {
       TC_RETURN_IF_ERROR(CheckContext());
       // Somebody joined meanwhile who has more time.
-      if (absl::IsDeadlineExceeded(source.status()) && plan_.context().deadline > context.deadline) {
-        continue;
-      }
+      if (absl::IsDeadlineExceeded(source.status()) && plan_.context().deadline > context.deadline) continue;
       return NoSourceLeft(source.status(), failure);
     }
     NoteChanges(failure, (*source)->info());
@@ -159,9 +147,7 @@ void IngestPipeline::NoteChanges(const std::optional<SourceFailure>& failure, co
 }
 
 void IngestPipeline::SlotLoop(SourceRun& run) {
-  while (const std::optional<uint32_t> chunk = TakeChunk(run)) {
-    MoveChunk(run, *chunk);
-  }
+  while (const std::optional<uint32_t> chunk = TakeChunk(run)) MoveChunk(run, *chunk);
 }
 
 std::optional<uint32_t> IngestPipeline::TakeChunk(SourceRun& run) {
@@ -175,13 +161,9 @@ std::optional<uint32_t> IngestPipeline::TakeChunk(SourceRun& run) {
     return run.stopping || ledger_.missing() == 0 || run.fetches < run.max_fetches;
   };
   mutex_.Await(absl::Condition(&may_go_on));
-  if (run.stopping) {
-    return std::nullopt;
-  }
+  if (run.stopping) return std::nullopt;
   const std::optional<ChunkLedger::Taken> taken = ledger_.Take();
-  if (!taken.has_value()) {
-    return std::nullopt;
-  }
+  if (!taken.has_value()) return std::nullopt;
   ++run.fetches;
   refetched_ += taken->again ? 1 : 0;
   return taken->chunk;
@@ -193,15 +175,11 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
   // slot asks a source that is known to have failed.
   absl::Cleanup end_fetch = [this, &run] { EndFetch(run); };
   absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(plan_.context(), range);
-  if (!buffer.ok()) {
-    return GiveUp(run, chunk, buffer.status());
-  }
+  if (!buffer.ok()) return GiveUp(run, chunk, buffer.status());
   const ChunkRequest request{chunk, range, buffer->spans};
   absl::StatusOr<std::optional<Digest>> digest = Fetch(run, request);
   if (!digest.ok()) {
-    if (absl::Status wanted = CheckContext(); !wanted.ok()) {
-      return GiveUp(run, chunk, wanted);
-    }
+    if (absl::Status wanted = CheckContext(); !wanted.ok()) return GiveUp(run, chunk, wanted);
     return GiveUpSource(run, chunk, digest.status(), /*corrupt=*/false);
   }
   std::move(end_fetch).Invoke();
@@ -210,12 +188,8 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
       return GiveUp(run, chunk, padding);
     }
   }
-  if (!Verify(run, request, *digest)) {
-    return;
-  }
-  if (absl::Status placed = Place(run, request, *buffer); !placed.ok()) {
-    return GiveUp(run, chunk, placed);
-  }
+  if (!Verify(run, request, *digest)) return;
+  if (absl::Status placed = Place(run, request, *buffer); !placed.ok()) return GiveUp(run, chunk, placed);
   Commit(run, chunk, range.bytes);
 }
 
@@ -233,9 +207,7 @@ absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, cons
 bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest) {
   const SteadyTime start = SteadyNow();
   const uint64_t bytes_read = digest.has_value() ? 0 : request.range.bytes;
-  if (!digest.has_value()) {
-    digest = DigestOf(request.destination);
-  }
+  if (!digest.has_value()) digest = DigestOf(request.destination);
   if (plan_.expected != nullptr && *digest != (*plan_.expected)[request.chunk]) {
     absl::Status mismatch = absl::DataLossError(
         absl::StrCat("chunk ", request.chunk, " of ", plan_.subject, " from ", run.source.info().lane, " ",
@@ -251,9 +223,7 @@ bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::op
 }
 
 absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer) {
-  if (!plan_.destination->places()) {
-    return absl::OkStatus();
-  }
+  if (!plan_.destination->places()) return absl::OkStatus();
   const SteadyTime start = SteadyNow();
   absl::Status placed = plan_.destination->Place(request.range, buffer);
   if (placed.ok()) {

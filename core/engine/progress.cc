@@ -47,9 +47,7 @@ std::vector<StageReport> StageClock::Reports() const {
   absl::MutexLock lock(&mutex_);
   std::vector<StageReport> reports;
   for (const StageReport& report : stages_) {
-    if (report.start != SteadyTime::InfiniteFuture()) {
-      reports.push_back(report);
-    }
+    if (report.start != SteadyTime::InfiniteFuture()) reports.push_back(report);
   }
   return reports;
 }

@@ -31,17 +31,13 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
 
 absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, SteadyTime as_of) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
-    if (replica.ready_since <= as_of) {
-      DrainDeleted(replica);
-    }
+    if (replica.ready_since <= as_of) DrainDeleted(replica);
   }
   return RemovePackedFile(std::string(artifact_id));
 }
 
 absl::Status ReplicaRemoval::RemoveMade(std::string_view replica_id, std::string_view artifact_id) {
-  if (const absl::StatusOr<ReplicaInfo> made = table_->Find(replica_id); made.ok()) {
-    DrainDeleted(*made);
-  }
+  if (const absl::StatusOr<ReplicaInfo> made = table_->Find(replica_id); made.ok()) DrainDeleted(*made);
   return RemovePackedFile(std::string(artifact_id));
 }
 
@@ -53,39 +49,27 @@ void ReplicaRemoval::DrainDeleted(const ReplicaInfo& replica) {
 }
 
 absl::Status ReplicaRemoval::RemovePackedFile(const std::string& artifact_id) {
-  if (store_ == nullptr) {
-    return absl::OkStatus();
-  }
+  if (store_ == nullptr) return absl::OkStatus();
   const NameLocks::Held held = disk_names_->Acquire(artifact_id);
-  if (table_->Lease(artifact_id, kDisk).ok()) {
-    return absl::OkStatus();  // written anew meanwhile
-  }
+  if (table_->Lease(artifact_id, kDisk).ok()) return absl::OkStatus();  // written anew meanwhile
   const absl::Status removed = store_->Remove(artifact_id);
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
 
 void ReplicaRemoval::DropAllLost() {
-  if (store_ == nullptr) {
-    return;
-  }
+  if (store_ == nullptr) return;
   store_->ForgetRemovedDamage();
   for (const ReplicaInfo& replica : table_->List()) {
-    if (replica.location == kDisk && replica.state == ReplicaState::kReady) {
-      DropIfLost(replica.artifact_id);
-    }
+    if (replica.location == kDisk && replica.state == ReplicaState::kReady) DropIfLost(replica.artifact_id);
   }
 }
 
 void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
   const auto is_lost = [&] { return absl::IsFailedPrecondition(store_->Find(artifact_id).status()); };
-  if (!table_->Lease(artifact_id, kDisk).ok() || !is_lost()) {
-    return;
-  }
+  if (!table_->Lease(artifact_id, kDisk).ok() || !is_lost()) return;
   // Under this lock a file is there before its replica is ready, and longer than that.
   const NameLocks::Held held = disk_names_->Acquire(artifact_id);
-  if (!is_lost()) {
-    return;
-  }
+  if (!is_lost()) return;
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
     if (replica.location == kDisk && replica.state == ReplicaState::kReady &&
         table_->Drain(replica.id, {.even_pinned = true}).ok()) {

@@ -179,12 +179,8 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
   {
     absl::MutexLock lock(&mutex_);
     const RecordPtr record = Get(id);
-    if (record == nullptr) {
-      return NoSuchReplica(id);
-    }
-    if (record->info.state == ReplicaState::kDraining && !options.only_idle) {
-      return absl::OkStatus();
-    }
+    if (record == nullptr) return NoSuchReplica(id);
+    if (record->info.state == ReplicaState::kDraining && !options.only_idle) return absl::OkStatus();
     if (record->info.state != ReplicaState::kReady) {
       return absl::FailedPreconditionError(absl::StrCat(
           "replica ", id, " is ", ReplicaStateName(record->info.state), ": only a ready one can be evicted"));
@@ -196,9 +192,7 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
       return absl::FailedPreconditionError(absl::StrCat("replica ", id, " was leased meanwhile"));
     }
     Move(*record, ReplicaState::kDraining);
-    if (record->info.leases > 0) {
-      return absl::OkStatus();
-    }
+    if (record->info.leases > 0) return absl::OkStatus();
     pool = record->info.location;
     storage = TakeGone(record);
   }
@@ -223,9 +217,7 @@ void ReplicaTable::FreeStorage(ReplicaStorage storage, Location pool) {
 absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   absl::MutexLock lock(&mutex_);
   const RecordPtr record = Get(id);
-  if (record == nullptr) {
-    return NoSuchReplica(id);
-  }
+  if (record == nullptr) return NoSuchReplica(id);
   if (record->info.state == ReplicaState::kDraining) {
     return absl::FailedPreconditionError(
         absl::StrCat("replica ", id, " is being evicted; materialize it again"));
@@ -261,9 +253,7 @@ void ReplicaTable::EndLease(const RecordPtr& record) {
     --record->info.leases;
     Touch(*record);
     ++space_events_;
-    if (record->info.state != ReplicaState::kDraining || record->info.leases > 0) {
-      return;
-    }
+    if (record->info.state != ReplicaState::kDraining || record->info.leases > 0) return;
     storage = TakeGone(record);
   }
   FreeStorage(std::move(storage), record->info.location);
@@ -322,9 +312,7 @@ std::optional<ReplicaInfo> ReplicaTable::ReserveVictim(Location pool, const std:
       victim = record;
     }
   }
-  if (victim == nullptr) {
-    return std::nullopt;
-  }
+  if (victim == nullptr) return std::nullopt;
   victim->reserved = true;
   return victim->info;
 }
@@ -347,14 +335,10 @@ PoolHolders ReplicaTable::Holders(Location pool) const {
     share.bytes += (record.info.image_bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
   };
   for (const auto& [id, record] : records_) {
-    if (record->info.location != pool) {
-      continue;
-    }
+    if (record->info.location != pool) continue;
     if (record->info.state == ReplicaState::kAllocating || record->info.state == ReplicaState::kFilling) {
       holders.in_flux |= record->ingest.IsCancelled();
-      if (record->info.state == ReplicaState::kFilling) {
-        add(holders.filling, *record);
-      }
+      if (record->info.state == ReplicaState::kFilling) add(holders.filling, *record);
     } else if (record->info.leases > 0) {
       add(holders.leased, *record);
     } else if (record->info.pinned) {
@@ -385,9 +369,7 @@ void ReplicaTable::WaitForSpace(uint64_t seen, const RequestContext& context) {
 std::vector<ReplicaInfo> ReplicaTable::List() const {
   absl::MutexLock lock(&mutex_);
   std::vector<ReplicaInfo> list;
-  for (const auto& [id, record] : records_) {
-    list.push_back(record->info);
-  }
+  for (const auto& [id, record] : records_) list.push_back(record->info);
   std::sort(list.begin(), list.end(), [](const ReplicaInfo& a, const ReplicaInfo& b) {
     return std::tie(a.artifact_id, a.location, a.id) < std::tie(b.artifact_id, b.location, b.id);
   });
@@ -397,9 +379,7 @@ std::vector<ReplicaInfo> ReplicaTable::List() const {
 absl::StatusOr<ReplicaInfo> ReplicaTable::Find(std::string_view id) const {
   absl::MutexLock lock(&mutex_);
   const RecordPtr record = Get(id);
-  if (record == nullptr) {
-    return NoSuchReplica(id);
-  }
+  if (record == nullptr) return NoSuchReplica(id);
   return record->info;
 }
 
@@ -407,9 +387,7 @@ std::vector<ReplicaInfo> ReplicaTable::FindArtifact(std::string_view artifact_id
   absl::MutexLock lock(&mutex_);
   std::vector<ReplicaInfo> list;
   for (const auto& [id, record] : records_) {
-    if (record->info.artifact_id == artifact_id) {
-      list.push_back(record->info);
-    }
+    if (record->info.artifact_id == artifact_id) list.push_back(record->info);
   }
   return list;
 }
@@ -418,9 +396,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ReplicaTable::FindManifest(
     std::string_view artifact_id) const {
   absl::MutexLock lock(&mutex_);
   for (const auto& [id, record] : records_) {
-    if (record->info.artifact_id == artifact_id && record->manifest != nullptr) {
-      return record->manifest;
-    }
+    if (record->info.artifact_id == artifact_id && record->manifest != nullptr) return record->manifest;
   }
   return absl::NotFoundError(absl::StrCat("no replica of ", artifact_id, " on this node"));
 }

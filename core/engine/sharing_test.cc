@@ -42,16 +42,12 @@ TEST_F(EngineSharing, SixtyFourRequestsAtOnceMakeOneIngest) {
     threads.emplace_back([&, i] {
       pending[i] = Materialize(artifact_, kCpu, provider_);
       shared += pending[i]->shared() ? 1 : 0;
-      if (++started == 64) {
-        control_->Release();
-      }
+      if (++started == 64) control_->Release();
       auto lease = pending[i]->Wait(ContextFor());
       succeeded += lease.ok() && Read(**lease) == artifact_.image ? 1 : 0;
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(succeeded, 64);
   EXPECT_EQ(shared, 63);
   EXPECT_EQ(provider_->calls(), 1);
@@ -342,9 +338,7 @@ class LateProvider final : public SourceProvider {
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
   absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
                                                     const SourceFailure* failure) override {
-    if (std::exchange(waited_, true)) {
-      return then_->Next(context, failure);
-    }
+    if (std::exchange(waited_, true)) return then_->Next(context, failure);
     observer_("a replica that fills");
     waits_.Notify();
     go_on_.WaitForNotification();

@@ -23,9 +23,7 @@ StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
 StagingBuffer::~StagingBuffer() { Reset(); }
 
 void StagingBuffer::Reset() {
-  if (StagingRing* ring = std::exchange(ring_, nullptr); ring != nullptr) {
-    ring->GiveBack(memory_);
-  }
+  if (StagingRing* ring = std::exchange(ring_, nullptr); ring != nullptr) ring->GiveBack(memory_);
 }
 
 absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool, int buffers,
@@ -41,9 +39,7 @@ absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool,
     ring->memory_.push_back(*std::move(memory));
   }
   absl::MutexLock lock(&ring->mutex_);
-  for (const HostAllocation& memory : ring->memory_) {
-    ring->free_.push_back(&memory);
-  }
+  for (const HostAllocation& memory : ring->memory_) ring->free_.push_back(&memory);
   return ring;
 }
 

@@ -29,12 +29,8 @@ class EngineStress : public EngineFixture {
     const uint32_t chunk = random() % artifact.layout.chunk_count();
     (random() % 2 == 0 ? bad.failing_chunks : bad.corrupt_chunks).insert(chunk);
     std::vector<std::shared_ptr<SourceControl>> controls;
-    if (random() % 3 == 0) {
-      controls.push_back(MakeControl(artifact.image, bad));
-    }
-    if (random() % 8 != 0) {
-      controls.push_back(MakeControl(artifact.image));
-    }
+    if (random() % 3 == 0) controls.push_back(MakeControl(artifact.image, bad));
+    if (random() % 8 != 0) controls.push_back(MakeControl(artifact.image));
     return ProviderOf(std::move(controls));
   }
 
@@ -44,9 +40,7 @@ class EngineStress : public EngineFixture {
   }
 
   void Use(const absl::StatusOr<std::unique_ptr<ReplicaLease>>& lease, const TestArtifact& artifact) {
-    if (!lease.ok()) {
-      return;
-    }
+    if (!lease.ok()) return;
     EXPECT_EQ((*lease)->manifest()->id(), artifact.manifest->id());
     EXPECT_TRUE(Read(**lease) == artifact.image);
   }
@@ -60,9 +54,7 @@ class EngineStress : public EngineFixture {
         return;
       case 1: {
         for (const ReplicaInfo& replica : engine_->ListReplicas()) {
-          if (random() % 4 == 0) {
-            (void)engine_->Evict(replica.id, random() % 2 == 0);
-          }
+          if (random() % 4 == 0) (void)engine_->Evict(replica.id, random() % 2 == 0);
         }
         return;
       }
@@ -86,9 +78,7 @@ class EngineStress : public EngineFixture {
         const bool wait_for_space = random() % 2 == 0;
         auto pending = engine_->Ingest(ContextFor(absl::Milliseconds(200)),
                                        {artifact.manifest, location, std::move(sources), wait_for_space});
-        if (!pending.ok()) {
-          return;  // on a machine so busy that the deadline has passed by now
-        }
+        if (!pending.ok()) return;  // on a machine so busy that the deadline has passed by now
         return Use((*pending)->Wait(ContextFor(absl::Milliseconds(200))), artifact);
       }
     }
@@ -108,14 +98,10 @@ TEST_F(EngineStress, LeavesNothingBehind) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([this, i] {
       std::mt19937 random(i);
-      for (int step = 0; step < kStepsEach; ++step) {
-        Step(random);
-      }
+      for (int step = 0; step < kStepsEach; ++step) Step(random);
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
   WaitUntilIdle();
   for (const TestArtifact& artifact : artifacts_) {
     EXPECT_TRUE(engine_->Forget(artifact.manifest->id(), SteadyTime::InfiniteFuture()).ok());

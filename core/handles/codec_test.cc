@@ -238,8 +238,9 @@ TEST(HandleCodec, DecodingSurvivesRandomBytesAndRandomDamage) {
   int accepted = 0;
   for (int i = 0; i < 100'000; ++i) {
     std::string bytes = seeds[random() % seeds.size()];
-    for (int flips = 1 + random() % 4; flips > 0; --flips)
+    for (int flips = 1 + random() % 4; flips > 0; --flips) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
     if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 8));
     const absl::StatusOr<Frame> frame = DecodeFrame(AsBytes(bytes));
     if (!frame.ok()) continue;

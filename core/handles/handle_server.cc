@@ -272,8 +272,9 @@ class HandleServerImpl : public HandleServer {
       }
       entry.events = events;
     }
-    if (connection.of_daemon() && !std::exchange(entry.of_daemon, true))
+    if (connection.of_daemon() && !std::exchange(entry.of_daemon, true)) {
       daemon_connection_count_.fetch_add(1);
+    }
     SetDeadline(it, connection.deadline());
   }
 

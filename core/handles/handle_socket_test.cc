@@ -278,9 +278,7 @@ TEST_F(HandleSocket, TwoHundredClientsAtOnceAreAllServed) {
   for (int i = 0; i < kClients; ++i) tickets.push_back(HostTicket());
   std::vector<absl::StatusOr<std::unique_ptr<ClaimedReplica>>> claimed(kClients);
   std::vector<std::thread> threads;
-  for (int i = 0; i < kClients; ++i) {
-    threads.emplace_back([&, i] { claimed[i] = Claim(tickets[i]); });
-  }
+  for (int i = 0; i < kClients; ++i) threads.emplace_back([&, i] { claimed[i] = Claim(tickets[i]); });
   for (std::thread& thread : threads) thread.join();
   for (const auto& one : claimed) EXPECT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(server_->leases(), kClients);

@@ -140,8 +140,9 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
   } else if (state_ == State::kReady) {
     if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
-    if (const auto* offer = std::get_if<OfferFrame>(&frame))
+    if (const auto* offer = std::get_if<OfferFrame>(&frame)) {
       return HandleOffer(*offer, std::move(incoming.fd));
+    }
   } else if (state_ == State::kLeased && held_->is_device()) {
     if (std::holds_alternative<ClosedFrame>(frame)) return HandleClosed();
   }
@@ -183,12 +184,14 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, UniqueFd fd)
   Offer offer;
   offer.bytes = frame.bytes;
   if (frame.ipc) {
-    if (fd)
+    if (fd) {
       return absl::InvalidArgumentError("handle socket: a descriptor came with an offer of device memory");
+    }
     offer.ipc = *frame.ipc;
   } else {
-    if (!fd)
+    if (!fd) {
       return absl::InvalidArgumentError("handle socket: an offer of host memory came without its memfd");
+    }
     TC_RETURN_IF_ERROR(CheckNotReserved(fd));
     TC_RETURN_IF_ERROR(CheckOfferedMemory(fd.get(), frame.bytes));
     offer.memfd = std::move(fd);

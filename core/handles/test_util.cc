@@ -92,8 +92,9 @@ UniqueFd RawConnect(const std::string& path) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto address = UnixAddress(path);
   CHECK_OK(address.status());
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
     return UniqueFd();
+  }
   return fd;
 }
 

@@ -34,8 +34,9 @@ std::optional<uint64_t> ReadMemAvailable() {
   while (std::getline(file, line)) {
     const std::vector<std::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     uint64_t kib;
-    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib))
+    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib)) {
       return kib << 10;
+    }
   }
   return std::nullopt;
 }

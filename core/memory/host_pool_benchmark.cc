@@ -46,9 +46,7 @@ void BM_AllocateFromAFragmentedPool(benchmark::State& state) {
   const auto pool = MakePool(state, granules);
   if (pool == nullptr) return;
   const std::vector<HostAllocation> held = Fragment(*pool, granules);
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(pool->Allocate(granules / 4 * kGranuleBytes));
-  }
+  for (auto _ : state) benchmark::DoNotOptimize(pool->Allocate(granules / 4 * kGranuleBytes));
 }
 BENCHMARK(BM_AllocateFromAFragmentedPool)->Arg(256)->Arg(4096);
 
@@ -60,9 +58,7 @@ void BM_SpansOfAChunk(benchmark::State& state) {
   const HostAllocation scattered = *pool->Allocate(kGranules / 2 * kGranuleBytes);
   const uint64_t chunks = scattered.bytes() / kChunkBytes;
   uint64_t chunk = 0;
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(scattered.Spans(chunk++ % chunks * kChunkBytes, kChunkBytes));
-  }
+  for (auto _ : state) benchmark::DoNotOptimize(scattered.Spans(chunk++ % chunks * kChunkBytes, kChunkBytes));
 }
 BENCHMARK(BM_SpansOfAChunk);
 

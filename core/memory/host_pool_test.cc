@@ -120,7 +120,9 @@ TEST(HostPool, GranulesComeBackWhenTheAllocationGoes) {
 
 TEST(HostPool, CountsUseHighWaterAndFailures) {
   const auto pool = MakePool(8 * kMiB);
-  { const HostAllocation brief = MustAllocate(*pool, 5 * kMiB); }
+  {
+    const HostAllocation brief = MustAllocate(*pool, 5 * kMiB);
+  }
   const HostAllocation held = MustAllocate(*pool, 1);
   EXPECT_FALSE(pool->Allocate(8 * kMiB).ok());
   const PoolStats stats = pool->stats();

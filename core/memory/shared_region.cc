@@ -54,8 +54,9 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, bool huge_page
 }
 
 absl::Status SharedRegion::SizeMapAndSeal() {
-  if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
+  if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) {
     return ErrnoStatus(errno, "ftruncate for", Describe(bytes_));
+  }
   void* mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (mapping == MAP_FAILED) return ErrnoStatus(errno, "mmap for", Describe(bytes_));
   base_ = static_cast<std::byte*>(mapping);

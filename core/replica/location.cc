@@ -32,12 +32,8 @@ std::string Location::ToString() const {
 }
 
 absl::StatusOr<Location> Location::Parse(std::string_view text) {
-  if (text == "cpu") {
-    return Location{LocationKind::kCpu, 0};
-  }
-  if (text == "disk") {
-    return Location{LocationKind::kDisk, 0};
-  }
+  if (text == "cpu") return Location{LocationKind::kCpu, 0};
+  if (text == "disk") return Location{LocationKind::kDisk, 0};
   std::string_view ordinal = text;
   Location gpu{LocationKind::kGpu, 0};
   if (absl::ConsumePrefix(&ordinal, "gpu:") && absl::SimpleAtoi(ordinal, &gpu.device) && gpu.device >= 0 &&

@@ -24,9 +24,7 @@ class HeaderReader : public StrictJsonReader {
       state_ = State::kTop;
       return true;
     }
-    if (state_ != State::kTopValue) {
-      return Unexpected("an object");
-    }
+    if (state_ != State::kTopValue) return Unexpected("an object");
     if (name_ == kMetadataKey) {
       state_ = State::kMetadata;
       header_.has_metadata = true;
@@ -62,13 +60,9 @@ class HeaderReader : public StrictJsonReader {
       state_ = State::kMetadata;
       return true;
     }
-    if (state_ != State::kDType) {
-      return Unexpected("a string");
-    }
+    if (state_ != State::kDType) return Unexpected("a string");
     const DTypeInfo* dtype = FindDType(text);
-    if (dtype == nullptr) {
-      return Fail(absl::StrCat("unknown dtype ", QuoteName(text)));
-    }
+    if (dtype == nullptr) return Fail(absl::StrCat("unknown dtype ", QuoteName(text)));
     header_.tensors.back().dtype = dtype->dtype;
     state_ = State::kTensor;
     return true;
@@ -161,9 +155,7 @@ class HeaderReader : public StrictJsonReader {
     } else {
       return Fail(absl::StrCat("unknown field ", QuoteName(key)));
     }
-    if ((fields_seen_ & field) != 0) {
-      return Fail(absl::StrCat(key, " appears twice"));
-    }
+    if ((fields_seen_ & field) != 0) return Fail(absl::StrCat(key, " appears twice"));
     fields_seen_ |= field;
     return true;
   }
@@ -180,9 +172,7 @@ class HeaderReader : public StrictJsonReader {
 
 absl::Status CheckSize(const SafetensorsHeader::Entry& entry) {
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(entry.dtype, entry.shape);
-  if (!bytes.ok()) {
-    return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(entry.name)));
-  }
+  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(entry.name)));
   if (*bytes != entry.data.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(entry.name), ": data_offsets span ",
                                                    entry.data.bytes, " bytes, but dtype and shape ask for ",
@@ -237,9 +227,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   SafetensorsHeader parsed;
   HeaderReader reader(parsed);
   TC_RETURN_IF_ERROR(ParseStrictJson(header, reader));
-  for (const auto& entry : parsed.tensors) {
-    TC_RETURN_IF_ERROR(CheckSize(entry));
-  }
+  for (const auto& entry : parsed.tensors) TC_RETURN_IF_ERROR(CheckSize(entry));
   // Empty tensors share their offset with the tensor that follows them.
   std::sort(parsed.tensors.begin(), parsed.tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.data.offset, a.data.bytes, a.name) < std::tie(b.data.offset, b.data.bytes, b.name);

@@ -171,9 +171,7 @@ TEST(SafetensorsHeader, NumbersAre64BitUnsignedIntegers) {
 TEST(SafetensorsHeader, DeepNestingIsRefusedAtItsFirstLevelTooMany) {
   ExpectRejected("{'w':" + std::string(1'000'000, '['), 0, "unexpected an array");
   std::string objects;
-  for (int i = 0; i < 100'000; ++i) {
-    objects += "{'w':";
-  }
+  for (int i = 0; i < 100'000; ++i) objects += "{'w':";
   ExpectRejected(objects, 0, "unknown field \"w\"");
 }
 

@@ -28,9 +28,7 @@ class IndexReader : public StrictJsonReader {
   bool has_weight_map() const { return has_weight_map_; }
 
   bool start_object(size_t) override {
-    if (depth_ == 1 && !skipping_) {
-      in_weight_map_ = true;
-    }
+    if (depth_ == 1 && !skipping_) in_weight_map_ = true;
     return Deeper("an object");
   }
 
@@ -39,9 +37,7 @@ class IndexReader : public StrictJsonReader {
   bool key(string_t& key) override {
     if (depth_ == 1) {
       skipping_ = key != "weight_map";
-      if (!skipping_ && has_weight_map_) {
-        return Fail("weight_map appears twice");
-      }
+      if (!skipping_ && has_weight_map_) return Fail("weight_map appears twice");
       has_weight_map_ |= !skipping_;
     } else if (!skipping_) {
       tensor_ = key;
@@ -50,12 +46,8 @@ class IndexReader : public StrictJsonReader {
   }
 
   bool string(string_t& shard) override {
-    if (skipping_) {
-      return true;
-    }
-    if (!in_weight_map_) {
-      return Unexpected("a string");
-    }
+    if (skipping_) return true;
+    if (!in_weight_map_) return Unexpected("a string");
     if (!IsPathInsideDirectory(shard)) {
       return Fail(absl::StrCat("tensor ", QuoteName(tensor_), " is in ", QuoteName(shard),
                                ", which is not a plain path inside the model's directory"));
@@ -85,9 +77,7 @@ class IndexReader : public StrictJsonReader {
 
  private:
   bool Deeper(std::string_view what) {
-    if (in_weight_map_ && depth_ > 1) {
-      return Unexpected(what);
-    }
+    if (in_weight_map_ && depth_ > 1) return Unexpected(what);
     return ++depth_ <= kMaxDepth || Fail(absl::StrCat("nested deeper than ", kMaxDepth, " levels"));
   }
 
@@ -105,9 +95,7 @@ absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json) {
   SafetensorsIndex index;
   IndexReader reader(index);
   TC_RETURN_IF_ERROR(ParseStrictJson(json, reader));
-  if (!reader.has_weight_map()) {
-    return absl::InvalidArgumentError("the index has no weight_map");
-  }
+  if (!reader.has_weight_map()) return absl::InvalidArgumentError("the index has no weight_map");
   if (index.weight_map.empty()) {
     return absl::InvalidArgumentError("the index's weight_map is empty: it names no shard");
   }

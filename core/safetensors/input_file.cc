@@ -20,12 +20,8 @@ absl::StatusOr<std::string> ReadBytes(const OpenedFile& file, uint64_t offset, u
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t count =
         pread(file.fd.get(), data.data() + done, bytes - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count < 0) {
-      return ErrnoStatus(errno, "read", file.identity.path);
-    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "read", file.identity.path);
     if (count == 0) {
       return absl::DataLossError(absl::StrCat("the file ended at byte ", offset + done,
                                               ", while it was being read: does something still write it?"));

@@ -18,9 +18,7 @@ absl::Status ReadExtent(const OpenedFile& file, const FileExtent& extent, std::s
   while (done < extent.bytes) {
     const ssize_t count = pread(file.fd.get(), image.data() + extent.image_offset + done, extent.bytes - done,
                                 static_cast<off_t>(extent.file_offset + done));
-    if (count <= 0) {
-      break;
-    }
+    if (count <= 0) break;
     done += static_cast<uint64_t>(count);
   }
   return done == extent.bytes ? absl::OkStatus() : absl::DataLossError("short read of " + file.identity.path);
@@ -36,12 +34,8 @@ absl::Status Rewrite(const std::string& path, const std::string& out) {
 }
 
 absl::Status Run(const std::vector<std::string>& arguments) {
-  if (arguments.size() == 2 && arguments[0] == "check") {
-    return OpenSafetensors(arguments[1]).status();
-  }
-  if (arguments.size() == 3 && arguments[0] == "rewrite") {
-    return Rewrite(arguments[1], arguments[2]);
-  }
+  if (arguments.size() == 2 && arguments[0] == "check") return OpenSafetensors(arguments[1]).status();
+  if (arguments.size() == 3 && arguments[0] == "rewrite") return Rewrite(arguments[1], arguments[2]);
   return absl::InvalidArgumentError("usage: check PATH | rewrite PATH OUT");
 }
 

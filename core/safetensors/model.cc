@@ -59,9 +59,7 @@ class ModelBuilder {
     model_.files.push_back(std::move(file));
     model_.shards.emplace_back(shard);
     has_metadata_ |= header.has_metadata;
-    for (auto& [key, value] : header.metadata) {
-      AddMetadata(shard, key, std::move(value));
-    }
+    for (auto& [key, value] : header.metadata) AddMetadata(shard, key, std::move(value));
     for (auto& entry : header.tensors) {
       file_offsets_.push_back(header.data_offset + entry.data.offset);
       file_of_.push_back(static_cast<uint32_t>(model_.files.size() - 1));
@@ -73,9 +71,7 @@ class ModelBuilder {
   }
 
   absl::StatusOr<SafetensorsModel> Build() && {
-    if (has_metadata_ && model_.metadata.empty()) {
-      model_.metadata.emplace(kEmptyMetadataKey, "");
-    }
+    if (has_metadata_ && model_.metadata.empty()) model_.metadata.emplace(kEmptyMetadataKey, "");
     TC_RETURN_IF_ERROR(AssignOffsets(model_.layout));
     for (size_t i = 0; i < model_.layout.tensors.size(); ++i) {
       AddExtent(file_of_[i], file_offsets_[i], model_.layout.tensors[i]);
@@ -88,18 +84,14 @@ class ModelBuilder {
   void AddMetadata(std::string_view shard, std::string key, std::string value) {
     for (;;) {
       const auto [entry, inserted] = model_.metadata.try_emplace(key, value);
-      if (inserted || entry->second == value) {
-        return;
-      }
+      if (inserted || entry->second == value) return;
       key = absl::StrCat(shard, "/", key);
     }
   }
 
   // Joins what lies contiguously both in the file and in the image, so that it is read at once.
   void AddExtent(uint32_t file, uint64_t file_offset, const Tensor& tensor) {
-    if (tensor.nbytes == 0) {
-      return;
-    }
+    if (tensor.nbytes == 0) return;
     if (!model_.extents.empty()) {
       FileExtent& last = model_.extents.back();
       if (last.file == file && last.file_offset + last.bytes == file_offset &&
@@ -122,9 +114,7 @@ class ModelBuilder {
 absl::Status AddFile(std::string_view shard, OpenedFile file, ModelBuilder& builder) {
   const std::string path = file.identity.path;
   absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
-  if (!header.ok()) {
-    return Annotate(header.status(), path);
-  }
+  if (!header.ok()) return Annotate(header.status(), path);
   builder.Add(shard, std::move(file), *std::move(header));
   return absl::OkStatus();
 }
@@ -155,18 +145,12 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
                                                      QuoteName(mapped->second)));
     }
   }
-  if (header.tensors.size() == expected) {
-    return absl::OkStatus();
-  }
+  if (header.tensors.size() == expected) return absl::OkStatus();
   absl::flat_hash_set<std::string_view> held;
-  for (const auto& entry : header.tensors) {
-    held.insert(entry.name);
-  }
+  for (const auto& entry : header.tensors) held.insert(entry.name);
   std::string_view lacking;  // the first by name, so that the message does not depend on a hash
   for (const auto& [tensor, mapped] : index.weight_map) {
-    if (mapped == shard && !held.contains(tensor) && (lacking.empty() || tensor < lacking)) {
-      lacking = tensor;
-    }
+    if (mapped == shard && !held.contains(tensor) && (lacking.empty() || tensor < lacking)) lacking = tensor;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("it lacks tensor ", QuoteName(lacking), ", which the index puts there"));
@@ -176,9 +160,7 @@ absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& i
                       const std::string& shard, size_t expected, ModelBuilder& builder) {
   TC_ASSIGN_OR_RETURN(OpenedFile file, directory.Open(shard));
   absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
-  if (!header.ok()) {
-    return Annotate(header.status(), directory.PathOf(shard));
-  }
+  if (!header.ok()) return Annotate(header.status(), directory.PathOf(shard));
   if (const absl::Status agrees = CheckShard(index, shard, expected, *header); !agrees.ok()) {
     return Annotate(agrees, directory.PathOf(shard));
   }
@@ -188,13 +170,9 @@ absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& i
 
 absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory, uint64_t chunk_bytes) {
   const absl::StatusOr<SafetensorsIndex> index = ReadIndex(directory);
-  if (!index.ok()) {
-    return Annotate(index.status(), directory.PathOf(kIndexName));
-  }
+  if (!index.ok()) return Annotate(index.status(), directory.PathOf(kIndexName));
   std::map<std::string, size_t> shards;  // and how many tensors each holds
-  for (const auto& [tensor, shard] : index->weight_map) {
-    ++shards[shard];
-  }
+  for (const auto& [tensor, shard] : index->weight_map) ++shards[shard];
   ModelBuilder builder(chunk_bytes);
   for (const auto& [shard, tensors] : shards) {
     TC_RETURN_IF_ERROR(AddShard(directory, *index, shard, tensors, builder));
@@ -218,9 +196,7 @@ absl::StatusOr<SafetensorsModel> ReadFiles(std::vector<OpenedFile> files,
 absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, const std::string& path,
                                                uint64_t chunk_bytes) {
   TC_ASSIGN_OR_RETURN(const bool sharded, directory.Has(kIndexName));
-  if (sharded) {
-    return OpenSharded(directory, chunk_bytes);
-  }
+  if (sharded) return OpenSharded(directory, chunk_bytes);
   TC_ASSIGN_OR_RETURN(const bool single, directory.Has(kSingleName));
   if (!single) {
     return absl::NotFoundError(absl::StrCat(path, " holds neither ", kIndexName, " nor ", kSingleName,

@@ -67,9 +67,7 @@ class OpenSafetensorsTest : public testing::Test {
   void ExpectError(const std::string& path, absl::StatusCode code, const std::vector<std::string>& parts) {
     const auto model = OpenSafetensors(path);
     EXPECT_EQ(model.status().code(), code) << model.status();
-    for (const std::string& part : parts) {
-      EXPECT_THAT(std::string(model.status().message()), HasSubstr(part));
-    }
+    for (const std::string& part : parts) EXPECT_THAT(std::string(model.status().message()), HasSubstr(part));
   }
 
   std::string folder_;
@@ -77,9 +75,7 @@ class OpenSafetensorsTest : public testing::Test {
 
 std::vector<std::string> Names(const SafetensorsModel& model) {
   std::vector<std::string> names;
-  for (const Tensor& tensor : model.layout.tensors) {
-    names.push_back(tensor.name);
-  }
+  for (const Tensor& tensor : model.layout.tensors) names.push_back(tensor.name);
   return names;
 }
 

@@ -40,7 +40,7 @@ std::string FolderOf(const std::string& path) {
 std::string PathOf(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
 
 bool IsLinked(int fd) {
-  struct stat info {};
+  struct stat info{};
   return fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
@@ -60,7 +60,7 @@ bool IsAbandoned(std::string_view name, std::string_view base) {
 void RemoveUnlessLocked(int folder, const char* name) {
   const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
     unlinkat(folder, name, 0);
   }
@@ -81,9 +81,7 @@ void RemoveAbandoned(const std::string& path) {
 
 absl::Status SyncFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
-    return ErrnoStatus(errno, "open", folder);
-  }
+  if (fd < 0) return ErrnoStatus(errno, "open", folder);
   absl::Status synced = fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", folder);
   close(fd);
   return synced;
@@ -150,9 +148,7 @@ absl::Status OutputFile::Reserve(uint64_t bytes) {
 }
 
 absl::Status OutputFile::Append(ConstHostSpan piece) {
-  if (piece.empty()) {
-    return absl::OkStatus();
-  }
+  if (piece.empty()) return absl::OkStatus();
   if (!pieces_.empty()) {
     iovec& last = pieces_.back();
     if (static_cast<const std::byte*>(last.iov_base) + last.iov_len == piece.data()) {
@@ -160,9 +156,7 @@ absl::Status OutputFile::Append(ConstHostSpan piece) {
       return absl::OkStatus();
     }
   }
-  if (pieces_.size() == IOV_MAX) {
-    TC_RETURN_IF_ERROR(Flush());
-  }
+  if (pieces_.size() == IOV_MAX) TC_RETURN_IF_ERROR(Flush());
   pieces_.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
   return absl::OkStatus();
 }
@@ -171,12 +165,8 @@ absl::Status OutputFile::Flush() {
   for (size_t first = 0; first < pieces_.size();) {
     TC_RETURN_IF_ERROR(Check());
     const ssize_t count = WriteSome(first);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count < 0) {
-      return ErrnoStatus(errno, "write", path_);
-    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "write", path_);
     first = Advance(first, static_cast<uint64_t>(count));
     BeginWriteBack(static_cast<uint64_t>(count));
   }
@@ -197,9 +187,7 @@ ssize_t OutputFile::WriteSome(size_t first) {
 
 // Drops the first `count` bytes of the pieces from `first` on; returns the first piece that has any left.
 size_t OutputFile::Advance(size_t first, uint64_t count) {
-  while (first < pieces_.size() && count >= pieces_[first].iov_len) {
-    count -= pieces_[first++].iov_len;
-  }
+  while (first < pieces_.size() && count >= pieces_[first].iov_len) count -= pieces_[first++].iov_len;
   if (count > 0) {
     pieces_[first].iov_base = static_cast<std::byte*>(pieces_[first].iov_base) + count;
     pieces_[first].iov_len -= count;
@@ -209,9 +197,7 @@ size_t OutputFile::Advance(size_t first, uint64_t count) {
 
 void OutputFile::BeginWriteBack(uint64_t count) {
   written_bytes_ += count;
-  if (written_bytes_ - pushed_bytes_ < kWriteBehindBytes) {
-    return;
-  }
+  if (written_bytes_ - pushed_bytes_ < kWriteBehindBytes) return;
   // A hint: what it does not achieve, the sync at the end does.
   (void)sync_file_range(fd_, static_cast<off_t>(pushed_bytes_),
                         static_cast<off_t>(written_bytes_ - pushed_bytes_), SYNC_FILE_RANGE_WRITE);
@@ -230,17 +216,16 @@ absl::Status OutputFile::Sync() {
       return ErrnoStatus(errno, "sync", path_);
     }
   }
-  if (fsync(fd_) != 0) {
-    return ErrnoStatus(errno, "sync", path_);
-  }
+  if (fsync(fd_) != 0) return ErrnoStatus(errno, "sync", path_);
   return Check();
 }
 
 // A nameless file can't take the name of another: it gets a temporary one, to be renamed.
 absl::Status OutputFile::Name() {
   const std::string self = PathOf(fd_);
-  if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0)
+  if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
     return absl::OkStatus();
+  }
   for (int attempt = 0; errno == EEXIST; ++attempt) {
     const std::string name = absl::StrCat(path_, kTemporary, getpid(), "-", attempt);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) continue;
@@ -258,9 +243,7 @@ absl::Status OutputFile::Publish() {
     return ErrnoStatus(errno, "rename to", path_);
   }
   temporary_.clear();
-  if (close(std::exchange(fd_, -1)) != 0) {
-    return ErrnoStatus(errno, "close", path_);
-  }
+  if (close(std::exchange(fd_, -1)) != 0) return ErrnoStatus(errno, "close", path_);
   return SyncFolder(FolderOf(path_));
 }
 

@@ -166,7 +166,9 @@ TEST_F(OutputFileTest, PiecesOfEverySizeAreWrittenWhole) {
 
 TEST_F(OutputFileTest, WithoutNamelessFilesItHasATemporaryNameThatGoesAway) {
   EXPECT_GT(InChildWithoutNamelessFiles([&] {
-              { OutputFile unpublished(Path("m")); }
+              {
+                OutputFile unpublished(Path("m"));
+              }
               OutputFile file(Path("m"));
               return file.Create(3).ok() && Files() != std::vector<std::string>() &&
                      file.Append(Bytes("new")).ok() && file.Publish().ok();

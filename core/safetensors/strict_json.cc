@@ -8,16 +8,12 @@ namespace tensorcast {
 
 bool StrictJsonReader::parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
   // The library's own text quotes the input at any length.
-  if (status_.ok()) {
-    status_ = absl::InvalidArgumentError(absl::StrCat("not valid JSON at byte ", position));
-  }
+  if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat("not valid JSON at byte ", position));
   return false;
 }
 
 bool StrictJsonReader::Fail(std::string_view what) {
-  if (status_.ok()) {
-    status_ = absl::InvalidArgumentError(absl::StrCat(Where(), ": ", what));
-  }
+  if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(Where(), ": ", what));
   return false;
 }
 

@@ -28,9 +28,7 @@ absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_v
     return absl::InvalidArgumentError(absl::StrCat("two tensors are named ", QuoteName(tensor.name)));
   }
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) {
-    return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
-  }
+  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
   if (*bytes != tensor.nbytes) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
                                                    " bytes, but its dtype and shape ask for ", *bytes));
@@ -60,9 +58,7 @@ uint64_t ElementBytes(DType dtype) { return std::max<uint64_t>(FindDType(dtype)-
 bool IsAlignedBackToBack(const std::vector<Tensor>& tensors) {
   uint64_t offset = 0;
   for (const Tensor& tensor : tensors) {
-    if (offset % ElementBytes(tensor.dtype) != 0) {
-      return false;
-    }
+    if (offset % ElementBytes(tensor.dtype) != 0) return false;
     offset += tensor.nbytes;
   }
   return true;
@@ -118,9 +114,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   const std::vector<Tensor> tensors = SafetensorsOrder(layout);
   TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, metadata));
   uint64_t file_bytes = header.size();
-  for (const Tensor& tensor : tensors) {
-    file_bytes += tensor.nbytes;
-  }
+  for (const Tensor& tensor : tensors) file_bytes += tensor.nbytes;
   OutputFile file(path, context);
   TC_RETURN_IF_ERROR(file.Create(file_bytes));
   TC_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));

@@ -61,9 +61,7 @@ class WriteSafetensorsTest : public testing::Test {
   std::string Path(std::string_view name) const { return folder_ + "/" + std::string(name); }
   std::vector<std::string> Files() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
-      names.push_back(entry.path().filename());
-    }
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
     return names;
   }
 
@@ -100,9 +98,7 @@ TEST(EncodeSafetensorsHeader, GoesRoundWhateverTheNames) {
   const auto parsed = ParseSafetensorsHeader(std::string_view(*header).substr(8), tensors.size());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   ASSERT_EQ(parsed->tensors.size(), tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    EXPECT_EQ(parsed->tensors[i].name, tensors[i].name);
-  }
+  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(parsed->tensors[i].name, tensors[i].name);
   EXPECT_EQ(parsed->metadata, metadata);
 }
 
@@ -139,9 +135,7 @@ TEST(SafetensorsOrder, PutsLargeElementsFirstWhereItWouldNot) {
                                        MakeTensor("c", DType::kF4, {2}), MakeTensor("d", DType::kF64, {1}),
                                        MakeTensor("e", DType::kBF16, {1})});
   std::vector<std::string> names;
-  for (const Tensor& tensor : SafetensorsOrder(layout)) {
-    names.push_back(tensor.name);
-  }
+  for (const Tensor& tensor : SafetensorsOrder(layout)) names.push_back(tensor.name);
   EXPECT_THAT(names, ElementsAre("d", "b", "e", "a", "c"));
 }
 
@@ -222,9 +216,7 @@ TEST_F(WriteSafetensorsTest, AMissingFolderIsNotFound) {
 template <typename Work>
 int InChild(Work work) {
   const pid_t child = fork();
-  if (child == 0) {
-    _exit(work());
-  }
+  if (child == 0) _exit(work());
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
@@ -249,9 +241,7 @@ TEST_F(WriteSafetensorsTest, AFailedWriteLeavesTheOldFileAndNothingElse) {
 bool MountSmallFileSystem(const std::string& folder) {
   const uid_t uid = getuid();
   if (unshare(CLONE_NEWNS) != 0) {
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
-      return false;
-    }
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
     std::ofstream("/proc/self/uid_map") << "0 " << uid << " 1";
   }
   return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -263,15 +253,11 @@ TEST_F(WriteSafetensorsTest, AFullDiskIsResourceExhausted) {
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1 << 20})});
   const std::vector<std::byte> image = ImageOf(layout);
   const int result = InChild([&] {
-    if (!MountSmallFileSystem(folder_)) {
-      return kNoMount;
-    }
+    if (!MountSmallFileSystem(folder_)) return kNoMount;
     const absl::Status status = WriteSafetensors(Path("m.safetensors"), layout, {}, image);
     return status.code() == absl::StatusCode::kResourceExhausted && Files().empty() ? 0 : 1;
   });
-  if (result == kNoMount) {
-    GTEST_SKIP() << "no permission to mount a small file system";
-  }
+  if (result == kNoMount) GTEST_SKIP() << "no permission to mount a small file system";
   EXPECT_EQ(result, 0);
 }
 

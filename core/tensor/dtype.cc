@@ -35,9 +35,7 @@ constexpr DTypeInfo kDTypes[] = {
 // FindDType(DType) indexes by value - 1.
 constexpr bool TableIsInValueOrder() {
   for (size_t i = 0; i < std::size(kDTypes); ++i) {
-    if (static_cast<size_t>(kDTypes[i].dtype) != i + 1) {
-      return false;
-    }
+    if (static_cast<size_t>(kDTypes[i].dtype) != i + 1) return false;
   }
   return true;
 }
@@ -54,9 +52,7 @@ const DTypeInfo* FindDType(DType dtype) {
 
 const DTypeInfo* FindDType(std::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
-    if (info.name == name) {
-      return &info;
-    }
+    if (info.name == name) return &info;
   }
   return nullptr;
 }

@@ -28,9 +28,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
     return absl::InvalidArgumentError(absl::StrCat("unknown dtype value ", static_cast<int>(dtype)));
   }
   // A zero makes the product zero wherever it stands, however large the other dimensions are.
-  if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) {
-    return 0;
-  }
+  if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
   absl::uint128 elements = 1;
   for (const uint64_t dimension : shape) {
     elements *= dimension;

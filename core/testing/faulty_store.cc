@@ -24,9 +24,7 @@ class FaultyWriter final : public PackedWriter {
   }
 
   absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
-    if (*fail_commits_) {
-      return absl::InternalError("scripted: sync failed");
-    }
+    if (*fail_commits_) return absl::InternalError("scripted: sync failed");
     return writer_->Commit(std::move(manifest));
   }
 

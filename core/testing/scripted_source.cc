@@ -44,15 +44,9 @@ class ScriptedSource final : public ChunkSource {
       offset += span.size();
     }
     CHECK_EQ(offset, request.range.offset + request.range.bytes);
-    if (script.corrupt_chunks.contains(request.chunk)) {
-      request.destination.front().front() ^= std::byte{1};
-    }
-    if (!script.deliver_digests) {
-      return std::nullopt;
-    }
-    for (const HostSpan& span : request.destination) {
-      digest.Update(span);
-    }
+    if (script.corrupt_chunks.contains(request.chunk)) request.destination.front().front() ^= std::byte{1};
+    if (!script.deliver_digests) return std::nullopt;
+    for (const HostSpan& span : request.destination) digest.Update(span);
     return digest.Finish();
   }
 
@@ -128,9 +122,7 @@ std::map<uint32_t, int> SourceControl::fetches() const {
 
 int SourceControl::total_fetches() const {
   int total = 0;
-  for (const auto& [chunk, count] : fetches()) {
-    total += count;
-  }
+  for (const auto& [chunk, count] : fetches()) total += count;
   return total;
 }
 
@@ -148,12 +140,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> ScriptedProvider::Next(const Reques
   TC_RETURN_IF_ERROR(context.Check("scripted provider"));
   absl::MutexLock lock(&mutex_);
   ++calls_;
-  if (failure != nullptr) {
-    failures_.push_back(*failure);
-  }
-  if (next_ == controls_.size()) {
-    return absl::NotFoundError("no scripted source is left");
-  }
+  if (failure != nullptr) failures_.push_back(*failure);
+  if (next_ == controls_.size()) return absl::NotFoundError("no scripted source is left");
   return controls_[next_++]->MakeSource();
 }
 

@@ -45,9 +45,7 @@ TestArtifact MakeChunkedArtifact(uint64_t seed, uint32_t chunks, uint64_t chunk_
 
 std::vector<std::byte> Gather(const std::vector<HostSpan>& spans) {
   std::vector<std::byte> bytes;
-  for (const HostSpan& span : spans) {
-    bytes.insert(bytes.end(), span.begin(), span.end());
-  }
+  for (const HostSpan& span : spans) bytes.insert(bytes.end(), span.begin(), span.end());
   return bytes;
 }
 

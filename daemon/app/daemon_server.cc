@@ -50,16 +50,12 @@ std::string HostName() {
 
 // What others are told to connect to: an address of this host alone where nothing else is listened on.
 absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound) {
-  if (IsUnixAddress(bound)) {
-    return bound;
-  }
+  if (IsUnixAddress(bound)) return bound;
   TC_ASSIGN_OR_RETURN(const HostPort listening, ParseHostPort(bound));
   HostPort advertised = listening;
   if (!options.advertise.empty()) {
     TC_ASSIGN_OR_RETURN(advertised, ParseHostPort(options.advertise));
-    if (advertised.port == 0) {
-      advertised.port = listening.port;
-    }
+    if (advertised.port == 0) advertised.port = listening.port;
   }
   if (IsWildcard(advertised)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -78,9 +74,7 @@ std::string Absolute(const std::string& path) {
 // What was left empty.
 void FillDefaults(DaemonOptions& options) {
   const auto fill = [](std::string& option, const std::string& value) {
-    if (option.empty()) {
-      option = value;
-    }
+    if (option.empty()) option = value;
   };
   fill(options.name, HostName());
   fill(options.unix_socket, absl::StrCat(options.state_dir, "/daemon.sock"));
@@ -116,9 +110,7 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& poo
   Transports transports;
   for (const std::string& name : options.lanes) {
     absl::StatusOr<std::unique_ptr<transport::Transport>> lane = MakeTransport(options, name);
-    if (!lane.ok()) {
-      return Annotate(lane.status(), absl::StrCat("lane ", name));
-    }
+    if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
     if (*lane == nullptr) continue;
     TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));
     transports.push_back(*std::move(lane));
@@ -135,9 +127,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
   node.set_host_id(options.host_id);
   // Without it nobody attaches, and the global store grants no local lane.
   node.set_handle_socket(options.local_lane ? options.handle_socket : "");
-  for (const auto& lane : transports) {
-    node.add_lanes(std::string(lane->name()));
-  }
+  for (const auto& lane : transports) node.add_lanes(std::string(lane->name()));
   for (const DeviceInfo& info : devices.devices()) {
     v1::Device* device = node.add_devices();
     device->set_ordinal(info.ordinal);
@@ -316,9 +306,7 @@ struct CallSide {
 
   absl::Status Listen(const DaemonOptions& options) {
     std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
-    if (!options.listen.empty()) {
-      listen.insert(listen.begin(), options.listen);
-    }
+    if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
     TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
                                                     .unix_groups = options.handle_groups,
                                                     .services = {&service, &proxy},
@@ -458,9 +446,7 @@ void DaemonServer::Parts::AwaitTransfers(SteadyTime deadline) const {
 
 void DaemonServer::Parts::TellStoreOfDrain() const {
   // A node that was replaced would make its successor drain.
-  if (!store->link.standing().ok()) {
-    return;
-  }
+  if (!store->link.standing().ok()) return;
   v1::DrainNodeRequest request;
   request.set_node_id(node->id());
   request.set_draining(true);
@@ -469,9 +455,7 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
 }
 
 void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
-  if (node.has_value()) {
-    node->Drain();
-  }
+  if (node.has_value()) node->Drain();
   if (calls != nullptr && calls->server != nullptr) {
     if (SteadyNow() < deadline) {
       TellStoreOfDrain();
@@ -483,15 +467,9 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   housekeeper.reset();
   file_keeper.reset();
   gauges.reset();
-  if (store != nullptr) {
-    store->link.Stop(/*goodbye=*/true);
-  }
-  if (replicas != nullptr) {
-    replicas->servings->CloseAll();
-  }
-  if (store != nullptr) {
-    store->known_keys.Save();
-  }
+  if (store != nullptr) store->link.Stop(/*goodbye=*/true);
+  if (replicas != nullptr) replicas->servings->CloseAll();
+  if (store != nullptr) store->known_keys.Save();
 }
 
 absl::StatusOr<std::unique_ptr<DaemonServer>> DaemonServer::Start(DaemonOptions options) {
@@ -515,9 +493,7 @@ absl::Status DaemonServer::WaitRegistered(SteadyTime deadline) {
 
 void DaemonServer::Shutdown(SteadyTime deadline) {
   absl::MutexLock lock(&shutdown_mutex_);
-  if (!std::exchange(shut_down_, true)) {
-    parts_->Shutdown(deadline);
-  }
+  if (!std::exchange(shut_down_, true)) parts_->Shutdown(deadline);
 }
 
 }  // namespace tensorcast::daemon

@@ -13,9 +13,7 @@ class Housekeeper {
  public:
   Housekeeper(absl::Duration interval, std::function<void()> chore)
       : thread_([this, interval, chore = std::move(chore)] {
-          while (!stop_.WaitForNotificationWithTimeout(interval)) {
-            chore();
-          }
+          while (!stop_.WaitForNotificationWithTimeout(interval)) chore();
         }) {}
   ~Housekeeper() {
     stop_.Notify();

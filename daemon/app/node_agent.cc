@@ -19,9 +19,7 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   options_.publications->BeginHeartbeat();
   options_.status->FillPools(heartbeat->mutable_pools());
   heartbeat->set_unreachable(options_.port->unreachable());
-  for (const std::string& grant_id : options_.grants->Ids()) {
-    heartbeat->add_active_grants(grant_id);
-  }
+  for (const std::string& grant_id : options_.grants->Ids()) heartbeat->add_active_grants(grant_id);
 }
 
 void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
@@ -40,9 +38,7 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   for (const std::string& replica_id : response.evict_replicas()) {
     // Asked for again with the next heartbeat when it did not work: leases end, copies appear elsewhere.
     const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/false);
-    if (!evicted.ok()) {
-      VLOG(1) << "Replica " << replica_id << " is not evicted yet: " << evicted;
-    }
+    if (!evicted.ok()) VLOG(1) << "Replica " << replica_id << " is not evicted yet: " << evicted;
   }
 }
 

@@ -47,9 +47,7 @@ void ReportLeases(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& ob
   const LeasesByLocation clients = ByLocation(handles.client_leases);
   const LeasesByLocation tickets = ByLocation(handles.tickets);
   LeasesByLocation pulls = ByLocation(handles.daemon_leases);
-  for (const auto& [location, count] : parts.servings->CountLeases()) {
-    pulls[location] += count;
-  }
+  for (const auto& [location, count] : parts.servings->CountLeases()) pulls[location] += count;
   LeasesByLocation all;
   for (const ReplicaInfo& replica : parts.engine->ListReplicas()) {
     all[replica.location.kind] += static_cast<int>(replica.leases);
@@ -70,9 +68,7 @@ NodeGauges::NodeGauges(const Options& options) : options_(options) {
   ObservePools();
   ObserveSessions();
   ObserveTransfers();
-  if (options_.artifact_store != nullptr) {
-    ObserveDisk();
-  }
+  if (options_.artifact_store != nullptr) ObserveDisk();
 }
 
 void NodeGauges::ObservePools() {

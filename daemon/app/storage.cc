@@ -12,7 +12,7 @@ namespace {
 
 // A packed file can be cut short behind the daemon's back. (One that was removed is found out by the store.)
 absl::Status CheckPackedFile(const PackedFile& packed) {
-  struct stat open {};
+  struct stat open{};
   const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
   if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

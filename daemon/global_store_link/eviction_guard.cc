@@ -44,9 +44,7 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
     std::map<std::string, SteadyTime> open;
     for (const ReplicaInfo& replica : replicas) {
       const auto granted = granted_.find(replica.id);
-      if (granted == granted_.end()) {
-        continue;
-      }
+      if (granted == granted_.end()) continue;
       if (replica.state == ReplicaState::kReady && SteadyNow() - granted->second >= unused_for) {
         unused.push_back(replica.id);
       } else {

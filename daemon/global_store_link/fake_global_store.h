@@ -58,9 +58,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::Status RegisterNode(const RequestContext&, const v1::RegisterNodeRequest& request,
                             v1::RegisterNodeResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    if (!down.ok()) {
-      return down;
-    }
+    if (!down.ok()) return down;
     registrations.push_back(request);
     knows_node = true;
     response->set_grant_key(std::string(32, 'k'));
@@ -73,9 +71,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::Status Heartbeat(const RequestContext&, const v1::HeartbeatRequest&,
                          v1::HeartbeatResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    if (absl::Status status = Check(); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = Check(); !status.ok()) return status;
     ++heartbeats;
     *response = heartbeat_response;
     response->set_store_epoch(epoch);
@@ -86,9 +82,7 @@ class FakeGlobalStore : public GlobalStoreClient {
                                   const std::vector<v1::ReconcileInventoryRequest>& messages,
                                   v1::ReconcileInventoryResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    if (absl::Status status = Check(); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = Check(); !status.ok()) return status;
     inventories.push_back(messages);
     response->mutable_unknown_artifacts()->Assign(unknown_artifacts.begin(), unknown_artifacts.end());
     unknown_artifacts.clear();
@@ -98,9 +92,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::Status UpdateReplicas(const RequestContext&, const v1::UpdateReplicasRequest& request,
                               v1::UpdateReplicasResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    if (absl::Status status = Check(); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = Check(); !status.ok()) return status;
     updates.push_back(request);
     response->set_inventory_wanted(std::exchange(updates_want_inventory, false));
     return absl::OkStatus();
@@ -109,9 +101,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::Status RequestEviction(const RequestContext&, const v1::RequestEvictionRequest& request,
                                v1::RequestEvictionResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    if (!down.ok()) {
-      return down;
-    }
+    if (!down.ok()) return down;
     evictions.push_back(request);
     response->set_granted(grants_eviction);
     response->set_reason("it is the last copy");
@@ -127,9 +117,7 @@ class FakeGlobalStore : public GlobalStoreClient {
                                v1::PublishArtifactResponse* response) override {
     absl::MutexLock lock(&mutex_);
     published.emplace_back(manifest.id(), first);
-    if (!down.ok()) {
-      return down;
-    }
+    if (!down.ok()) return down;
     response->set_artifact_id(manifest.id());
     response->set_key_revision(first.key().empty() ? 0 : key_revision);
     return absl::OkStatus();
@@ -138,25 +126,17 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::Status FetchManifest(const RequestContext&, std::string_view artifact_id,
                              std::string* manifest) override {
     absl::MutexLock lock(&mutex_);
-    if (!down.ok()) {
-      return down;
-    }
+    if (!down.ok()) return down;
     const auto found = manifests.find(artifact_id);
-    if (found == manifests.end()) {
-      return absl::NotFoundError("no such artifact");
-    }
+    if (found == manifests.end()) return absl::NotFoundError("no such artifact");
     *manifest = found->second;
     return absl::OkStatus();
   }
   absl::Status ResolveKey(const RequestContext&, const std::string& key, v1::Key* out) override {
     absl::MutexLock lock(&mutex_);
-    if (!down.ok()) {
-      return down;
-    }
+    if (!down.ok()) return down;
     const auto found = keys.find(key);
-    if (found == keys.end()) {
-      return absl::NotFoundError("no such key");
-    }
+    if (found == keys.end()) return absl::NotFoundError("no such key");
     *out = found->second;
     return absl::OkStatus();
   }
@@ -168,9 +148,7 @@ class FakeGlobalStore : public GlobalStoreClient {
                                        const v1::RequestReplicaTransportRequest& request,
                                        v1::RequestReplicaTransportResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    if (absl::Status status = Check(); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = Check(); !status.ok()) return status;
     asked.push_back(request);
     if (!offers.empty()) {
       *response = offers.front();

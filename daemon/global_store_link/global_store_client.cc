@@ -72,9 +72,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     const std::string& bytes = manifest.bytes();
     const auto message = [&](size_t index) {
       v1::PublishArtifactRequest request;
-      if (index == 0) {
-        request = first;
-      }
+      if (index == 0) request = first;
       request.set_manifest_piece(std::string(rpc::Piece(bytes, index)));
       return request;
     };
@@ -152,9 +150,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   // What a client waits for gets little time when the global store was silent until now.
   RequestContext UnlessAway(const RequestContext& context) const {
     RequestContext call = context;
-    if (away_for() >= kShortAbsence) {
-      call.deadline = std::min(call.deadline, SteadyNow() + kShortAbsence);
-    }
+    if (away_for() >= kShortAbsence) call.deadline = std::min(call.deadline, SteadyNow() + kShortAbsence);
     return call;
   }
 

@@ -50,17 +50,13 @@ void GlobalStoreLink::Stop(bool goodbye) {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  if (!thread_.joinable()) {
-    return;
-  }
+  if (!thread_.joinable()) return;
   thread_.join();
   {
     absl::MutexLock lock(&mutex_);
     const bool heard = registered_ && standing_.ok();
     registered_ = false;
-    if (!goodbye || !heard) {
-      return;
-    }
+    if (!goodbye || !heard) return;
   }
   v1::ReconcileInventoryRequest nothing;
   SetIdentity(nothing.mutable_node());
@@ -93,9 +89,7 @@ absl::Status GlobalStoreLink::WaitRegistered(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return registered_ || stopping_; };
   mutex_.AwaitWithTimeout(absl::Condition(&done), TimeLeft(deadline));
-  if (registered_) {
-    return absl::OkStatus();
-  }
+  if (registered_) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("this node is not registered with the global store: ", standing_.message()));
 }
@@ -151,25 +145,17 @@ void GlobalStoreLink::Loop() {
     // A store that answers but does not know this node (it restarted) is told at once, the first time.
     const bool at_once = MustRegister(status) && !std::exchange(registering, true);
     NoteOutcome(status, /*final=*/!at_once);
-    if (at_once) {
-      continue;
-    }
-    if (SteadyNow() - replaced_since_ >= Patience()) {
-      return GiveUp();
-    }
+    if (at_once) continue;
+    if (SteadyNow() - replaced_since_ >= Patience()) return GiveUp();
     if (status.ok()) {
       registering = false;
       backoff = options_.retry_least;
-      if (!WaitForWork(next_heartbeat_)) {
-        return;
-      }
+      if (!WaitForWork(next_heartbeat_)) return;
       continue;
     }
     // Changes that arrive meanwhile do not cut the wait short.
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff)) {
-      return;
-    }
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff)) return;
     backoff = std::min(backoff * 2, options_.retry_most);
   }
 }
@@ -198,9 +184,7 @@ void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
   }
   // What an interrupted call reported may or may not have arrived.
   inventory_due_ = true;
-  if (MustRegister(status)) {
-    registered_ = false;
-  }
+  if (MustRegister(status)) registered_ = false;
 }
 
 absl::Status GlobalStoreLink::Step() {
@@ -209,19 +193,11 @@ absl::Status GlobalStoreLink::Step() {
     absl::MutexLock lock(&mutex_);
     registered = registered_;
   }
-  if (!registered) {
-    TC_RETURN_IF_ERROR(Register());
-  }
-  if (options_.feed->TakeOverflow()) {
-    inventory_due_ = true;
-  }
-  if (inventory_due_) {
-    TC_RETURN_IF_ERROR(SendInventory());
-  }
+  if (!registered) TC_RETURN_IF_ERROR(Register());
+  if (options_.feed->TakeOverflow()) inventory_due_ = true;
+  if (inventory_due_) TC_RETURN_IF_ERROR(SendInventory());
   TC_RETURN_IF_ERROR(SendChanges());
-  if (HeartbeatDue()) {
-    TC_RETURN_IF_ERROR(SendHeartbeat());
-  }
+  if (HeartbeatDue()) TC_RETURN_IF_ERROR(SendHeartbeat());
   return absl::OkStatus();
 }
 
@@ -231,9 +207,7 @@ absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeResponse response;
   const absl::Status registered =
       options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request, &response);
-  if (absl::IsAborted(registered)) {
-    return Replaced(registered);
-  }
+  if (absl::IsAborted(registered)) return Replaced(registered);
   replaced_since_ = SteadyTime::InfiniteFuture();
   TC_RETURN_IF_ERROR(registered);
   node_ttl_ = rpc::FromProto(response.node_ttl());
@@ -266,12 +240,8 @@ absl::Status GlobalStoreLink::SendInventory() {
   SetIdentity(messages.front().mutable_node());
   messages.front().set_sequence(sequence_);
   for (const ReplicaInfo& replica : inventory) {
-    if (replica.artifact_id.empty()) {
-      continue;
-    }
-    if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) {
-      messages.emplace_back();
-    }
+    if (replica.artifact_id.empty()) continue;
+    if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) messages.emplace_back();
     SetReplica(replica, node_id(), options_.devices, messages.back().add_replicas());
   }
   v1::ReconcileInventoryResponse response;
@@ -286,9 +256,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
                                 const v1::ReconcileInventoryResponse& response) {
   std::map<std::string, const ReplicaInfo*> ready;
   for (const ReplicaInfo& replica : inventory) {
-    if (replica.state == ReplicaState::kReady) {
-      ready[replica.artifact_id] = &replica;
-    }
+    if (replica.state == ReplicaState::kReady) ready[replica.artifact_id] = &replica;
   }
   int published = 0;
   for (const std::string& artifact_id : response.unknown_artifacts()) {
@@ -309,9 +277,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     if (status.ok()) ++published;
     // All its replicas on this node, now that the global store knows what they are of.
     for (const ReplicaInfo& replica : inventory) {
-      if (status.ok() && replica.artifact_id == artifact_id) {
-        options_.feed->Touch(replica);
-      }
+      if (status.ok() && replica.artifact_id == artifact_id) options_.feed->Touch(replica);
     }
   }
   LOG_IF(WARNING, published > 0) << "The global store did not know " << published
@@ -322,9 +288,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
 absl::Status GlobalStoreLink::SendChanges() {
   while (true) {
     const std::vector<ReplicaInfo> changed = options_.feed->Take(kReplicasPerMessage);
-    if (changed.empty()) {
-      return absl::OkStatus();
-    }
+    if (changed.empty()) return absl::OkStatus();
     v1::UpdateReplicasRequest request;
     SetIdentity(request.mutable_node());
     request.set_sequence(++sequence_);
@@ -334,9 +298,7 @@ absl::Status GlobalStoreLink::SendChanges() {
     v1::UpdateReplicasResponse response;
     TC_RETURN_IF_ERROR(options_.client->UpdateReplicas(RequestContext::Background(options_.call_timeout),
                                                        request, &response));
-    if (response.inventory_wanted()) {
-      TC_RETURN_IF_ERROR(SendInventory());
-    }
+    if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   }
 }
 
@@ -357,9 +319,7 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   if (response.store_epoch() != store_epoch_) {
     return absl::AbortedError("the global store was restarted; registering again");
   }
-  if (response.inventory_wanted()) {
-    TC_RETURN_IF_ERROR(SendInventory());
-  }
+  if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   return absl::OkStatus();
 }
 

@@ -21,9 +21,7 @@ class FakeNode : public LinkedNode {
  public:
   std::vector<ReplicaInfo> Inventory() override { return inventory; }
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) override {
-    if (manifest != nullptr && manifest->id() == artifact_id) {
-      return manifest;
-    }
+    if (manifest != nullptr && manifest->id() == artifact_id) return manifest;
     return absl::NotFoundError("no manifest");
   }
   void FillHeartbeat(v1::HeartbeatRequest*) override {}
@@ -82,16 +80,12 @@ TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
 }
 
 TEST_F(LinkTest, ALargeInventoryIsSentInSeveralMessages) {
-  for (int i = 0; i < 1201; ++i) {
-    node_.inventory.push_back(Info(absl::StrCat("replica", i)));
-  }
+  for (int i = 0; i < 1201; ++i) node_.inventory.push_back(Info(absl::StrCat("replica", i)));
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) {
     int replicas = 0;
-    for (const auto& message : store.inventories.front()) {
-      replicas += message.replicas_size();
-    }
+    for (const auto& message : store.inventories.front()) replicas += message.replicas_size();
     EXPECT_EQ(store.inventories.front().size(), 3);
     EXPECT_EQ(replicas, 1201);
   });
@@ -105,9 +99,7 @@ TEST_F(LinkTest, ChangesAreNumberedOneAfterAnother) {
     ASSERT_TRUE(link_.Flush(Soon()).ok());
   }
   store_.With([](auto& store) {
-    for (size_t i = 0; i < store.updates.size(); ++i) {
-      EXPECT_EQ(store.updates[i].sequence(), i + 1);
-    }
+    for (size_t i = 0; i < store.updates.size(); ++i) EXPECT_EQ(store.updates[i].sequence(), i + 1);
     EXPECT_EQ(store.updates.back().replicas(0).replica_id(), "three");
   });
 }
@@ -169,9 +161,7 @@ TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
   feed_.OnReplicaChanged(Info("changed meanwhile"), nullptr);
-  while (link_.standing().ok()) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  while (link_.standing().ok()) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(link_.Flush(SteadyNow()).code(), absl::StatusCode::kUnavailable);
   store_.With([](auto& store) { store.down = absl::OkStatus(); });
   EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() >= 2; }));
@@ -249,9 +239,7 @@ TEST_F(LinkTest, TheGuardEvictsWithConsentOnlyUnlessAPackedFileHoldsTheSame) {
 
 TEST_F(LinkTest, AConsentThatWasNotUsedIsTakenBack) {
   ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
-  for (const char* id : {"kept", "leaving", "gone"}) {
-    ASSERT_TRUE(guard.MayEvict(Info(id)).ok());
-  }
+  for (const char* id : {"kept", "leaving", "gone"}) ASSERT_TRUE(guard.MayEvict(Info(id)).ok());
   guard.WithdrawUnused({Info("kept"), Info("leaving", ReplicaState::kDraining), Info("another")},
                        absl::ZeroDuration());
   guard.WithdrawUnused({Info("kept"), Info("leaving", ReplicaState::kDraining)}, absl::ZeroDuration());

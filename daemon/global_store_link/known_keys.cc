@@ -25,9 +25,7 @@ constexpr absl::Duration kPatienceWhileAway = absl::Milliseconds(500);
 absl::Status ReplaceFile(const std::string& path, const std::string& content) {
   const std::string temporary = absl::StrCat(path, ".new");
   const UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file) {
-    return ErrnoStatus(errno, "open", temporary);
-  }
+  if (!file) return ErrnoStatus(errno, "open", temporary);
   const ssize_t written = write(file.get(), content.data(), content.size());
   if (written != static_cast<ssize_t>(content.size())) {
     return ErrnoStatus(written < 0 ? errno : ENOSPC, "write", temporary);
@@ -53,12 +51,8 @@ absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, co
     Note(resolved.key, asked);
     return resolved;
   }
-  if (absl::IsNotFound(status)) {
-    Forget(name, asked);
-  }
-  if (!absl::IsUnavailable(status)) {
-    return status;
-  }
+  if (absl::IsNotFound(status)) Forget(name, asked);
+  if (!absl::IsUnavailable(status)) return status;
   TC_RETURN_IF_ERROR(context.Check("resolving a key"));
   if (std::optional<v1::Key> known = Find(name); known.has_value()) {
     LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
@@ -71,9 +65,7 @@ absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, co
 std::optional<v1::Key> KnownKeys::Find(const std::string& name) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_name_.find(name);
-  if (found == by_name_.end()) {
-    return std::nullopt;
-  }
+  if (found == by_name_.end()) return std::nullopt;
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->key;
 }
@@ -89,9 +81,7 @@ void KnownKeys::Note(const v1::Key& key, SteadyTime asked) {
   Entry& entry = *found->second;
   entries_.splice(entries_.begin(), entries_, found->second);
   // A lower revision is news only from a global store that lost its database.
-  if (key.revision() < entry.key.revision() && asked < entry.noted) {
-    return;
-  }
+  if (key.revision() < entry.key.revision() && asked < entry.noted) return;
   changed_ |= key.revision() != entry.key.revision() || key.artifact_id() != entry.key.artifact_id();
   entry = {.key = key, .noted = SteadyNow()};
 }
@@ -99,9 +89,7 @@ void KnownKeys::Note(const v1::Key& key, SteadyTime asked) {
 void KnownKeys::Forget(const std::string& name, SteadyTime asked) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_name_.find(name);
-  if (found == by_name_.end() || asked < found->second->noted) {
-    return;
-  }
+  if (found == by_name_.end() || asked < found->second->noted) return;
   entries_.erase(found->second);
   by_name_.erase(found);
   changed_ = true;
@@ -118,9 +106,7 @@ void KnownKeys::Put(Entry entry) {
 
 void KnownKeys::Load() {
   std::ifstream file(file_, std::ios::binary);
-  if (!file) {
-    return;
-  }
+  if (!file) return;
   v1::ListKeysResponse known;
   if (!known.ParseFromIstream(&file)) {
     LOG(WARNING) << file_ << " is damaged: the keys that this node knew are forgotten";
@@ -128,9 +114,7 @@ void KnownKeys::Load() {
   }
   absl::MutexLock lock(&mutex_);
   for (auto key = known.keys().rbegin(); key != known.keys().rend(); ++key) {
-    if (!by_name_.contains(key->name())) {
-      Put({.key = *key, .noted = SteadyTime::InfinitePast()});
-    }
+    if (!by_name_.contains(key->name())) Put({.key = *key, .noted = SteadyTime::InfinitePast()});
   }
 }
 
@@ -139,12 +123,8 @@ void KnownKeys::Save() {
   v1::ListKeysResponse known;
   {
     absl::MutexLock lock(&mutex_);
-    if (!std::exchange(changed_, false)) {
-      return;
-    }
-    for (const Entry& entry : entries_) {
-      *known.add_keys() = entry.key;
-    }
+    if (!std::exchange(changed_, false)) return;
+    for (const Entry& entry : entries_) *known.add_keys() = entry.key;
   }
   const absl::Status written = ReplaceFile(file_, known.SerializeAsString());
   LOG_IF(WARNING, !written.ok() && !failing_)

@@ -15,24 +15,18 @@ void ReplicaFeed::OnReplicaChanged(const ReplicaInfo& replica, const std::shared
 }
 
 void ReplicaFeed::OnTransferEnded(const TransferReport& report) {
-  if (transfers_) {
-    transfers_(report);
-  }
+  if (transfers_) transfers_(report);
 }
 
 void ReplicaFeed::Touch(const ReplicaInfo& replica) { Enqueue(replica); }
 
 void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
   // A first ingest has no artifact id yet, and nobody else can want such a replica.
-  if (replica.artifact_id.empty()) {
-    return;
-  }
+  if (replica.artifact_id.empty()) return;
   std::function<void()> wake;
   {
     absl::MutexLock lock(&mutex_);
-    if (latest_.insert_or_assign(replica.id, replica).second) {
-      order_.push_back(replica.id);
-    }
+    if (latest_.insert_or_assign(replica.id, replica).second) order_.push_back(replica.id);
     if (order_.size() > capacity_) {
       order_.clear();
       latest_.clear();
@@ -40,9 +34,7 @@ void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
     }
     wake = wake_;
   }
-  if (wake) {
-    wake();
-  }
+  if (wake) wake();
 }
 
 std::vector<ReplicaInfo> ReplicaFeed::Take(size_t most) {

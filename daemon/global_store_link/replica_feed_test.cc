@@ -25,9 +25,7 @@ TEST(ReplicaFeed, ManyChangesOfOneReplicaAreItsLatestState) {
 
 TEST(ReplicaFeed, TakesTheOldestFirstAndLeavesTheRest) {
   ReplicaFeed feed(nullptr);
-  for (const char* id : {"a", "b", "c"}) {
-    feed.Touch(Info(id, ReplicaState::kReady));
-  }
+  for (const char* id : {"a", "b", "c"}) feed.Touch(Info(id, ReplicaState::kReady));
   EXPECT_EQ(feed.Take(2).size(), 2);
   const std::vector<ReplicaInfo> rest = feed.Take(2);
   ASSERT_EQ(rest.size(), 1);
@@ -42,9 +40,7 @@ TEST(ReplicaFeed, AReplicaWithoutAnArtifactIdIsNobodysBusiness) {
 
 TEST(ReplicaFeed, MoreThanFitsBecomesAnOverflowThatIsToldOnce) {
   ReplicaFeed feed(nullptr, 2);
-  for (const char* id : {"a", "b", "c"}) {
-    feed.Touch(Info(id, ReplicaState::kReady));
-  }
+  for (const char* id : {"a", "b", "c"}) feed.Touch(Info(id, ReplicaState::kReady));
   EXPECT_TRUE(feed.empty());
   EXPECT_TRUE(feed.TakeOverflow());
   EXPECT_FALSE(feed.TakeOverflow());

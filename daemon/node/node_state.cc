@@ -30,30 +30,22 @@ constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 // The whole of a small file, without white space at its ends. NOT_FOUND when there is none.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) {
-    return ErrnoStatus(errno, "open", path);
-  }
+  if (!file) return ErrnoStatus(errno, "open", path);
   char buffer[256];
   const ssize_t got = read(file.get(), buffer, sizeof(buffer));
-  if (got < 0) {
-    return ErrnoStatus(errno, "read", path);
-  }
+  if (got < 0) return ErrnoStatus(errno, "read", path);
   return std::string(absl::StripAsciiWhitespace(std::string_view(buffer, got)));
 }
 
 absl::Status SyncDirectory(const std::string& directory) {
   UniqueFd handle(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!handle || fsync(handle.get()) != 0) {
-    return ErrnoStatus(errno, "fsync", directory);
-  }
+  if (!handle || fsync(handle.get()) != 0) return ErrnoStatus(errno, "fsync", directory);
   return absl::OkStatus();
 }
 
 absl::Status WriteAndSync(int file, const std::string& path, std::string_view content) {
   const ssize_t written = pwrite(file, content.data(), content.size(), 0);
-  if (written == static_cast<ssize_t>(content.size()) && fsync(file) == 0) {
-    return absl::OkStatus();
-  }
+  if (written == static_cast<ssize_t>(content.size()) && fsync(file) == 0) return absl::OkStatus();
   return ErrnoStatus(written >= 0 && written < static_cast<ssize_t>(content.size()) ? ENOSPC : errno, "write",
                      path);
 }
@@ -62,10 +54,8 @@ absl::Status WriteAndSync(int file, const std::string& path, std::string_view co
 // new.
 absl::Status OverwriteSmallFile(const std::string& path, std::string line) {
   UniqueFd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  struct stat info {};
-  if (!file || fstat(file.get(), &info) != 0) {
-    return ErrnoStatus(errno, "open", path);
-  }
+  struct stat info{};
+  if (!file || fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "open", path);
   line.resize(std::max<size_t>(line.size(), info.st_size), '\n');
   return WriteAndSync(file.get(), path, line);
 }
@@ -84,9 +74,7 @@ absl::Status ReplaceSmallFile(const std::string& directory, const std::string& n
     const bool full = absl::IsResourceExhausted(written);
     return full && OverwriteSmallFile(path, line).ok() ? absl::OkStatus() : written;
   }
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    return ErrnoStatus(errno, "rename", path);
-  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename", path);
   return SyncDirectory(directory);
 }
 
@@ -95,19 +83,15 @@ absl::Status ReplaceSmallFile(const std::string& directory, const std::string& n
 absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/node_id");
   UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file) {
-    return ErrnoStatus(errno, "open", path);
-  }
+  if (!file) return ErrnoStatus(errno, "open", path);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock", path)
                                 : absl::FailedPreconditionError(
                                       absl::StrCat("another daemon uses the state directory ", directory,
                                                    "; stop it, or give this one a state_dir of its own"));
   }
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) {
-    return ErrnoStatus(errno, "look at", path);
-  }
+  struct stat info{};
+  if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
   if (info.st_size == 0) {  // new, or of a start that was cut short here
     const absl::Status written = WriteAndSync(file.get(), path, absl::StrCat(NewUuid(), "\n"));
     if (!written.ok()) {
@@ -126,9 +110,7 @@ std::string ReservePath(const std::string& directory) { return absl::StrCat(dire
 absl::StatusOr<std::unique_ptr<NodeState>> NodeState::Open(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) {
-    return ErrnoStatus(error.value(), "create state directory", directory);
-  }
+  if (error) return ErrnoStatus(error.value(), "create state directory", directory);
   TC_ASSIGN_OR_RETURN(UniqueFd lock, LockNodeId(directory));
   ReleaseSpace(ReservePath(directory));
   std::unique_ptr<NodeState> state(new NodeState(directory, std::move(lock)));
@@ -147,9 +129,7 @@ absl::Status NodeState::Load() {
 
   uint64_t last = 0;
   absl::StatusOr<std::string> text = ReadSmallFile(absl::StrCat(directory_, "/incarnation"));
-  if (!text.ok() && !absl::IsNotFound(text.status())) {
-    return text.status();
-  }
+  if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
   if (text.ok() && (!absl::SimpleAtoi(*text, &last) || last >= kIncarnationsEnd - 1)) {
     return absl::DataLossError(absl::StrCat(directory_, "/incarnation does not hold a number below ",
                                             kIncarnationsEnd, "; remove it"));

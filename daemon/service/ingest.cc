@@ -72,9 +72,7 @@ absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> fi
 
 absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   ImageLayout layout;
-  if (request.chunk_bytes() != 0) {
-    layout.chunk_bytes = request.chunk_bytes();
-  }
+  if (request.chunk_bytes() != 0) layout.chunk_bytes = request.chunk_bytes();
   layout.tensors.reserve(request.tensors_size());
   for (const v1::PutArtifactRequest::TensorDescription& tensor : request.tensors()) {
     const DTypeInfo* dtype = FindDType(tensor.dtype());
@@ -124,9 +122,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
   v1::PublishArtifactRequest first;
   options_.link->SetIdentity(first.mutable_node());
   *first.mutable_replica() = replica;
-  if (artifact.origin.files_size() > 0) {
-    *first.mutable_origin() = artifact.origin;
-  }
+  if (artifact.origin.files_size() > 0) *first.mutable_origin() = artifact.origin;
   if (artifact.binding != nullptr) {
     first.set_key(artifact.binding->key());
     if (artifact.binding->has_expected_revision()) {
@@ -170,18 +166,14 @@ absl::Status Ingester::PackOnce(const RequestContext& context, const ReplicaLeas
   otel::Span joined = JoinSpan(context, *pending);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = joined.Record(pending->Wait(context));
   joined.End();
-  if (!packed.ok()) {
-    return Annotate(packed.status(), "packing to disk");
-  }
+  if (!packed.ok()) return Annotate(packed.status(), "packing to disk");
   NoteMade(*pending, **packed, hold);
   return absl::OkStatus();
 }
 
 absl::Status Ingester::PackToDisk(const RequestContext& context, const ReplicaLease& lease,
                                   Publications::Hold& hold) const {
-  if (lease.location().kind == LocationKind::kDisk) {
-    return absl::OkStatus();
-  }
+  if (lease.location().kind == LocationKind::kDisk) return absl::OkStatus();
   // The packed file that was found ready may be evicted before it is leased: then it is packed anew.
   absl::Status packed = PackOnce(context, lease, hold);
   for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
@@ -192,9 +184,7 @@ absl::Status Ingester::PackToDisk(const RequestContext& context, const ReplicaLe
 
 absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
-  if (has_binding && binding.key().empty()) {
-    return absl::InvalidArgumentError("the key to bind is empty");
-  }
+  if (has_binding && binding.key().empty()) return absl::InvalidArgumentError("the key to bind is empty");
   if (durable && !options_.disk_tier) {
     return absl::FailedPreconditionError(
         "durable was asked for, but this node has no disk tier: set disk_dir");
@@ -220,9 +210,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
     TC_RETURN_IF_ERROR(
         ReadAgain(context, std::move(artifact.read_again), artifact.shards, *lease->manifest()));
   }
-  if (artifact.durable) {
-    TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
-  }
+  if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
   v1::PutArtifactResult result;
   TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease->replica_id()));
   if (info.state != ReplicaState::kReady) {
@@ -273,9 +261,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};
   artifact.origin.set_node_id(options_.node->id());
-  for (const OpenedFile& file : model.files) {
-    TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
-  }
+  for (const OpenedFile& file : model.files) TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
   if (request.verify()) {
     TC_ASSIGN_OR_RETURN(artifact.read_again, Duplicate(model.files));
     artifact.shards = model.shards;

@@ -21,8 +21,9 @@ class IngestTest : public ServiceTest {
  protected:
   std::vector<std::string> Locations() const {
     std::vector<std::string> locations;
-    for (const ReplicaInfo& replica : engine->ListReplicas())
+    for (const ReplicaInfo& replica : engine->ListReplicas()) {
       locations.push_back(replica.location.ToString());
+    }
     return locations;
   }
 };

@@ -20,9 +20,7 @@ absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestConte
     }
     return Target{.artifact_id = artifact_id};
   }
-  if (key.empty()) {
-    return absl::InvalidArgumentError("neither an artifact id nor a key was given");
-  }
+  if (key.empty()) return absl::InvalidArgumentError("neither an artifact id nor a key was given");
   TC_ASSIGN_OR_RETURN(const ResolvedKey resolved, options_.known_keys->Resolve(context, key));
   return Target{.artifact_id = resolved.key.artifact_id(),
                 .key = key,
@@ -33,9 +31,7 @@ absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestConte
 absl::StatusOr<std::shared_ptr<const Manifest>> Materializer::GetManifest(const RequestContext& context,
                                                                           const Target& target) const {
   absl::StatusOr<std::shared_ptr<const Manifest>> held = options_.engine->FindManifest(target.artifact_id);
-  if (held.ok()) {
-    return held;
-  }
+  if (held.ok()) return held;
   std::string bytes;
   const absl::Status fetched = options_.global_store->FetchManifest(context, target.artifact_id, &bytes);
   if (absl::IsUnavailable(fetched)) {
@@ -64,9 +60,7 @@ absl::StatusOr<v1::Replica> Materializer::Describe(const ReplicaLease& lease) co
 }
 
 absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& request) const {
-  if (request.grant_id().empty()) {
-    return absl::OkStatus();
-  }
+  if (request.grant_id().empty()) return absl::OkStatus();
   return options_.servings->CheckGrant(PullOpening{.grant_id = request.grant_id(),
                                                    .grant_token = request.grant_token(),
                                                    .replica_id = request.replica_id(),
@@ -75,9 +69,7 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
     const RequestContext& context, const v1::AttachReplicaRequest& request) const {
-  if (!request.replica_id().empty()) {
-    return options_.engine->LeaseReplica(request.replica_id());
-  }
+  if (!request.replica_id().empty()) return options_.engine->LeaseReplica(request.replica_id());
   TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
   if (target.key_unconfirmed) {
@@ -117,9 +109,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   result.set_shared(pending->shared());
   const std::optional<TransferReport> report = pending->report();
   result.set_already_present(!report.has_value());
-  if (report.has_value()) {
-    SetReport(*report, options_.devices, result.mutable_transfer());
-  }
+  if (report.has_value()) SetReport(*report, options_.devices, result.mutable_transfer());
   TC_ASSIGN_OR_RETURN(*result.mutable_replica(), Describe(*lease));
   if (request.attach()) {
     TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(std::move(lease)));

@@ -51,9 +51,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
 
 absl::StatusOr<ReplicaInfo> FindReplica(const StoreEngine& engine, std::string_view replica_id) {
   for (ReplicaInfo& replica : engine.ListReplicas()) {
-    if (replica.id == replica_id) {
-      return std::move(replica);
-    }
+    if (replica.id == replica_id) return std::move(replica);
   }
   return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
 }

@@ -25,8 +25,9 @@ void SetServing(const ServeReport& report, v1::ServeReport* out) {
     *out->mutable_first_request() = rpc::ToProto(ToWallTime(report.first_request));
     *out->mutable_last_completion() = rpc::ToProto(ToWallTime(report.last_completion));
   }
-  if (report.closed != SteadyTime::InfiniteFuture())
+  if (report.closed != SteadyTime::InfiniteFuture()) {
     *out->mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
+  }
   out->set_in_place(report.in_place);
   *out->mutable_reading() = rpc::ToProto(report.reading);
   out->set_error(report.error);
@@ -37,9 +38,7 @@ void SetServing(const ServeReport& report, v1::ServeReport* out) {
 std::map<Location, uint64_t> PinnedBytes(const StoreEngine& engine) {
   std::map<Location, uint64_t> pinned;
   for (const ReplicaInfo& replica : engine.ListReplicas()) {
-    if (replica.pinned || replica.leases > 0) {
-      pinned[replica.location] += WholeGranules(replica.image_bytes);
-    }
+    if (replica.pinned || replica.leases > 0) pinned[replica.location] += WholeGranules(replica.image_bytes);
   }
   return pinned;
 }
@@ -94,9 +93,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   FillPools(report.mutable_pools());
   uint32_t leases = 0;
   const std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
-  for (const ReplicaInfo& replica : replicas) {
-    leases += replica.leases;
-  }
+  for (const ReplicaInfo& replica : replicas) leases += replica.leases;
   report.set_replicas(static_cast<uint32_t>(replicas.size()));
   report.set_leases(leases);
   report.set_tickets(options_.handles->tickets());

@@ -149,9 +149,7 @@ absl::StatusOr<std::optional<OpenedPull>> ServeRegistry::FindOpen(const PullOpen
 ServeRegistry::Entry ServeRegistry::Take(std::string_view grant_id, absl::Status why) {
   closed_[std::string(grant_id)] = options_.now() + kRememberClosed;
   const auto found = entries_.find(grant_id);
-  if (found == entries_.end()) {
-    return Entry{};
-  }
+  if (found == entries_.end()) return Entry{};
   Entry taken = std::move(found->second);
   entries_.erase(found);
   taken.served->SetEnd(std::move(why));
@@ -162,9 +160,7 @@ uint64_t ServeRegistry::Close(std::string_view grant_id, const absl::Status& why
   Entry ended;
   {
     absl::MutexLock lock(&mutex_);
-    if (!entries_.contains(grant_id)) {
-      return 0;
-    }
+    if (!entries_.contains(grant_id)) return 0;
     ended = Take(grant_id, why);
   }
   return ended.served->bytes();
@@ -181,9 +177,7 @@ void ServeRegistry::Revoke(const std::vector<std::string>& grant_ids) {
 
 void ServeRegistry::Renew() {
   absl::MutexLock lock(&mutex_);
-  for (auto& [id, entry] : entries_) {
-    entry.expires = options_.now() + options_.grant_life;
-  }
+  for (auto& [id, entry] : entries_) entry.expires = options_.now() + options_.grant_life;
 }
 
 void ServeRegistry::Sweep() {
@@ -251,9 +245,7 @@ std::map<LocationKind, int> ServeRegistry::CountLeases() const {
   std::map<LocationKind, int> leases;
   absl::MutexLock lock(&mutex_);
   for (const auto& [id, entry] : entries_) {
-    if (entry.served != nullptr) {
-      ++leases[entry.served->location()];
-    }
+    if (entry.served != nullptr) ++leases[entry.served->location()];
   }
   return leases;
 }

@@ -69,10 +69,7 @@ class ServeRegistryTest : public ::testing::Test {
                                .devices = devices_.get(),
                                .transports = {lane_.get()},
                                .staging = *staging,
-                               .grant_key =
-                                   [this] {
-                                     return rpc::GrantKey{std::string(32, 'k'), given_};
-                                   },
+                               .grant_key = [this] { return rpc::GrantKey{std::string(32, 'k'), given_}; },
                                .grant_life = absl::Seconds(30),
                                .staging_wait = absl::Milliseconds(50),
                                .now = [this] { return now_; }});
@@ -108,9 +105,7 @@ class ServeRegistryTest : public ::testing::Test {
   // Pulls the whole image the way a receiver does.
   absl::StatusOr<std::vector<std::byte>> Pull(const std::string& descriptor) {
     auto pull = lane_->Connect(RequestContext::Background(absl::Seconds(20)), descriptor);
-    if (!pull.ok()) {
-      return pull.status();
-    }
+    if (!pull.ok()) return pull.status();
     auto memory = pool_->Allocate(artifact_.image.size());
     EXPECT_TRUE(memory.ok()) << memory.status();
     const std::vector<HostSpan> destination = memory->Spans(0, memory->bytes());
@@ -122,17 +117,13 @@ class ServeRegistryTest : public ::testing::Test {
                      done.Notify();
                    });
     done.WaitForNotification();
-    if (!status.ok()) {
-      return status;
-    }
+    if (!status.ok()) return status;
     return testing::Gather(destination);
   }
 
   uint32_t Leases() const {
     uint32_t leases = 0;
-    for (const ReplicaInfo& replica : engine_->ListReplicas()) {
-      leases += replica.leases;
-    }
+    for (const ReplicaInfo& replica : engine_->ListReplicas()) leases += replica.leases;
     return leases;
   }
 

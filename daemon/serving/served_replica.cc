@@ -66,9 +66,7 @@ class StagedImage : public ServedReplica {
   absl::Duration reading() const override { return absl::Nanoseconds(reading_ns_.load()); }
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
-    if (offset >= layout_.image_bytes) {
-      return PastTheEnd(offset, layout_.image_bytes);
-    }
+    if (offset >= layout_.image_bytes) return PastTheEnd(offset, layout_.image_bytes);
     TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer, staging_->Acquire(staging_wait_));
     const uint64_t length = std::min({bytes, layout_.image_bytes - offset, uint64_t{buffer->bytes().size()}});
     const HostSpan destination = buffer->bytes().first(length);
@@ -162,9 +160,7 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
                                                             DeviceRuntime* devices,
                                                             std::shared_ptr<StagingBuffers> staging,
                                                             absl::Duration staging_wait) {
-  if (lease->location().kind == LocationKind::kCpu) {
-    return std::make_shared<HostImage>(std::move(lease));
-  }
+  if (lease->location().kind == LocationKind::kCpu) return std::make_shared<HostImage>(std::move(lease));
   ImageLayout layout = lease->manifest()->layout();
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenReplicaSource(std::move(lease), devices));
   return std::make_shared<StagedImage>(std::move(source), std::move(layout), std::move(staging),

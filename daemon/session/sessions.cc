@@ -27,9 +27,7 @@ struct OfferMapping {
   void* address = MAP_FAILED;
 
   ~OfferMapping() {
-    if (address != MAP_FAILED) {
-      munmap(address, offer.bytes);
-    }
+    if (address != MAP_FAILED) munmap(address, offer.bytes);
   }
 };
 
@@ -48,9 +46,7 @@ class SingleSourceProvider : public SourceProvider {
 
   absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext&,
                                                     const SourceFailure* failure) override {
-    if (failure == nullptr && source_ != nullptr) {
-      return std::move(source_);
-    }
+    if (failure == nullptr && source_ != nullptr) return std::move(source_);
     if (failure == nullptr) {
       return absl::UnavailableError("the only source of this ingest was used already; ask again");
     }
@@ -127,9 +123,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_vie
                                                    " bytes but only ", offered,
                                                    " were handed over; lay them out as the manifest does"));
   }
-  if (!on_device) {
-    return MapOffer(std::move(offer), image_bytes);
-  }
+  if (!on_device) return MapOffer(std::move(offer), image_bytes);
   TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
   auto opened = std::make_shared<OpenedDevice>(devices_, pointer);
   SourceInfo info{

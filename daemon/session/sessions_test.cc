@@ -58,17 +58,13 @@ class SessionsTest : public ::testing::Test {
 
   uint32_t Leases() const {
     uint32_t leases = 0;
-    for (const ReplicaInfo& replica : engine_->ListReplicas()) {
-      leases += replica.leases;
-    }
+    for (const ReplicaInfo& replica : engine_->ListReplicas()) leases += replica.leases;
     return leases;
   }
 
   bool LeasesEnd() const {
     const SteadyTime deadline = SteadyNow() + absl::Seconds(20);
-    while (Leases() > 0 && SteadyNow() < deadline) {
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    while (Leases() > 0 && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
     return Leases() == 0;
   }
 

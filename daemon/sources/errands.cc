@@ -36,9 +36,7 @@ void Errands::Loop() {
       const auto wanted = [this]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !jobs_.empty(); };
       mutex_.Await(absl::Condition(&wanted));
-      if (jobs_.empty()) {
-        return;
-      }
+      if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }

@@ -21,9 +21,7 @@ namespace tensorcast::daemon {
 std::vector<std::string> GrantedSourceOpener::LanesToTry(const v1::TransportGrant& grant,
                                                          std::string_view forced_lane) const {
   std::vector<std::string> lanes = {grant.lane()};
-  if (!forced_lane.empty()) {
-    return lanes;
-  }
+  if (!forced_lane.empty()) return lanes;
   for (const std::string& lane : grant.source().lanes()) {
     if (lane != grant.lane() && transport::FindTransport(options_.transports, lane) != nullptr &&
         transport::LaneCovers(grant.lane(), lane)) {
@@ -98,9 +96,7 @@ GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::
       return opening;
     }
     opening.source = OpenOver(context, grant, manifest, lane, revoked, &opening.pull_opened);
-    if (opening.source.ok()) {
-      return opening;
-    }
+    if (opening.source.ok()) return opening;
     const absl::Status& failure = opening.source.status();
     opening.unopened.push_back(
         {.source = {.type = lane == kLocalLane ? SourceType::kLocal : SourceType::kRemote,

@@ -37,9 +37,7 @@ class AttachedDevice {
       : claim_(std::move(claim)), devices_(devices), memory_(memory) {}
   ~AttachedDevice() {
     absl::Status status = devices_->CloseIpc(memory_);
-    if (status.ok()) {
-      status = claim_->AcknowledgeClosed();
-    }
+    if (status.ok()) status = claim_->AcknowledgeClosed();
     LOG_IF(WARNING, !status.ok()) << "A peer's device memory was not given back; the peer keeps it: "
                                   << status;
   }
@@ -92,9 +90,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   request.set_replica_id(grant.replica().replica_id());
   request.set_grant_id(grant.grant_id());
   request.set_grant_token(grant.token());
-  if (!reading.IsUnstarted()) {
-    request.set_traceparent(reading.ToTraceparent());
-  }
+  if (!reading.IsUnstarted()) request.set_traceparent(reading.ToTraceparent());
   v1::AttachReplicaResponse response;
   TC_RETURN_IF_ERROR(peers_->AttachReplica(attach, grant.source().grpc_address(), request, &response));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,

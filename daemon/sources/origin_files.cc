@@ -15,9 +15,7 @@ namespace {
 // The model that the files are now, which is the imported one as far as files tell.
 absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::Origin& origin,
                                             uint64_t chunk_bytes) {
-  if (origin.files().empty()) {
-    return absl::FailedPreconditionError("the origin names no file");
-  }
+  if (origin.files().empty()) return absl::FailedPreconditionError("the origin names no file");
   std::vector<OpenedFile> files;
   for (const v1::Origin::File& file : origin.files()) {
     TC_ASSIGN_OR_RETURN(files.emplace_back(), roots.OpenAgain({file.path(), file.bytes(), file.mtime_ns()}));
@@ -52,9 +50,7 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const v1::Origin& or
         absl::StrCat(others, " checks of imported files are under way: does their disk still answer?"));
   }
   const absl::Status looked = OpenOrigin(roots_, origin, kDefaultChunkBytes).status();
-  if (!looked.ok() && !IsAboutOriginFiles(looked)) {
-    return looked;
-  }
+  if (!looked.ok() && !IsAboutOriginFiles(looked)) return looked;
   return Finding{.intact = looked.ok(), .reason = std::string(looked.message())};
 }
 

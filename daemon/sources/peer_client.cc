@@ -52,9 +52,7 @@ class GrpcPeerClient : public PeerClient {
   std::shared_ptr<Stub> StubOf(const std::string& address) {
     absl::MutexLock lock(&mutex_);
     std::shared_ptr<Stub>& stub = stubs_[address];
-    if (stub == nullptr) {
-      stub = v1::StoreDaemon::NewStub(connect_(address));
-    }
+    if (stub == nullptr) stub = v1::StoreDaemon::NewStub(connect_(address));
     return stub;
   }
 

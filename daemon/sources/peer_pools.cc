@@ -16,19 +16,15 @@
 namespace tensorcast::daemon {
 
 absl::StatusOr<std::shared_ptr<PoolMapping>> PoolMapping::Map(int fd, uint64_t bytes) {
-  struct stat facts {};
-  if (fstat(fd, &facts) != 0) {
-    return ErrnoStatus(errno, "fstat", "a peer's pool");
-  }
+  struct stat facts{};
+  if (fstat(fd, &facts) != 0) return ErrnoStatus(errno, "fstat", "a peer's pool");
   // Reading past a file's end is fatal; a sealed pool cannot shrink after this.
   if (bytes == 0 || static_cast<uint64_t>(facts.st_size) < bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a peer's pool should have ", bytes, " bytes but has ", facts.st_size));
   }
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) {
-    return ErrnoStatus(errno, "mmap", "a peer's pool");
-  }
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a peer's pool");
   return std::shared_ptr<PoolMapping>(new PoolMapping(static_cast<const std::byte*>(base), bytes));
 }
 
@@ -44,9 +40,7 @@ absl::StatusOr<std::vector<ConstHostSpan>> PoolMapping::Spans(const std::vector<
                                                      " bytes lies outside the peer's pool of ", bytes_));
     }
     const uint64_t used = std::min(left, extent.bytes);
-    if (used > 0) {
-      spans.emplace_back(base_ + extent.offset, used);
-    }
+    if (used > 0) spans.emplace_back(base_ + extent.offset, used);
     left -= used;
   }
   if (left > 0) {
@@ -77,9 +71,7 @@ void PeerPools::Sweep(SteadyTime now, const std::function<bool(const std::string
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [peer, entry] : by_peer_) {
-      if (entry.mapping.use_count() == 1) {
-        candidates.push_back(peer);
-      }
+      if (entry.mapping.use_count() == 1) candidates.push_back(peer);
     }
   }
   for (const std::string& peer : candidates) {
@@ -104,9 +96,7 @@ int PeerPools::size() const {
 bool SomebodyListens(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return false;
-  }
+  if (path.size() >= sizeof(address.sun_path)) return false;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;

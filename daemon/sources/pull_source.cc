@@ -43,9 +43,7 @@ class PullSource : public ChunkSource {
                  });
     // Until then the memory may still be written to, cancelled or not.
     waiting.done.WaitForNotification();
-    if (waiting.result.ok()) {
-      return waiting.result;
-    }
+    if (waiting.result.ok()) return waiting.result;
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     if (revoked_) {
       return absl::AbortedError(absl::StrCat("the grant was revoked: ", waiting.result.status().message()));

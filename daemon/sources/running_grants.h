@@ -29,9 +29,7 @@ class RunningGrants {
   std::vector<std::string> Ids() const {
     absl::MutexLock lock(&mutex_);
     std::vector<std::string> ids;
-    for (const auto& [id, cancellation] : running_) {
-      ids.push_back(id);
-    }
+    for (const auto& [id, cancellation] : running_) ids.push_back(id);
     return ids;
   }
 
@@ -40,14 +38,10 @@ class RunningGrants {
     {
       absl::MutexLock lock(&mutex_);
       for (const std::string& id : grant_ids) {
-        if (auto found = running_.find(id); found != running_.end()) {
-          revoked.push_back(found->second);
-        }
+        if (auto found = running_.find(id); found != running_.end()) revoked.push_back(found->second);
       }
     }
-    for (const Cancellation& cancellation : revoked) {
-      cancellation.Cancel();
-    }
+    for (const Cancellation& cancellation : revoked) cancellation.Cancel();
   }
 
  private:

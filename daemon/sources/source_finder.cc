@@ -49,9 +49,7 @@ class ReplicaSourceProvider : public SourceProvider {
 
   absl::StatusOr<Source> Next(const RequestContext& context, const SourceFailure* failure) override {
     trace_ = context.trace;
-    if (failure != nullptr) {
-      NoteFailure(*failure);
-    }
+    if (failure != nullptr) NoteFailure(*failure);
     absl::StatusOr<Source> source = Find(context);
     ObserveWait("");
     return source;
@@ -75,9 +73,7 @@ class ReplicaSourceProvider : public SourceProvider {
       TC_RETURN_IF_ERROR(context.Check("looking for a source"));
       v1::RequestReplicaTransportResponse answer;
       TC_RETURN_IF_ERROR(AskForGrant(context, &answer));
-      if (answer.has_grant()) {
-        grant_ = std::move(*answer.mutable_grant());
-      }
+      if (answer.has_grant()) grant_ = std::move(*answer.mutable_grant());
       // One that failed before is asked again only when this node has nothing itself.
       if (!grant_.has_value() || replicas_.contains(grant_->replica().replica_id())) {
         if (std::optional<Source> source = TryOrigin()) {
@@ -87,16 +83,12 @@ class ReplicaSourceProvider : public SourceProvider {
       }
       if (grant_.has_value()) {
         TC_RETURN_IF_ERROR(PauseBefore(context, grant_->replica().replica_id()));
-        if (std::optional<Source> source = TryGrant(context)) {
-          return *std::move(source);
-        }
+        if (std::optional<Source> source = TryGrant(context)) return *std::move(source);
         continue;
       }
       waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
       no_source_reason_ = answer.no_source_reason();
-      if (!answer.has_retry_after() || request_.lane == kDiskLane) {
-        return NothingLeft();
-      }
+      if (!answer.has_retry_after() || request_.lane == kDiskLane) return NothingLeft();
       TC_RETURN_IF_ERROR(Wait(context, rpc::FromProto(answer.retry_after())));
     }
   }
@@ -106,9 +98,7 @@ class ReplicaSourceProvider : public SourceProvider {
     const Cancellation revoked = parts_.grants->Add(grant_->grant_id());
     GrantOpening opening = parts_.opener->Open(context, *grant_, *request_.manifest, request_.lane, revoked);
     pull_opened_ = opening.pull_opened;
-    for (SourceFailure& lane : opening.unopened) {
-      unopened_.push_back(std::move(lane));
-    }
+    for (SourceFailure& lane : opening.unopened) unopened_.push_back(std::move(lane));
     if (!opening.source.ok()) {
       const absl::Status& status = opening.source.status();
       LOG(WARNING) << "Source " << grant_->source().name() << " of " << request_.manifest->id()
@@ -124,16 +114,12 @@ class ReplicaSourceProvider : public SourceProvider {
   // Before one that gave nothing when it was asked last is asked again.
   absl::Status PauseBefore(const RequestContext& context, const std::string& replica_id) {
     const int fruitless = replicas_[replica_id].fruitless;
-    if (fruitless == 0) {
-      return absl::OkStatus();
-    }
+    if (fruitless == 0) return absl::OkStatus();
     ObserveWait(absl::StrCat(grant_->source().name(), ", which gave nothing"));
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
     const absl::Status paused = rpc::SleepFor(
         context, pause, absl::StrCat("asking ", grant_->source().name(), ", which gave nothing, again"));
-    if (!paused.ok()) {
-      EndGrant(paused, false);
-    }
+    if (!paused.ok()) EndGrant(paused, false);
     return paused;
   }
 
@@ -146,9 +132,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   void ObserveWait(const std::string& what) {
-    if (observer_) {
-      observer_(what);
-    }
+    if (observer_) observer_(what);
   }
 
   // NOT_FOUND: the artifact was deleted, or never published.
@@ -159,9 +143,7 @@ class ReplicaSourceProvider : public SourceProvider {
     SetLocation(request_.destination, parts_.devices, request.mutable_destination());
     for (const auto& [replica_id, tried] : replicas_) {
       (tried.given_up() ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
-      if (tried.corrupt) {
-        request.add_corrupt_replicas(replica_id);
-      }
+      if (tried.corrupt) request.add_corrupt_replicas(replica_id);
     }
     if (context.deadline != SteadyTime::InfiniteFuture()) {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
@@ -172,18 +154,14 @@ class ReplicaSourceProvider : public SourceProvider {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
       status = parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
-      if (status.ok()) {
-        status = Request(context, request, answer);
-      }
+      if (status.ok()) status = Request(context, request, answer);
     }
     if (status.ok()) {
       origin_ = OwnOrigin(*answer);
       return status;
     }
     TC_RETURN_IF_ERROR(context.Check("looking for a source"));
-    if (absl::IsNotFound(status)) {
-      return status;
-    }
+    if (absl::IsNotFound(status)) return status;
     // Without the global store what this node has itself is still there to be read.
     NoteTried("global store", status);
     global_store_failed_ = true;
@@ -201,13 +179,9 @@ class ReplicaSourceProvider : public SourceProvider {
   // The files of the import on this node, once.
   std::optional<Source> TryOrigin() {
     const bool wanted = request_.lane.empty() || request_.lane == kDiskLane;
-    if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) {
-      return std::nullopt;
-    }
+    if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) return std::nullopt;
     absl::StatusOr<Source> source = OpenOriginSource(*parts_.import_roots, *origin_, *request_.manifest);
-    if (source.ok()) {
-      return *std::move(source);
-    }
+    if (source.ok()) return *std::move(source);
     NoteTried("origin", source.status());
     NoteOriginFailure(source.status());
     unopened_.push_back(
@@ -224,13 +198,9 @@ class ReplicaSourceProvider : public SourceProvider {
     NoteTried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
     if (grant_.has_value()) {
       Tried& replica = replicas_[grant_->replica().replica_id()];
-      if (failure.delivered > 0) {
-        replica.fruitless = 0;
-      }
+      if (failure.delivered > 0) replica.fruitless = 0;
       replica.corrupt = failure.corrupt;
-      if (!failure.corrupt) {
-        NoteFruitless(failure.status);
-      }
+      if (!failure.corrupt) NoteFruitless(failure.status);
     } else {
       NoteOriginFailure(failure.status);
     }
@@ -256,9 +226,7 @@ class ReplicaSourceProvider : public SourceProvider {
 
   // Completes the running grant, if there is one, and closes what it opened; nobody waits for either.
   void EndGrant(const absl::Status& status, bool corrupt) {
-    if (!grant_.has_value()) {
-      return;
-    }
+    if (!grant_.has_value()) return;
     const v1::TransportGrant grant = *std::exchange(grant_, std::nullopt);
     parts_.grants->Remove(grant.grant_id());
     v1::CompleteReplicaTransportRequest complete;
@@ -269,9 +237,7 @@ class ReplicaSourceProvider : public SourceProvider {
                                                      : v1::TRANSPORT_OUTCOME_FAILED);
     complete.set_error(std::string(status.message()));
     complete.set_source_corrupt(corrupt);
-    if (status.ok()) {
-      complete.set_bytes(grant.replica().image_bytes());
-    }
+    if (status.ok()) complete.set_bytes(grant.replica().image_bytes());
     const bool close = std::exchange(pull_opened_, false);
     parts_.background->Run(
         [parts = parts_, complete, close, address = grant.source().grpc_address(), trace = trace_] {

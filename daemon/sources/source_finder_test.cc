@@ -172,9 +172,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
   Offer("t1");
   Offer("t2");
   peers_.open = [this](const v1::OpenPullRequest& request, v1::OpenPullResponse* response) -> absl::Status {
-    if (request.grant_id() == "t1") {
-      return absl::UnavailableError("nobody answers");
-    }
+    if (request.grant_id() == "t1") return absl::UnavailableError("nobody answers");
     response->set_pull_descriptor(serving_->descriptor());
     return absl::OkStatus();
   };

@@ -56,9 +56,7 @@ class ReportLog {
     absl::MutexLock lock(&mutex_);
     AddBytes(report, &bytes_);
     entries_.push_front(report);
-    if (entries_.size() > capacity_) {
-      entries_.pop_back();
-    }
+    if (entries_.size() > capacity_) entries_.pop_back();
   }
 
   std::vector<Report> Newest() const {

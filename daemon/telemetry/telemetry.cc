@@ -27,17 +27,11 @@ bool FromPeer(const SourceInfo& source) {
 }
 
 std::string_view IngestName(const TransferReport& report) {
-  if (report.stages.empty()) {
-    return "StoreEngine/Ingest";  // no source, or no space
-  }
+  if (report.stages.empty()) return "StoreEngine/Ingest";  // no source, or no space
   std::string_view name = "StoreEngine/LocalIngest";
   for (const StageReport& stage : report.stages) {
-    if (FromPeer(stage.source)) {
-      return "StoreEngine/P2PIngest";
-    }
-    if (stage.source.type == SourceType::kDisk) {
-      name = "StoreEngine/DiskIngest";
-    }
+    if (FromPeer(stage.source)) return "StoreEngine/P2PIngest";
+    if (stage.source.type == SourceType::kDisk) name = "StoreEngine/DiskIngest";
   }
   return name;
 }
@@ -69,9 +63,7 @@ void RecordStageSpan(const StageReport& stage, LocationKind destination, const o
        {attr::kChunks, stage.chunks},
        {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
       {.start = stage.start, .reserved = stage.stage == Stage::kFetch ? &stage.source.span : nullptr});
-  if (!stage.source.grant_id.empty()) {
-    span.SetAttribute(attr::kTransportId, stage.source.grant_id);
-  }
+  if (!stage.source.grant_id.empty()) span.SetAttribute(attr::kTransportId, stage.source.grant_id);
   span.SetError(stage.status);
   span.End(stage.end);
 }
@@ -122,13 +114,9 @@ void RecordSpans(const TransferReport& report) {
   if (report.destination.kind == LocationKind::kGpu) {
     span.SetAttribute(attr::kDeviceId, report.destination.device);
   }
-  for (const StageReport& stage : report.stages) {
-    RecordStageSpan(stage, report.destination.kind, span);
-  }
+  for (const StageReport& stage : report.stages) RecordStageSpan(stage, report.destination.kind, span);
   int attempt = 1;
-  for (const SourceChange& change : report.changes) {
-    AddEvents(change, ++attempt, span);
-  }
+  for (const SourceChange& change : report.changes) AddEvents(change, ++attempt, span);
   span.SetError(report.status);
   span.End(report.end);
 }
@@ -139,9 +127,7 @@ void RecordPull(const StageReport& stage) {
   metrics::kP2pStageSeconds.Record(absl::ToDoubleSeconds(took), {lane, "receive", StageName(stage.stage)});
   metrics::kP2pStageBusySeconds.Record(absl::ToDoubleSeconds(stage.busy),
                                        {lane, "receive", StageName(stage.stage)});
-  if (stage.stage != Stage::kFetch) {
-    return;
-  }
+  if (stage.stage != Stage::kFetch) return;
   metrics::kP2pBytes.Add(stage.bytes, {lane, "receive"});
   metrics::kP2pPulls.Add(1, {lane, "receive", Outcome(stage.status)});
   if (took > absl::ZeroDuration()) {
@@ -167,13 +153,9 @@ void RecordMetrics(const TransferReport& report) {
   metrics::kTransferExecutionSeconds.Record(absl::ToDoubleSeconds(report.end - report.start),
                                             {location, Outcome(report.status)});
   for (const StageReport& stage : report.stages) {
-    if (FromPeer(stage.source)) {
-      RecordPull(stage);
-    }
+    if (FromPeer(stage.source)) RecordPull(stage);
   }
-  for (const SourceChange& change : report.changes) {
-    RecordChange(change);
-  }
+  for (const SourceChange& change : report.changes) RecordChange(change);
 }
 
 // "ucx from node-1, disk from /models": each source once, in the order in which they were read.
@@ -205,18 +187,12 @@ void LogTransfer(const TransferReport& report) {
 }
 
 void RecordTransfer(const TransferReport& report) {
-  if (otel::IsTracing()) {
-    RecordSpans(report);
-  }
-  if (otel::IsMeasuring()) {
-    RecordMetrics(report);
-  }
+  if (otel::IsTracing()) RecordSpans(report);
+  if (otel::IsMeasuring()) RecordMetrics(report);
 }
 
 otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending) {
-  if (!otel::IsTracing() || !pending.shared()) {
-    return otel::Span();
-  }
+  if (!otel::IsTracing() || !pending.shared()) return otel::Span();
   const otel::SpanLink link{.context = pending.ingest()};
   return otel::Span("StoreEngine/JoinIngest", context, {{attr::kShared, true}}, {.links = {&link, 1}});
 }

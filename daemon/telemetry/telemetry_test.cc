@@ -14,9 +14,7 @@ namespace {
 
 TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
   TransferLog log(2);
-  for (const char* id : {"one", "two", "three"}) {
-    log.Add({.transfer_id = id});
-  }
+  for (const char* id : {"one", "two", "three"}) log.Add({.transfer_id = id});
   const std::vector<TransferReport> newest = log.Newest();
   ASSERT_EQ(newest.size(), 2);
   EXPECT_EQ(newest[0].transfer_id, "three");
@@ -145,13 +143,17 @@ TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
   EXPECT_EQ(served.links[0].span_id, reader.span_id);
   EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"ucx", "serve"}), 7);
 
-  { AttachRecord attached(call, reader, "transport", "tc1:a"); }
+  {
+    AttachRecord attached(call, reader, "transport", "tc1:a");
+  }
   const RecordedSpan lent = recorded.AwaitSpan(
       "P2P/Serve", [](const RecordedSpan& span) { return span.attribute(attr::kLane) == "local"; });
   ASSERT_EQ(lent.links.size(), 1);
   EXPECT_EQ(lent.links[0].span_id, reader.span_id);
 
-  { AttachRecord unknown(call, TraceContext(), "another", "tc1:a"); }
+  {
+    AttachRecord unknown(call, TraceContext(), "another", "tc1:a");
+  }
   EXPECT_TRUE(
       recorded
           .AwaitSpan("P2P/Serve",

@@ -151,8 +151,9 @@ class GlobalStoreServerTest : public ::testing::Test {
     std::pair<v1::Artifact, std::string> described;
     const absl::Status status = rpc::CallServerStream(*stub_, &Stub::DescribeArtifact, Context(), request,
                                                       [&](v1::DescribeArtifactResponse&& message) {
-                                                        if (message.has_artifact())
+                                                        if (message.has_artifact()) {
                                                           described.first = message.artifact();
+                                                        }
                                                         described.second += message.manifest_piece();
                                                         return absl::OkStatus();
                                                       });

@@ -163,8 +163,9 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
         [this, request](const RequestContext&,
                         rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) -> absl::Status {
           ++materialized;
-          if (request->location().kind() == v1::LOCATION_KIND_DISK)
+          if (request->location().kind() == v1::LOCATION_KIND_DISK) {
             return absl::ResourceExhaustedError("disk full");
+          }
           if (reading_fails_with != absl::StatusCode::kOk) {
             return absl::Status(reading_fails_with, "it could not");
           }

@@ -20,10 +20,11 @@ bool Names(const std::vector<std::string>& ids, const std::string& id) {
 
 std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
   if (elsewhere == 0) return "no other node has a replica";
-  if (usable == 0)
+  if (usable == 0) {
     return absl::StrCat(
         "of ", elsewhere,
         " replicas elsewhere none is ready, intact and untried on a node that can be reached");
+  }
   const std::string lane = required_lane.empty() ? "any lane" : absl::StrCat("the lane ", required_lane);
   return absl::StrCat("none of the ", usable, " nodes with a replica shares ", lane, " with this one");
 }

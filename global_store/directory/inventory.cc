@@ -62,8 +62,9 @@ void Directory::NoteAway(const NodeState& node, bool only_disk, SteadyTime now) 
   AwayNode away{.name = node.facts.name, .since = now, .artifacts = {}};
   for (const auto& [replica_id, held] : node.replicas) {
     if (only_disk && held.facts.location.kind != LocationKind::kDisk) continue;
-    if (held.IsSource() && artifacts_.contains(held.facts.artifact_id))
+    if (held.IsSource() && artifacts_.contains(held.facts.artifact_id)) {
       away.artifacts.insert(held.facts.artifact_id);
+    }
   }
   if (!away.artifacts.empty()) away_[node.facts.node_id] = std::move(away);
 }

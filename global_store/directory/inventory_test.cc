@@ -18,9 +18,7 @@ class Inventory : public DirectoryTest {
   std::vector<std::string> ReplicasOf(const std::string& artifact_id) {
     std::vector<std::string> ids;
     const ArtifactView view = *directory_.DescribeArtifact(artifact_id);
-    for (const ReplicaFacts& replica : view.replicas) {
-      ids.push_back(replica.replica_id);
-    }
+    for (const ReplicaFacts& replica : view.replicas) ids.push_back(replica.replica_id);
     return ids;
   }
   absl::StatusOr<bool> UpdateAt(uint64_t sequence, const std::vector<ReplicaFacts>& replicas) {

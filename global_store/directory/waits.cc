@@ -75,8 +75,9 @@ Directory::Filling Directory::FillingElsewhere(const GrantRequest& request, cons
         .replica_id = held.facts.replica_id, .end = EndOf(node.facts), .place = held.facts.location.kind};
     if (!ChooseSource(query, {&candidate, 1}).has_value()) return true;
     filling.from_what_it_has |= has_sources;
-    if (filling.names.size() < kMostNamed)
+    if (filling.names.size() < kMostNamed) {
       filling.names.push_back(absl::StrCat("the replica that fills at ", node.facts.name));
+    }
     return !(filling.from_what_it_has && filling.names.size() == kMostNamed);
   });
   AddBeginning(request, query, now, filling);

@@ -21,7 +21,7 @@ constexpr mode_t kMode = 0600;  // SQLite gives its log and index the same
 absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
   DatabaseFile file(UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode)));
   if (!file.fd_) return ErrnoStatus(errno, "open", path);
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = kLockedByte;
@@ -31,14 +31,14 @@ absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
     return absl::AlreadyExistsError(absl::StrCat(
         path, " is locked: another global store uses this database; stop it or choose another path"));
   }
-  struct stat now {};
+  struct stat now{};
   if (fstat(file.fd_.get(), &now) != 0) return ErrnoStatus(errno, "stat", path);
   file.watched_.push_back({.path = path, .device = now.st_dev, .inode = now.st_ino});
   return file;
 }
 
 absl::Status DatabaseFile::Watch(const std::string& path) {
-  struct stat now {};
+  struct stat now{};
   if (stat(path.c_str(), &now) != 0) return ErrnoStatus(errno, "stat", path);
   watched_.push_back({.path = path, .device = now.st_dev, .inode = now.st_ino});
   return absl::OkStatus();
@@ -46,7 +46,7 @@ absl::Status DatabaseFile::Watch(const std::string& path) {
 
 absl::Status DatabaseFile::Check() const {
   for (const Watched& file : watched_) {
-    struct stat now {};
+    struct stat now{};
     const bool there = stat(file.path.c_str(), &now) == 0;
     if (there && now.st_dev == file.device && now.st_ino == file.inode) continue;
     return absl::DataLossError(absl::StrCat(

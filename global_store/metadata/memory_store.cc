@@ -22,8 +22,9 @@ class MemoryStore final : public MetadataStore {
       if (record.deleted) manifests_.erase(record.artifact_id);
     }
     for (const KeyRecord& record : batch.facts.keys) keys_[record.name] = record;
-    if (batch.manifest.has_value())
+    if (batch.manifest.has_value()) {
       manifests_[batch.manifest->artifact_id] = std::string(batch.manifest->bytes);
+    }
     if (batch.request.has_value()) requests_[batch.request->request] = *batch.request;
     return absl::OkStatus();
   }

@@ -192,12 +192,14 @@ absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& a
     TC_ASSIGN_OR_RETURN(const bool row, reads_.origins.Step());
     if (!row) return absl::OkStatus();
     auto artifact = artifacts.find(reads_.origins.Text(0));
-    if (artifact == artifacts.end())
+    if (artifact == artifacts.end()) {
       return absl::DataLossError("metadata database: an origin without its artifact");
+    }
     std::vector<Origin>& origins = artifact->second.origins;
     const std::string node_id = reads_.origins.Text(1);
-    if (origins.empty() || origins.back().node_id != node_id)
+    if (origins.empty() || origins.back().node_id != node_id) {
       origins.push_back({.node_id = node_id, .files = {}});
+    }
     origins.back().files.push_back({.path = reads_.origins.Text(2),
                                     .bytes = static_cast<uint64_t>(reads_.origins.Integer(3)),
                                     .mtime_ns = reads_.origins.Integer(4)});

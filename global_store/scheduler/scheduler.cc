@@ -23,14 +23,16 @@ bool CanAttach(const LaneEnd& receiver, const SourceCandidate& source) {
 }
 
 std::optional<Lane> FastestLane(const SourceQuery& query, const SourceCandidate& source) {
-  if (Allowed(query, kLocalLane) && CanAttach(query.receiver, source))
+  if (Allowed(query, kLocalLane) && CanAttach(query.receiver, source)) {
     return Lane{.name = kLocalLane, .rank = 0};
+  }
   const std::vector<std::string>& offered = source.end.lanes;
   for (size_t i = 0; i < query.receiver.lanes.size(); ++i) {
     const std::string& lane = query.receiver.lanes[i];
     if (lane == kLocalLane || !Allowed(query, lane)) continue;
-    if (std::find(offered.begin(), offered.end(), lane) != offered.end())
+    if (std::find(offered.begin(), offered.end(), lane) != offered.end()) {
       return Lane{.name = lane, .rank = i + 1};
+    }
   }
   return std::nullopt;
 }

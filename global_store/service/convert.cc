@@ -59,8 +59,9 @@ absl::StatusOr<ReplicaFacts> FromProto(const v1::Replica& replica) {
 }
 
 absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
-  if (origin.files().empty())
+  if (origin.files().empty()) {
     return absl::InvalidArgumentError("an origin names the files that were imported");
+  }
   Origin facts{.node_id = origin.node_id(), .files = {}};
   for (const v1::Origin::File& file : origin.files()) {
     facts.files.push_back({.path = file.path(), .bytes = file.bytes(), .mtime_ns = file.mtime_ns()});

@@ -88,8 +88,9 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request,
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
   if (auto known = grant_of_request_.find(request); !request.empty() && known != grant_of_request_.end()) {
-    if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value())
+    if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value()) {
       return *std::move(repeated);
+    }
   }
   TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(transport, now));
   if (!offer.granted.has_value()) return offer;

@@ -313,8 +313,7 @@ TEST(TickerTest, TicksUntilItIsDestroyed) {
       ++ticks;
     });
     absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(
-        +[](int* count) { return *count >= 3; }, &ticks));
+    mutex.Await(absl::Condition(+[](int* count) { return *count >= 3; }, &ticks));
   }
   const int at_end = ticks;
   std::this_thread::yield();

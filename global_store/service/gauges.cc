@@ -37,7 +37,7 @@ void ObserveReplicas(Coordinator& coordinator, otel::Gauge<2>::Observer& observe
 
 std::vector<otel::GaugeRegistration> ObserveCoordinator(Coordinator* coordinator) {
   std::vector<otel::GaugeRegistration> gauges;
-  const auto count = [&](const otel::Gauge<0>& gauge, uint64_t DirectoryCounts::*member) {
+  const auto count = [&](const otel::Gauge<0>& gauge, uint64_t DirectoryCounts::* member) {
     gauges.push_back(gauge.Observe([coordinator, member](otel::Gauge<0>::Observer& observer) {
       observer.Observe(static_cast<double>(Counts(*coordinator).*member));
     }));

@@ -21,8 +21,9 @@ absl::Status Ask(const RequestContext& context, const std::string& artifact_id, 
   *request.mutable_location() = location;
   return rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
                                [&](v1::MaterializeReplicaResponse&& response) {
-                                 if (response.has_result())
+                                 if (response.has_result()) {
                                    *replica_id = response.result().replica().replica_id();
+                                 }
                                  return absl::OkStatus();
                                });
 }
@@ -32,8 +33,9 @@ void Ask(const RequestContext& context, const std::string& artifact_id, const Re
   std::string replica_id;
   absl::Status status = target.error;
   if (status.ok()) status = Ask(context, artifact_id, target.location, target.address, &replica_id);
-  if (status.ok() && replica_id.empty())
+  if (status.ok() && replica_id.empty()) {
     status = absl::InternalError("the daemon ended the stream without a result");
+  }
   if (!status.ok()) *result->mutable_error() = rpc::ToProto(status);
   result->set_replica_id(replica_id);
 }

@@ -15,15 +15,15 @@ class AttributeValue {
   enum class Type : uint8_t { kBool, kInt, kDouble, kString };
 
   template <class T>
-  requires std::is_same_v<T, bool>
+    requires std::is_same_v<T, bool>
   constexpr AttributeValue(T value) : type_(Type::kBool), bool_(value) {}
   // Unsigned values beyond int64_t wrap: OpenTelemetry has no unsigned attributes on the wire.
   template <class T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) constexpr AttributeValue(T value)
-      : type_(Type::kInt), int_(static_cast<int64_t>(value)) {}
+    requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+  constexpr AttributeValue(T value) : type_(Type::kInt), int_(static_cast<int64_t>(value)) {}
   constexpr AttributeValue(double value) : type_(Type::kDouble), double_(value) {}
   template <class T>
-  requires std::is_convertible_v<const T&, std::string_view>
+    requires std::is_convertible_v<const T&, std::string_view>
   constexpr AttributeValue(const T& value) : type_(Type::kString), string_(value) {}
 
   constexpr Type type() const { return type_; }

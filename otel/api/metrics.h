@@ -61,7 +61,11 @@ class Counter {
     if (MetricSink* sink = internal::CurrentMetricSink()) [[unlikely]]
       sink->Add(id_, static_cast<int64_t>(value), labels);
   }
-  void Add(uint64_t value) const requires(kLabels == 0) { Add(value, {}); }
+  void Add(uint64_t value) const
+    requires(kLabels == 0)
+  {
+    Add(value, {});
+  }
   constexpr MetricId id() const { return id_; }
 
  private:
@@ -77,7 +81,11 @@ class UpDownCounter {
     if (MetricSink* sink = internal::CurrentMetricSink()) [[unlikely]]
       sink->Add(id_, value, labels);
   }
-  void Add(int64_t value) const requires(kLabels == 0) { Add(value, {}); }
+  void Add(int64_t value) const
+    requires(kLabels == 0)
+  {
+    Add(value, {});
+  }
   constexpr MetricId id() const { return id_; }
 
  private:
@@ -93,7 +101,11 @@ class Histogram {
     if (MetricSink* sink = internal::CurrentMetricSink()) [[unlikely]]
       sink->Record(id_, value, labels);
   }
-  void Record(double value) const requires(kLabels == 0) { Record(value, {}); }
+  void Record(double value) const
+    requires(kLabels == 0)
+  {
+    Record(value, {});
+  }
   constexpr MetricId id() const { return id_; }
 
  private:
@@ -135,7 +147,11 @@ class Gauge {
    public:
     explicit Observer(GaugeObserver& to) : to_(to) {}
     void Observe(double value, const Labels<kLabels>& labels) { to_.Report(value, labels); }
-    void Observe(double value) requires(kLabels == 0) { Observe(value, {}); }
+    void Observe(double value)
+      requires(kLabels == 0)
+    {
+      Observe(value, {});
+    }
 
    private:
     GaugeObserver& to_;

@@ -6,8 +6,7 @@
 namespace tensorcast::otel {
 namespace {
 
-#define TC_LABEL_KEYS(...) \
-  { __VA_ARGS__ }
+#define TC_LABEL_KEYS(...) {__VA_ARGS__}
 
 constexpr MetricInfo kCatalogue[] = {
 #define X(kind, labels, name, text, unit, buckets, keys, description) \

@@ -88,9 +88,8 @@ TEST(Gauges, ARegistrationIsGoneOnceItIsDestroyedHoweverItRaces) {
   });
   for (int i = 0; i < 500; ++i) {
     auto value = std::make_unique<double>(i);
-    GaugeRegistration registration = metrics::kPoolUsedBytes.Observe([pointer = value.get()](auto& observer) {
-      observer.Observe(*pointer, {"cpu", ""});
-    });
+    GaugeRegistration registration = metrics::kPoolUsedBytes.Observe(
+        [pointer = value.get()](auto& observer) { observer.Observe(*pointer, {"cpu", ""}); });
     registration = {};
     value.reset();  // a callback that still ran would touch freed memory
   }

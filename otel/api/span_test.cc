@@ -42,8 +42,9 @@ class NotingRecord final : public SpanRecord {
   }
   void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime) override {
     std::string line = absl::StrCat(name_, ": event ", name);
-    for (const Attribute& a : attributes)
+    for (const Attribute& a : attributes) {
       absl::StrAppend(&line, " ", a.key.name(), "=", testing::TextOf(a.value));
+    }
     sink_.lines.push_back(line);
   }
   void AddLink(const SpanLink& link) override {
@@ -64,8 +65,9 @@ std::unique_ptr<SpanRecord> NotingSink::Start(const SpanStart& start, TraceConte
   if (!context.IsValid()) context = Reserve(*start.parent);
   if (!record) return nullptr;
   std::string line = absl::StrCat(start.name, ": start");
-  for (const Attribute& a : start.attributes)
+  for (const Attribute& a : start.attributes) {
     absl::StrAppend(&line, " ", a.key.name(), "=", testing::TextOf(a.value));
+  }
   lines.push_back(line);
   return std::make_unique<NotingRecord>(*this, start.name);
 }

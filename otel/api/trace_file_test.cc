@@ -98,9 +98,7 @@ TEST_F(TraceFileTest, ManyThreadsWriteOneWellFormedFile) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([] {
-      for (int i = 0; i < 500; ++i) {
-        SC_TRACE_SCOPE("A/B");
-      }
+      for (int i = 0; i < 500; ++i) SC_TRACE_SCOPE("A/B");
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -111,9 +109,7 @@ TEST_F(TraceFileTest, ManyThreadsWriteOneWellFormedFile) {
 TEST_F(TraceFileTest, EventsBeyondTheBoundAreDroppedAndCounted) {
   auto file = TraceFile::Open(path(), {.max_buffered_bytes = 300});
   ASSERT_TRUE(file.ok());
-  for (int i = 0; i < 10; ++i) {
-    SC_TRACE_SCOPE("A/B");
-  }
+  for (int i = 0; i < 10; ++i) SC_TRACE_SCOPE("A/B");
   EXPECT_GT((*file)->dropped_events(), 0u);
   ASSERT_TRUE((*file)->Close().ok());
   const json events = Read();

@@ -60,8 +60,9 @@ void CounterCells::ForEach(const std::function<void(int64_t, LabelValues)>& read
 
 CounterCells::Cell* CounterCells::Find(size_t hash, LabelValues labels) const {
   Cell* cell = lists_[hash % lists_.size()].load(std::memory_order_acquire);
-  while (cell != nullptr && (cell->hash != hash || !std::ranges::equal(cell->labels, labels)))
+  while (cell != nullptr && (cell->hash != hash || !std::ranges::equal(cell->labels, labels))) {
     cell = cell->next;
+  }
   return cell;
 }
 

@@ -106,8 +106,9 @@ Exporters MakeAll(const BridgeOptions& options, ExporterKind kind) {
 Exporters MakeExporters(const BridgeOptions& options) {
   Exporters exporters = MakeAll(options, options.exporter);
   Exporters console = MakeConsole();
-  if (options.ExporterOf(Signal::kTraces) == ExporterKind::kConsole)
+  if (options.ExporterOf(Signal::kTraces) == ExporterKind::kConsole) {
     exporters.spans = std::move(console.spans);
+  }
   if (options.ExporterOf(Signal::kMetrics) == ExporterKind::kConsole) {
     exporters.metrics = std::move(console.metrics);
   }

@@ -47,8 +47,9 @@ class Sender final : public GrpcSender {
 
   GrpcSendResult Send(const std::string& message) override {
     grpc::ClientContext context;
-    if (options_.timeout.count() > 0)
+    if (options_.timeout.count() > 0) {
       context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
+    }
     for (const auto& [key, value] : options_.headers) context.AddMetadata(key, value);
     if (options_.gzip) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
 

@@ -39,9 +39,7 @@ void AppendOneLine(std::string& line, std::string_view text) {
 std::string TextLine(const absl::LogEntry& entry, const TraceContext& trace) {
   std::string line;
   AppendOneLine(line, entry.text_message_with_prefix());
-  if (trace.IsValid()) {
-    absl::StrAppend(&line, " trace=", trace.TraceIdHex(), " span=", trace.SpanIdHex());
-  }
+  if (trace.IsValid()) absl::StrAppend(&line, " trace=", trace.TraceIdHex(), " span=", trace.SpanIdHex());
   line += '\n';
   return line;
 }

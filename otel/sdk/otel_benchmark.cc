@@ -52,9 +52,7 @@ TraceContext MakeParent(int parent) {
 void SdkSpan(benchmark::State& state, bool sampled, Parent kind) {
   const auto pair = SpanPair::Create(sampled);
   const TraceContext parent = MakeParent(kind);
-  for (auto _ : state) {
-    kind == kRoot ? pair->RootBySdk() : pair->ChildBySdk(parent);
-  }
+  for (auto _ : state) kind == kRoot ? pair->RootBySdk() : pair->ChildBySdk(parent);
 }
 
 void OurSpan(benchmark::State& state, bool sampled, Parent kind) {

@@ -143,9 +143,7 @@ TEST_F(SpanBatcherTest, ManyThreadsGetEveryFullBatchExported) {
   queue_ = kThreads * kRounds;
   Start(kNever);
   std::vector<std::thread> threads;
-  for (size_t t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&] { End(kRounds); });
-  }
+  for (size_t t = 0; t < kThreads; ++t) threads.emplace_back([&] { End(kRounds); });
   for (std::thread& thread : threads) thread.join();
   ASSERT_TRUE(AwaitBatches(kThreads * kRounds / kBatch));
   EXPECT_THAT(Batches(), Each(kBatch));

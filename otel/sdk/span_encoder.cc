@@ -96,8 +96,9 @@ void SpanEncoder::SetStatus(otel_api::trace::StatusCode code, otel_api::nostd::s
   std::string status;
   // OTLP's numbers are the SDK's. A message belongs to errors only.
   protobuf::AppendUint(status, status_field::kCode, static_cast<uint64_t>(code));
-  if (code == otel_api::trace::StatusCode::kError)
+  if (code == otel_api::trace::StatusCode::kError) {
     protobuf::AppendBytes(status, status_field::kMessage, View(why));
+  }
   protobuf::AppendBytes(bytes_, span_field::kStatus, status);
 }
 

@@ -31,8 +31,9 @@ class Discard final : public otel_trace::SpanProcessor {
   }
   void OnStart(otel_trace::Recordable&, const api::SpanContext&) noexcept override {}
   void OnEnd(std::unique_ptr<otel_trace::Recordable>&&) noexcept override {
-    if (guard_ != nullptr && guard_->Admit())
+    if (guard_ != nullptr && guard_->Admit()) {
       guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
+    }
   }
   bool ForceFlush(Timeout) noexcept override { return true; }
   bool Shutdown(Timeout) noexcept override { return true; }

@@ -31,9 +31,8 @@ api::SpanId ToSpanId(const TraceContext& context) {
 }
 
 api::SpanContext ToSpanContext(const TraceContext& context, bool is_remote) {
-  if (context.trace_state.empty()) [[likely]] {
+  if (context.trace_state.empty()) [[likely]]
     return api::SpanContext(ToTraceId(context), ToSpanId(context), api::TraceFlags(context.flags), is_remote);
-  }
   return api::SpanContext(ToTraceId(context), ToSpanId(context), api::TraceFlags(context.flags), is_remote,
                           api::TraceState::FromHeader(context.trace_state));
 }
@@ -76,9 +75,8 @@ struct Dropped {
 
 // Ours alone takes it: the SDK's recordables, for OTLP over HTTP and for the console, have no word for it.
 void Write(const Dropped& dropped, sdk_trace::Recordable& to) {
-  if (dropped.attributes + dropped.events + dropped.links == 0) [[likely]] {
+  if (dropped.attributes + dropped.events + dropped.links == 0) [[likely]]
     return;
-  }
   if (auto* const ours = dynamic_cast<SpanEncoder*>(&to)) {
     ours->SetDropped(dropped.attributes, dropped.events, dropped.links);
   }
@@ -235,9 +233,7 @@ class Sink final : public TraceSink {
           span->SetAttribute(key, value);
           return true;
         });
-    for (const SpanLink& link : AtMost(start.links, limits.max_links)) {
-      Write(link, limits, *span);
-    }
+    for (const SpanLink& link : AtMost(start.links, limits.max_links)) Write(link, limits, *span);
     return std::make_unique<Record>(std::move(span), *pipeline_.processor, limits, start);
   }
 

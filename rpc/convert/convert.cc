@@ -45,8 +45,9 @@ SourceType ParseSourceType(std::string_view name) {
 absl::StatusOr<Stage> ParseStage(std::string_view name) {
   auto it =
       std::find_if(kStages.begin(), kStages.end(), [name](Stage stage) { return StageName(stage) == name; });
-  if (it == kStages.end())
+  if (it == kStages.end()) {
     return absl::InvalidArgumentError(absl::StrCat("there is no transfer stage \"", name, "\""));
+  }
   return *it;
 }
 
@@ -93,9 +94,7 @@ v1::Status ToProto(const absl::Status& status) {
   v1::Status message;
   message.set_code(static_cast<int>(status.code()));
   std::string text(status.message());
-  if (!IsValidUtf8(text))
-    std::ranges::replace_if(
-        text, [](unsigned char c) { return c >= 0x80; }, '?');
+  if (!IsValidUtf8(text)) std::ranges::replace_if(text, [](unsigned char c) { return c >= 0x80; }, '?');
   message.set_message(std::move(text));
   // By their type: absl gives them in an order that changes from run to run.
   std::map<std::string, std::string> payloads;

@@ -35,13 +35,11 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
   ByteReader reader(bytes, ByteOrder::kBigEndian);
   GrantClaims claims;
   claims.expires = absl::Seconds(static_cast<int64_t>(reader.Get<uint64_t>()));
-  for (std::string* field : {&claims.grant_id, &claims.replica_id, &claims.artifact_id,
-                             &claims.receiver_node_id, &claims.lane}) {
+  for (std::string* field :
+       {&claims.grant_id, &claims.replica_id, &claims.artifact_id, &claims.receiver_node_id, &claims.lane}) {
     *field = std::string(reader.GetString<uint16_t>());
   }
-  if (!reader.AtEnd()) {
-    return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
-  }
+  if (!reader.AtEnd()) return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
   return claims;
 }
 
@@ -51,8 +49,8 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   ByteWriter writer(ByteOrder::kBigEndian);
   writer.Put(kVersion).Put(
       static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))));
-  for (const std::string* field : {&claims.grant_id, &claims.replica_id, &claims.artifact_id,
-                                   &claims.receiver_node_id, &claims.lane}) {
+  for (const std::string* field :
+       {&claims.grant_id, &claims.replica_id, &claims.artifact_id, &claims.receiver_node_id, &claims.lane}) {
     writer.PutString<uint16_t>(*field);
   }
   CHECK(writer.ok()) << "a grant's names are longer than a token holds";

@@ -152,7 +152,7 @@ TEST_F(DefaultDeployment, HasNothingThatAnotherUserCanReadOrConnectTo) {
   const std::string model = MakeModel("models/model.safetensors", 8 << 20);
   ASSERT_EQ(RunCommand({"put", model, "--key", "m", "--durable", "--daemon", Daemon()}).exit_code, 0);
   for (const std::string& path : StatePaths()) {
-    struct stat found {};
+    struct stat found{};
     ASSERT_EQ(lstat(path.c_str(), &found), 0) << path;
     EXPECT_EQ(found.st_mode & 0077, 0u) << path << absl::StrCat(" has mode 0", absl::Hex(found.st_mode));
   }

@@ -13,9 +13,7 @@ std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(s
 void TestOneInput(std::string_view input) {
   if (input.size() < kFramePrefixBytes) return;
   const auto length = DecodeFramePrefix(Bytes(input).first<kFramePrefixBytes>(), kMaxServerFrameBytes);
-  if (length.ok()) {
-    CHECK(*length > 0 && *length <= kMaxServerFrameBytes);
-  }
+  if (length.ok()) CHECK(*length > 0 && *length <= kMaxServerFrameBytes);
   const absl::StatusOr<Frame> frame = DecodeFrame(Bytes(input).subspan(kFramePrefixBytes));
   if (!frame.ok()) return;
   // What was understood can be said again, and means the same.
@@ -50,9 +48,7 @@ std::vector<std::string> Seeds() {
                                      ClosedFrame{},
                                      ErrorFrame{absl::NotFoundError("no such ticket")}};
   std::vector<std::string> seeds;
-  for (const Frame& frame : frames) {
-    seeds.push_back(EncodeFrame(frame).value());
-  }
+  for (const Frame& frame : frames) seeds.push_back(EncodeFrame(frame).value());
   return seeds;
 }
 

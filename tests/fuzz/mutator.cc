@@ -26,9 +26,7 @@ constexpr std::array<uint64_t, 12> kBoundaries = {0,
 
 std::string Mutator::Next() {
   std::string bytes = seeds_.empty() ? std::string() : seeds_[Below(seeds_.size())];
-  for (size_t changes = 1 + Below(4); changes > 0; --changes) {
-    Change(bytes);
-  }
+  for (size_t changes = 1 + Below(4); changes > 0; --changes) Change(bytes);
   return bytes.substr(0, kMaxBytes);
 }
 
@@ -66,9 +64,7 @@ void Mutator::OverwriteWithBoundary(std::string& bytes) {
   if (bytes.size() < width) return;
   const uint64_t value = kBoundaries[Below(kBoundaries.size())];
   const size_t at = Below(bytes.size() - width + 1);
-  for (size_t i = 0; i < width; ++i) {
-    bytes[at + i] = static_cast<char>(value >> (8 * i));
-  }
+  for (size_t i = 0; i < width; ++i) bytes[at + i] = static_cast<char>(value >> (8 * i));
 }
 
 void Mutator::CopyWithin(std::string& bytes) {

@@ -17,25 +17,19 @@ TEST(FuzzTarget, HoldsForNothingAndForItsSeeds) {
   TestOneInput("");
   const std::vector<std::string> seeds = Seeds();
   ASSERT_FALSE(seeds.empty());
-  for (const std::string& seed : seeds) {
-    TestOneInput(seed);
-  }
+  for (const std::string& seed : seeds) TestOneInput(seed);
 }
 
 TEST(FuzzTarget, HoldsForEveryTruncationOfItsSeeds) {
   for (const std::string& seed : Seeds()) {
     const size_t step = 1 + seed.size() / 512;
-    for (size_t size = 0; size < seed.size(); size += step) {
-      TestOneInput(seed.substr(0, size));
-    }
+    for (size_t size = 0; size < seed.size(); size += step) TestOneInput(seed.substr(0, size));
   }
 }
 
 TEST(FuzzTarget, HoldsForRandomMutationsOfItsSeeds) {
   Mutator mutator(kRandomSeed, Seeds());
-  for (int i = 0; i < kMutations; ++i) {
-    TestOneInput(mutator.Next());
-  }
+  for (int i = 0; i < kMutations; ++i) TestOneInput(mutator.Next());
 }
 
 }  // namespace

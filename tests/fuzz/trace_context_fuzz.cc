@@ -1,7 +1,6 @@
 // traceparent and, behind a newline, tracestate.
 #include "absl/log/check.h"
 #include "base/trace_context.h"
-#include "base/trace_context.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tensorcast::fuzz {

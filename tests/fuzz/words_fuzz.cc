@@ -8,9 +8,7 @@
 namespace tensorcast::fuzz {
 
 void TestOneInput(std::string_view input) {
-  if (const auto location = Location::Parse(input); location.ok()) {
-    CHECK_EQ(location->ToString(), input);
-  }
+  if (const auto location = Location::Parse(input); location.ok()) CHECK_EQ(location->ToString(), input);
   if (const auto size = ParseSize(input); size.ok()) {
     CHECK_EQ(ParseSize(FormatSize(*size)).value(), *size) << input;
   }

@@ -323,12 +323,8 @@ TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
     // Only the claim: gRPC does not survive a fork.
     auto claim =
         ClaimedReplica::Claim(response.handle_socket(), response.ticket(), SteadyNow() + absl::Seconds(10));
-    if (!claim.ok()) {
-      _exit(1);
-    }
-    while (true) {
-      pause();
-    }
+    if (!claim.ok()) _exit(1);
+    while (true) pause();
   }
   ASSERT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->tickets() == 0; }));
   EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 1);

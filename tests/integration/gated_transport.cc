@@ -46,9 +46,7 @@ class GatedTransport : public transport::Transport {
   absl::StatusOr<std::unique_ptr<transport::Pull>> Connect(const RequestContext& context,
                                                            std::string_view descriptor) override {
     absl::StatusOr<std::unique_ptr<transport::Pull>> pull = transport_->Connect(context, descriptor);
-    if (!pull.ok()) {
-      return pull.status();
-    }
+    if (!pull.ok()) return pull.status();
     return std::make_unique<GatedPull>(*std::move(pull), gate_);
   }
 
@@ -72,9 +70,7 @@ void Gate::Release() {
     held_ = false;
     waiting.swap(waiting_);
   }
-  for (const std::function<void()>& fetch : waiting) {
-    fetch();
-  }
+  for (const std::function<void()>& fetch : waiting) fetch();
 }
 
 void Gate::AwaitHeld(int count) {

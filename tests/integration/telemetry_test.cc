@@ -351,8 +351,9 @@ TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestTh
     }
     if (!evict.has_value()) return false;
     for (const ReceivedSpan& span : receiver_->spans()) {
-      if (span.name == "GlobalStore/RequestEviction" && span.trace_id == evict->trace_id)
+      if (span.name == "GlobalStore/RequestEviction" && span.trace_id == evict->trace_id) {
         asked.push_back(span);
+      }
     }
     return asked.size() == 2;
   })) << "the eviction, and the question to the global store on both of its ends, in one trace";
@@ -580,9 +581,7 @@ TEST_F(AcceptanceCriteria, Logs_ATransferThatEndsIsALineOnBothOfItsEndsAndInTheG
     const std::string lane = node == &far ? "loopback" : "local";
     const std::vector<std::string> texts = {"to cpu: 327680 of 327680 bytes in ", ", " + lane + " from ",
                                             "over " + lane + ": ", "over " + lane + " succeeded"};
-    for (const std::string& text : texts) {
-      EXPECT_TRUE(AwaitLog(request, text)) << text;
-    }
+    for (const std::string& text : texts) EXPECT_TRUE(AwaitLog(request, text)) << text;
   }
 }
 

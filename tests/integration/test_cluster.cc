@@ -27,9 +27,7 @@ std::string FreshFolder() {
 bool Eventually(const std::function<bool()>& condition, absl::Duration most) {
   const SteadyTime deadline = SteadyNow() + most;
   while (!condition()) {
-    if (SteadyNow() > deadline) {
-      return false;
-    }
+    if (SteadyNow() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(5));
   }
   return true;
@@ -51,9 +49,7 @@ TestCluster::TestCluster(absl::Duration grant_ttl) : grant_ttl_(grant_ttl), fold
 }
 
 TestCluster::~TestCluster() {
-  for (const std::unique_ptr<TestNode>& node : nodes_) {
-    node->Stop();
-  }
+  for (const std::unique_ptr<TestNode>& node : nodes_) node->Stop();
   global_store_.reset();
   std::filesystem::remove_all(folder_);
 }
@@ -107,9 +103,7 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
   options.staging_buffers = 4;
   options.staging_buffer_bytes = 2 << 20;
   options.serving_buffers = 2;
-  if (change) {
-    change(options);
-  }
+  if (change) change(options);
   absl::StatusOr<std::unique_ptr<daemon::DaemonServer>> server =
       daemon::DaemonServer::Start(std::move(options));
   CHECK_OK(server.status());
@@ -141,9 +135,7 @@ std::vector<std::string> LanesOf(const std::optional<TransferReport>& report) {
   std::vector<std::string> lanes;
   if (report.has_value()) {
     for (const StageReport& stage : report->stages) {
-      if (stage.stage == Stage::kFetch) {
-        lanes.push_back(stage.source.lane);
-      }
+      if (stage.stage == Stage::kFetch) lanes.push_back(stage.source.lane);
     }
   }
   return lanes;

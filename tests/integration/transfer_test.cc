@@ -173,9 +173,7 @@ TEST(Transfer, RequestsForOneReplicaShareOneTransfer) {
   const std::string id = Import(cluster, a, artifact);
   b.gate().Hold();
   std::vector<std::unique_ptr<client::PendingGet>> gets;
-  for (int i = 0; i < 8; ++i) {
-    gets.push_back(b.client().StartGet(Soon(), id, {}));
-  }
+  for (int i = 0; i < 8; ++i) gets.push_back(b.client().StartGet(Soon(), id, {}));
   b.gate().AwaitHeld(1);
   const v1::GetStatusResponse receiver = *b.admin().GetStatus(Soon());
   EXPECT_EQ(receiver.active_transfers(), 1);

@@ -50,8 +50,9 @@ class FileFaults : public RobustnessTest {
   std::string PackedFiles() const { return cluster_->daemon_directory(0) + "/artifacts/"; }
   int FilesIn(const std::string& folder) const {
     int files = 0;
-    for (const auto& entry : fs::recursive_directory_iterator(folder))
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       files += entry.is_regular_file() ? 1 : 0;
+    }
     return files;
   }
 

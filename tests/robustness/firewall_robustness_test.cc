@@ -17,9 +17,7 @@ class Firewall : public RobustnessTest {
  protected:
   void Allow(const std::vector<std::string>& ports) {
     for (int node : {0, 1}) {
-      if (!network_.AllowOnly(node, ports)) {
-        GTEST_SKIP() << "this kernel's routing has no rules for ports";
-      }
+      if (!network_.AllowOnly(node, ports)) GTEST_SKIP() << "this kernel's routing has no rules for ports";
     }
   }
 

@@ -97,8 +97,9 @@ class Interrupt : public RobustnessTest {
 
   std::vector<std::string> LeftInOut() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(out_))
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(out_)) {
       names.push_back(entry.path());
+    }
     return names;
   }
 

@@ -195,8 +195,9 @@ class Fleet {
   // What a node holds: the artifacts it published, and copies of its neighbour's.
   std::vector<std::string> InventoryOf(int node) const {
     std::vector<std::string> held;
-    for (int artifact = node; artifact < published_; artifact += options_.nodes)
+    for (int artifact = node; artifact < published_; artifact += options_.nodes) {
       held.push_back(ids_[artifact]);
+    }
     const int neighbour = (node + options_.nodes - 1) % options_.nodes;
     for (int artifact = neighbour; artifact < published_; artifact += options_.nodes) {
       if (options_.nodes > 1) held.push_back(ids_[artifact]);
@@ -256,8 +257,9 @@ class Fleet {
     request.mutable_timeout()->set_seconds(60);
     TC_ASSIGN_OR_RETURN(const v1::RequestReplicaTransportResponse response,
                         Call(&Stub::RequestReplicaTransport, request));
-    if (!response.has_grant())
+    if (!response.has_grant()) {
       return absl::InternalError(absl::StrCat("no grant: ", response.no_source_reason()));
+    }
     const std::string& source = response.grant().source().node_id();
     if (source != NodeName(HomeOf(artifact)) && source != NodeName(SecondHomeOf(artifact))) {
       return absl::InternalError(absl::StrCat(source, " does not hold what it is to serve"));

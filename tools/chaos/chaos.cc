@@ -160,8 +160,9 @@ absl::StatusOr<std::unique_ptr<Process>> Chaos::StartClient(const Operation& ope
 absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, SteadyTime began) {
   Outcome outcome;
   const absl::StatusOr<int> code = client.Wait(SteadyNow() + kHangTimeout);
-  if (!code.ok())
+  if (!code.ok()) {
     return absl::InternalError(absl::StrCat("hang past the deadline: ", code.status().message()));
+  }
   outcome.exit_code = *code;
   outcome.took = SteadyNow() - began;
   outcome.said = FileTail(client.log_path(), 1);

@@ -94,8 +94,9 @@ absl::Status Invariants::VerifyReplica(client::Client& client, const v1::Replica
   for (const auto& [key, truth] : acknowledged_) {
     if (truth.artifact_id == replica.artifact_id()) model = truth.model;
   }
-  if (model.empty())
+  if (model.empty()) {
     return absl::InternalError(absl::StrCat("artifact ", replica.artifact_id(), " is unknown"));
+  }
   TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(replica.location()));
   TC_ASSIGN_OR_RETURN(const auto attached,
                       client.Get(Until(deadline), replica.artifact_id(), {.location = location.ToString()}));

@@ -41,8 +41,9 @@ absl::StatusOr<client::PutResult> Put(client::Client& client, const Job& job, bo
   std::vector<client::PutTensor> tensors;
   for (const Tensor& tensor : model.layout.tensors) {
     for (const FileExtent& extent : model.extents) {
-      if (tensor.offset < extent.image_offset || tensor.offset >= extent.image_offset + extent.bytes)
+      if (tensor.offset < extent.image_offset || tensor.offset >= extent.image_offset + extent.bytes) {
         continue;
+      }
       const char* begin = bytes.data() + extent.file_offset + (tensor.offset - extent.image_offset);
       tensors.push_back({.name = tensor.name,
                          .dtype = tensor.dtype,

@@ -46,9 +46,7 @@ void EventLoop::Loop() {
     queue_.RunTimers(SteadyNow());
     absl::MutexLock lock(&mutex_);
     mutex_.AwaitWithTimeout(absl::Condition(&awake_), TimeLeft(queue_.next_timer()));
-    if (stop_) {
-      return;
-    }
+    if (stop_) return;
     awake_ = false;
   }
 }

@@ -47,9 +47,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
       return;
     }
     source_->CountRequest();
-    if (fetches_.empty()) {
-      last_bytes_ = SteadyNow();
-    }
+    if (fetches_.empty()) last_bytes_ = SteadyNow();
     fetch.left = *bytes;
     const uint64_t id = ++fetches_made_;
     fetch.timer = loop_->queue().At(deadline, [this, id] { Expire(id); });
@@ -63,9 +61,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
   }
 
   void Cancel() {
-    if (broken_.ok()) {
-      broken_ = absl::CancelledError("the pull was cancelled");
-    }
+    if (broken_.ok()) broken_ = absl::CancelledError("the pull was cancelled");
     FinishAll(absl::CancelledError("the pull was cancelled"));
   }
 
@@ -76,9 +72,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
 
   void Step(uint64_t id) {
     auto it = fetches_.find(id);
-    if (it == fetches_.end()) {
-      return;
-    }
+    if (it == fetches_.end()) return;
     LoopbackFetch& fetch = it->second;
     if (fetch.left == 0) {
       Finish(it, fetch.digest.Finish());
@@ -102,9 +96,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
 
   void PieceRead(uint64_t id, const absl::StatusOr<ServedPiece>& piece) {
     auto it = fetches_.find(id);
-    if (it == fetches_.end()) {
-      return;
-    }
+    if (it == fetches_.end()) return;
     if (!piece.ok()) {
       Break(id, piece.status());
     } else if (piece->bytes.empty() || piece->bytes.size() > it->second.left) {
@@ -120,22 +112,16 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
 
   // One timer for the whole pull, which looks again instead of being moved with each piece.
   void WatchSilence() {
-    if (watching_ || silence_limit_ == absl::InfiniteDuration()) {
-      return;
-    }
+    if (watching_ || silence_limit_ == absl::InfiniteDuration()) return;
     watching_ = true;
     loop_->queue().At(last_bytes_ + silence_limit_, [weak = weak_from_this()] {
-      if (const std::shared_ptr<PullCore> self = weak.lock()) {
-        self->CheckSilence();
-      }
+      if (const std::shared_ptr<PullCore> self = weak.lock()) self->CheckSilence();
     });
   }
 
   void CheckSilence() {
     watching_ = false;
-    if (fetches_.empty()) {
-      return;
-    }
+    if (fetches_.empty()) return;
     if (SteadyNow() < last_bytes_ + silence_limit_) {
       WatchSilence();
       return;
@@ -155,9 +141,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
       fetch.digest.UpdateAndCopy(to.data(), bytes.first(count));
       to = to.subspan(count);
       bytes = bytes.subspan(count);
-      if (to.empty()) {
-        ++fetch.span;
-      }
+      if (to.empty()) ++fetch.span;
     }
   }
 
@@ -182,9 +166,7 @@ class PullCore : public std::enable_shared_from_this<PullCore> {
   }
 
   void FinishAll(const absl::Status& status) {
-    while (!fetches_.empty()) {
-      Finish(fetches_.begin(), status);
-    }
+    while (!fetches_.empty()) Finish(fetches_.begin(), status);
   }
 
   const std::shared_ptr<LoopbackSource> source_;

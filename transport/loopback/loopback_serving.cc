@@ -64,9 +64,7 @@ LoopbackSource::LoopbackSource(std::shared_ptr<ServedImage> image, ServingThread
 
 bool LoopbackSource::BeginUse() {
   absl::MutexLock lock(&mutex_);
-  if (revoked_) {
-    return false;
-  }
+  if (revoked_) return false;
   ++users_;
   return true;
 }
@@ -95,9 +93,7 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
 
 void LoopbackSource::CountRequest() {
   absl::MutexLock lock(&mutex_);
-  if (stats_.requests++ == 0) {
-    stats_.first_request = SteadyNow();
-  }
+  if (stats_.requests++ == 0) stats_.first_request = SteadyNow();
 }
 
 void LoopbackSource::CountBytes(uint64_t bytes) {
@@ -137,9 +133,7 @@ absl::StatusOr<PullId> DecodeLoopbackDescriptor(std::string_view bytes) {
                                                       kVersion, " is what this process understands"));
   }
   const std::string_view id = reader.GetBytes(PullId().size());
-  if (!reader.AtEnd()) {
-    return absl::InvalidArgumentError("a loopback descriptor of the wrong length");
-  }
+  if (!reader.AtEnd()) return absl::InvalidArgumentError("a loopback descriptor of the wrong length");
   return PullIdFromBytes(id);
 }
 

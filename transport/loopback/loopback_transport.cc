@@ -36,9 +36,7 @@ class LoopbackTransport : public Transport {
     TC_RETURN_IF_ERROR(context.Check("connecting to a loopback serving"));
     TC_ASSIGN_OR_RETURN(const PullId id, DecodeLoopbackDescriptor(descriptor));
     std::shared_ptr<LoopbackSource> source = FindLoopbackSource(id);
-    if (source == nullptr) {
-      return absl::NotFoundError("the source does not serve this pull (any more)");
-    }
+    if (source == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
     source->SetReceiverTrace(context.trace);
     return NewLoopbackPull(std::move(source), loop_, &memory_);
   }

@@ -30,9 +30,7 @@ void ExpectWholeChunksWhereOk(const std::vector<absl::Status>& statuses,
 }
 
 void Fill(const std::vector<HostSpan>& spans, std::byte value) {
-  for (const HostSpan& span : spans) {
-    std::fill(span.begin(), span.end(), value);
-  }
+  for (const HostSpan& span : spans) std::fill(span.begin(), span.end(), value);
 }
 
 TEST_P(TransportContract, ConnectingToARevokedPullIsNotFound) {
@@ -185,9 +183,7 @@ TEST_P(TransportContract, ASilentPullBreaksWhateverTheDeadlinesOfItsFetches) {
 }
 
 TEST_P(TransportContract, APullThatMovesIsNotSilentHoweverLongItsLastFetchWaits) {
-  if (!GetParam().serves_staged_images) {
-    GTEST_SKIP() << "needs a source that can be slow";
-  }
+  if (!GetParam().serves_staged_images) GTEST_SKIP() << "needs a source that can be slow";
   // Together the reads take longer than the limit, each far less.
   constexpr absl::Duration kLimit = absl::Seconds(1);
   absl::Mutex one_at_a_time;
@@ -227,9 +223,7 @@ TEST_P(TransportContract, AFetchWhoseDeadlineHasPassedIsNotStarted) {
 }
 
 TEST_P(TransportContract, AReadThatFailsAtTheSourceFailsTheFetchWithItsCode) {
-  if (!GetParam().serves_staged_images) {
-    GTEST_SKIP() << "nothing is read at the source";
-  }
+  if (!GetParam().serves_staged_images) GTEST_SKIP() << "nothing is read at the source";
   auto serving = ServeStaged(kImageBytes, [](uint64_t offset) {
     return offset >= kTestChunkBytes ? absl::DataLossError("the disk is gone") : absl::OkStatus();
   });
@@ -246,9 +240,7 @@ TEST_P(TransportContract, AReadThatFailsAtTheSourceFailsTheFetchWithItsCode) {
 }
 
 TEST_P(TransportContract, RevokingAStagedImageWaitsForItsReadAndReleasesItsPieces) {
-  if (!GetParam().serves_staged_images) {
-    GTEST_SKIP() << "serves images in place only";
-  }
+  if (!GetParam().serves_staged_images) GTEST_SKIP() << "serves images in place only";
   absl::Notification reading;
   absl::Notification release;
   auto image = std::make_shared<StagedImage>(kImageBytes, source_memory_.span(0, kTestChunkBytes), 2,

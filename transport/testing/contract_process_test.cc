@@ -91,9 +91,7 @@ TEST_P(SourceProcessContract, AStoppedSourceExceedsTheDeadlineAndMemoryIsSafeAft
   std::fill_n(receiver_memory_.data(), 2 * kImageBytes, std::byte{0x5a});
   process->Continue();
   pull.reset();
-  if (!GetParam().source_survives_lost_receivers) {
-    process = StartSource(GetParam());
-  }
+  if (!GetParam().source_survives_lost_receivers) process = StartSource(GetParam());
   // When the source answers again, whatever it still had to send was sent before this pull's bytes or not at
   // all.
   auto again = ConnectTo(process->descriptor());

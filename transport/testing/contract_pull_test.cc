@@ -195,9 +195,7 @@ TEST_P(TransportContract, ServesManyPullsAtOnce) {
       EXPECT_TRUE(HoldPattern(destination, 0));
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_P(TransportContract, OneTransportServesAndPullsAtOnce) {
@@ -233,9 +231,7 @@ TEST_P(TransportContract, TheReceiversTraceReachesTheSource) {
 int CountEntries(const char* directory) {
   DIR* dir = opendir(directory);
   int count = 0;
-  while (readdir(dir) != nullptr) {
-    ++count;
-  }
+  while (readdir(dir) != nullptr) ++count;
   closedir(dir);
   return count;
 }
@@ -260,9 +256,7 @@ TEST_P(TransportContract, PullsOneAfterTheOtherLeaveNoDescriptorAndNoThreadBehin
 }
 
 TEST_P(TransportContract, AServingCountsWhatItServes) {
-  if (!GetParam().serves_staged_images) {
-    GTEST_SKIP() << "the source of one-sided reads does not see them";
-  }
+  if (!GetParam().serves_staged_images) GTEST_SKIP() << "the source of one-sided reads does not see them";
   auto serving = ServePattern(kImageBytes);
   const SteadyTime before = SteadyNow();
   auto pull = ConnectTo(serving->descriptor());

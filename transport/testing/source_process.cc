@@ -38,9 +38,7 @@ void Serve(Transport& transport, uint64_t image_bytes) {
 }  // namespace
 
 bool MaybeRunSourceProcess(int argc, char** argv, const TransportFactory& create) {
-  if (argc != 4 || std::string_view(argv[1]) != "--serve") {
-    return false;
-  }
+  if (argc != 4 || std::string_view(argv[1]) != "--serve") return false;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   uint64_t image_bytes = 0;
   CHECK(absl::SimpleAtoi(argv[3], &image_bytes));
@@ -66,9 +64,7 @@ absl::StatusOr<std::unique_ptr<SourceProcess>> SourceProcess::Start(const std::s
   posix_spawn_file_actions_destroy(&actions);
   close(in[0]);
   close(out[1]);
-  if (error != 0) {
-    return ErrnoStatus(error, "posix_spawn", "/proc/self/exe");
-  }
+  if (error != 0) return ErrnoStatus(error, "posix_spawn", "/proc/self/exe");
   std::unique_ptr<SourceProcess> process(new SourceProcess(pid, in[1], out[0]));
   TC_RETURN_IF_ERROR(process->ReadDescriptor());
   return process;

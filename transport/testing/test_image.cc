@@ -26,9 +26,7 @@ bool ForEachWord(uint64_t image_offset, uint64_t bytes, F f) {
     const uint64_t at = image_offset + done;
     const uint64_t word = PatternWord(at / 8);
     const uint64_t count = std::min<uint64_t>(8 - at % 8, bytes - done);
-    if (!f(done, reinterpret_cast<const char*>(&word) + at % 8, count)) {
-      return false;
-    }
+    if (!f(done, reinterpret_cast<const char*>(&word) + at % 8, count)) return false;
     done += count;
   }
   return true;
@@ -79,9 +77,7 @@ std::vector<HostSpan> Slice(const std::vector<HostSpan>& spans, uint64_t offset,
   for (const HostSpan& span : spans) {
     const uint64_t skip = std::min<uint64_t>(offset, span.size());
     const uint64_t take = std::min<uint64_t>(bytes, span.size() - skip);
-    if (take > 0) {
-      slice.push_back(span.subspan(skip, take));
-    }
+    if (take > 0) slice.push_back(span.subspan(skip, take));
     offset -= skip;
     bytes -= take;
   }
@@ -99,18 +95,14 @@ void WritePattern(const std::vector<HostSpan>& image) {
 
 bool HoldPattern(const std::vector<HostSpan>& spans, uint64_t image_offset) {
   for (const HostSpan& span : spans) {
-    if (!HoldsPattern(span, image_offset)) {
-      return false;
-    }
+    if (!HoldsPattern(span, image_offset)) return false;
     image_offset += span.size();
   }
   return true;
 }
 
 InPlaceImage::InPlaceImage(std::vector<HostSpan> segments) : segments_(segments.begin(), segments.end()) {
-  for (const ConstHostSpan& segment : segments_) {
-    image_bytes_ += segment.size();
-  }
+  for (const ConstHostSpan& segment : segments_) image_bytes_ += segment.size();
 }
 
 absl::StatusOr<ServedPiece> InPlaceImage::Read(uint64_t offset, uint64_t bytes) {
@@ -127,9 +119,7 @@ absl::StatusOr<ServedPiece> InPlaceImage::Read(uint64_t offset, uint64_t bytes) 
 StagedImage::StagedImage(uint64_t image_bytes, HostSpan staging, int slots, ReadHook before_read)
     : image_bytes_(image_bytes), slots_(slots), before_read_(std::move(before_read)) {
   const uint64_t slot_bytes = staging.size() / slots;
-  for (int i = 0; i < slots; ++i) {
-    free_.push_back(staging.subspan(i * slot_bytes, slot_bytes));
-  }
+  for (int i = 0; i < slots; ++i) free_.push_back(staging.subspan(i * slot_bytes, slot_bytes));
 }
 
 StagedImage::~StagedImage() {
@@ -139,9 +129,7 @@ StagedImage::~StagedImage() {
 
 absl::StatusOr<ServedPiece> StagedImage::Read(uint64_t offset, uint64_t bytes) {
   if (before_read_ != nullptr) {
-    if (absl::Status status = before_read_(offset); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = before_read_(offset); !status.ok()) return status;
   }
   const HostSpan slot = TakeSlot();
   const HostSpan piece = slot.first(std::min<uint64_t>(bytes, slot.size()));
@@ -181,9 +169,7 @@ void Completions::Complete(size_t index, const FetchResult& result) {
   }
   complete_[index] = true;
   statuses_[index] = result.status();
-  if (result.ok()) {
-    digests_[index] = *result;
-  }
+  if (result.ok()) digests_[index] = *result;
   ++done_;
 }
 

@@ -43,9 +43,7 @@ std::vector<HostSpan> TransportContract::Destination(uint64_t image_bytes, uint6
 
 uint64_t TotalBytes(const std::vector<HostSpan>& spans) {
   uint64_t bytes = 0;
-  for (const HostSpan& span : spans) {
-    bytes += span.size();
-  }
+  for (const HostSpan& span : spans) bytes += span.size();
   return bytes;
 }
 
@@ -66,9 +64,7 @@ absl::Status PullAll(Pull& pull, const std::vector<HostSpan>& destination) {
     std::abort();
   }
   for (const absl::Status& status : completions.statuses()) {
-    if (!status.ok()) {
-      return status;
-    }
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -13,9 +13,7 @@ namespace tensorcast::transport {
 namespace {
 
 bool SameHost(const sockaddr* a, const sockaddr* b) {
-  if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) {
-    return false;
-  }
+  if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
   if (a->sa_family == AF_INET) {
     return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
            reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
@@ -49,9 +47,7 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& address) {
 
 std::string InterfaceOf(const SocketAddress& address) {
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) {
-    return "";
-  }
+  if (getifaddrs(&all) != 0) return "";
   std::string name;
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
     if (SameHost(one->ifa_addr, address.get())) {

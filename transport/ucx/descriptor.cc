@@ -17,9 +17,7 @@ absl::Status Malformed(std::string_view what) {
 
 absl::Status DecodeOneSided(ByteReader& reader, UcxDescriptor& descriptor) {
   const uint8_t rkeys = reader.Get<uint8_t>();
-  for (int i = 0; i < rkeys && reader.ok(); ++i) {
-    descriptor.rkeys.emplace_back(reader.GetString<uint16_t>());
-  }
+  for (int i = 0; i < rkeys && reader.ok(); ++i) descriptor.rkeys.emplace_back(reader.GetString<uint16_t>());
   const uint64_t segments = reader.Get<uint32_t>();
   if (!reader.ok() || reader.remaining() != segments * kSegmentBytes) {
     return Malformed("its segments do not end where it does");
@@ -31,9 +29,7 @@ absl::Status DecodeOneSided(ByteReader& reader, UcxDescriptor& descriptor) {
     segment.address = reader.Get<uint64_t>();
     segment.bytes = reader.Get<uint64_t>();
     const bool wraps = segment.address + segment.bytes < segment.address || total + segment.bytes < total;
-    if (wraps || segment.rkey >= descriptor.rkeys.size()) {
-      return Malformed("a segment is impossible");
-    }
+    if (wraps || segment.rkey >= descriptor.rkeys.size()) return Malformed("a segment is impossible");
     total += segment.bytes;
     descriptor.segments.push_back(segment);
   }
@@ -52,9 +48,7 @@ absl::StatusOr<std::string> EncodeDescriptor(const UcxDescriptor& descriptor) {
   writer.PutString<uint16_t>(descriptor.address).Put(descriptor.image_bytes);
   if (descriptor.lane == UcxLane::kRma) {
     writer.Put(static_cast<uint8_t>(descriptor.rkeys.size()));
-    for (const std::string& rkey : descriptor.rkeys) {
-      writer.PutString<uint16_t>(rkey);
-    }
+    for (const std::string& rkey : descriptor.rkeys) writer.PutString<uint16_t>(rkey);
     writer.Put(static_cast<uint32_t>(descriptor.segments.size()));
     for (const UcxDescriptor::Segment& segment : descriptor.segments) {
       writer.Put(segment.rkey).Put(segment.address).Put(segment.bytes);
@@ -72,9 +66,7 @@ absl::StatusOr<std::string> EncodeDescriptor(const UcxDescriptor& descriptor) {
 
 absl::StatusOr<UcxDescriptor> DecodeDescriptor(std::string_view bytes) {
   ByteReader reader(bytes);
-  if (reader.GetBytes(kMagic.size()) != kMagic) {
-    return Malformed("it does not start with TCUX");
-  }
+  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not start with TCUX");
   const uint8_t version = reader.Get<uint8_t>();
   if (reader.ok() && version != kVersion) {
     return absl::FailedPreconditionError(absl::StrCat("UCX descriptor of version ", version,
@@ -92,13 +84,9 @@ absl::StatusOr<UcxDescriptor> DecodeDescriptor(std::string_view bytes) {
   descriptor.lane = static_cast<UcxLane>(lane);
   descriptor.pull_id = PullIdFromBytes(id);
   if (descriptor.lane == UcxLane::kRma) {
-    if (absl::Status status = DecodeOneSided(reader, descriptor); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = DecodeOneSided(reader, descriptor); !status.ok()) return status;
   }
-  if (!reader.AtEnd()) {
-    return Malformed("something follows its end");
-  }
+  if (!reader.AtEnd()) return Malformed("something follows its end");
   return descriptor;
 }
 

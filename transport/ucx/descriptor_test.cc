@@ -10,9 +10,7 @@ namespace {
 
 UcxDescriptor Messages() {
   UcxDescriptor descriptor;
-  for (uint8_t i = 0; i < 16; ++i) {
-    descriptor.pull_id[i] = i;
-  }
+  for (uint8_t i = 0; i < 16; ++i) descriptor.pull_id[i] = i;
   descriptor.address = "10.0.0.1:7000";
   descriptor.image_bytes = 0x1234;
   return descriptor;

@@ -10,9 +10,7 @@ std::shared_ptr<UcxEndpoint> EndpointCache::Take(const std::string& peer) {
   while (it != idle_.end() && !it->second.empty()) {
     std::shared_ptr<UcxEndpoint> endpoint = std::move(it->second.front().endpoint);
     it->second.pop_front();
-    if (endpoint->usable()) {
-      return endpoint;
-    }
+    if (endpoint->usable()) return endpoint;
     endpoint->Close(nullptr);
   }
   return nullptr;
@@ -33,9 +31,7 @@ void EndpointCache::Give(const std::string& peer, std::shared_ptr<UcxEndpoint> e
 void EndpointCache::Shutdown() {
   limits_.idle_a_peer = 0;
   for (auto& [peer, idle] : idle_) {
-    for (Idle& one : idle) {
-      one.endpoint->Close(nullptr);
-    }
+    for (Idle& one : idle) one.endpoint->Close(nullptr);
   }
   idle_.clear();
 }
@@ -58,14 +54,10 @@ void EndpointCache::Expire() {
       idle.back().endpoint->Close(nullptr);
       idle.pop_back();
     }
-    if (!idle.empty()) {
-      next = std::min(next, idle.back().until);
-    }
+    if (!idle.empty()) next = std::min(next, idle.back().until);
   }
   absl::erase_if(idle_, [](const auto& entry) { return entry.second.empty(); });
-  if (next != SteadyTime::InfiniteFuture()) {
-    Schedule(next);
-  }
+  if (next != SteadyTime::InfiniteFuture()) Schedule(next);
 }
 
 }  // namespace tensorcast::transport

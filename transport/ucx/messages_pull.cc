@@ -28,13 +28,9 @@ void MessagesPull::Pump() {
 }
 
 absl::StatusOr<HostSpan> MessagesPull::Arrived(const wire::DataHeader& header, uint64_t bytes) {
-  if (abandoned_) {
-    return HostSpan();
-  }
+  if (abandoned_) return HostSpan();
   auto it = requests_.find(header.request_id);
-  if (it == requests_.end()) {
-    return absl::InternalError("the source sent a piece that was not asked for");
-  }
+  if (it == requests_.end()) return absl::InternalError("the source sent a piece that was not asked for");
   Outstanding& request = it->second;
   const uint64_t begin = request.part.offset;
   const uint64_t size = request.part.destination.size();
@@ -65,9 +61,7 @@ absl::Status MessagesPull::OnPiece(const wire::DataHeader& header, ConstHostSpan
 
 absl::StatusOr<HostSpan> MessagesPull::OnRendezvous(const wire::DataHeader& header, uint64_t bytes) {
   TC_ASSIGN_OR_RETURN(const HostSpan destination, Arrived(header, bytes));
-  if (!destination.empty()) {
-    ReceiveStarted(requests_.at(header.request_id).part.fetch);
-  }
+  if (!destination.empty()) ReceiveStarted(requests_.at(header.request_id).part.fetch);
   return destination;
 }
 
@@ -82,22 +76,16 @@ void MessagesPull::OnRendezvousReceived(const wire::DataHeader& header, uint64_t
 void MessagesPull::PieceOver(uint64_t request_id, uint64_t bytes) {
   auto it = requests_.find(request_id);
   it->second.left -= bytes;
-  if (it->second.left == 0) {
-    requests_.erase(it);
-  }
+  if (it->second.left == 0) requests_.erase(it);
 }
 
 bool MessagesPull::RequestFailed(uint64_t request_id, const absl::Status& status) {
   auto it = requests_.find(request_id);
-  if (it == requests_.end()) {
-    return false;
-  }
+  if (it == requests_.end()) return false;
   const Outstanding& request = it->second;
   const uint64_t fetch = request.part.fetch;
   uint64_t arrived = 0;
-  for (const auto& [offset, end] : request.arrived) {
-    arrived += end - offset;
-  }
+  for (const auto& [offset, end] : request.arrived) arrived += end - offset;
   // What the source will not send any more. Pieces that are still being received end the rest.
   PieceOver(request_id, request.part.destination.size() - arrived);
   FailFetch(fetch, status);

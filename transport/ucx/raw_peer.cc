@@ -26,9 +26,7 @@ class RawPeer::Connection : public EndpointOwner {
   ~Connection() override {
     absl::Notification closed;
     worker_->Run([&] {
-      if (listener_ != nullptr) {
-        ucp_listener_destroy(listener_);
-      }
+      if (listener_ != nullptr) ucp_listener_destroy(listener_);
       if (endpoint_ == nullptr) {
         closed.Notify();
       } else {
@@ -80,9 +78,7 @@ class RawPeer::Connection : public EndpointOwner {
       param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
       const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint_->ep(), id, sent_.back()->data(),
                                                        sent_.back()->size(), nullptr, 0, &param);
-      if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
-      }
+      if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     });
   }
   void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
@@ -94,9 +90,7 @@ class RawPeer::Connection : public EndpointOwner {
     if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Connection::HeardOrLost), kPatience)) {
       return absl::DeadlineExceededError("heard nothing");
     }
-    if (heard_.empty()) {
-      return absl::FailedPreconditionError("closed");
-    }
+    if (heard_.empty()) return absl::FailedPreconditionError("closed");
     wire::Control message = std::move(heard_.front());
     heard_.pop_front();
     return message;

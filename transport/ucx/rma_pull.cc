@@ -43,9 +43,7 @@ bool RmaPull::NextPiece(Part& piece, uint64_t& address, ucp_rkey_h& rkey) {
     rest_.pop_front();
     found = Wanted(piece.fetch);
   }
-  if (!found && !NextPart(piece)) {
-    return false;
-  }
+  if (!found && !NextPart(piece)) return false;
   const size_t index =
       std::upper_bound(segment_ends_.begin(), segment_ends_.end(), piece.offset) - segment_ends_.begin();
   const UcxDescriptor::Segment& segment = descriptor().segments[index];
@@ -60,9 +58,7 @@ bool RmaPull::NextPiece(Part& piece, uint64_t& address, ucp_rkey_h& rkey) {
 }
 
 void RmaPull::Pump() {
-  if (pumping_) {
-    return;  // a read that ended at once: the loop below goes on
-  }
+  if (pumping_) return;  // a read that ended at once: the loop below goes on
   pumping_ = true;
   Part piece;
   uint64_t address = 0;
@@ -92,9 +88,7 @@ void RmaPull::Abandon() {
   abandoned_ = true;
   rest_.clear();
   if (gets_ == 0) {
-    for (ucp_rkey_h rkey : std::exchange(rkeys_, {})) {
-      ucp_rkey_destroy(rkey);
-    }
+    for (ucp_rkey_h rkey : std::exchange(rkeys_, {})) ucp_rkey_destroy(rkey);
   }
 }
 

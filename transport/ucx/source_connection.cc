@@ -44,9 +44,7 @@ void SourceConnection::On(const wire::Hello& hello) {
     return;
   }
   piece_bytes_ = source_->limits().piece_bytes;
-  if (hello.max_piece_bytes > 0) {
-    piece_bytes_ = std::min<uint64_t>(piece_bytes_, hello.max_piece_bytes);
-  }
+  if (hello.max_piece_bytes > 0) piece_bytes_ = std::min<uint64_t>(piece_bytes_, hello.max_piece_bytes);
   serving_->connections.insert(this);
   serving_->SetReceiverTrace(hello.traceparent);
   endpoint_->SendControl(wire::Welcome{.version = *version,
@@ -69,9 +67,7 @@ absl::Status SourceConnection::CheckRequest(const wire::Request& request) const 
 }
 
 void SourceConnection::On(const wire::Request& request) {
-  if (!active() && !bye_) {
-    return;  // it crossed the news that the pull was revoked
-  }
+  if (!active() && !bye_) return;  // it crossed the news that the pull was revoked
   if (bye_ || source_->lane() == UcxLane::kRma || requests_.contains(request.id) ||
       requests_.size() >= kLateRequests * source_->limits().requests_a_pull) {
     ProtocolError("a REQUEST that was not expected");
@@ -147,16 +143,12 @@ void SourceConnection::ReadDone(const std::shared_ptr<SourceServing>& serving, R
     const uint64_t bytes = piece->bytes.size();
     QueuePieces(read.request_id, read.offset, *piece);
     SendPieces();
-    if (bytes < read.bytes) {
-      reads_.push_front({read.request_id, read.offset + bytes, read.bytes - bytes});
-    }
+    if (bytes < read.bytes) reads_.push_front({read.request_id, read.offset + bytes, read.bytes - bytes});
   }
   // Releases a piece that is sent or unwanted before the serving may count as idle.
   piece = absl::CancelledError();
   serving->AddBusy(-1);
-  if (active()) {
-    StartReads();
-  }
+  if (active()) StartReads();
   AnswerBye();
 }
 
@@ -170,9 +162,7 @@ void SourceConnection::SendPieces() {
     endpoint_->SendData(piece.header, std::move(piece.piece),
                         [self = shared_from_this(), serving = serving_, id = piece.header.request_id,
                          bytes](const absl::Status& status) {
-                          if (status.ok()) {
-                            serving->CountBytes(bytes);
-                          }
+                          if (status.ok()) serving->CountBytes(bytes);
                           // In a task of its own: a send that completes at once must not recurse.
                           self->source_->worker().Post([self, serving, id, bytes, status] {
                             self->PieceSent(id, bytes, status);
@@ -184,9 +174,7 @@ void SourceConnection::SendPieces() {
 
 void SourceConnection::PieceSent(uint64_t request_id, uint64_t bytes, const absl::Status& status) {
   --sending_;
-  if (!status.ok() && !closing_) {
-    endpoint_->Fail(status);
-  }
+  if (!status.ok() && !closing_) endpoint_->Fail(status);
   if (auto it = requests_.find(request_id); it != requests_.end() && (it->second -= bytes) == 0) {
     requests_.erase(it);
   }
@@ -209,9 +197,7 @@ void SourceConnection::StopServing() {
   pieces_.clear();
   reads_.clear();
   stopped_ = serving_ != nullptr;
-  if (stopped_ && sending_ == 0) {
-    LeaveServing();
-  }
+  if (stopped_ && sending_ == 0) LeaveServing();
 }
 
 void SourceConnection::LeaveServing() {
@@ -238,27 +224,19 @@ void SourceConnection::ServingRevoked() {
 }
 
 void SourceConnection::Close() {
-  if (closing_) {
-    return;
-  }
+  if (closing_) return;
   closing_ = true;
   const std::shared_ptr<SourceServing> serving = serving_;
-  if (serving != nullptr) {
-    serving->AddBusy(1);
-  }
+  if (serving != nullptr) serving->AddBusy(1);
   StopServing();
   endpoint_->Close([self = shared_from_this(), serving] {
     self->source_->Forget(self.get());
-    if (serving != nullptr) {
-      serving->AddBusy(-1);
-    }
+    if (serving != nullptr) serving->AddBusy(-1);
   });
 }
 
 void SourceConnection::OnFailed(const absl::Status& status) {
-  if (active()) {
-    LOG(WARNING) << "a receiver's pull ended early: " << status;
-  }
+  if (active()) LOG(WARNING) << "a receiver's pull ended early: " << status;
   Close();
 }
 

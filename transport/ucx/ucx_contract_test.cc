@@ -12,9 +12,7 @@ std::unique_ptr<Transport> NewUcxTransport(const std::string& lane) {
   options.lane = lane == "ucx-rma" ? UcxLane::kRma : UcxLane::kMessages;
   options.tls = "tcp";
   // UCX 1.13 aborts when a connection with emulated reads under way is lost: let them end.
-  if (options.lane == UcxLane::kRma) {
-    options.drain_timeout = absl::Seconds(3);
-  }
+  if (options.lane == UcxLane::kRma) options.drain_timeout = absl::Seconds(3);
   auto transport = UcxTransport::Create(options);
   CHECK_OK(transport.status());
   return *std::move(transport);

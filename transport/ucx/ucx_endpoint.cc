@@ -72,14 +72,10 @@ void UcxEndpoint::ErrorCallback(void* arg, ucp_ep_h ep, ucs_status_t status) {
 }
 
 void UcxEndpoint::Fail(absl::Status status) {
-  if (closing_ || !failure_.ok()) {
-    return;
-  }
+  if (closing_ || !failure_.ok()) return;
   failure_ = std::move(status);
   worker_->Post([self = shared_from_this()] {
-    if (self->closing_) {
-      return;
-    }
+    if (self->closing_) return;
     if (self->owner_ != nullptr) {
       self->owner_->OnFailed(self->failure_);
     } else {
@@ -95,9 +91,7 @@ void UcxEndpoint::ControlArrived(std::string_view bytes) {
     return;
   }
   worker_->Post([self = shared_from_this(), message = *std::move(message)] {
-    if (self->usable() && self->owner_ != nullptr) {
-      self->owner_->OnControl(message);
-    }
+    if (self->usable() && self->owner_ != nullptr) self->owner_->OnControl(message);
   });
 }
 
@@ -111,9 +105,7 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
   }
   if (!rendezvous) {
     absl::Status taken = owner_->OnPiece(*header, {static_cast<const std::byte*>(data), bytes});
-    if (!taken.ok()) {
-      Fail(std::move(taken));
-    }
+    if (!taken.ok()) Fail(std::move(taken));
     return UCS_OK;
   }
   const absl::StatusOr<HostSpan> destination = owner_->OnRendezvous(*header, bytes);
@@ -121,9 +113,7 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
     Fail(destination.status());
     return UCS_OK;
   }
-  if (destination->empty()) {
-    return UCS_OK;
-  }
+  if (destination->empty()) return UCS_OK;
   CHECK_EQ(destination->size(), bytes);
   Operation* operation =
       StartOperation([owner = owner_, header = *header, bytes](const absl::Status& status) {
@@ -139,13 +129,9 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
 }
 
 void UcxEndpoint::SendControl(const wire::Control& message) {
-  if (!usable()) {
-    return;
-  }
+  if (!usable()) return;
   Operation* operation = StartOperation([this](absl::Status status) {
-    if (!status.ok()) {
-      Fail(std::move(status));
-    }
+    if (!status.ok()) Fail(std::move(status));
   });
   operation->header = wire::EncodeControl(message);
   ucp_request_param_t param{};
@@ -192,9 +178,7 @@ void UcxEndpoint::Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h 
 }
 
 void UcxEndpoint::Close(std::function<void()> closed) {
-  if (closed != nullptr) {
-    on_closed_.push_back(std::move(closed));
-  }
+  if (closed != nullptr) on_closed_.push_back(std::move(closed));
   if (closing_) {
     MaybeClosed();
     return;
@@ -247,18 +231,14 @@ void UcxEndpoint::Complete(Operation* operation, ucs_status_t status) {
 }
 
 void UcxEndpoint::MaybeClosed() {
-  if (!closing_ || in_flight_ > 0) {
-    return;
-  }
+  if (!closing_ || in_flight_ > 0) return;
   if (!closed_) {
     closed_ = true;
     worker_->AddOpenEndpoint(-1);
   }
   if (!on_closed_.empty()) {
     worker_->Post([calls = std::exchange(on_closed_, {})] {
-      for (const std::function<void()>& call : calls) {
-        call();
-      }
+      for (const std::function<void()>& call : calls) call();
     });
   }
 }

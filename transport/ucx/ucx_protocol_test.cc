@@ -155,9 +155,7 @@ class LyingSourceTest : public ProtocolTest {
       absl::StatusOr<std::unique_ptr<Pull>> pull =
           transport_->Connect(RequestContext::Background(absl::Seconds(30)), *EncodeDescriptor(descriptor));
       status = pull.status();
-      if (pull.ok()) {
-        pull_ = *std::move(pull);
-      }
+      if (pull.ok()) pull_ = *std::move(pull);
     });
     source_.NextAs<wire::Hello>();
     source_.Send(welcome);

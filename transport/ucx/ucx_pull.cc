@@ -56,9 +56,7 @@ absl::Status UcxPullCore::SendHello() {
 }
 
 void UcxPullCore::Connected(const absl::Status& status) {
-  if (connected_ != nullptr) {
-    std::exchange(connected_, nullptr)(status);
-  }
+  if (connected_ != nullptr) std::exchange(connected_, nullptr)(status);
 }
 
 void UcxPullCore::Abort(const absl::Status& status) {
@@ -150,9 +148,7 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     done(bytes.status());
     return;
   }
-  if (fetches_.empty()) {
-    last_bytes_ = SteadyNow();
-  }
+  if (fetches_.empty()) last_bytes_ = SteadyNow();
   const uint64_t id = ++fetches_made_;
   FetchState& fetch = fetches_[id];
   fetch.end = offset + *bytes;
@@ -182,9 +178,7 @@ void UcxPullCore::WatchSilence() {
 
 void UcxPullCore::CheckSilence() {
   silence_timer_ = TaskQueue::kNoTimer;
-  if (fetches_.empty() || !broken_.ok()) {
-    return;
-  }
+  if (fetches_.empty() || !broken_.ok()) return;
   if (SteadyNow() < last_bytes_ + silence_limit_) {
     WatchSilence();
     return;
@@ -211,9 +205,7 @@ bool UcxPullCore::NextPart(Part& part) {
   while (!waiting_.empty()) {
     part = waiting_.front();
     waiting_.pop_front();
-    if (Wanted(part.fetch)) {
-      return true;
-    }
+    if (Wanted(part.fetch)) return true;
   }
   return false;
 }
@@ -258,25 +250,17 @@ void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destinatio
 
 void UcxPullCore::FailFetch(uint64_t fetch, const absl::Status& status) {
   auto it = fetches_.find(fetch);
-  if (it == fetches_.end()) {
-    return;
-  }
-  if (it->second.failure.ok()) {
-    it->second.failure = status;
-  }
+  if (it == fetches_.end()) return;
+  if (it->second.failure.ok()) it->second.failure = status;
   MaybeComplete(fetch);
-  if (status.code() != absl::StatusCode::kInvalidArgument) {
-    Break(status, /*lost=*/false);
-  }
+  if (status.code() != absl::StatusCode::kInvalidArgument) Break(status, /*lost=*/false);
 }
 
 void UcxPullCore::Expire(uint64_t fetch) {
   const absl::Status status = absl::DeadlineExceededError(
       absl::StrCat("a fetch from ", descriptor_.address, " did not complete before its deadline"));
   FetchState& state = fetches_.at(fetch);
-  if (state.failure.ok()) {
-    state.failure = status;
-  }
+  if (state.failure.ok()) state.failure = status;
   // Nothing but a forced close ends a receive from a peer that has stopped.
   const bool lost = state.receives > 0;
   MaybeComplete(fetch);
@@ -303,21 +287,15 @@ void UcxPullCore::MaybeComplete(uint64_t fetch) {
 }
 
 void UcxPullCore::Break(const absl::Status& status, bool lost) {
-  if (broken_.ok()) {
-    broken_ = status;
-  }
+  if (broken_.ok()) broken_ = status;
   waiting_.clear();
   Abandon();
   std::vector<uint64_t> ids;
   for (auto& [id, fetch] : fetches_) {
-    if (fetch.failure.ok()) {
-      fetch.failure = broken_;
-    }
+    if (fetch.failure.ok()) fetch.failure = broken_;
     ids.push_back(id);
   }
-  for (uint64_t id : ids) {
-    MaybeComplete(id);
-  }
+  for (uint64_t id : ids) MaybeComplete(id);
   if (lost) {
     CloseEndpoint();
   } else if (state_ == State::kOpen) {
@@ -335,9 +313,7 @@ void UcxPullCore::End(std::function<void()> ended) {
 
 void UcxPullCore::MaybeEnded() {
   if (fetches_.empty() && !on_ended_.empty()) {
-    for (const std::function<void()>& ended : std::exchange(on_ended_, {})) {
-      ended();
-    }
+    for (const std::function<void()>& ended : std::exchange(on_ended_, {})) ended();
   }
 }
 
@@ -348,9 +324,7 @@ void UcxPullCore::SayBye() {
 }
 
 void UcxPullCore::CloseEndpoint() {
-  if (state_ == State::kClosing || state_ == State::kOver) {
-    return;
-  }
+  if (state_ == State::kClosing || state_ == State::kOver) return;
   state_ = State::kClosing;
   worker().queue().CancelTimer(drain_timer_);
   if (endpoint_ == nullptr) {

@@ -36,9 +36,7 @@ class Round {
   Round(Pull* pull, HostSpan destination) : pull_(pull), destination_(destination) {}
 
   void Run() {
-    for (uint64_t i = 0; i < kInFlight; ++i) {
-      Next();
-    }
+    for (uint64_t i = 0; i < kInFlight; ++i) Next();
     done_.WaitForNotification();
   }
 
@@ -46,17 +44,13 @@ class Round {
   // After the first calls, on the progress thread only.
   void Next() {
     const uint64_t offset = next_.fetch_add(kChunkBytes);
-    if (offset >= destination_.size()) {
-      return;
-    }
+    if (offset >= destination_.size()) return;
     const uint64_t bytes = std::min<uint64_t>(kChunkBytes, destination_.size() - offset);
     pull_->Fetch(offset, {destination_.subspan(offset, bytes)}, SteadyTime::InfiniteFuture(),
                  [this, bytes](const FetchResult& result) {
                    CHECK_OK(result.status());
                    Next();
-                   if (done_bytes_.fetch_add(bytes) + bytes == destination_.size()) {
-                     done_.Notify();
-                   }
+                   if (done_bytes_.fetch_add(bytes) + bytes == destination_.size()) done_.Notify();
                  });
   }
 
@@ -100,9 +94,7 @@ void Main(const std::string& lane, uint64_t image_bytes, int rounds) {
 
 int main(int argc, char** argv) {
   using namespace tensorcast::transport;
-  if (MaybeRunSourceProcess(argc, argv, NewTransport)) {
-    return 0;
-  }
+  if (MaybeRunSourceProcess(argc, argv, NewTransport)) return 0;
   const uint64_t mib = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1024;
   Main(argc > 1 ? argv[1] : "ucx", mib << 20, argc > 3 ? std::atoi(argv[3]) : 5);
   return 0;

@@ -19,9 +19,7 @@ ServeStats SourceServing::stats() const {
 
 void SourceServing::CountRequest() {
   absl::MutexLock lock(&mutex);
-  if (counted.requests++ == 0) {
-    counted.first_request = SteadyNow();
-  }
+  if (counted.requests++ == 0) counted.first_request = SteadyNow();
 }
 
 void SourceServing::CountBytes(uint64_t bytes) {
@@ -39,9 +37,7 @@ void SourceServing::SetReceiverTrace(std::string_view traceparent) {
 
 void SourceServing::AddBusy(int delta) {
   busy += delta;
-  if (busy == 0 && on_idle != nullptr) {
-    std::exchange(on_idle, nullptr)();
-  }
+  if (busy == 0 && on_idle != nullptr) std::exchange(on_idle, nullptr)();
 }
 
 UcxSource::UcxSource(UcxWorker* worker, UcxLane lane, const Limits& limits, int serving_threads)
@@ -98,23 +94,15 @@ void UcxSource::Revoke(const std::shared_ptr<SourceServing>& serving, std::funct
   serving->AddBusy(1);
   serving->on_idle = std::move(done);
   const std::vector<SourceConnection*> connections(serving->connections.begin(), serving->connections.end());
-  for (SourceConnection* connection : connections) {
-    connection->ServingRevoked();
-  }
+  for (SourceConnection* connection : connections) connection->ServingRevoked();
   serving->AddBusy(-1);
 }
 
 void UcxSource::Shutdown() {
-  if (listener_ != nullptr) {
-    ucp_listener_destroy(std::exchange(listener_, nullptr));
-  }
+  if (listener_ != nullptr) ucp_listener_destroy(std::exchange(listener_, nullptr));
   std::vector<SourceConnection*> connections;
-  for (const auto& [connection, owned] : connections_) {
-    connections.push_back(connection);
-  }
-  for (SourceConnection* connection : connections) {
-    connection->Close();
-  }
+  for (const auto& [connection, owned] : connections_) connections.push_back(connection);
+  for (SourceConnection* connection : connections) connection->Close();
 }
 
 }  // namespace tensorcast::transport

@@ -37,9 +37,7 @@ absl::StatusCode CodeOf(ucs_status_t status) {
 }  // namespace
 
 absl::Status UcxStatus(ucs_status_t status, std::string_view what) {
-  if (status == UCS_OK) {
-    return absl::OkStatus();
-  }
+  if (status == UCS_OK) return absl::OkStatus();
   return absl::Status(CodeOf(status), absl::StrCat(what, ": ", ucs_status_string(status)));
 }
 

@@ -48,9 +48,7 @@ absl::Status RequireRdmaDevice() {
 // of taken ports it would go on trying.
 bool IsFree(const HostPort& address) {
   const absl::StatusOr<SocketAddress> resolved = Resolve(address);
-  if (!resolved.ok()) {
-    return false;
-  }
+  if (!resolved.ok()) return false;
   const UniqueFd probe(socket(resolved->get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return probe && bind(probe.get(), resolved->get(), resolved->length) == 0;
 }
@@ -58,19 +56,13 @@ bool IsFree(const HostPort& address) {
 // A worker whose data port is the first free one of the range.
 absl::StatusOr<std::unique_ptr<UcxWorker>> CreateWorker(UcxWorker::Options options, const std::string& host,
                                                         const PortRange& ports) {
-  if (ports.first == 0) {
-    return UcxWorker::Create(options);
-  }
+  if (ports.first == 0) return UcxWorker::Create(options);
   absl::Status last = absl::UnavailableError("all of them are in use");
   for (uint32_t port = ports.first; port <= ports.last; ++port) {
     options.tcp_data_port = static_cast<uint16_t>(port);
-    if (!IsFree({host, options.tcp_data_port})) {
-      continue;
-    }
+    if (!IsFree({host, options.tcp_data_port})) continue;
     absl::StatusOr<std::unique_ptr<UcxWorker>> worker = UcxWorker::Create(options);
-    if (worker.ok()) {
-      return worker;
-    }
+    if (worker.ok()) return worker;
     last = worker.status();
   }
   return Annotate(last, absl::StrCat("UCX needs a free data port of ", ports.first, " to ", ports.last,
@@ -128,12 +120,8 @@ absl::Status UcxTransport::State::Listen() {
   TC_ASSIGN_OR_RETURN(const SocketAddress socket, Resolve(listen));
   absl::StatusOr<uint16_t> port;
   worker->Run([&] { port = source->Listen(socket); });
-  if (!port.ok()) {
-    return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
-  }
-  if (!options.advertise_host.empty()) {
-    listen.host = options.advertise_host;
-  }
+  if (!port.ok()) return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
+  if (!options.advertise_host.empty()) listen.host = options.advertise_host;
   listen.port = *port;
   address = FormatHostPort(listen);
   return absl::OkStatus();
@@ -182,9 +170,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   const bool rma = options.lane == UcxLane::kRma;
   UcxWorker::Options worker_options{.tls = options.tls, .net_devices = {}, .rma = rma};
   if (worker_options.tls.empty()) {
-    if (rma) {
-      TC_RETURN_IF_ERROR(RequireRdmaDevice());
-    }
+    if (rma) TC_RETURN_IF_ERROR(RequireRdmaDevice());
     worker_options.tls = rma ? kDefaultRmaTls : kDefaultMessagesTls;
   }
   UcxSource::Limits limits;
@@ -213,17 +199,13 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
     data_ports = options.data_ports;
   }
   absl::StatusOr<std::unique_ptr<UcxWorker>> worker = CreateWorker(worker_options, data_host, data_ports);
-  if (!worker.ok()) {
-    return absl::UnavailableError(worker.status().message());
-  }
+  if (!worker.ok()) return absl::UnavailableError(worker.status().message());
   state->worker = *std::move(worker);
   state->cache = std::make_unique<EndpointCache>(state->worker.get(), EndpointCache::Limits{});
   state->source =
       std::make_unique<UcxSource>(state->worker.get(), options.lane, limits, options.serving_threads);
   std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(state)));
-  if (!options.listen.empty()) {
-    TC_RETURN_IF_ERROR(transport->state_->Listen());
-  }
+  if (!options.listen.empty()) TC_RETURN_IF_ERROR(transport->state_->Listen());
   return transport;
 }
 
@@ -290,9 +272,7 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   }
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", descriptor.address)));
   const absl::StatusOr<HostPort> host_port = ParseHostPort(descriptor.address);
-  if (!host_port.ok()) {
-    return host_port.status();
-  }
+  if (!host_port.ok()) return host_port.status();
   TC_ASSIGN_OR_RETURN(const SocketAddress peer, Resolve(*host_port));
 
   const std::string where = descriptor.address;

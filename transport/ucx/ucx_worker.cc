@@ -40,9 +40,7 @@ std::string TransportOption(const char* name) {
 
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
   TC_RETURN_IF_ERROR(Modify(config, "TLS", options.tls));
-  if (!options.net_devices.empty()) {
-    TC_RETURN_IF_ERROR(Modify(config, "NET_DEVICES", options.net_devices));
-  }
+  if (!options.net_devices.empty()) TC_RETURN_IF_ERROR(Modify(config, "NET_DEVICES", options.net_devices));
   // Connections that a source closed keep its port in TIME_WAIT for a minute. Without this a daemon that
   // served a pull could not be started again on its address until then. Two listeners at once are refused all
   // the same. The name is that of every connection manager's option (TCP's, RDMA's), in all versions.
@@ -115,15 +113,9 @@ UcxWorker::~UcxWorker() {
   }
   queue_.Close();
   CHECK_EQ(open_endpoints_, 0) << "a UCX worker was destroyed before its endpoints";
-  for (const Region& region : regions_) {
-    ucp_mem_unmap(context_, region.handle);
-  }
-  if (worker_ != nullptr) {
-    ucp_worker_destroy(worker_);
-  }
-  if (context_ != nullptr) {
-    ucp_cleanup(context_);
-  }
+  for (const Region& region : regions_) ucp_mem_unmap(context_, region.handle);
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
 }
 
 void UcxWorker::Run(std::function<void()> task) {
@@ -156,9 +148,7 @@ absl::Status UcxWorker::MapMemory(std::byte* base, uint64_t bytes) {
 
 ucp_mem_h UcxWorker::FindMemory(const std::byte* address) const {
   for (const Region& region : regions_) {
-    if (address >= region.base && address < region.base + region.bytes) {
-      return region.handle;
-    }
+    if (address >= region.base && address < region.base + region.bytes) return region.handle;
   }
   return nullptr;
 }
@@ -175,9 +165,7 @@ absl::StatusOr<std::string> UcxWorker::PackRemoteKey(size_t region) const {
 
 void UcxWorker::AddOpenEndpoint(int delta) {
   open_endpoints_ += delta;
-  if (open_endpoints_ == 0 && on_no_endpoints_ != nullptr) {
-    std::exchange(on_no_endpoints_, nullptr)();
-  }
+  if (open_endpoints_ == 0 && on_no_endpoints_ != nullptr) std::exchange(on_no_endpoints_, nullptr)();
 }
 
 void UcxWorker::WaitForEndpoints() {
@@ -221,9 +209,7 @@ ucs_status_t UcxWorker::OnData(void* arg, const void* header, size_t header_byte
 }
 
 void UcxWorker::Wake() {
-  if (!OnThread()) {
-    ucp_worker_signal(worker_);
-  }
+  if (!OnThread()) ucp_worker_signal(worker_);
 }
 
 void UcxWorker::Loop() {
@@ -239,25 +225,19 @@ void UcxWorker::Loop() {
 
 bool UcxWorker::Progress() {
   bool any = queue_.RunPosted();
-  if (queue_.has_timers()) {
-    any |= queue_.RunTimers(SteadyNow());
-  }
+  if (queue_.has_timers()) any |= queue_.RunTimers(SteadyNow());
   any |= ucp_worker_progress(worker_) != 0;
   return any;
 }
 
 void UcxWorker::Sleep() {
   const ucs_status_t status = ucp_worker_arm(worker_);
-  if (status == UCS_ERR_BUSY) {
-    return;
-  }
+  if (status == UCS_ERR_BUSY) return;
   if (status != UCS_OK) {
     LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "arming a UCX worker; polling instead");
   }
   // A task posted by this thread, from a callback, signals nothing; one from another thread has signalled.
-  if (queue_.HasPosted()) {
-    return;
-  }
+  if (queue_.HasPosted()) return;
   const absl::Duration longest = status != UCS_OK ? absl::Milliseconds(1)
                                  : in_flight_ > 0 ? kLongestSleepInFlight
                                                   : kLongestSleep;

@@ -101,9 +101,7 @@ absl::StatusOr<Control> DecodeRequest(ByteReader reader) {
   request.id = reader.Get<uint64_t>();
   request.offset = reader.Get<uint64_t>();
   request.bytes = reader.Get<uint64_t>();
-  if (!reader.AtEnd() || request.id == kWholePull || request.bytes == 0) {
-    return Malformed("REQUEST");
-  }
+  if (!reader.AtEnd() || request.id == kWholePull || request.bytes == 0) return Malformed("REQUEST");
   return request;
 }
 
@@ -125,9 +123,7 @@ absl::StatusOr<Control> DecodeControl(std::string_view bytes) {
     case Type::kRequest:
       return DecodeRequest(reader);
     case Type::kBye:
-      if (!reader.AtEnd()) {
-        return Malformed("BYE");
-      }
+      if (!reader.AtEnd()) return Malformed("BYE");
       return Bye{};
     default:
       return Malformed("unknown");
@@ -144,9 +140,7 @@ absl::StatusOr<DataHeader> DecodeDataHeader(std::string_view bytes) {
   const bool is_data = reader.Get<uint8_t>() == static_cast<uint8_t>(Type::kData);
   header.request_id = reader.Get<uint64_t>();
   header.offset = reader.Get<uint64_t>();
-  if (!is_data || !reader.AtEnd() || header.request_id == kWholePull) {
-    return Malformed("DATA");
-  }
+  if (!is_data || !reader.AtEnd() || header.request_id == kWholePull) return Malformed("DATA");
   return header;
 }
 

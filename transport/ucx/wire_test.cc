@@ -12,9 +12,7 @@ namespace {
 
 PullId TestId() {
   PullId id;
-  for (uint8_t i = 0; i < id.size(); ++i) {
-    id[i] = 0xa0 + i;
-  }
+  for (uint8_t i = 0; i < id.size(); ++i) id[i] = 0xa0 + i;
   return id;
 }
 
@@ -109,12 +107,8 @@ TEST(Wire, RandomBytesAreReadOrRefusedButNeverMore) {
   std::mt19937 random(42);
   for (int i = 0; i < 50000; ++i) {
     std::string bytes(random() % 64, '\0');
-    for (char& byte : bytes) {
-      byte = static_cast<char>(random());
-    }
-    if (!bytes.empty() && i % 2 == 0) {
-      bytes[0] = static_cast<char>(random() % 7);
-    }
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    if (!bytes.empty() && i % 2 == 0) bytes[0] = static_cast<char>(random() % 7);
     const absl::StatusOr<Control> read = DecodeControl(bytes);
     if (read.ok()) {
       EXPECT_EQ(EncodeControl(*read), bytes);

@@ -26,8 +26,8 @@ struct TelemetryOptions {
 };
 
 // Turns telemetry on for this process, from now until the last copy of what it returns is gone: then what is
-// left is sent, within five seconds, and telemetry is off. INVALID_ARGUMENT names what is wrong in the options
-// or the environment; FAILED_PRECONDITION when it is on already. Thread-safe.
+// left is sent, within five seconds, and telemetry is off. INVALID_ARGUMENT names what is wrong in the
+// options or the environment; FAILED_PRECONDITION when it is on already. Thread-safe.
 absl::StatusOr<std::shared_ptr<void>> StartTelemetry(const TelemetryOptions& options);
 
 }  // namespace tensorcast::client

@@ -26,8 +26,9 @@ class DeviceContract : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     auto runtime = testing::MakeRuntime(GetParam());
-    if (absl::IsUnavailable(runtime.status()))
+    if (absl::IsUnavailable(runtime.status())) {
       GTEST_SKIP() << "no device of this backend: " << runtime.status();
+    }
     ASSERT_TRUE(runtime.ok()) << runtime.status();
     runtime_ = *std::move(runtime);
   }

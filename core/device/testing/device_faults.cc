@@ -49,8 +49,9 @@ class FaultHooks final : public FakeDeviceHooks {
     if (faults_->copy_delay_ns.load() == 0) return;
     ++faults_->delayed_copies;
     const auto start = SteadyNow();
-    while (SteadyNow() - start < absl::Nanoseconds(faults_->copy_delay_ns.load()))
+    while (SteadyNow() - start < absl::Nanoseconds(faults_->copy_delay_ns.load())) {
       absl::SleepFor(absl::Microseconds(200));
+    }
     --faults_->delayed_copies;
   }
 

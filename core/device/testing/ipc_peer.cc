@@ -98,8 +98,9 @@ absl::StatusOr<std::unique_ptr<IpcPeer>> IpcPeer::Start(std::string_view backend
                                                         const IpcHandle& handle) {
   int input[2];
   int output[2];
-  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0)
+  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) {
     return ErrnoStatus(errno, "pipe2", "for a peer");
+  }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);

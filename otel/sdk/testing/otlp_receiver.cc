@@ -156,7 +156,7 @@ class Store {
   }
 
   template <class T>
-  T Copy(T Store::*member) const {
+  T Copy(T Store::* member) const {
     absl::MutexLock lock(&mutex_);
     return this->*member;
   }
