@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/address.h"
+#include "base/background.h"
 #include "base/ids.h"
 #include "base/posix/private_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/app/housekeeper.h"
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
 #include "daemon/app/storage.h"
@@ -198,7 +198,7 @@ struct SourceSide {
   const std::unique_ptr<PeerClient> peers;
   PeerPools pools;
   RunningGrants grants;
-  Errands background;
+  SerialExecutor background;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
   const SourceFinder finder;
@@ -353,9 +353,9 @@ struct DaemonServer::Parts {
   std::unique_ptr<OwnPort> own_port;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
-  std::unique_ptr<Housekeeper> housekeeper;
-  std::unique_ptr<Housekeeper> file_keeper;
-  SteadyTime next_peer_check = SteadyTime::InfinitePast();  // the housekeeper's
+  std::unique_ptr<PeriodicTask> chores;
+  std::unique_ptr<PeriodicTask> lost_files;
+  SteadyTime next_peer_check = SteadyTime::InfinitePast();  // of the chores
 };
 
 // Who this node is, and what it has of its own.
@@ -419,10 +419,10 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                             .artifact_store = storage->artifacts(),
                                                             .handles = replicas->handles.get(),
                                                             .servings = &*replicas->servings});
-  housekeeper = std::make_unique<Housekeeper>(kChoreInterval, [this] { DoChores(); });
+  chores = std::make_unique<PeriodicTask>(kChoreInterval, [this] { DoChores(); });
   // Apart from the chores, which must go on when the disk does not answer.
-  file_keeper =
-      std::make_unique<Housekeeper>(kLostFilesInterval, [this] { replicas->engine->DropLostFiles(); });
+  lost_files =
+      std::make_unique<PeriodicTask>(kLostFilesInterval, [this] { replicas->engine->DropLostFiles(); });
 }
 
 void DaemonServer::Parts::DoChores() {
@@ -464,8 +464,8 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
     // What still runs now only watches, or ran out of time.
     calls->server->Shutdown(SteadyNow() + absl::Milliseconds(100));
   }
-  housekeeper.reset();
-  file_keeper.reset();
+  chores.reset();
+  lost_files.reset();
   gauges.reset();
   if (store != nullptr) store->link.Stop(/*goodbye=*/true);
   if (replicas != nullptr) replicas->servings->CloseAll();

@@ -23,7 +23,7 @@ using Stub = v1::GlobalStore::Stub;
 // A call that was given less may end without an answer though the global store is well.
 constexpr absl::Duration kLongEnoughToAnswer = absl::Milliseconds(200);
 
-// The link and the errands have retries of their own, as have clients.
+// The link and what runs in the background have retries of their own, as have clients.
 rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of the global store"}; }
 
 class GrpcGlobalStoreClient : public GlobalStoreClient {

@@ -195,7 +195,7 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<Materializer> materializer;
   std::unique_ptr<Ingester> ingester;
   std::unique_ptr<StatusReporter> status;
-  Errands background;  // destroyed first: what it runs uses the rest
+  SerialExecutor background;  // destroyed first: what it runs uses the rest
 };
 
 }  // namespace tensorcast::daemon

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/background.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/import_roots.h"
@@ -15,7 +16,6 @@
 #include "core/source/chunk_source.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"
-#include "daemon/sources/errands.h"
 #include "daemon/sources/granted_source.h"
 #include "daemon/sources/peer_client.h"
 #include "daemon/sources/running_grants.h"
@@ -38,7 +38,7 @@ class SourceFinder {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* grants = nullptr;
-    Errands* background = nullptr;           // tells how grants ended
+    SerialExecutor* background = nullptr;    // tells how grants ended
     const DeviceRuntime* devices = nullptr;  // may be null
     const ImportRoots* import_roots = nullptr;
   };

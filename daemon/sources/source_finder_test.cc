@@ -108,7 +108,7 @@ class ProviderTest : public ::testing::Test {
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<transport::Transport> lane_;
   std::unique_ptr<transport::Serving> serving_;
-  Errands errands_;
+  SerialExecutor background_;
   LocalAttacher attacher_{&peers_, &pools_, devices_.get(), absl::Seconds(10)};
   GrantedSourceOpener opener_{{.node_id = "me",
                                .transports = {lane_.get()},
@@ -121,7 +121,7 @@ class ProviderTest : public ::testing::Test {
                         .peers = &peers_,
                         .opener = &opener_,
                         .grants = &running_,
-                        .background = &errands_,
+                        .background = &background_,
                         .devices = devices_.get(),
                         .import_roots = &roots_}};
 };
@@ -138,7 +138,7 @@ TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
   source->reset();
   provider->Finished(absl::OkStatus());
   provider.reset();
-  errands_.Flush();
+  background_.Flush();
   EXPECT_THAT(running_.Ids(), ElementsAre());
   EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
   ASSERT_EQ(store_.completed.size(), 1);
@@ -160,7 +160,7 @@ TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
   second->reset();
   failure.source.name = "source of t2";
   EXPECT_EQ(provider->Next(context_, &failure).status().code(), absl::StatusCode::kDataLoss);
-  errands_.Flush();
+  background_.Flush();
   ASSERT_EQ(store_.completed.size(), 2);
   EXPECT_TRUE(store_.completed.front().source_corrupt());
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_FAILED);
@@ -375,7 +375,7 @@ TEST_F(ProviderTest, AProviderThatIsDroppedEndsItsGrantAsCancelled) {
   auto provider = Provider();
   ASSERT_TRUE(provider->Next(context_, nullptr).ok());
   provider.reset();
-  errands_.Flush();
+  background_.Flush();
   ASSERT_EQ(store_.completed.size(), 1);
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_CANCELLED);
 }

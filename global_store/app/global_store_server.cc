@@ -9,6 +9,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
+#include "base/background.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/metadata/observed_store.h"
@@ -16,7 +17,6 @@
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/random_secrets.h"
-#include "global_store/service/ticker.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -52,7 +52,7 @@ struct GlobalStoreServer::State {
   std::unique_ptr<Coordinator> coordinator;
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<rpc::Server> server;
-  std::unique_ptr<Ticker> ticker;
+  std::unique_ptr<PeriodicTask> expiry;
   std::vector<otel::GaugeRegistration> gauges;
 };
 
@@ -77,8 +77,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections}));
-  state->ticker = std::make_unique<Ticker>(TickInterval(options),
-                                           [coordinator = state->coordinator.get()] { coordinator->Tick(); });
+  state->expiry = std::make_unique<PeriodicTask>(
+      TickInterval(options), [coordinator = state->coordinator.get()] { coordinator->Tick(); });
   state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
   return std::unique_ptr<GlobalStoreServer>(new GlobalStoreServer(std::move(state)));

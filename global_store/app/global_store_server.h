@@ -1,4 +1,4 @@
-// The global store as a server: metadata store, coordinator, ticker and gRPC server, started and ended in
+// The global store as a server: metadata store, coordinator, expiry and gRPC server, started and ended in
 // order. A process of its own (`tensorcast global-store`), or embedded in a daemon that works alone.
 // Thread-safe.
 #pragma once

@@ -9,7 +9,6 @@
 #include "base/steady_time.h"
 #include "global_store/metadata/memory_store.h"
 #include "global_store/service/random_secrets.h"
-#include "global_store/service/ticker.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -302,26 +301,6 @@ TEST_F(CoordinatorTest, PurgesNowAndThen) {
     coordinator_->Tick();
   }
   EXPECT_EQ(store_.purges, at_start + 1);
-}
-
-TEST(TickerTest, TicksUntilItIsDestroyed) {
-  absl::Mutex mutex;
-  int ticks = 0;
-  {
-    Ticker ticker(absl::Milliseconds(1), [&] {
-      absl::MutexLock lock(&mutex);
-      ++ticks;
-    });
-    absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(+[](int* count) { return *count >= 3; }, &ticks));
-  }
-  const int at_end = ticks;
-  std::this_thread::yield();
-  EXPECT_EQ(ticks, at_end);
-}
-
-TEST(TickerTest, ALongIntervalDoesNotDelayItsEnd) {
-  Ticker ticker(absl::Hours(1), [] {});
 }
 
 }  // namespace
