@@ -296,7 +296,7 @@ struct CallSide {
                  .origins = &origins,
                  .quick = &quick,
                  .waiting = &waiting}),
-        proxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting) {}
+        proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {}
 
   static std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
     std::vector<std::string> lanes = {std::string(kLocalLane), std::string(kDiskLane)};
@@ -309,7 +309,7 @@ struct CallSide {
     if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
     TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
                                                     .unix_groups = options.handle_groups,
-                                                    .services = {&service, &proxy},
+                                                    .services = {&service, proxy.get()},
                                                     .max_connections = options.max_connections}));
     return absl::OkStatus();
   }
@@ -321,7 +321,7 @@ struct CallSide {
   rpc::Executor quick{rpc::Executor::Options{.max_threads = kQuickThreads}};
   rpc::Executor waiting{rpc::Executor::Options{.max_threads = kWaitingThreads}};
   StoreDaemonService service;
-  GlobalStoreProxy proxy;
+  const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;
 };
 
