@@ -26,11 +26,12 @@ namespace tensorcast::global_store {
 
 using Stub = v1::GlobalStore::Stub;
 
-inline std::shared_ptr<const Manifest> SomeManifest(const std::string& seed, int tensors = 1) {
+inline std::shared_ptr<const Manifest> SomeManifest(const std::string& seed, int tensors = 1,
+                                                    std::string_view tensor_name = "tensor.") {
   ImageLayout layout{.tensors = {}, .chunk_bytes = 4096};
   for (int i = 0; i < tensors; ++i) {
     layout.tensors.push_back(
-        {.name = absl::StrCat("tensor.", i), .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
+        {.name = absl::StrCat(tensor_name, i), .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
   }
   EXPECT_TRUE(AssignOffsets(layout).ok());
   auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {{"seed", seed}});
