@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
+#include "base/testing/temp_folder.h"
 #include "client/admin.h"
 #include "client/fake_daemon.h"
 #include "client/sealed_image.h"
@@ -18,8 +20,8 @@
 namespace tensorcast::client {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Device memory as far as a client goes: opened, closed.
 class StubDevices final : public DeviceRuntime {
@@ -50,12 +52,10 @@ class StubDevices final : public DeviceRuntime {
   std::vector<DeviceInfo> devices_;
 };
 
-class ClientTest : public testing::Test {
+class ClientTest : public ::testing::Test {
  protected:
   ClientTest() {
-    std::string path = std::filesystem::temp_directory_path() / "client_test.XXXXXX";
-    folder_ = mkdtemp(path.data());
-    daemon_ = std::make_unique<FakeDaemon>(folder_);
+    daemon_ = std::make_unique<FakeDaemon>(folder_.path());
     auto client = Client::Connect({.daemon = daemon_->address(), .devices = &devices_});
     EXPECT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
@@ -63,7 +63,6 @@ class ClientTest : public testing::Test {
   ~ClientTest() override {
     client_.reset();
     daemon_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   static RequestContext Context() { return RequestContext::Background(absl::Seconds(60)); }
@@ -81,7 +80,7 @@ class ClientTest : public testing::Test {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
-  std::string folder_;
+  const tensorcast::testing::TempFolder folder_;
   StubDevices devices_;
   std::unique_ptr<FakeDaemon> daemon_;
   std::unique_ptr<Client> client_;
@@ -182,7 +181,7 @@ TEST_F(ClientTest, DroppingAReplicaGivesItsLeaseBack) {
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_EQ(daemon_->handles().leases(), 1);
   replica->reset();
-  while (daemon_->handles().leases() > 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
 TEST_F(ClientTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
@@ -191,7 +190,7 @@ TEST_F(ClientTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
   auto replica = client_->Get(Context(), put->artifact_id, {});
   ASSERT_TRUE(replica.ok()) << replica.status();
   daemon_->StopServing();
-  while (!(*replica)->lost()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return (*replica)->lost(); }));
   EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
   daemon_->Serve();
   EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
@@ -212,7 +211,7 @@ TEST_F(ClientTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
   replica->reset();
   EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
   // Without the acknowledgement the daemon would hold the lease until this process ends.
-  while (daemon_->handles().leases() > 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
 TEST_F(ClientTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
@@ -327,7 +326,7 @@ TEST_F(ClientTest, ReplicasArePinnedAndUnpinned) {
   EXPECT_EQ(client_->SetPinned(Context(), "replica-1", true), absl::OkStatus());
   EXPECT_THAT(daemon_->pinned(), ElementsAre("replica-1"));
   EXPECT_EQ(client_->SetPinned(Context(), "replica-1", false), absl::OkStatus());
-  EXPECT_THAT(daemon_->pinned(), testing::IsEmpty());
+  EXPECT_THAT(daemon_->pinned(), ::testing::IsEmpty());
   EXPECT_TRUE(absl::IsNotFound(client_->SetPinned(Context(), "another", true)));
 }
 
@@ -401,12 +400,12 @@ TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
   first_two.WaitForNotification();
   daemon_->RemoveKey("gone", /*tell_watchers=*/false);
   daemon_->BreakWatches();
-  while (daemon_->watchers() == 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->watchers() > 0; }));
   daemon_->SetKey("kept", "tc1:k2", 2);
   daemon_->SetKey("new", "tc1:n", 1);
   watch.join();
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_THAT(told, testing::UnorderedElementsAre("gone@1", "kept@1", "-gone@1", "kept@2", "new@1"));
+  EXPECT_THAT(told, ::testing::UnorderedElementsAre("gone@1", "kept@1", "-gone@1", "kept@2", "new@1"));
 }
 
 TEST_F(ClientTest, AWatchTellsOfTheLastKeysThatWentWhileItWasBroken) {
@@ -426,13 +425,13 @@ TEST_F(ClientTest, AWatchTellsOfTheLastKeysThatWentWhileItWasBroken) {
   daemon_->BreakWatches();
   watch.join();
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_THAT(told, testing::ElementsAre("only", "-only"));
+  EXPECT_THAT(told, ::testing::ElementsAre("only", "-only"));
 }
 
 TEST_F(ClientTest, AWatchEndsWithItsContext) {
   const RequestContext context = Context();
   std::thread canceller([&] {
-    while (daemon_->watchers() == 0) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->watchers() > 0; }));
     context.cancellation.Cancel();
   });
   EXPECT_TRUE(absl::IsCancelled(client_->WatchKeys(context, "", [](const KeyInfo&) { return true; })));

@@ -9,6 +9,7 @@
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "base/testing/eventually.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -67,7 +68,7 @@ TEST(Executor, RefusesWithUnavailableWhenTooManyWait) {
   ASSERT_TRUE(executor.Schedule([] {}).ok());
   absl::Status refused = executor.Schedule([] { FAIL() << "a refused task was run"; });
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
-  EXPECT_THAT(refused.message(), testing::HasSubstr("2 requests wait for one of 1 threads"));
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("2 requests wait for one of 1 threads"));
   release.Notify();
 }
 
@@ -77,7 +78,7 @@ TEST(Executor, ThreadsLeaveWhenIdleAndComeBackWhenNeeded) {
     absl::Notification ran;
     ASSERT_TRUE(executor.Schedule([&] { ran.Notify(); }).ok());
     ran.WaitForNotification();
-    while (executor.threads() > 0) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(tensorcast::testing::Eventually([&] { return executor.threads() == 0; }));
   }
 }
 
@@ -97,7 +98,7 @@ TEST(Executor, ATasksCapturesGoAwayWhenItHasRun) {
   absl::Notification ran;
   ASSERT_TRUE(executor.Schedule([token = std::move(token), &ran] { ran.Notify(); }).ok());
   ran.WaitForNotification();
-  while (!watch.expired()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return watch.expired(); }));
 }
 
 }  // namespace

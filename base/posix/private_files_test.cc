@@ -1,8 +1,8 @@
 #include "base/posix/private_files.h"
+#include "base/testing/temp_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,11 +22,8 @@ mode_t ModeOf(const std::string& path) {
 
 class PrivateFilesTest : public ::testing::Test {
  protected:
-  PrivateFilesTest() : umask_(umask(0)) { EXPECT_NE(mkdtemp(root_.data()), nullptr); }
-  ~PrivateFilesTest() override {
-    std::filesystem::remove_all(root_);
-    umask(umask_);
-  }
+  PrivateFilesTest() : umask_(umask(0)) {}
+  ~PrivateFilesTest() override { umask(umask_); }
 
   std::string Folder(const std::string& name, mode_t mode) {
     const std::string path = root_ + "/" + name;
@@ -35,7 +32,8 @@ class PrivateFilesTest : public ::testing::Test {
   }
   void Touch(const std::string& path) { std::ofstream(path) << "x"; }
 
-  std::string root_ = testing::TempDir() + "private-XXXXXX";
+  const testing::TempFolder folder_;
+  const std::string& root_ = folder_.path();
   const mode_t umask_;
 };
 

@@ -1,8 +1,8 @@
 #include "cli/model/compare.h"
+#include "base/testing/temp_folder.h"
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
 #include <span>
 #include <utility>
 #include <vector>
@@ -62,20 +62,16 @@ ImageLayout LayoutOf(std::vector<Tensor> tensors) {
   return layout;
 }
 
-class CompareTest : public testing::Test {
+class CompareTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "/compare-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    model_ = folder_ + "/m.safetensors";
+    model_ = folder_.path() + "/m.safetensors";
     layout_ = LayoutOf({MakeTensor("a", DType::kU8, {kBytes}), MakeTensor("empty", DType::kF32, {0, 3}),
                         MakeTensor("b", DType::kF32, {kBytes / 4})});
     image_.resize(layout_.image_bytes);
     for (size_t i = 0; i < image_.size(); ++i) image_[i] = static_cast<std::byte>(i * 31);
     ASSERT_TRUE(WriteSafetensors(model_, layout_, {}, image_).ok());
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // The bytes are the model's as long as the tensors before do not change their sizes.
   TestReplica WithTensors(std::vector<Tensor> tensors) const {
@@ -90,7 +86,8 @@ class CompareTest : public testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(what));
   }
 
-  std::string folder_, model_;
+  testing::TempFolder folder_;
+  std::string model_;
   ImageLayout layout_;
   std::vector<std::byte> image_;
 };

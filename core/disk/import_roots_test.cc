@@ -107,7 +107,7 @@ TEST_F(ImportRootsTest, AMountThatWentAwayIsNotTakenForFilesThatAreGone) {
       const absl::Status again = roots.OpenAgain(identity).status();
       const absl::Status found = roots.Find(path).status();
       EXPECT_EQ(again, found);
-      EXPECT_THAT(again.message(), testing::Not(HasSubstr(strerror(error_number)))) << "the log says it";
+      EXPECT_THAT(again.message(), ::testing::Not(HasSubstr(strerror(error_number)))) << "the log says it";
       code = again.code();
     })
         .join();

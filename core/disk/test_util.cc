@@ -1,11 +1,9 @@
 #include "core/disk/test_util.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -13,26 +11,6 @@
 #include "base/posix/unique_fd.h"
 
 namespace tensorcast {
-
-TestFolder::TestFolder() {
-  std::string name = (std::filesystem::current_path() / "tc-disk-XXXXXX").string();
-  CHECK(mkdtemp(name.data()) != nullptr);
-  path_ = name;
-}
-
-TestFolder::~TestFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::vector<std::string> TestFolder::Names() const {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-    names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
-}
 
 std::string Pattern(uint64_t bytes, uint32_t seed) {
   std::mt19937 random(seed);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/temp_folder.h"
 #include "core/artifact/manifest.h"
 #include "core/disk/artifact_store.h"
 #include "core/disk/bounce_buffers.h"
@@ -17,18 +18,9 @@
 
 namespace tensorcast {
 
-// A folder that is removed, with what is in it, at the end. In the working folder, since a temporary folder
-// may be memory.
-class TestFolder {
- public:
-  TestFolder();
-  ~TestFolder();
-  const std::string& path() const { return path_; }
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-  std::vector<std::string> Names() const;
-
- private:
-  std::string path_;
+// In the working folder, since a temporary folder may be memory.
+struct TestFolder : testing::TempFolder {
+  TestFolder() : TempFolder(".") {}
 };
 
 // Bytes that differ from place to place and with the seed.

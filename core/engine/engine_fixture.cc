@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -79,17 +78,11 @@ std::vector<std::string> ScriptedGuard::asked() const {
   return asked_;
 }
 
-EngineFixture::EngineFixture() {
-  std::string name = (std::filesystem::temp_directory_path() / "tensorcast-engine-XXXXXX").string();
-  CHECK(mkdtemp(name.data()) != nullptr);
-  directory_ = name;
-}
+EngineFixture::EngineFixture() {}
 
 EngineFixture::~EngineFixture() {
   if (engine_ != nullptr) Stop();
   store_.reset();
-  std::error_code ignored;
-  std::filesystem::remove_all(directory_, ignored);
 }
 
 void EngineFixture::Start(const Setup& setup) {
@@ -105,7 +98,7 @@ void EngineFixture::Start(const Setup& setup) {
       CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{64} << 20, .hooks = HooksOf(faults_)});
   CHECK_OK(devices.status());
   devices_ = *std::move(devices);
-  auto store = ArtifactStore::Open(directory_);
+  auto store = ArtifactStore::Open(directory_.path());
   CHECK_OK(store.status());
   store_ = std::make_unique<FaultyStore>(*std::move(store));
   Restart();

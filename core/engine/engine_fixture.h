@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "base/testing/temp_folder.h"
 #include "core/device/testing/device_faults.h"
 #include "core/engine/engine.h"
 #include "core/testing/faulty_store.h"
@@ -89,7 +90,7 @@ class EngineFixture : public ::testing::Test {
   std::vector<std::byte> Read(const ReplicaLease& lease);
   void WaitUntilIdle();  // no ingest is under way
 
-  std::string directory_;
+  const TempFolder directory_;
   Setup setup_;
   std::shared_ptr<FakeDeviceFaults> faults_ = std::make_shared<FakeDeviceFaults>();
   std::unique_ptr<HostPool> pool_;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "core/handles/codec.h"
 #include "core/handles/frame_io.h"
 #include "core/handles/handle_client.h"
@@ -35,11 +36,11 @@ class HostileHandlePeer : public ::testing::Test {
   static std::optional<Frame> Receive(int socket) {
     FrameReader reader(kMaxServerFrameBytes);
     std::optional<Frame> frame;
-    WaitUntil([&] {
+    static_cast<void>(testing::Eventually([&] {
       auto incoming = reader.Read(socket);
       if (incoming.ok() && incoming->has_value()) frame = std::move((*incoming)->frame);
       return !incoming.ok() || frame.has_value() || reader.closed();
-    });
+    }));
     return frame;
   }
 
@@ -86,7 +87,7 @@ TEST_F(HostileHandlePeer, RandomBytesEndOnlyTheirOwnConnection) {
     Send(socket.get(), bytes, random() % 3 == 0 ? pool_.get() : -1);
   }
   ExpectServes();
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_EQ(server_->leases(), 0);
 }
@@ -95,7 +96,7 @@ TEST_F(HostileHandlePeer, AnotherProtocolIsRefusedWithAReason) {
   UniqueFd socket = Connect();
   Send(socket.get(), std::string("\x09\0\0\0\x01GET / HT", 13));
   EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(WaitUntil([&] { return Closed(socket.get()); }));
+  EXPECT_TRUE(testing::Eventually([&] { return Closed(socket.get()); }));
 }
 
 TEST_F(HostileHandlePeer, AFrameTooLargeIsRefusedBeforeItIsRead) {
@@ -128,7 +129,7 @@ TEST_F(HostileHandlePeer, AHostLeaseEndsWhenItsHolderBreaksTheProtocol) {
   EXPECT_TRUE(Receive(socket.get()).has_value());
   EXPECT_EQ(server_->leases(), 1);
   SendFrame(socket.get(), ClosedFrame{});  // only for device memory
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
 }
 
 TEST_F(HostileHandlePeer, VersionsAreAgreedOnWhereTheRangesMeetAndRefusedWhereTheyDoNot) {
@@ -157,7 +158,7 @@ TEST_F(HostileHandlePeer, DescriptorsThatNobodyAskedForAreClosed) {
     EXPECT_EQ(ErrorOf(Receive(third.get())), absl::StatusCode::kInvalidArgument)
         << "a memfd without a descriptor";
   }
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
@@ -181,7 +182,7 @@ TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
     ASSERT_GT(sendmsg(socket.get(), &message, 0), 0);
     EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument) << count;
   }
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
@@ -203,7 +204,7 @@ TEST_F(HostileHandlePeer, ASilentPeerIsClosedAndAnIdleLeaseIsNot) {
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   UniqueFd silent = Connect();
   UniqueFd half_way = ConnectAndGreet();
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 1; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 1; }));
   EXPECT_TRUE(Closed(silent.get()));
   EXPECT_TRUE(Closed(half_way.get()));
   EXPECT_FALSE((*claimed)->lost());
@@ -220,8 +221,8 @@ TEST_F(HostileHandlePeer, AClientThatDoesNotTakeItsAnswerLosesItsLease) {
       HostClaim(pool_.get(), kPoolBytes, std::vector<Extent>(500'000, {0, kGranuleBytes}), 4096));
   UniqueFd socket = ConnectAndGreet();
   SendFrame(socket.get(), ClaimFrame{ticket});
-  EXPECT_TRUE(WaitUntil([&] { return server_->tickets() == 0; }));
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->tickets() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
 }
 
 TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "absl/log/check.h"
+#include "base/testing/eventually.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/test_util.h"
 #include "gmock/gmock.h"
@@ -120,7 +121,7 @@ TEST_F(HandleProcess, AnotherProcessReadsTheImageAndItsDeathEndsTheLease) {
   ASSERT_EQ(child.Do(HostTicket()), 'k');
   EXPECT_EQ(server_->leases(), 1);
   child.Kill();
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
   EXPECT_EQ(held_, 0);
 }
 
@@ -144,11 +145,11 @@ TEST_F(HandleProcess, DeviceMemoryIsHeldUntilTheProcessIsGoneThoughItsConnection
   });
   Start();
   ASSERT_EQ(child.Do(DeviceTicket()), 'k');
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(server_->leases(), 1);
   EXPECT_EQ(held_, 1);
   child.Kill();
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
   EXPECT_EQ(held_, 0);
 }
 
@@ -158,7 +159,7 @@ TEST_F(HandleProcess, DeviceMemoryOfAKilledProcessIsReleased) {
   ASSERT_EQ(child.Do(DeviceTicket()), 'k');
   EXPECT_EQ(server_->leases(), 1);
   child.Kill();
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
   EXPECT_EQ(held_, 0);
 }
 
@@ -175,7 +176,7 @@ TEST_F(HandleProcess, AnOfferOfAKilledProcessIsGone) {
   ASSERT_EQ(child.Do("offer"), 'k');
   const std::string token = std::filesystem::read_symlink(token_file).string();
   child.Kill();
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(server_->TakeOffer(token).status().code(), absl::StatusCode::kNotFound);
 }
 

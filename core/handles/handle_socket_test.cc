@@ -11,7 +11,7 @@
 #include <fstream>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "base/testing/eventually.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/handle_server.h"
 #include "core/handles/test_util.h"
@@ -107,9 +107,9 @@ TEST_F(HandleSocket, TheConnectionIsTheLease) {
   EXPECT_EQ(server_->connections(), 1);
   EXPECT_EQ(held_, 1);
   claimed->reset();
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
   EXPECT_EQ(held_, 0);
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
 }
 
 TEST_F(HandleSocket, WhatIsHeldIsCountedByHolderAndKindOfMemory) {
@@ -122,7 +122,7 @@ TEST_F(HandleSocket, WhatIsHeldIsCountedByHolderAndKindOfMemory) {
     auto daemon = Claim(of_daemon);
     auto client = Claim(of_client);
     ASSERT_TRUE(daemon.ok() && client.ok());
-    EXPECT_TRUE(WaitUntil([&] { return server_->counts().daemon_connections == 1; }));
+    EXPECT_TRUE(testing::Eventually([&] { return server_->counts().daemon_connections == 1; }));
     const HandleCounts counts = server_->counts();
     EXPECT_EQ(counts.client_connections, 1);
     EXPECT_EQ(counts.daemon_leases, (std::array{1, 0, 0}));
@@ -131,7 +131,7 @@ TEST_F(HandleSocket, WhatIsHeldIsCountedByHolderAndKindOfMemory) {
     EXPECT_EQ(server_->leases(), 2);
     EXPECT_TRUE((*client)->AcknowledgeClosed().ok());
   }
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0 && server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0 && server_->leases() == 0; }));
   EXPECT_EQ(server_->counts().daemon_connections, 0);
 }
 
@@ -152,7 +152,7 @@ TEST_F(HandleSocket, AnExpiredTicketReleasesItsHoldAndCannotBeClaimed) {
   options.ticket_ttl = absl::Milliseconds(5);
   server_ = *HandleServer::Start(options);
   const std::string ticket = HostTicket();
-  EXPECT_TRUE(WaitUntil([&] { return held_ == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return held_ == 0; }));
   EXPECT_EQ(server_->tickets(), 0);
   EXPECT_EQ(Claim(ticket).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(server_->leases(), 0);
@@ -206,7 +206,7 @@ TEST_F(HandleSocket, DeviceMemoryOfALivingProcessStaysHeldWhenOnlyTheConnectionE
   auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   claimed->reset();
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(server_->leases(), 1);
   EXPECT_EQ(held_, 1);
   server_.reset();
@@ -246,7 +246,7 @@ TEST_F(HandleSocket, AnOfferEndsWithItsConnection) {
   ASSERT_TRUE(offered.ok()) << offered.status();
   const std::string token = (*offered)->token();
   offered->reset();
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(server_->TakeOffer(token).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(OpenDescriptors(), before + 1);
 }
@@ -284,7 +284,7 @@ TEST_F(HandleSocket, TwoHundredClientsAtOnceAreAllServed) {
   EXPECT_EQ(server_->leases(), kClients);
   EXPECT_EQ(held_, kClients);
   claimed.clear();
-  EXPECT_TRUE(WaitUntil([&] { return server_->leases() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
   EXPECT_EQ(held_, 0);
 }
 
@@ -296,7 +296,7 @@ TEST_F(HandleSocket, ManyClaimsAndOffersLeaveNoDescriptorBehind) {
     ASSERT_TRUE(OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), 1, Soon()).ok());
     ASSERT_FALSE(Claim("nonsense").ok());
   }
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
@@ -311,7 +311,7 @@ TEST_F(HandleSocket, AHoldMayCallTheServerWhenItIsReleased) {
       server_->IssueTicket(HostClaim(pool_.get(), kPoolBytes, {{0, kGranuleBytes}}, 1, std::move(hold))));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   claimed->reset();
-  EXPECT_TRUE(WaitUntil([&] { return called.load(); }));
+  EXPECT_TRUE(testing::Eventually([&] { return called.load(); }));
 }
 
 TEST_F(HandleSocket, ClientsBeyondTheLimitAreToldSo) {
@@ -325,7 +325,7 @@ TEST_F(HandleSocket, ClientsBeyondTheLimitAreToldSo) {
   const std::string ticket = HostTicket();
   EXPECT_EQ(Claim(ticket).status().code(), absl::StatusCode::kResourceExhausted);
   first->reset();
-  EXPECT_TRUE(WaitUntil([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_TRUE(Claim(ticket).ok()) << "the refusal did not use the ticket up";
 }
 

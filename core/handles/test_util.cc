@@ -1,7 +1,6 @@
 #include "core/handles/test_util.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,33 +11,12 @@
 #include <vector>
 
 #include "absl/log/check.h"
-#include "absl/time/clock.h"
 #include "base/posix/unix_socket.h"
 #include "base/steady_time.h"
 
 namespace tensorcast {
 
-TestFolder::TestFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "tc-handles-XXXXXX").string();
-  CHECK(mkdtemp(name.data()) != nullptr);
-  path_ = name;
-}
-
-TestFolder::~TestFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 SteadyTime Soon() { return SteadyNow() + absl::Seconds(60); }
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const SteadyTime deadline = Soon();
-  while (!condition()) {
-    if (SteadyNow() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return true;
-}
 
 UniqueFd MakePool(uint64_t bytes, int seals) {
   UniqueFd fd(memfd_create("test-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -7,27 +7,17 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "base/testing/temp_folder.h"
 #include "core/handles/handle_server.h"
 #include "core/handles/handles.h"
 
 namespace tensorcast {
 
-// A folder that is removed, with what is in it, at the end.
-class TestFolder {
- public:
-  TestFolder();
-  ~TestFolder();
-  std::string socket() const { return path_ + "/handles.sock"; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+struct TestFolder : testing::TempFolder {
+  std::string socket() const { return File("handles.sock"); }
 };
 
 SteadyTime Soon();  // a deadline that nothing in a test reaches unless it hangs
-
-// Polls until the condition holds; false when it never did.
-bool WaitUntil(const std::function<bool()>& condition);
 
 // A memfd of `bytes`, granule g filled with the byte g, sealed with `seals`.
 UniqueFd MakePool(uint64_t bytes, int seals);

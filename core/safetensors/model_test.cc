@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/testing/temp_folder.h"
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
@@ -28,16 +29,11 @@ Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
   return Tensor{.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .nbytes = bytes};
 }
 
-class OpenSafetensorsTest : public testing::Test {
+class OpenSafetensorsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/model-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = fs::canonical(name);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override {}
 
-  std::string Path(std::string_view name) const { return folder_ + "/" + std::string(name); }
+  std::string Path(std::string_view name) const { return folder_.path() + "/" + std::string(name); }
 
   void WriteRaw(std::string_view name, std::string_view bytes) {
     fs::create_directories(fs::path(Path(name)).parent_path());
@@ -70,7 +66,7 @@ class OpenSafetensorsTest : public testing::Test {
     for (const std::string& part : parts) EXPECT_THAT(std::string(model.status().message()), HasSubstr(part));
   }
 
-  std::string folder_;
+  const testing::TempFolder folder_;
 };
 
 std::vector<std::string> Names(const SafetensorsModel& model) {
@@ -127,7 +123,7 @@ TEST_F(OpenSafetensorsTest, TensorsThatFollowEachOtherInFileAndImageAreOneExtent
 TEST_F(OpenSafetensorsTest, ADirectoryWithOneFileIsThatFile) {
   WriteFile("model.safetensors", {MakeTensor("a", DType::kU8, {3})});
   WriteFile("other.safetensors", {MakeTensor("b", DType::kU8, {3})});
-  const auto model = OpenSafetensors(folder_);
+  const auto model = OpenSafetensors(folder_.path());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(*model), ElementsAre("a"));
 }
@@ -140,7 +136,7 @@ TEST_F(OpenSafetensorsTest, ShardsComeInTheOrderOfTheirNamesThenOfTheirData) {
               {"y", "model-1.safetensors"},
               {"z", "model-1.safetensors"},
               {"m", "model-10.safetensors"}});
-  const auto model = OpenSafetensors(folder_);
+  const auto model = OpenSafetensors(folder_.path());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(*model), ElementsAre("z", "y", "m", "a"));
   ASSERT_EQ(model->files.size(), 3u);
@@ -155,7 +151,7 @@ TEST_F(OpenSafetensorsTest, TheIndexWinsOverASingleFileBesideIt) {
   WriteFile("model.safetensors", {MakeTensor("single", DType::kU8, {3})});
   WriteFile("sub/one.safetensors", {MakeTensor("sharded", DType::kU8, {3})});
   WriteIndex({{"sharded", "sub/one.safetensors"}});
-  const auto model = OpenSafetensors(folder_ + "/");
+  const auto model = OpenSafetensors(folder_.path() + "/");
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(*model), ElementsAre("sharded"));
 }
@@ -165,7 +161,7 @@ TEST_F(OpenSafetensorsTest, MetadataIsMergedAndWhereShardsDisagreeTheFirstKeepsT
   WriteFile("2", {MakeTensor("b", DType::kU8, {1})}, {{"format", "pt"}, {"part", "two"}, {"extra", "x"}});
   WriteFile("3", {MakeTensor("c", DType::kU8, {1})}, {{"2/part", "a literal key"}, {"part", "one"}});
   WriteIndex({{"a", "1"}, {"b", "2"}, {"c", "3"}});
-  const auto model = OpenSafetensors(folder_);
+  const auto model = OpenSafetensors(folder_.path());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(model->metadata, ElementsAre(Pair("2/part", "two"), Pair("3/2/part", "a literal key"),
                                            Pair("extra", "x"), Pair("format", "pt"), Pair("part", "one")));
@@ -179,7 +175,7 @@ class ReadSafetensorsAgainTest : public OpenSafetensorsTest {
     WriteFile("1", {MakeTensor("a", DType::kU8, {1})}, {{"part", "one"}});
     WriteFile("2", {MakeTensor("b", DType::kU8, {1})}, {{"part", "two"}});
     WriteIndex({{"a", "1"}, {"b", "2"}});
-    auto model = OpenSafetensors(folder_);
+    auto model = OpenSafetensors(folder_.path());
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     manifest_ =
@@ -221,25 +217,25 @@ TEST_F(ReadSafetensorsAgainTest, OtherTensorsAreFound) {
 
 TEST_F(OpenSafetensorsTest, MissingFilesAreNotFound) {
   ExpectError(Path("no.safetensors"), absl::StatusCode::kNotFound, {Path("no.safetensors")});
-  ExpectError(folder_, absl::StatusCode::kNotFound,
-              {folder_, "model.safetensors.index.json", "model.safetensors"});
+  ExpectError(folder_.path(), absl::StatusCode::kNotFound,
+              {folder_.path(), "model.safetensors.index.json", "model.safetensors"});
   WriteFile("1", {MakeTensor("a", DType::kU8, {1})});
   WriteIndex({{"a", "1"}, {"b", "2"}});
-  ExpectError(folder_, absl::StatusCode::kNotFound, {Path("2")});
+  ExpectError(folder_.path(), absl::StatusCode::kNotFound, {Path("2")});
   fs::create_symlink("gone", Path("2"));
-  ExpectError(folder_, absl::StatusCode::kNotFound, {Path("2")});
+  ExpectError(folder_.path(), absl::StatusCode::kNotFound, {Path("2")});
 }
 
 TEST_F(OpenSafetensorsTest, IndexAndShardsMustAgree) {
   WriteFile("1", {MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1})});
   WriteFile("2", {MakeTensor("c", DType::kU8, {1})});
   WriteIndex({{"a", "1"}, {"b", "1"}, {"c", "2"}, {"d", "2"}});
-  ExpectError(folder_, absl::StatusCode::kInvalidArgument, {Path("2"), "lacks tensor \"d\""});
+  ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {Path("2"), "lacks tensor \"d\""});
   WriteIndex({{"a", "1"}, {"c", "2"}});
-  ExpectError(folder_, absl::StatusCode::kInvalidArgument,
+  ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument,
               {Path("1"), "holds tensor \"b\", which the index does not name"});
   WriteIndex({{"a", "1"}, {"b", "2"}, {"c", "2"}});
-  ExpectError(folder_, absl::StatusCode::kInvalidArgument,
+  ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument,
               {Path("1"), "holds tensor \"b\", which the index puts in \"2\""});
 }
 
@@ -277,7 +273,7 @@ TEST_F(OpenSafetensorsTest, LinksInsideTheDirectoryAreFollowed) {
   WriteFile("real", {MakeTensor("a", DType::kU8, {1})});
   fs::create_symlink("real", Path("shard"));
   WriteIndex({{"a", "shard"}});
-  const auto model = OpenSafetensors(folder_);
+  const auto model = OpenSafetensors(folder_.path());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->files[0].identity.path, Path("real"));
 }
@@ -323,7 +319,7 @@ TEST_F(OpenSafetensorsTest, ATruncatedFileIsSaidToBeSo) {
 TEST_F(OpenSafetensorsTest, ABrokenShardIsNamed) {
   WriteRaw("1", "broken");
   WriteIndex({{"a", "1"}});
-  ExpectError(folder_, absl::StatusCode::kInvalidArgument, {Path("1"), "only 6 bytes"});
+  ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {Path("1"), "only 6 bytes"});
 }
 
 TEST_F(OpenSafetensorsTest, AnEmptyNameIsAName) {
@@ -334,7 +330,7 @@ TEST_F(OpenSafetensorsTest, AnEmptyNameIsAName) {
   // In a sharded model too.
   WriteFile("s", {MakeTensor("", DType::kU8, {1})});
   WriteIndex({{"", "s"}});
-  const auto sharded = OpenSafetensors(folder_);
+  const auto sharded = OpenSafetensors(folder_.path());
   ASSERT_TRUE(sharded.ok()) << sharded.status();
   EXPECT_THAT(Names(*sharded), ElementsAre(""));
 }
@@ -347,16 +343,16 @@ TEST_F(OpenSafetensorsTest, EmptyMetadataIsToldFromNone) {
   EXPECT_TRUE(OpenSafetensors(Path("none"))->metadata.empty());
   EXPECT_EQ(OpenSafetensors(Path("empty"))->metadata, empty);
   WriteIndex({{"a", "none"}, {"b", "empty"}});
-  EXPECT_EQ(OpenSafetensors(folder_)->metadata, empty);
+  EXPECT_EQ(OpenSafetensors(folder_.path())->metadata, empty);
   WriteIndex({{"b", "empty"}, {"c", "some"}});
-  EXPECT_THAT(OpenSafetensors(folder_)->metadata, ElementsAre(Pair("format", "pt")));
+  EXPECT_THAT(OpenSafetensors(folder_.path())->metadata, ElementsAre(Pair("format", "pt")));
 }
 
 TEST_F(OpenSafetensorsTest, WhatIsNotARegularFileIsRefusedWithoutWaitingForIt) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   ExpectError(Path("fifo"), absl::StatusCode::kInvalidArgument, {Path("fifo"), "not a regular file"});
   WriteIndex({{"a", "fifo"}});
-  ExpectError(folder_, absl::StatusCode::kInvalidArgument, {"not a regular file"});
+  ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {"not a regular file"});
 }
 
 TEST_F(OpenSafetensorsTest, ABadChunkSizeIsAnError) {

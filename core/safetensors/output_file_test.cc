@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
+#include "base/testing/temp_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -76,19 +77,14 @@ bool ForbidNamelessFiles() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-class OutputFileTest : public testing::Test {
+class OutputFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/output-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override {}
 
-  std::string Path(std::string_view name) const { return absl::StrCat(folder_, "/", name); }
+  std::string Path(std::string_view name) const { return absl::StrCat(folder_.path(), "/", name); }
   std::vector<std::string> Files() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
       names.push_back(entry.path().filename());
     }
     return names;
@@ -104,7 +100,7 @@ class OutputFileTest : public testing::Test {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? child : -1;
   }
 
-  std::string folder_;
+  const testing::TempFolder folder_;
 };
 
 TEST_F(OutputFileTest, HasNoNameUntilItIsWhole) {

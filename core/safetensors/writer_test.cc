@@ -12,6 +12,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/testing/temp_folder.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -49,23 +50,18 @@ std::string ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-class WriteSafetensorsTest : public testing::Test {
+class WriteSafetensorsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/writer-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override {}
 
-  std::string Path(std::string_view name) const { return folder_ + "/" + std::string(name); }
+  std::string Path(std::string_view name) const { return folder_.path() + "/" + std::string(name); }
   std::vector<std::string> Files() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(folder_.path())) names.push_back(entry.path().filename());
     return names;
   }
 
-  std::string folder_;
+  const testing::TempFolder folder_;
 };
 
 TEST(EncodeSafetensorsHeader, IsLengthAndPaddedJson) {
@@ -202,7 +198,8 @@ TEST_F(WriteSafetensorsTest, NeverReplacesWhatIsNotARegularFile) {
   const absl::Status status = WriteSafetensors(Path("fifo"), ImageLayout{}, {}, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(fs::is_fifo(Path("fifo")));
-  EXPECT_EQ(WriteSafetensors(folder_, ImageLayout{}, {}, {}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(WriteSafetensors(folder_.path(), ImageLayout{}, {}, {}).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Files(), ElementsAre("fifo"));
 }
 
@@ -253,7 +250,7 @@ TEST_F(WriteSafetensorsTest, AFullDiskIsResourceExhausted) {
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1 << 20})});
   const std::vector<std::byte> image = ImageOf(layout);
   const int result = InChild([&] {
-    if (!MountSmallFileSystem(folder_)) return kNoMount;
+    if (!MountSmallFileSystem(folder_.path())) return kNoMount;
     const absl::Status status = WriteSafetensors(Path("m.safetensors"), layout, {}, image);
     return status.code() == absl::StatusCode::kResourceExhausted && Files().empty() ? 0 : 1;
   });

@@ -2,8 +2,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/fake_global_store.h"
@@ -128,9 +128,9 @@ TEST_F(LinkTest, ANodeThatWasReplacedSaysByWhomAndTakesItsPlaceAgainOnceItMay) {
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
   store_.With([](auto& store) { store.down = absl::AbortedError("the node is the daemon b now"); });
   EXPECT_FALSE(link_.CheckIn(SteadyNow()).ok());
-  while (!absl::StrContains(link_.standing().message(), "remove the file node_id from the copy")) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] {
+    return absl::StrContains(link_.standing().message(), "remove the file node_id from the copy");
+  }));
   EXPECT_THAT(link_.standing().message(), ::testing::HasSubstr("the daemon b now"));
   store_.With([](auto& store) { store.down = absl::OkStatus(); });
   EXPECT_TRUE(link_.CheckIn(Soon()).ok());
@@ -161,7 +161,7 @@ TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
   feed_.OnReplicaChanged(Info("changed meanwhile"), nullptr);
-  while (link_.standing().ok()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return !link_.standing().ok(); }));
   EXPECT_EQ(link_.Flush(SteadyNow()).code(), absl::StatusCode::kUnavailable);
   store_.With([](auto& store) { store.down = absl::OkStatus(); });
   EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() >= 2; }));

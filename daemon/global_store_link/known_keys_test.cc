@@ -1,10 +1,10 @@
 #include "daemon/global_store_link/known_keys.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "base/steady_time.h"
+#include "base/testing/temp_folder.h"
 #include "daemon/global_store_link/fake_global_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,12 +26,7 @@ v1::Key KeyOf(const std::string& name, const std::string& artifact_id, uint64_t 
 
 class KnownKeysTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = ::testing::TempDir() + "known_keys_XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-    file_ = folder_ + "/known_keys";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { file_ = folder_.path() + "/known_keys"; }
 
   void Bind(const std::string& name, const std::string& artifact_id, uint64_t revision) {
     store_.With(
@@ -50,7 +45,7 @@ class KnownKeysTest : public ::testing::Test {
     return resolved->key.artifact_id() + (resolved->unconfirmed ? "?" : "");
   }
 
-  std::string folder_;
+  const tensorcast::testing::TempFolder folder_;
   std::string file_;
   FakeGlobalStore store_;
 };

@@ -1,21 +1,20 @@
 #include "daemon/global_store_link/own_port.h"
+#include "base/testing/eventually.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 
-#include "absl/time/clock.h"
-
 namespace tensorcast::daemon {
 namespace {
 
 // A port whose answer is set.
-class OwnPortTest : public testing::Test {
+class OwnPortTest : public ::testing::Test {
  protected:
   // Waits until so many more checks have begun and all but the last have ended.
   void AwaitChecks(int more) {
     const int wanted = checks_ + more + 1;
-    while (checks_ < wanted) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(tensorcast::testing::Eventually([&] { return checks_ >= wanted; }));
   }
 
   std::atomic<absl::StatusCode> answer_{absl::StatusCode::kOk};
@@ -30,9 +29,9 @@ TEST_F(OwnPortTest, IsUnreachableOnlyAfterSeveralChecksInARowThatNobodyAnswers) 
   AwaitChecks(5);
   EXPECT_FALSE(port_.unreachable());
   answer_ = absl::StatusCode::kDeadlineExceeded;
-  while (!port_.unreachable()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return port_.unreachable(); }));
   answer_ = absl::StatusCode::kOk;
-  while (port_.unreachable()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return !port_.unreachable(); }));
 }
 
 TEST_F(OwnPortTest, AnErrorIsAnAnswer) {

@@ -1,6 +1,5 @@
 #include "daemon/node/node_state.h"
-
-#include <stdlib.h>
+#include "base/testing/temp_folder.h"
 
 #include <filesystem>
 #include <fstream>
@@ -13,20 +12,15 @@
 namespace tensorcast::daemon {
 namespace {
 
-class NodeStateTest : public testing::Test {
+class NodeStateTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/node_state.XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override {}
 
   // Not there yet.
-  std::string FreshDirectory() const { return folder_ + "/state"; }
+  std::string FreshDirectory() const { return folder_.path() + "/state"; }
 
  private:
-  std::string folder_;
+  const tensorcast::testing::TempFolder folder_;
 };
 
 TEST_F(NodeStateTest, TheNodeIdStaysAndTheIncarnationGrows) {

@@ -2,8 +2,6 @@
 // peers are doubles. The parts are public, for tests to look at and to change.
 #pragma once
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/temp_folder.h"
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/scripted_source.h"
@@ -31,9 +30,6 @@ class ServiceTest : public ::testing::Test {
   static constexpr char kGrantKey[] = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "/service.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
     std::filesystem::create_directories(folder + "/models");
     std::filesystem::create_directories(folder + "/artifacts");
     auto made_pool = HostPool::Create({.bytes = 32 << 20, .use_huge_pages = false, .prefault_threads = 0});
@@ -100,8 +96,6 @@ class ServiceTest : public ::testing::Test {
     // Calls of the global store are answered to nodes that it knows.
     store.knows_node = true;
   }
-
-  void TearDown() override { std::filesystem::remove_all(folder); }
 
   GlobalStoreLink::Options LinkOptions() {
     GlobalStoreLink::Options options{.client = &store, .feed = &feed, .devices = devices.get()};
@@ -170,7 +164,8 @@ class ServiceTest : public ::testing::Test {
     return description;
   }
 
-  std::string folder;
+  const tensorcast::testing::TempFolder temp_folder;
+  const std::string& folder = temp_folder.path();
   const testing::TestArtifact artifact = testing::MakeChunkedArtifact(1, 3, 64 << 10);
   const RequestContext context = RequestContext::Background(absl::Seconds(20));
   FakeGlobalStore store;

@@ -5,11 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 
-#include "absl/time/clock.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
+#include "base/testing/temp_folder.h"
 #include "core/device/fake_device.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_client.h"
@@ -23,9 +22,6 @@ namespace {
 class SessionsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "/sessions.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     auto pool = HostPool::Create({.bytes = 16 << 20, .use_huge_pages = false, .prefault_threads = 0});
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
@@ -38,12 +34,12 @@ class SessionsTest : public ::testing::Test {
                                        .staging_buffer_bytes = 2 << 20});
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    auto handles = HandleServer::Start({.path = folder_ + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
+    auto handles =
+        HandleServer::Start({.path = folder_.path() + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
     ASSERT_TRUE(handles.ok()) << handles.status();
     handles_ = *std::move(handles);
     sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), "pool", devices_.get());
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<ReplicaLease> MakeReplica(Location location) {
     auto provider = std::make_shared<testing::ScriptedProvider>(
@@ -63,9 +59,7 @@ class SessionsTest : public ::testing::Test {
   }
 
   bool LeasesEnd() const {
-    const SteadyTime deadline = SteadyNow() + absl::Seconds(20);
-    while (Leases() > 0 && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
-    return Leases() == 0;
+    return testing::Eventually([this] { return Leases() == 0; });
   }
 
   // A sealed memfd with these bytes, as a client hands it over.
@@ -76,7 +70,7 @@ class SessionsTest : public ::testing::Test {
     return memory;
   }
 
-  std::string folder_;
+  const tensorcast::testing::TempFolder folder_;
   const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 5, 64 << 10);
   const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
   std::unique_ptr<HostPool> pool_;

@@ -1,6 +1,5 @@
 #include "daemon/sources/origin_files.h"
-
-#include <stdlib.h>
+#include "base/testing/temp_folder.h"
 
 #include <filesystem>
 #include <fstream>
@@ -17,13 +16,10 @@ namespace {
 class OriginFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "/origins.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    auto roots = ImportRoots::Beneath({folder_});
+    auto roots = ImportRoots::Beneath({folder_.path()});
     ASSERT_TRUE(roots.ok()) << roots.status();
     roots_ = *std::move(roots);
-    path_ = folder_ + "/m.safetensors";
+    path_ = folder_.path() + "/m.safetensors";
     ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
     auto found = roots_.Find(path_);
     ASSERT_TRUE(found.ok()) << found.status();
@@ -32,9 +28,9 @@ class OriginFilesTest : public ::testing::Test {
     file->set_bytes(found->file.identity.bytes);
     file->set_mtime_ns(found->file.identity.mtime_ns);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::string folder_, path_;
+  const tensorcast::testing::TempFolder folder_;
+  std::string path_;
   const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 3);
   ImportRoots roots_;
   v1::Origin origin_;

@@ -1,6 +1,5 @@
 #include "daemon/sources/source_finder.h"
 
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
+#include "base/testing/temp_folder.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/fake_global_store.h"
 #include "daemon/sources/fake_peers.h"
@@ -304,11 +304,10 @@ TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {
 }
 
 TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
-  std::string folder = ::testing::TempDir() + "/origin.XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string path = folder + "/m.safetensors";
+  const tensorcast::testing::TempFolder folder;
+  const std::string path = folder.File("m.safetensors");
   std::ofstream(path) << "not looked at";
-  auto roots = ImportRoots::Beneath({folder});
+  auto roots = ImportRoots::Beneath({folder.path()});
   ASSERT_TRUE(roots.ok()) << roots.status();
   roots_ = *std::move(roots);
   const auto found = roots_.Find(path);
@@ -334,7 +333,6 @@ TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
   ASSERT_EQ(unlink(path.c_str()), 0);
   const absl::Status gone = Provider()->Next(context_, nullptr).status();
   EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound) << gone;
-  EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
 
 TEST_F(ProviderTest, AnOriginThatFailsWhileItIsReadEndsAsWhatItFailedWith) {

@@ -20,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/posix/unique_fd.h"
+#include "base/testing/temp_folder.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -213,21 +214,16 @@ bool IsOfOneMoment(std::span<const std::byte> bytes) {
   return std::all_of(second, bytes.end(), [&](std::byte b) { return b == std::byte{before}; });
 }
 
-// A folder that is removed in the end, and held open until then: so in_own_folder.sh sees that a test still
-// uses it.
-class Folder {
+// Held open until it is removed: so in_own_folder.sh sees that a test still uses it.
+class Folder : public TempFolder {
  public:
-  explicit Folder(const std::string& parent) : path_(parent + "/tc-import-XXXXXX") {
-    EXPECT_NE(mkdtemp(path_.data()), nullptr);
-    open_ = UniqueFd(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  explicit Folder(const std::string& parent)
+      : TempFolder(parent), open_(open(path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
     EXPECT_TRUE(open_);
   }
-  ~Folder() { fs::remove_all(path_); }
-  const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
-  UniqueFd open_;
+  const UniqueFd open_;
 };
 
 bool IsOn(const std::string& folder, std::initializer_list<long> magic) {

@@ -1,38 +1,15 @@
 #include "tests/integration/test_cluster.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <utility>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "core/safetensors/safetensors.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast::testing {
-namespace {
-
-// Short, since the paths of unix sockets are.
-std::string FreshFolder() {
-  std::string pattern = ::testing::TempDir() + "/tcit.XXXXXX";
-  CHECK(mkdtemp(pattern.data()) != nullptr);
-  return pattern;
-}
-
-}  // namespace
-
-bool Eventually(const std::function<bool()>& condition, absl::Duration most) {
-  const SteadyTime deadline = SteadyNow() + most;
-  while (!condition()) {
-    if (SteadyNow() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return true;
-}
-
 void TestNode::Stop(absl::Duration grace) {
   if (server_ != nullptr) {
     gate_.Release();
@@ -43,22 +20,21 @@ void TestNode::Stop(absl::Duration grace) {
   server_.reset();
 }
 
-TestCluster::TestCluster(absl::Duration grant_ttl) : grant_ttl_(grant_ttl), folder_(FreshFolder()) {
-  std::filesystem::create_directories(folder_ + "/models");
+TestCluster::TestCluster(absl::Duration grant_ttl) : grant_ttl_(grant_ttl) {
+  std::filesystem::create_directories(folder_.path() + "/models");
   StartGlobalStore("127.0.0.1:0");
 }
 
 TestCluster::~TestCluster() {
   for (const std::unique_ptr<TestNode>& node : nodes_) node->Stop();
   global_store_.reset();
-  std::filesystem::remove_all(folder_);
 }
 
 void TestCluster::StartGlobalStore(const std::string& listen) {
   absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
       global_store::GlobalStoreServer::Start({.listen = listen,
                                               .metadata_store = "sqlite",
-                                              .metadata_path = folder_ + "/global_store.db",
+                                              .metadata_path = folder_.path() + "/global_store.db",
                                               .heartbeat_interval = absl::Milliseconds(100),
                                               .node_ttl = absl::Seconds(10),
                                               .grant_ttl = grant_ttl_});
@@ -73,14 +49,14 @@ void TestCluster::RestartGlobalStore(bool forget) {
   StopGlobalStore();
   if (forget) {
     for (const char* suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(absl::StrCat(folder_, "/global_store.db", suffix));
+      std::filesystem::remove(absl::StrCat(folder_.path(), "/global_store.db", suffix));
     }
   }
   StartGlobalStore(global_store_address_);
 }
 
 TestNode& TestCluster::AddNode(const std::string& name, const Change& change) {
-  nodes_.push_back(std::make_unique<TestNode>(name, absl::StrCat(folder_, "/", name)));
+  nodes_.push_back(std::make_unique<TestNode>(name, absl::StrCat(folder_.path(), "/", name)));
   StartNode(*nodes_.back(), change);
   return *nodes_.back();
 }
@@ -99,7 +75,7 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
   options.huge_pages = false;
   options.prefault_threads = 0;
   options.devices = devices->get();
-  options.import_roots = {folder_ + "/models"};
+  options.import_roots = {folder_.path() + "/models"};
   options.staging_buffers = 4;
   options.staging_buffer_bytes = 2 << 20;
   options.serving_buffers = 2;
@@ -120,7 +96,7 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
 }
 
 std::string TestCluster::WriteModel(const std::string& name, const TestArtifact& artifact) {
-  const std::string path = absl::StrCat(folder_, "/models/", name, ".safetensors");
+  const std::string path = absl::StrCat(folder_.path(), "/models/", name, ".safetensors");
   CHECK_OK(WriteSafetensors(path, artifact.layout, {}, artifact.image));
   return path;
 }

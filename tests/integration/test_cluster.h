@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/testing/eventually.h"
+#include "base/testing/temp_folder.h"
 #include "client/admin.h"
 #include "core/device/fake_device.h"
 #include "core/testing/test_artifact.h"
@@ -18,9 +20,6 @@
 namespace tensorcast::testing {
 
 inline constexpr uint64_t kTestChunkBytes = 64 << 10;
-
-// Polls until it is true; fails the test when it is not within a time that only a hang takes.
-bool Eventually(const std::function<bool()>& condition, absl::Duration most = absl::Seconds(20));
 
 // A daemon and clients of it. Stopping it keeps its folder, so that it can be started again.
 class TestNode {
@@ -69,13 +68,13 @@ class TestCluster {
 
   // Writes a safetensors file with these bytes where daemons may import from.
   std::string WriteModel(const std::string& name, const TestArtifact& artifact);
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
  private:
   void StartGlobalStore(const std::string& listen);
 
   const absl::Duration grant_ttl_;
-  const std::string folder_;
+  const TempFolder folder_;
   std::string global_store_address_;
   std::unique_ptr<global_store::GlobalStoreServer> global_store_;
   std::vector<std::unique_ptr<TestNode>> nodes_;
