@@ -1,0 +1,149 @@
+// A cluster in one process whose telemetry goes through the OpenTelemetry SDK to a real OTLP receiver. The
+// acceptance criteria and the compatibility lines of the observability design have a test each, named after
+// them; the same with a process a role is `tensorcast otel-smoke`.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/config.h"
+#include "otel/sdk/testing/otlp_receiver.h"
+#include "tests/integration/test_cluster.h"
+
+namespace tensorcast::testing {
+
+using otel::testing::OtelConfig;
+using otel::testing::OtlpReceiver;
+using otel::testing::ReceivedEvent;
+using otel::testing::ReceivedLog;
+using otel::testing::ReceivedMetric;
+using otel::testing::ReceivedSpan;
+
+inline constexpr absl::Duration kArrival = absl::Seconds(30);  // only a hang takes so long
+
+// The spans of one trace, by name.
+using Trace = std::multimap<std::string, ReceivedSpan>;
+
+inline std::set<std::string> NamesOf(const Trace& trace) {
+  std::set<std::string> names;
+  for (const auto& [name, span] : trace) names.insert(name);
+  return names;
+}
+
+inline const ReceivedSpan& Only(const Trace& trace, const std::string& name) {
+  EXPECT_EQ(trace.count(name), 1) << name;
+  return trace.find(name)->second;
+}
+
+inline std::vector<ReceivedEvent> EventsNamed(const ReceivedSpan& span, std::string_view name) {
+  std::vector<ReceivedEvent> events;
+  std::ranges::copy_if(span.events, std::back_inserter(events),
+                       [&](const auto& e) { return e.name == name; });
+  return events;
+}
+
+// Flips a byte of a replica in the daemon's memory, behind everybody's back.
+inline void Damage(TestNode& node, const std::string& replica_id) {
+  auto lease = node.server().engine().LeaseReplica(replica_id);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  HostSpan byte = (*lease)->memory().host->Spans(kTestChunkBytes, 1).front();
+  byte[0] ^= std::byte{1};
+}
+
+class TelemetryFixture : public ::testing::Test {
+ protected:
+  TelemetryFixture() : receiver_(*OtlpReceiver::Start()) {}
+
+  void Start(v1::OtelConfig config) {
+    config.set_endpoint(receiver_->endpoint());
+    config.set_batch_interval("20ms");
+    config.set_metric_interval("50ms");
+    auto telemetry = otel::InitTelemetry(config, "daemon");
+    ASSERT_TRUE(telemetry.ok()) << telemetry.status();
+    telemetry_ = *std::move(telemetry);
+  }
+  void StartAll() { Start(OtelConfig("enabled: true queue_size: 65536")); }
+
+  client::PutResult Import(TestNode& node, const TestArtifact& artifact, client::PutOptions options = {}) {
+    options.chunk_bytes = artifact.layout.chunk_bytes;
+    auto put = node.client().Import(Soon(), cluster_.WriteModel("model", artifact), options);
+    EXPECT_TRUE(put.ok()) << put.status();
+    return put.ok() ? *put : client::PutResult{};
+  }
+
+  Trace TraceOf(const RequestContext& context) const {
+    Trace trace;
+    for (const ReceivedSpan& span : receiver_->spans()) {
+      if (span.trace_id == context.trace.TraceIdHex()) trace.emplace(span.name, span);
+    }
+    return trace;
+  }
+  // The request's trace once it is whole: these spans are in it, and of every span in it the parent (a call
+  // that is answered ends before the one that made it, so its span may come first).
+  Trace AwaitTrace(const RequestContext& context, const std::vector<std::string>& names) const {
+    Trace trace;
+    EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+      trace = TraceOf(context);
+      return IsWhole(trace, context) &&
+             std::ranges::all_of(names, [&](const std::string& name) { return trace.contains(name); });
+    })) << ::testing::PrintToString(NamesOf(trace));
+    return trace;
+  }
+  static bool IsWhole(const Trace& trace, const RequestContext& context) {
+    std::set<std::string> parents = {"", context.trace.SpanIdHex()};
+    for (const auto& [name, span] : trace) parents.insert(span.span_id);
+    return std::ranges::all_of(trace,
+                               [&](const auto& s) { return parents.contains(s.second.parent_span_id); });
+  }
+
+  // Whether a log line with this text names the request's trace.
+  bool AwaitLog(const RequestContext& context, std::string_view text) const {
+    return receiver_->WaitFor(kArrival, [&] {
+      return std::ranges::any_of(receiver_->logs(), [&](const ReceivedLog& log) {
+        return absl::StrContains(log.body, text) && log.trace_id == context.trace.TraceIdHex();
+      });
+    });
+  }
+
+  std::set<std::string> MetricNames() const {
+    std::set<std::string> names;
+    for (const ReceivedMetric& metric : receiver_->metrics()) names.insert(metric.name);
+    return names;
+  }
+  // The latest value of a series; the sum over those that have these labels among theirs.
+  double Metric(const std::string& name, const otel::testing::StringMap& labels) const {
+    double sum = 0;
+    for (const ReceivedMetric& metric : receiver_->metrics()) {
+      const bool matches = std::ranges::all_of(labels, [&](const auto& label) {
+        const auto found = metric.labels.find(label.first);
+        return found != metric.labels.end() && found->second == label.second;
+      });
+      if (metric.name == name && matches) sum += metric.value;
+    }
+    return sum;
+  }
+  ::testing::AssertionResult AwaitMetric(const std::string& name, const otel::testing::StringMap& labels,
+                                         double at_least = 1) const {
+    if (receiver_->WaitFor(kArrival, [&] { return Metric(name, labels) >= at_least; })) {
+      return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure()
+           << name << " " << ::testing::PrintToString(labels) << " is " << Metric(name, labels);
+  }
+
+  std::unique_ptr<OtlpReceiver> receiver_;
+  std::unique_ptr<otel::Telemetry> telemetry_;  // ends after the cluster, with what that had to say
+  TestCluster cluster_;
+};
+
+class AcceptanceCriteria : public TelemetryFixture {};
+class Compatibility : public TelemetryFixture {};
+
+}  // namespace tensorcast::testing
