@@ -1,6 +1,9 @@
-// Addresses of servers as people write them: "host:port" and "unix:/path". Nothing is looked up here.
-// Stateless; thread-safe. Errors are INVALID_ARGUMENT and say what is expected.
+// Addresses of servers as people write them, "host:port" and "unix:/path", and as sockets take them. Only
+// ResolveAddress and InterfaceOf ask the system anything. Stateless; thread-safe. Text that is no address is
+// INVALID_ARGUMENT with what is expected.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <string>
@@ -34,5 +37,22 @@ absl::Status CheckSocketPath(std::string_view path);
 // What a server can listen on, and what can be connected to (the port is not 0, the host no wildcard).
 absl::Status CheckListenAddress(std::string_view address);
 absl::Status CheckServerAddress(std::string_view address);
+
+// An IPv4 or IPv6 address and port, as bind and connect take it.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// The first address of the name. May ask a name server, and so block: not for a thread that others wait for.
+// UNAVAILABLE when there is none.
+absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address);
+
+uint16_t PortOf(const sockaddr_storage& address);
+
+// The name of the interface that has this address, "lo" for one; "" for wildcard addresses and where none has
+// it.
+std::string InterfaceOf(const SocketAddress& address);
 
 }  // namespace tensorcast

@@ -47,5 +47,10 @@ TEST(Address, UnixSocketsHaveAPathThatFits) {
   EXPECT_FALSE(CheckServerAddress("127.0.0.1:0").ok());
 }
 
+TEST(Address, TheLoopbackAddressIsOnTheLoopbackInterface) {
+  EXPECT_EQ(InterfaceOf(*ResolveAddress({"127.0.0.1", 1})), "lo");
+  EXPECT_EQ(InterfaceOf(*ResolveAddress({"0.0.0.0", 1})), "");
+}
+
 }  // namespace
 }  // namespace tensorcast

@@ -1,7 +1,7 @@
 // The descriptor of a serving, and the "host:port" in it.
 #include "absl/log/check.h"
+#include "base/address.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "transport/ucx/address.h"
 #include "transport/ucx/descriptor.h"
 
 namespace tensorcast::fuzz {

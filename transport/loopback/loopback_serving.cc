@@ -7,7 +7,6 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
-#include "base/steady_time.h"
 #include "transport/registered_memory.h"
 
 namespace tensorcast::transport {
@@ -45,7 +44,7 @@ class LoopbackServing : public Serving {
   }
 
   const std::string& descriptor() const override { return descriptor_; }
-  ServeStats stats() const override { return source_->stats(); }
+  ServeStats stats() const override { return source_->counter().stats(); }
 
  private:
   const PullId id_;
@@ -89,27 +88,6 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
     done(self->image_->Read(offset, bytes));
     self->EndUse();
   });
-}
-
-void LoopbackSource::CountRequest() {
-  absl::MutexLock lock(&mutex_);
-  if (stats_.requests++ == 0) stats_.first_request = SteadyNow();
-}
-
-void LoopbackSource::CountBytes(uint64_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  stats_.bytes += bytes;
-  stats_.last_completion = SteadyNow();
-}
-
-void LoopbackSource::SetReceiverTrace(const TraceContext& trace) {
-  absl::MutexLock lock(&mutex_);
-  stats_.receiver_trace = trace;
-}
-
-ServeStats LoopbackSource::stats() const {
-  absl::MutexLock lock(&mutex_);
-  return stats_;
 }
 
 void LoopbackSource::Revoke() {

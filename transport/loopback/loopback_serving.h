@@ -10,8 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "transport/pull_id.h"
-#include "transport/serving_threads.h"
+#include "transport/serving.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport {
@@ -37,10 +36,7 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
   void ReadStaged(uint64_t offset, uint64_t bytes, absl::AnyInvocable<void(absl::StatusOr<ServedPiece>)> done)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void CountRequest() ABSL_LOCKS_EXCLUDED(mutex_);
-  void CountBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
-  ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
+  ServeCounter& counter() { return counter_; }
 
   // Blocks until nobody uses the image; nobody will again.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,10 +49,10 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
   const uint64_t image_bytes_;
   const bool in_place_;
   const std::vector<ConstHostSpan> segments_;
-  mutable absl::Mutex mutex_;
+  ServeCounter counter_;
+  absl::Mutex mutex_;
   bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
   int users_ ABSL_GUARDED_BY(mutex_) = 0;
-  ServeStats stats_ ABSL_GUARDED_BY(mutex_);
 };
 
 // "TCLB", a version byte, the pull id.

@@ -1,16 +1,219 @@
 #include "transport/loopback/loopback_transport.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "transport/loopback/event_loop.h"
-#include "transport/loopback/loopback_pull.h"
 #include "transport/loopback/loopback_serving.h"
 #include "transport/registered_memory.h"
-#include "transport/serving_threads.h"
+#include "transport/serving.h"
 
 namespace tensorcast::transport {
 namespace {
+
+// Copies between two looks at cancellation, revocation and the other fetches.
+constexpr uint64_t kStepBytes = uint64_t{1} << 20;
+
+struct LoopbackFetch {
+  uint64_t offset = 0;  // of the next byte
+  uint64_t left = 0;
+  std::vector<HostSpan> destination;  // what is still to be written
+  size_t span = 0;                    // the first of those that is not full
+  FetchDone done;
+  DigestBuilder digest;  // of what is copied
+  TaskQueue::TimerId timer = TaskQueue::kNoTimer;
+};
+
+// A pull's fetches. All of it belongs to the loop's thread, which LoopbackPull posts to.
+class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
+ public:
+  LoopbackFetches(std::shared_ptr<LoopbackSource> source, std::shared_ptr<EventLoop> loop,
+                  const RegisteredMemory* memory)
+      : source_(std::move(source)), loop_(std::move(loop)), memory_(memory) {}
+
+  EventLoop& loop() { return *loop_; }
+
+  void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
+
+  void Start(LoopbackFetch fetch, SteadyTime deadline) {
+    if (!broken_.ok()) {
+      fetch.done(broken_);
+      return;
+    }
+    const absl::StatusOr<uint64_t> bytes =
+        CheckFetch(*memory_, source_->image_bytes(), fetch.offset, fetch.destination);
+    if (!bytes.ok()) {
+      fetch.done(bytes.status());
+      return;
+    }
+    source_->counter().AddRequest();
+    if (fetches_.empty()) last_bytes_ = SteadyNow();
+    fetch.left = *bytes;
+    const uint64_t id = ++fetches_made_;
+    fetch.timer = loop_->queue().At(deadline, [this, id] { Expire(id); });
+    fetches_.emplace(id, std::move(fetch));
+    if (deadline <= SteadyNow()) {
+      Expire(id);
+    } else {
+      WatchSilence();
+      Step(id);
+    }
+  }
+
+  void Cancel() {
+    if (broken_.ok()) broken_ = absl::CancelledError("the pull was cancelled");
+    FinishAll(absl::CancelledError("the pull was cancelled"));
+  }
+
+ private:
+  void PostStep(uint64_t id) {
+    loop_->Post([self = shared_from_this(), id] { self->Step(id); });
+  }
+
+  void Step(uint64_t id) {
+    auto it = fetches_.find(id);
+    if (it == fetches_.end()) return;
+    LoopbackFetch& fetch = it->second;
+    if (fetch.left == 0) {
+      Finish(it, fetch.digest.Finish());
+    } else if (!source_->in_place()) {
+      StartRead(id, fetch);
+    } else if (source_->BeginUse()) {
+      Copy(fetch, source_->InPlace(fetch.offset, std::min(fetch.left, kStepBytes)));
+      source_->EndUse();
+      PostStep(id);
+    } else {
+      Break(id, absl::UnavailableError("the source revoked the pull"));
+    }
+  }
+
+  void StartRead(uint64_t id, const LoopbackFetch& fetch) {
+    source_->ReadStaged(
+        fetch.offset, fetch.left, [self = shared_from_this(), id](absl::StatusOr<ServedPiece> piece) {
+          self->loop_->Post([self, id, piece = std::move(piece)] { self->PieceRead(id, piece); });
+        });
+  }
+
+  void PieceRead(uint64_t id, const absl::StatusOr<ServedPiece>& piece) {
+    auto it = fetches_.find(id);
+    if (it == fetches_.end()) return;
+    if (!piece.ok()) {
+      Break(id, piece.status());
+    } else if (piece->bytes.empty() || piece->bytes.size() > it->second.left) {
+      Break(id, absl::InternalError("a served image read more bytes than it was asked for, or none"));
+    } else if (!source_->BeginUse()) {
+      Break(id, absl::UnavailableError("the source revoked the pull"));
+    } else {
+      Copy(it->second, piece->bytes);
+      source_->EndUse();
+      PostStep(id);
+    }
+  }
+
+  // One timer for the whole pull, which looks again instead of being moved with each piece.
+  void WatchSilence() {
+    if (watching_ || silence_limit_ == absl::InfiniteDuration()) return;
+    watching_ = true;
+    loop_->queue().At(last_bytes_ + silence_limit_, [weak = weak_from_this()] {
+      if (const std::shared_ptr<LoopbackFetches> self = weak.lock()) self->CheckSilence();
+    });
+  }
+
+  void CheckSilence() {
+    watching_ = false;
+    if (fetches_.empty()) return;
+    if (SteadyNow() < last_bytes_ + silence_limit_) {
+      WatchSilence();
+      return;
+    }
+    Break(fetches_.begin()->first, absl::DeadlineExceededError(absl::StrCat(
+                                       "no byte arrived for ", absl::FormatDuration(silence_limit_))));
+  }
+
+  void Copy(LoopbackFetch& fetch, ConstHostSpan bytes) {
+    last_bytes_ = SteadyNow();
+    source_->counter().AddBytes(bytes.size());
+    fetch.offset += bytes.size();
+    fetch.left -= bytes.size();
+    while (!bytes.empty()) {
+      HostSpan& to = fetch.destination[fetch.span];
+      const size_t count = std::min(to.size(), bytes.size());
+      fetch.digest.UpdateAndCopy(to.data(), bytes.first(count));
+      to = to.subspan(count);
+      bytes = bytes.subspan(count);
+      if (to.empty()) ++fetch.span;
+    }
+  }
+
+  void Finish(std::map<uint64_t, LoopbackFetch>::iterator it, const FetchResult& result) {
+    loop_->queue().CancelTimer(it->second.timer);
+    const FetchDone done = std::move(it->second.done);
+    fetches_.erase(it);
+    done(result);
+  }
+
+  void Expire(uint64_t id) {
+    Break(id, absl::DeadlineExceededError("a fetch did not complete before its deadline"));
+  }
+
+  // Fetch `id` fails with `status`, and with it the pull.
+  void Break(uint64_t id, const absl::Status& status) {
+    broken_ = absl::Status(
+        status.code() == absl::StatusCode::kInvalidArgument ? absl::StatusCode::kInternal : status.code(),
+        status.message());
+    Finish(fetches_.find(id), broken_);
+    FinishAll(broken_);
+  }
+
+  void FinishAll(const absl::Status& status) {
+    while (!fetches_.empty()) Finish(fetches_.begin(), status);
+  }
+
+  const std::shared_ptr<LoopbackSource> source_;
+  const std::shared_ptr<EventLoop> loop_;
+  const RegisteredMemory* const memory_;
+  std::map<uint64_t, LoopbackFetch> fetches_;
+  uint64_t fetches_made_ = 0;
+  absl::Duration silence_limit_ = absl::InfiniteDuration();
+  SteadyTime last_bytes_;  // or the first fetch after none was pending
+  bool watching_ = false;
+  absl::Status broken_;
+};
+
+class LoopbackPull : public Pull {
+ public:
+  explicit LoopbackPull(std::shared_ptr<LoopbackFetches> core) : core_(std::move(core)) {}
+  ~LoopbackPull() override {
+    core_->loop().Run([this] { core_->Cancel(); });
+  }
+
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+             FetchDone done) override {
+    LoopbackFetch fetch;
+    fetch.offset = offset;
+    fetch.destination = std::move(destination);
+    fetch.done = std::move(done);
+    core_->loop().Post([core = core_, fetch = std::move(fetch), deadline]() mutable {
+      core->Start(std::move(fetch), deadline);
+    });
+  }
+
+  void SetSilenceLimit(absl::Duration limit) override {
+    core_->loop().Post([core = core_, limit] { core->SetSilenceLimit(limit); });
+  }
+
+  void Cancel() override {
+    core_->loop().Post([core = core_] { core->Cancel(); });
+  }
+
+ private:
+  const std::shared_ptr<LoopbackFetches> core_;
+};
 
 class LoopbackTransport : public Transport {
  public:
@@ -37,8 +240,9 @@ class LoopbackTransport : public Transport {
     TC_ASSIGN_OR_RETURN(const PullId id, DecodeLoopbackDescriptor(descriptor));
     std::shared_ptr<LoopbackSource> source = FindLoopbackSource(id);
     if (source == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
-    source->SetReceiverTrace(context.trace);
-    return NewLoopbackPull(std::move(source), loop_, &memory_);
+    source->counter().SetReceiverTrace(context.trace);
+    return std::make_unique<LoopbackPull>(
+        std::make_shared<LoopbackFetches>(std::move(source), loop_, &memory_));
   }
 
  private:

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/pull_id.h"
+#include "transport/serving.h"
 
 namespace tensorcast::transport {
 

@@ -1,7 +1,6 @@
 #include "transport/ucx/descriptor.h"
 
 #include "absl/strings/escaping.h"
-#include "transport/ucx/address.h"
 
 #include <gmock/gmock.h>
 
@@ -85,11 +84,6 @@ TEST(Descriptor, TooManySegmentsDoNotFit) {
   UcxDescriptor descriptor = OneSided();
   descriptor.segments.resize(5000);
   EXPECT_EQ(EncodeDescriptor(descriptor).status().code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST(Address, TheLoopbackAddressIsOnTheLoopbackInterface) {
-  EXPECT_EQ(InterfaceOf(*Resolve({"127.0.0.1", 1})), "lo");
-  EXPECT_EQ(InterfaceOf(*Resolve({"0.0.0.0", 1})), "");
 }
 
 }  // namespace

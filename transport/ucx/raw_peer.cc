@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "transport/ucx/address.h"
+#include "base/address.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_worker.h"
 
@@ -44,7 +44,7 @@ class RawPeer::Connection : public EndpointOwner {
   std::string Listen() {
     std::string address;
     worker_->Run([&] {
-      const SocketAddress socket = *Resolve({"127.0.0.1", 0});
+      const SocketAddress socket = *ResolveAddress({"127.0.0.1", 0});
       ucp_listener_params_t params{};
       params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
       params.sockaddr.addr = socket.get();
@@ -143,7 +143,9 @@ RawPeer::RawPeer() : connection_(std::make_unique<Connection>()) {}
 
 RawPeer::~RawPeer() = default;
 
-void RawPeer::Connect(const std::string& address) { connection_->Connect(*Resolve(*ParseHostPort(address))); }
+void RawPeer::Connect(const std::string& address) {
+  connection_->Connect(*ResolveAddress(*ParseHostPort(address)));
+}
 
 std::string RawPeer::Listen() { return connection_->Listen(); }
 

@@ -46,7 +46,9 @@ void SourceConnection::On(const wire::Hello& hello) {
   piece_bytes_ = source_->limits().piece_bytes;
   if (hello.max_piece_bytes > 0) piece_bytes_ = std::min<uint64_t>(piece_bytes_, hello.max_piece_bytes);
   serving_->connections.insert(this);
-  serving_->SetReceiverTrace(hello.traceparent);
+  if (const auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
+    serving_->counter.SetReceiverTrace(*trace);
+  }
   endpoint_->SendControl(wire::Welcome{.version = *version,
                                        .max_requests = source_->limits().requests_a_pull,
                                        .max_request_bytes = source_->limits().request_bytes,
@@ -77,7 +79,7 @@ void SourceConnection::On(const wire::Request& request) {
     endpoint_->SendControl(wire::Error{.request_id = request.id, .status = status});
     return;
   }
-  serving_->CountRequest();
+  serving_->counter.AddRequest();
   requests_.emplace(request.id, request.bytes);
   if (serving_->in_place) {
     QueueInPlace(request);
@@ -162,7 +164,7 @@ void SourceConnection::SendPieces() {
     endpoint_->SendData(piece.header, std::move(piece.piece),
                         [self = shared_from_this(), serving = serving_, id = piece.header.request_id,
                          bytes](const absl::Status& status) {
-                          if (status.ok()) serving->CountBytes(bytes);
+                          if (status.ok()) serving->counter.AddBytes(bytes);
                           // In a task of its own: a send that completes at once must not recurse.
                           self->source_->worker().Post([self, serving, id, bytes, status] {
                             self->PieceSent(id, bytes, status);

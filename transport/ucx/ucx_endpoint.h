@@ -15,8 +15,8 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/address.h"
 #include "transport/transport.h"
-#include "transport/ucx/address.h"
 #include "transport/ucx/ucx_worker.h"
 #include "transport/ucx/wire.h"
 

@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/address.h"
 #include "base/steady_time.h"
 #include "transport/testing/test_image.h"
-#include "transport/ucx/address.h"
 #include "transport/ucx/raw_peer.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/wire.h"
@@ -103,7 +103,7 @@ TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
 // Whatever a port scanner or a client of another protocol writes. Bytes behind UCX's own magic are another
 // matter: UCX trusts them (see the security page).
 TEST_F(ProtocolTest, BytesThatAreNotUcxsDoNoHarm) {
-  const SocketAddress address = *Resolve(*ParseHostPort(transport_->address()));
+  const SocketAddress address = *ResolveAddress(*ParseHostPort(transport_->address()));
   std::mt19937_64 random(7);
   for (size_t size : {0, 1, 7, 8, 9, 64, 4096, 100000}) {
     std::string bytes(size, '\0');
@@ -309,7 +309,7 @@ int FreePorts(int count) {
     bool free = true;
     for (int port = first; free && port < first + count; ++port) {
       const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      const SocketAddress address = *Resolve({"127.0.0.1", static_cast<uint16_t>(port)});
+      const SocketAddress address = *ResolveAddress({"127.0.0.1", static_cast<uint16_t>(port)});
       free = bind(fd, address.get(), address.length) == 0;
       close(fd);
     }

@@ -6,34 +6,10 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "base/status.h"
-#include "base/steady_time.h"
 #include "transport/ucx/source_connection.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace tensorcast::transport {
-
-ServeStats SourceServing::stats() const {
-  absl::MutexLock lock(&mutex);
-  return counted;
-}
-
-void SourceServing::CountRequest() {
-  absl::MutexLock lock(&mutex);
-  if (counted.requests++ == 0) counted.first_request = SteadyNow();
-}
-
-void SourceServing::CountBytes(uint64_t bytes) {
-  absl::MutexLock lock(&mutex);
-  counted.bytes += bytes;
-  counted.last_completion = SteadyNow();
-}
-
-void SourceServing::SetReceiverTrace(std::string_view traceparent) {
-  if (auto trace = TraceContext::FromTraceparent(traceparent)) {
-    absl::MutexLock lock(&mutex);
-    counted.receiver_trace = *trace;
-  }
-}
 
 void SourceServing::AddBusy(int delta) {
   busy += delta;

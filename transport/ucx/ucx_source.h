@@ -6,15 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
-#include "transport/pull_id.h"
-#include "transport/serving_threads.h"
+#include "transport/serving.h"
 #include "transport/transport.h"
-#include "transport/ucx/address.h"
 #include "transport/ucx/descriptor.h"
 #include "transport/ucx/ucx_worker.h"
 
@@ -35,16 +31,9 @@ struct SourceServing {
   std::function<void()> on_idle;  // set by Revoke
   absl::flat_hash_set<SourceConnection*> connections;
 
-  // Thread-safe.
-  ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex);
-  void CountRequest() ABSL_LOCKS_EXCLUDED(mutex);
-  void CountBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex);
-  void SetReceiverTrace(std::string_view traceparent) ABSL_LOCKS_EXCLUDED(mutex);
+  ServeCounter counter;  // read on any thread
 
   void AddBusy(int delta);
-
-  mutable absl::Mutex mutex;
-  ServeStats counted ABSL_GUARDED_BY(mutex);
 };
 
 class UcxSource {

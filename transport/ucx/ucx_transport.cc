@@ -10,11 +10,11 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "transport/registered_memory.h"
-#include "transport/ucx/address.h"
 #include "transport/ucx/endpoint_cache.h"
 #include "transport/ucx/messages_pull.h"
 #include "transport/ucx/rma_pull.h"
@@ -47,7 +47,7 @@ absl::Status RequireRdmaDevice() {
 // Whether UCX could listen there now. Asked first, since UCX complains on its own log, and since on a range
 // of taken ports it would go on trying.
 bool IsFree(const HostPort& address) {
-  const absl::StatusOr<SocketAddress> resolved = Resolve(address);
+  const absl::StatusOr<SocketAddress> resolved = ResolveAddress(address);
   if (!resolved.ok()) return false;
   const UniqueFd probe(socket(resolved->get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return probe && bind(probe.get(), resolved->get(), resolved->length) == 0;
@@ -83,7 +83,7 @@ class UcxServing : public Serving {
   }
 
   const std::string& descriptor() const override { return descriptor_; }
-  ServeStats stats() const override { return serving_->stats(); }
+  ServeStats stats() const override { return serving_->counter.stats(); }
 
  private:
   UcxSource* const source_;
@@ -117,7 +117,7 @@ struct UcxTransport::State {
 
 absl::Status UcxTransport::State::Listen() {
   TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(options.listen));
-  TC_ASSIGN_OR_RETURN(const SocketAddress socket, Resolve(listen));
+  TC_ASSIGN_OR_RETURN(const SocketAddress socket, ResolveAddress(listen));
   absl::StatusOr<uint16_t> port;
   worker->Run([&] { port = source->Listen(socket); });
   if (!port.ok()) return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
@@ -193,7 +193,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {
     TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
-    TC_ASSIGN_OR_RETURN(const SocketAddress socket, Resolve(listen));
+    TC_ASSIGN_OR_RETURN(const SocketAddress socket, ResolveAddress(listen));
     worker_options.net_devices = InterfaceOf(socket);
     data_host = listen.host;
     data_ports = options.data_ports;
@@ -273,7 +273,7 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", descriptor.address)));
   const absl::StatusOr<HostPort> host_port = ParseHostPort(descriptor.address);
   if (!host_port.ok()) return host_port.status();
-  TC_ASSIGN_OR_RETURN(const SocketAddress peer, Resolve(*host_port));
+  TC_ASSIGN_OR_RETURN(const SocketAddress peer, ResolveAddress(*host_port));
 
   const std::string where = descriptor.address;
   const SteadyTime deadline = std::min(context.deadline, SteadyNow() + state_->options.connect_timeout);

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/pull_id.h"
+#include "transport/serving.h"
 
 namespace tensorcast::transport::wire {
 

@@ -1,14 +1,28 @@
-#include "transport/serving_threads.h"
+#include "transport/serving.h"
 
 #include <atomic>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 
 #include <gtest/gtest.h>
 
 namespace tensorcast::transport {
 namespace {
+
+TEST(ServeCounter, TellsTheFirstRequestTheLastBytesAndTheSums) {
+  ServeCounter counter;
+  EXPECT_EQ(counter.stats().requests, 0u);
+  counter.AddRequest();
+  const SteadyTime first = counter.stats().first_request;
+  counter.AddBytes(3);
+  counter.AddRequest();
+  counter.AddBytes(4);
+  const ServeStats stats = counter.stats();
+  EXPECT_EQ(stats.requests, 2u);
+  EXPECT_EQ(stats.bytes, 7u);
+  EXPECT_EQ(stats.first_request, first);
+  EXPECT_GE(stats.last_completion, first);
+}
 
 TEST(ServingThreads, ABlockedTaskHoldsUpOnlyItsOwnThread) {
   absl::Notification release, other_ran;  // outlive the threads that use them

@@ -1,0 +1,70 @@
+// What the source's side of every lane is made of: the secret that names a pull, the counts of what was
+// served, and threads for images that are not in place.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport {
+
+// The secret that names one pull: 128 random bits that a source hands to one receiver.
+using PullId = std::array<uint8_t, 16>;
+
+// From the system's random source.
+PullId NewPullId();
+
+inline std::string_view AsBytes(const PullId& id) {
+  return {reinterpret_cast<const char*>(id.data()), id.size()};
+}
+
+// REQUIRES: bytes.size() == 16.
+PullId PullIdFromBytes(std::string_view bytes);
+
+// Counts one serving's ServeStats as it goes on. Thread-safe.
+class ServeCounter {
+ public:
+  // A receiver asked for a range of the image.
+  void AddRequest() ABSL_LOCKS_EXCLUDED(mutex_);
+  // So many bytes are with the receiver.
+  void AddBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
+  ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  mutable absl::Mutex mutex_;
+  ServeStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The few threads on which a source reads images that are not in place: ServedImage::Read may block there, on
+// a disk or on a free staging buffer, and holds up only other reads. Thread-safe.
+class ServingThreads {
+ public:
+  // REQUIRES: threads >= 1.
+  explicit ServingThreads(int threads);
+  // Runs what was submitted, then joins.
+  ~ServingThreads();
+  ServingThreads(const ServingThreads&) = delete;
+  ServingThreads& operator=(const ServingThreads&) = delete;
+
+  void Submit(absl::AnyInvocable<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool WorkOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_ || !tasks_.empty(); }
+
+  absl::Mutex mutex_;
+  std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tensorcast::transport
