@@ -1,10 +1,13 @@
-#include "transport/ucx/messages_pull.h"
-
+// A pull by active messages: REQUESTs go out as credit allows, pieces come back as DATA and are received
+// straight into the destination.
 #include <algorithm>
 #include <iterator>
+#include <map>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "transport/ucx/ucx_pull.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -15,7 +18,33 @@ bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint
          (next != arrived.begin() && std::prev(next)->second > offset);
 }
 
-}  // namespace
+class MessagesPull : public UcxPullCore {
+ public:
+  using UcxPullCore::UcxPullCore;
+
+  absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) override;
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) override;
+  void OnRendezvousReceived(const wire::DataHeader& header, uint64_t bytes,
+                            const absl::Status& status) override;
+
+ protected:
+  void Pump() override;
+  void Abandon() override { abandoned_ = true; }
+  bool RequestFailed(uint64_t request_id, const absl::Status& status) override;
+
+ private:
+  struct Outstanding {
+    Part part;
+    std::map<uint64_t, uint64_t> arrived;  // pieces: offset in the image -> end
+    uint64_t left = 0;                     // bytes that are not in place yet
+  };
+  // Checks a piece against its request and books it. Where it goes; empty when nobody wants it any more.
+  absl::StatusOr<HostSpan> Arrived(const wire::DataHeader& header, uint64_t bytes);
+  void PieceOver(uint64_t request_id, uint64_t bytes);
+
+  absl::flat_hash_map<uint64_t, Outstanding> requests_;
+  bool abandoned_ = false;
+};
 
 void MessagesPull::Pump() {
   const size_t credit = std::min(context().parts_in_flight, welcome().max_requests);
@@ -91,6 +120,13 @@ bool MessagesPull::RequestFailed(uint64_t request_id, const absl::Status& status
   FailFetch(fetch, status);
   Pump();
   return true;
+}
+
+}  // namespace
+
+std::shared_ptr<UcxPullCore> NewMessagesPull(const ReceiverContext& context, UcxDescriptor descriptor,
+                                             SocketAddress address, std::string traceparent) {
+  return std::make_shared<MessagesPull>(context, std::move(descriptor), address, std::move(traceparent));
 }
 
 }  // namespace tensorcast::transport

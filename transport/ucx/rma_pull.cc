@@ -1,12 +1,41 @@
-#include "transport/ucx/rma_pull.h"
-
+// A pull by one-sided reads of the segments that the descriptor names. The source takes no part in them.
 #include <algorithm>
+#include <deque>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
-#include "transport/ucx/ucx_status.h"
+#include "transport/ucx/ucx_pull.h"
 
 namespace tensorcast::transport {
+namespace {
+
+class RmaPull : public UcxPullCore {
+ public:
+  RmaPull(const ReceiverContext& context, UcxDescriptor descriptor, SocketAddress address,
+          std::string traceparent);
+
+  absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) override;
+  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) override;
+  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
+
+ protected:
+  void Pump() override;
+  absl::Status Opened() override;
+  void Abandon() override;
+  bool RequestFailed(uint64_t, const absl::Status&) override { return false; }
+
+ private:
+  bool NextPiece(Part& piece, uint64_t& address, ucp_rkey_h& rkey);
+  void GetEnded(uint64_t fetch, uint64_t bytes, const absl::Status& status);
+
+  std::vector<uint64_t> segment_ends_;  // in the image
+  std::vector<ucp_rkey_h> rkeys_;
+  std::deque<Part> rest_;  // of a part that crosses a segment's end
+  uint32_t gets_ = 0;
+  bool pumping_ = false;
+  bool abandoned_ = false;
+};
 
 RmaPull::RmaPull(const ReceiverContext& context, UcxDescriptor descriptor, SocketAddress address,
                  std::string traceparent)
@@ -90,6 +119,13 @@ void RmaPull::Abandon() {
   if (gets_ == 0) {
     for (ucp_rkey_h rkey : std::exchange(rkeys_, {})) ucp_rkey_destroy(rkey);
   }
+}
+
+}  // namespace
+
+std::shared_ptr<UcxPullCore> NewRmaPull(const ReceiverContext& context, UcxDescriptor descriptor,
+                                        SocketAddress address, std::string traceparent) {
+  return std::make_shared<RmaPull>(context, std::move(descriptor), address, std::move(traceparent));
 }
 
 }  // namespace tensorcast::transport

@@ -4,7 +4,6 @@
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
-#include "transport/ucx/ucx_status.h"
 
 namespace tensorcast::transport {
 namespace {

@@ -1,6 +1,6 @@
 // The receiver's side of a pull by UCX: connecting, the bookkeeping of fetches, and the ways in which a pull
-// ends. What moves the bytes is up to the lane (messages_pull.h, rma_pull.h). Private to this folder; all of
-// it belongs to the progress thread but for NewUcxPull's result.
+// ends. What moves the bytes is up to the lane (messages_pull.cc, rma_pull.cc). Private to this folder; all
+// of it belongs to the progress thread but for NewUcxPull's result.
 //
 //   connecting --WELCOME--> open --(error, cancel)--> broken --> ending (BYE sent) --BYE--> over
 //        |                                                          |
@@ -150,6 +150,12 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   std::vector<std::function<void()>> on_ended_;
   std::shared_ptr<UcxPullCore> self_;  // while the endpoint is ours: it calls us
 };
+
+// The pulls of the two lanes.
+std::shared_ptr<UcxPullCore> NewMessagesPull(const ReceiverContext& context, UcxDescriptor descriptor,
+                                             SocketAddress address, std::string traceparent);
+std::shared_ptr<UcxPullCore> NewRmaPull(const ReceiverContext& context, UcxDescriptor descriptor,
+                                        SocketAddress address, std::string traceparent);
 
 // The public handle of a connected pull.
 std::unique_ptr<Pull> NewUcxPull(std::shared_ptr<UcxPullCore> core);

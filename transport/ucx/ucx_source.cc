@@ -7,7 +7,6 @@
 #include "absl/log/log.h"
 #include "base/status.h"
 #include "transport/ucx/source_connection.h"
-#include "transport/ucx/ucx_status.h"
 
 namespace tensorcast::transport {
 

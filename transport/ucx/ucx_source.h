@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "base/address.h"
 #include "transport/serving.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"

@@ -16,13 +16,14 @@
 #include "base/steady_time.h"
 #include "transport/registered_memory.h"
 #include "transport/ucx/endpoint_cache.h"
-#include "transport/ucx/messages_pull.h"
-#include "transport/ucx/rma_pull.h"
+#include "transport/ucx/ucx_pull.h"
 #include "transport/ucx/ucx_source.h"
 #include "transport/ucx/ucx_worker.h"
 
 namespace tensorcast::transport {
 namespace {
+
+std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
 
 constexpr std::string_view kDefaultMessagesTls = "tcp";
 constexpr std::string_view kDefaultRmaTls = "rc,dc,ud";
@@ -157,9 +158,9 @@ std::shared_ptr<UcxPullCore> UcxTransport::State::NewPull(UcxDescriptor descript
                                 .parts_in_flight = options.requests_in_flight,
                                 .max_piece_bytes = max_piece_bytes};
   if (options.lane == UcxLane::kRma) {
-    return std::make_shared<RmaPull>(context, std::move(descriptor), peer, std::move(traceparent));
+    return NewRmaPull(context, std::move(descriptor), peer, std::move(traceparent));
   }
-  return std::make_shared<MessagesPull>(context, std::move(descriptor), peer, std::move(traceparent));
+  return NewMessagesPull(context, std::move(descriptor), peer, std::move(traceparent));
 }
 
 UcxTransport::UcxTransport(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -218,8 +219,6 @@ UcxTransport::~UcxTransport() {
   // Pulls that are gone may still wait for their source's last word, at most for the drain timeout.
   worker.WaitForEndpoints();
 }
-
-std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
 
 std::string_view UcxTransport::name() const { return UcxLaneName(state_->options.lane); }
 
@@ -300,6 +299,39 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   }
   TC_RETURN_IF_ERROR(connecting->status);
   return NewUcxPull(std::move(core));
+}
+
+namespace {
+
+UcxOptions OptionsFor(UcxLane lane, const LaneConfig& config) {
+  const bool rma = lane == UcxLane::kRma;
+  return {.lane = lane,
+          .listen = rma ? config.ucx_rma_listen : config.ucx_listen,
+          .advertise_host = config.advertise_host,
+          .data_ports = config.ucx_data_ports,
+          .tls = rma ? config.ucx_rma_tls : ""};
+}
+
+Lane DescribeLane(UcxLane lane) {
+  return {.name = UcxLaneName(lane), .make = [lane](const LaneConfig& config) {
+            return UcxTransport::Create(OptionsFor(lane, config));
+          }};
+}
+
+}  // namespace
+
+Lane UcxMessagesLane() {
+  Lane lane = DescribeLane(UcxLane::kMessages);
+  lane.help = "messages over TCP, or whatever network UCX finds";
+  return lane;
+}
+
+Lane UcxRmaLane() {
+  Lane lane = DescribeLane(UcxLane::kRma);
+  lane.help = "one-sided reads of the source's memory, over RDMA networks";
+  lane.opens_pool = true;
+  lane.optional = true;
+  return lane;
 }
 
 }  // namespace tensorcast::transport

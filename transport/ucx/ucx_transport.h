@@ -5,6 +5,8 @@
 //                         UCX has
 //   kRma       "ucx-rma"  one-sided reads of the source's registered memory; for RDMA networks
 //
+// Both describe themselves as lanes here, for the list in transport/lanes.
+//
 // Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
 #pragma once
 
@@ -18,9 +20,6 @@
 #include "transport/ucx/descriptor.h"
 
 namespace tensorcast::transport {
-
-// The lane's name: "ucx", "ucx-rma".
-std::string_view UcxLaneName(UcxLane lane);
 
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;
@@ -69,5 +68,8 @@ class UcxTransport : public Transport {
   explicit UcxTransport(std::unique_ptr<State> state);
   const std::unique_ptr<State> state_;
 };
+
+Lane UcxMessagesLane();  // "ucx"
+Lane UcxRmaLane();       // "ucx-rma"
 
 }  // namespace tensorcast::transport

@@ -8,11 +8,11 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/log/check.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "transport/ucx/ucx_endpoint.h"
-#include "transport/ucx/ucx_status.h"
 #include "transport/ucx/wire.h"
 
 namespace tensorcast::transport {
@@ -24,6 +24,35 @@ constexpr int kSpinRounds = 200;
 // UCX signals the descriptor for all that we wait for; the bound only limits what a lost signal could cost.
 constexpr absl::Duration kLongestSleepInFlight = absl::Milliseconds(20);
 constexpr absl::Duration kLongestSleep = absl::Seconds(1);
+
+absl::StatusCode CodeOf(ucs_status_t status) {
+  switch (status) {
+    case UCS_OK:
+      return absl::StatusCode::kOk;
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_NO_RESOURCE:
+    case UCS_ERR_EXCEEDS_LIMIT:
+      return absl::StatusCode::kResourceExhausted;
+    case UCS_ERR_CANCELED:
+      return absl::StatusCode::kCancelled;
+    case UCS_ERR_TIMED_OUT:
+      return absl::StatusCode::kDeadlineExceeded;
+    case UCS_ERR_UNSUPPORTED:
+    case UCS_ERR_NOT_IMPLEMENTED:
+      return absl::StatusCode::kUnimplemented;
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_NO_DEVICE:
+    case UCS_ERR_BUSY:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
 
 absl::Status Modify(ucp_config_t* config, const std::string& name, const std::string& value) {
   return UcxStatus(ucp_config_modify(config, name.c_str(), value.c_str()),
@@ -58,6 +87,11 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
 }
 
 }  // namespace
+
+absl::Status UcxStatus(ucs_status_t status, std::string_view what) {
+  if (status == UCS_OK) return absl::OkStatus();
+  return absl::Status(CodeOf(status), absl::StrCat(what, ": ", ucs_status_string(status)));
+}
 
 UcxWorker::UcxWorker(uint64_t rendezvous_bytes)
     : rendezvous_bytes_(rendezvous_bytes), queue_([this] { Wake(); }) {}

@@ -1,4 +1,5 @@
-// One UCP context and worker with its progress thread. Private to this folder.
+// One UCP context and worker with its progress thread, and what UCX's error codes mean to us. Private to this
+// folder.
 //
 // Everything of UCX is touched on the progress thread alone; others reach it by Post and Run. The thread
 // spins while operations are in flight, and otherwise sleeps on the worker's event descriptor.
@@ -10,16 +11,22 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/task_queue.h"
 
 namespace tensorcast::transport {
 
 class UcxEndpoint;
+
+// "<what>: <UCX's text>". Losing a peer is UNAVAILABLE, however UCX noticed; never INVALID_ARGUMENT, since no
+// argument of a caller reaches UCX unchecked.
+absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
 class UcxWorker {
  public:

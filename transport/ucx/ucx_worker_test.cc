@@ -1,4 +1,4 @@
-#include "transport/ucx/ucx_status.h"
+#include "transport/ucx/ucx_worker.h"
 
 #include <gmock/gmock.h>
 
