@@ -36,7 +36,7 @@ tensorcast_import(thirdparty::grpc_reflection LIBRARIES grpc++_reflection)
 target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf absl::synchronization)
 
 tensorcast_import(thirdparty::xxhash HEADER xxhash.h LIBRARIES xxhash)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 
 # OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil, whose variant is not the one
 # of ours. So a source that includes them sees the distribution's Abseil headers instead of ours, and must include none

@@ -16,17 +16,18 @@ import sources
 # Each layer and what its files may include. Longer prefixes win; a layer may always include itself.
 LAYERS = {
     "base": set(),
+    "security": {"base"},
     "otel/api": {"base"},
     "otel/sdk": {"base", "otel/api", "proto"},
     "core": {"base", "otel/api"},
-    "transport": {"base", "otel/api", "core"},
-    "rpc": {"base", "otel/api", "core", "proto"},
-    "global_store": {"base", "otel/api", "core", "proto", "rpc"},
-    "daemon": {"base", "otel/api", "core", "transport", "proto", "rpc"},
-    "client": {"base", "otel/api", "core", "proto", "rpc"},
+    "transport": {"base", "security", "otel/api", "core"},
+    "rpc": {"base", "security", "otel/api", "core", "proto"},
+    "global_store": {"base", "security", "otel/api", "core", "proto", "rpc"},
+    "daemon": {"base", "security", "otel/api", "core", "transport", "proto", "rpc"},
+    "client": {"base", "security", "otel/api", "core", "proto", "rpc"},
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
-    "cli": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
-    "tools": {"base", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client",
+    "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
+    "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client",
               "cli"},
 }
 # What these may include of core/: they coordinate and call, so they link neither disks nor the engine, and who has no device to
@@ -38,7 +39,7 @@ CORE_FOLDERS = {
 }
 # Anything may be included from here, and these may be included from nowhere else.
 FREE_LAYERS = {"tests"}
-OUR_TOP_FOLDERS = {"base", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
+OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
 
 # The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
 ORDERED_FOLDERS = ("core", "daemon", "cli")
@@ -55,7 +56,7 @@ ACYCLIC_FOLDERS = {"core/disk", "core/engine", "core/handles", "core/memory", "c
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
-NO_MESSAGES_IN = {"base", "otel/api", "core", "transport"}
+NO_MESSAGES_IN = {"base", "security", "otel/api", "core", "transport"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,8 @@ THIRD_PARTIES = (
     ThirdParty("CUDA", re.compile(r"^(cuda|nvml)\w*\.h$"), ("core/device",), True),
     ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
     ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),
+    ThirdParty("OpenSSL", re.compile(r"^openssl/"),
+               ("security", "core/artifact", "rpc/grant_token", "global_store/service", "tests/fuzz"), True),
     ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("cli/config",), True),
     ThirdParty("CLI11", re.compile(r"^CLI/"), ("cli/commands",), True),
 )

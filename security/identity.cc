@@ -1,0 +1,336 @@
+#include "security/identity.h"
+
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <openssl/x509_vfy.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/background.h"
+#include "base/status.h"
+
+namespace tensorcast::security {
+namespace {
+
+constexpr size_t kMaxFileBytes = 4 << 20;
+constexpr int kLastPart = 10;  // of a certificate's time: who has not replaced it then may have forgotten to
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno, "open", path);
+  std::string text;
+  text.resize(kMaxFileBytes + 1);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return absl::InternalError(absl::StrCat("read ", path, ": it cannot be read"));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has more than ", kMaxFileBytes, " bytes"));
+  }
+  return text;
+}
+
+// Names that are refused. Shared by the contexts that are in use, so that a name added later holds for them.
+class DeniedNames {
+ public:
+  bool Contains(const std::string& name) const {
+    absl::ReaderMutexLock lock(&mutex_);
+    return names_.contains(name);
+  }
+  void Set(std::set<std::string, std::less<>> names) {
+    absl::MutexLock lock(&mutex_);
+    names_ = std::move(names);
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::set<std::string, std::less<>> names_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<std::set<std::string, std::less<>>> ReadDenied(const std::string& path) {
+  std::set<std::string, std::less<>> names;
+  if (path.empty()) return names;
+  TC_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  int number = 0;
+  for (std::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const absl::StatusOr<Name> name = ParseName(line);
+    if (!name.ok()) return Annotate(name.status(), absl::StrCat(path, ":", number));
+    names.insert(name->ToString());
+  }
+  return names;
+}
+
+// Whom a process lets in.
+struct Admission {
+  std::string trust_domain;
+  DeniedNames denied;
+
+  absl::Status Check(const Name& peer) const {
+    const std::string name = peer.ToString();
+    if (peer.trust_domain != trust_domain) {
+      return absl::PermissionDeniedError(absl::StrCat(name, " is not of the trust domain ", trust_domain,
+                                                      ", the only one that is taken here"));
+    }
+    if (denied.Contains(name)) {
+      return absl::PermissionDeniedError(absl::StrCat(name, " is denied here (security.denied)"));
+    }
+    return absl::OkStatus();
+  }
+};
+using SharedAdmission = std::shared_ptr<const Admission>;
+
+// A context can outlive whoever made it, through its connections, and so can the admission that it asks.
+int AdmissionIndex() {
+  static const int index = SSL_CTX_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* admission, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<SharedAdmission*>(admission);
+      });
+  return index;
+}
+
+// OpenSSL asks for each certificate of a chain that it has verified, or could not verify; the peer's own is
+// at depth 0.
+int VerifyCallback(int verified, X509_STORE_CTX* chain) {
+  if (verified != 1 || X509_STORE_CTX_get_error_depth(chain) != 0) return verified;
+  const auto* connection =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(chain, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const auto* admission =
+      static_cast<SharedAdmission*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(connection), AdmissionIndex()));
+  const absl::StatusOr<Certificate> peer = DescribeCertificate(*X509_STORE_CTX_get_current_cert(chain));
+  const absl::Status admitted = peer.ok() ? (*admission)->Check(peer->name) : peer.status();
+  if (admitted.ok()) return 1;
+  LOG_EVERY_N_SEC(WARNING, 1) << "refused a peer: " << admitted.message();
+  X509_STORE_CTX_set_error(chain, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
+
+absl::Status Unusable(const std::string& path, std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(path, " ", what, ": ", TakeOpenSslErrors()));
+}
+
+absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, const Identity::Files& files,
+                                                     const SharedAdmission& admission) {
+  static constexpr std::array<unsigned char, 10> kSessions = {'t', 'e', 'n', 's', 'o',
+                                                              'r', 'c', 'a', 's', 't'};
+  std::shared_ptr<SSL_CTX> context(SSL_CTX_new(method), SSL_CTX_free);
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_session_id_context(context.get(), kSessions.data(), kSessions.size()) != 1) {
+    return absl::InternalError(absl::StrCat("OpenSSL offers no TLS 1.3: ", TakeOpenSslErrors()));
+  }
+  auto shared = std::make_unique<SharedAdmission>(admission);
+  if (SSL_CTX_set_ex_data(context.get(), AdmissionIndex(), shared.get()) != 1) {
+    return absl::ResourceExhaustedError("no memory for a TLS context");
+  }
+  static_cast<void>(shared.release());  // the context's now
+  if (SSL_CTX_load_verify_file(context.get(), files.ca.c_str()) != 1) {
+    return Unusable(files.ca, "has no certificate of an authority in PEM form (security.ca)");
+  }
+  if (SSL_CTX_use_certificate_chain_file(context.get(), files.certificate.c_str()) != 1) {
+    return Unusable(files.certificate, "has no certificate in PEM form (security.certificate)");
+  }
+  if (SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(context.get()) != 1) {
+    return Unusable(files.key, absl::StrCat("has no key in PEM form that belongs to the certificate in ",
+                                            files.certificate, " (security.key)"));
+  }
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, VerifyCallback);
+  return context;
+}
+
+// Others would see it at their first handshake only.
+absl::Status VerifyOwn(SSL_CTX* context, const Identity::Files& files) {
+  const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> chain(X509_STORE_CTX_new(),
+                                                                              X509_STORE_CTX_free);
+  STACK_OF(X509)* between = nullptr;
+  SSL_CTX_get0_chain_certs(context, &between);
+  if (chain == nullptr || X509_STORE_CTX_init(chain.get(), SSL_CTX_get_cert_store(context),
+                                              SSL_CTX_get0_certificate(context), between) != 1) {
+    return absl::InternalError(absl::StrCat("OpenSSL cannot verify a chain: ", TakeOpenSslErrors()));
+  }
+  if (X509_verify_cert(chain.get()) == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(files.certificate, " (security.certificate) is not good for those who trust ", files.ca,
+                   " (security.ca): ", X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain.get()))));
+}
+
+absl::Status CheckKeyIsPrivate(const std::string& path) {
+  struct stat found{};
+  if (stat(path.c_str(), &found) != 0) return ErrnoStatus(errno, "look at", path);
+  if ((found.st_mode & S_IROTH) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, " (security.key) can be read by everybody: chmod 0600 ", path));
+}
+
+// What tells one state of a file from another.
+using Stamp = std::tuple<dev_t, ino_t, off_t, int64_t, int64_t>;
+
+std::vector<Stamp> StampsOf(const Identity::Files& files) {
+  std::vector<Stamp> stamps;
+  for (const std::string* path : {&files.ca, &files.certificate, &files.key, &files.denied}) {
+    struct stat found{};
+    if (path->empty() || stat(path->c_str(), &found) != 0) found = {};
+    stamps.emplace_back(found.st_dev, found.st_ino, found.st_size, found.st_mtim.tv_sec,
+                        found.st_mtim.tv_nsec);
+  }
+  return stamps;
+}
+
+// What the files said when they were last read.
+struct Loaded {
+  Certificate self;
+  std::shared_ptr<SSL_CTX> server;
+  std::shared_ptr<SSL_CTX> client;
+};
+
+absl::StatusOr<Loaded> LoadCertificates(const Identity::Files& files, const SharedAdmission& admission) {
+  TC_RETURN_IF_ERROR(CheckKeyIsPrivate(files.key));
+  Loaded loaded;
+  TC_ASSIGN_OR_RETURN(loaded.server, MakeContext(TLS_server_method(), files, admission));
+  TC_ASSIGN_OR_RETURN(loaded.client, MakeContext(TLS_client_method(), files, admission));
+  TC_RETURN_IF_ERROR(VerifyOwn(loaded.server.get(), files));
+  absl::StatusOr<Certificate> self = DescribeCertificate(*SSL_CTX_get0_certificate(loaded.server.get()));
+  if (!self.ok()) return Annotate(self.status(), absl::StrCat(files.certificate, " (security.certificate)"));
+  loaded.self = *std::move(self);
+  if (loaded.self.name.trust_domain != admission->trust_domain) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        files.certificate, " (security.certificate) is of ", loaded.self.name.ToString(),
+        ", and security.trust_domain is ", admission->trust_domain, ": both are the same in a cluster"));
+  }
+  return loaded;
+}
+
+absl::StatusOr<std::string> DomainOf(const Identity::Files& files) {
+  if (!files.trust_domain.empty()) {
+    TC_RETURN_IF_ERROR(Annotate(CheckTrustDomain(files.trust_domain), "security.trust_domain"));
+    return files.trust_domain;
+  }
+  TC_ASSIGN_OR_RETURN(const std::string pem, ReadFile(files.certificate));
+  const absl::StatusOr<Certificate> self = ReadCertificate(pem);
+  if (!self.ok()) return Annotate(self.status(), absl::StrCat(files.certificate, " (security.certificate)"));
+  return self->name.trust_domain;
+}
+
+}  // namespace
+
+struct Identity::State {
+  std::shared_ptr<Admission> admission = std::make_shared<Admission>();
+  absl::Mutex mutex;
+  std::vector<Stamp> stamps ABSL_GUARDED_BY(mutex);
+  Loaded loaded ABSL_GUARDED_BY(mutex);
+
+  // Before those that are taken as they are now: a change meanwhile is seen the next time.
+  absl::Status Read(const Files& files) {
+    std::vector<Stamp> found = StampsOf(files);
+    {
+      absl::MutexLock lock(&mutex);
+      if (found == stamps) return absl::OkStatus();
+      stamps = std::move(found);
+    }
+    // Each by itself: a name is denied also while a certificate is being replaced.
+    auto names = ReadDenied(files.denied);
+    if (names.ok()) admission->denied.Set(*std::move(names));
+    TC_ASSIGN_OR_RETURN(Loaded fresh, LoadCertificates(files, admission));
+    absl::MutexLock lock(&mutex);
+    loaded = std::move(fresh);
+    return names.status();
+  }
+
+  void Look(const Files& files) {
+    if (const absl::Status read = Read(files); !read.ok()) {
+      LOG(ERROR) << "security: files changed, and what was read before is still used: " << read.message();
+    }
+    Certificate self;
+    {
+      absl::MutexLock lock(&mutex);
+      self = loaded.self;
+    }
+    if (self.not_after - absl::Now() < (self.not_after - self.not_before) / kLastPart) {
+      LOG_EVERY_N_SEC(WARNING, 3600) << files.certificate << " ends at " << absl::FormatTime(self.not_after)
+                                     << ": nobody takes it after that; issue another one in its place";
+    }
+  }
+
+  std::optional<PeriodicTask> look;  // last: it uses the others
+};
+
+absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, absl::Duration look_every) {
+  for (const auto& [path, key] : {std::pair{&files.ca, "security.ca"},
+                                  {&files.certificate, "security.certificate"},
+                                  {&files.key, "security.key"}}) {
+    if (path->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          key, " is empty: security.ca, security.certificate and security.key are set together, or none is"));
+    }
+  }
+  auto state = std::make_unique<State>();
+  TC_ASSIGN_OR_RETURN(state->admission->trust_domain, DomainOf(files));
+  TC_RETURN_IF_ERROR(state->Read(files));
+  std::shared_ptr<Identity> identity(new Identity(files, std::move(state)));
+  State* const kept = identity->state_.get();
+  kept->look.emplace(look_every, [kept, &own = identity->files_] { kept->Look(own); });
+  return identity;
+}
+
+Identity::Identity(const Files& files, std::unique_ptr<State> state)
+    : files_(files), state_(std::move(state)) {}
+
+Identity::~Identity() { state_->look.reset(); }
+
+const std::string& Identity::trust_domain() const { return state_->admission->trust_domain; }
+
+Certificate Identity::self() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->loaded.self;
+}
+
+std::shared_ptr<ssl_ctx_st> Identity::ServerContext() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->loaded.server;
+}
+
+std::shared_ptr<ssl_ctx_st> Identity::ClientContext() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->loaded.client;
+}
+
+absl::StatusOr<Name> Identity::PeerOf(const ssl_st* connection) const {
+  const X509* const certificate = SSL_get0_peer_certificate(connection);
+  if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
+    return absl::UnauthenticatedError("the peer showed no certificate that could be verified");
+  }
+  TC_ASSIGN_OR_RETURN(Certificate peer, DescribeCertificate(*certificate));
+  TC_RETURN_IF_ERROR(CheckPeer(peer));
+  return std::move(peer.name);
+}
+
+absl::Status Identity::CheckPeer(const Certificate& peer) const {
+  if (absl::Now() > peer.not_after) {
+    return absl::UnauthenticatedError(absl::StrCat("the certificate of ", peer.name.ToString(), " ended at ",
+                                                   absl::FormatTime(peer.not_after),
+                                                   ": issue another one in its place"));
+  }
+  return CheckName(peer.name);
+}
+
+absl::Status Identity::CheckName(const Name& peer) const { return state_->admission->Check(peer); }
+
+}  // namespace tensorcast::security

@@ -1,0 +1,99 @@
+#include "security/name.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace tensorcast::security {
+namespace {
+
+constexpr std::string_view kScheme = "spiffe://";
+constexpr std::string_view kProduct = "tensorcast/";
+constexpr size_t kMaxShownBytes = 100;
+constexpr std::array<std::pair<std::string_view, Role>, 4> kRoles = {{
+    {"global-store", Role::kGlobalStore},
+    {"node", Role::kNode},
+    {"operator", Role::kOperator},
+    {"client", Role::kClient},
+}};
+
+bool IsDomainCharacter(char c) {
+  return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '-' || c == '_';
+}
+
+bool IsSegmentCharacter(char c) { return IsDomainCharacter(c) || absl::ascii_isupper(c); }
+
+bool IsSegment(std::string_view text) {
+  return !text.empty() && text != "." && text != ".." &&
+         std::all_of(text.begin(), text.end(), IsSegmentCharacter);
+}
+
+absl::Status NotAName(std::string_view text, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", absl::Utf8SafeCEscape(text.substr(0, kMaxShownBytes)), "\" is no name of ours: ", why,
+      "; one is spiffe://DOMAIN/tensorcast/ and then global-store, node/NAME, operator/NAME or client/NAME"));
+}
+
+}  // namespace
+
+std::string_view RoleText(Role role) {
+  for (const auto& [text, one] : kRoles) {
+    if (one == role) return text;
+  }
+  return "";
+}
+
+std::string Name::ToString() const {
+  return absl::StrCat(kScheme, trust_domain, "/", kProduct, RoleText(role), name.empty() ? "" : "/", name);
+}
+
+absl::Status CheckTrustDomain(std::string_view domain) {
+  if (!domain.empty() && domain.size() <= kMaxDomainBytes &&
+      std::all_of(domain.begin(), domain.end(), IsDomainCharacter)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", absl::Utf8SafeCEscape(domain.substr(0, kMaxShownBytes)),
+                   "\" is no trust domain: that is at most ", kMaxDomainBytes,
+                   " lower-case letters, digits, dots, dashes and underscores, such as models.example"));
+}
+
+absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view path) {
+  if (absl::Status domain = CheckTrustDomain(trust_domain); !domain.ok()) return domain;
+  const size_t slash = path.find('/');
+  const std::string_view role = path.substr(0, slash);
+  const auto* known =
+      std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& one) { return one.first == role; });
+  if (known == kRoles.end()) return NotAName(path, "it has none of the four roles");
+  Name name{.trust_domain = std::string(trust_domain), .role = known->second, .name = ""};
+  if (slash != std::string_view::npos) {
+    const std::string_view rest = path.substr(slash + 1);
+    if (!IsSegment(rest)) {
+      return NotAName(path, "behind its role is one word of letters, digits, dots, dashes and underscores");
+    }
+    name.name = std::string(rest);
+  }
+  if (name.role == Role::kNode && name.name.empty()) return NotAName(path, "a node has a name");
+  return name;
+}
+
+absl::StatusOr<Name> ParseName(std::string_view uri) {
+  std::string_view rest = uri;
+  if (uri.size() > kMaxUriBytes) return NotAName(uri, "it is too long");
+  if (!absl::ConsumePrefix(&rest, kScheme)) return NotAName(uri, "it does not begin with spiffe://");
+  const size_t slash = rest.find('/');
+  if (slash == std::string_view::npos) return NotAName(uri, "it has no path");
+  const std::string_view domain = rest.substr(0, slash);
+  rest.remove_prefix(slash + 1);
+  if (!absl::ConsumePrefix(&rest, kProduct)) {
+    return NotAName(uri, "its path does not begin with /tensorcast/");
+  }
+  return ParseNameIn(domain, rest);
+}
+
+}  // namespace tensorcast::security

@@ -1,0 +1,49 @@
+// Who a process is, as its certificate says it: a URI name in SPIFFE's form,
+//
+//   spiffe://DOMAIN/tensorcast/global-store         the global store      (also .../global-store/NAME)
+//   spiffe://DOMAIN/tensorcast/node/NAME            a store daemon, by its node's name
+//   spiffe://DOMAIN/tensorcast/operator/NAME        who runs the cluster  (also .../operator)
+//   spiffe://DOMAIN/tensorcast/client/NAME          who puts and gets     (also .../client)
+//
+// Values and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tensorcast::security {
+
+enum class Role { kGlobalStore, kNode, kOperator, kClient };
+
+// As in a URI: "global-store", "node", "operator", "client".
+std::string_view RoleText(Role role);
+
+struct Name {
+  std::string trust_domain;
+  Role role = Role::kClient;
+  std::string name;  // within the role; empty: none. A node has one
+
+  // The URI. ParseName gives the same name back.
+  std::string ToString() const;
+
+  friend bool operator==(const Name&, const Name&) = default;
+};
+
+inline constexpr size_t kMaxUriBytes = 2048;  // SPIFFE's limits
+inline constexpr size_t kMaxDomainBytes = 255;
+
+// INVALID_ARGUMENT for anything but the four forms above, in exactly this spelling: one name has one text, so
+// that names can be compared as texts.
+absl::StatusOr<Name> ParseName(std::string_view uri);
+
+// What stands behind ".../tensorcast/": "node/a", "client". As above.
+absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view path);
+
+// Lower-case letters, digits, dots, dashes and underscores.
+absl::Status CheckTrustDomain(std::string_view domain);
+
+}  // namespace tensorcast::security

@@ -1,0 +1,85 @@
+#include "security/roles.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tensorcast::security {
+namespace {
+
+constexpr RoleSet kStore = Only(Role::kGlobalStore);
+constexpr RoleSet kNode = Only(Role::kNode);
+constexpr RoleSet kOperator = Only(Role::kOperator);
+constexpr RoleSet kClient = Only(Role::kClient);
+constexpr RoleSet kReaders = kNode | kOperator | kClient;
+
+constexpr CallRow kTable[] = {
+    {"GlobalStore/RegisterNode", kNode, "as the node of that name alone, as all that a node says of itself"},
+    {"GlobalStore/Heartbeat", kNode, ""},
+    {"GlobalStore/ReconcileInventory", kNode, ""},
+    {"GlobalStore/UpdateReplicas", kNode, ""},
+    {"GlobalStore/RequestEviction", kNode, ""},
+    {"GlobalStore/DrainNode", kNode | kOperator, "a node: itself alone, when it stops"},
+    {"GlobalStore/PublishArtifact", kNode, "of what a client put there"},
+    {"GlobalStore/DescribeArtifact", kReaders, ""},
+    {"GlobalStore/ListArtifacts", kReaders, ""},
+    {"GlobalStore/DeleteArtifact", kOperator, "everywhere, for good"},
+    {"GlobalStore/BindKey", kOperator | kClient, ""},
+    {"GlobalStore/ResolveKey", kReaders, ""},
+    {"GlobalStore/ListKeys", kReaders, ""},
+    {"GlobalStore/DeleteKey", kOperator, ""},
+    {"GlobalStore/WatchKeys", kReaders, ""},
+    {"GlobalStore/RequestReplicaTransport", kNode, "the grant names it as the receiver"},
+    {"GlobalStore/CompleteReplicaTransport", kNode, ""},
+    {"GlobalStore/ReplicateArtifact", kOperator, "fills the pools of many nodes"},
+    {"GlobalStore/GetClusterStatus", kReaders, ""},
+    {"StoreDaemon/PutArtifact", kOperator | kClient, ""},
+    {"StoreDaemon/ImportArtifact", kOperator | kClient, "below daemon.import_roots"},
+    {"StoreDaemon/MaterializeReplica", kStore | kOperator | kClient, "the global store: to replicate"},
+    {"StoreDaemon/AttachReplica", kReaders, "a node: with a grant"},
+    {"StoreDaemon/EvictReplica", kOperator, ""},
+    {"StoreDaemon/PinReplica", kOperator, ""},
+    {"StoreDaemon/UnpinReplica", kOperator, ""},
+    {"StoreDaemon/ListReplicas", kOperator | kClient, ""},
+    {"StoreDaemon/GetStatus", kOperator | kClient, ""},
+    {"StoreDaemon/WatchStatus", kOperator | kClient, ""},
+    {"StoreDaemon/GetManifest", kReaders, ""},
+    {"StoreDaemon/OpenPull", kNode, "with a grant that names it and the source"},
+    {"StoreDaemon/ClosePull", kNode, ""},
+    {"StoreDaemon/CheckOrigin", kStore, ""},
+};
+
+constexpr std::array<Role, 4> kRoles = {Role::kGlobalStore, Role::kNode, Role::kOperator, Role::kClient};
+
+}  // namespace
+
+std::span<const CallRow> CallTable() { return kTable; }
+
+RoleSet RolesOf(std::string_view call) {
+  const auto* row = std::find_if(std::begin(kTable), std::end(kTable),
+                                 [&](const CallRow& one) { return one.call == call; });
+  return row == std::end(kTable) ? RoleSet{0} : row->roles;
+}
+
+std::string RolesText(RoleSet roles) {
+  std::vector<std::string_view> texts;
+  for (const Role role : kRoles) {
+    if (Contains(roles, role)) texts.push_back(RoleText(role));
+  }
+  return texts.empty() ? "nobody" : absl::StrJoin(texts, " or ");
+}
+
+std::string CallTableText() {
+  std::string text = "| call | global-store | node | operator | client | |\n|---|---|---|---|---|---|\n";
+  for (const CallRow& row : kTable) {
+    absl::StrAppend(&text, "| `", row.call, "` |");
+    for (const Role role : kRoles) absl::StrAppend(&text, Contains(row.roles, role) ? " yes |" : " |");
+    absl::StrAppend(&text, row.why.empty() ? "" : " ", row.why, " |\n");
+  }
+  return text;
+}
+
+}  // namespace tensorcast::security

@@ -1,0 +1,36 @@
+// Which role may make which call: the one table, shown in README.md. A call that stands in no row is
+// nobody's. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "security/name.h"
+
+namespace tensorcast::security {
+
+// A set of roles, one bit each.
+using RoleSet = uint8_t;
+constexpr RoleSet Only(Role role) { return static_cast<RoleSet>(1u << static_cast<unsigned>(role)); }
+
+struct CallRow {
+  std::string_view call;  // "GlobalStore/BindKey"
+  RoleSet roles;
+  std::string_view why;  // for people
+};
+
+std::span<const CallRow> CallTable();
+
+// Those who may make this call; none for one that is not in the table.
+RoleSet RolesOf(std::string_view call);
+inline bool Contains(RoleSet roles, Role role) { return (roles & Only(role)) != 0; }
+
+// "node or operator"; "nobody".
+std::string RolesText(RoleSet roles);
+
+// The table as README.md shows it.
+std::string CallTableText();
+
+}  // namespace tensorcast::security

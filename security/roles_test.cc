@@ -1,0 +1,47 @@
+#include "security/roles.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace tensorcast::security {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Roles, EveryCallIsSomebodys) {
+  for (const CallRow& row : CallTable()) EXPECT_NE(RolesOf(row.call), 0) << row.call;
+}
+
+TEST(Roles, ACallWithoutARowIsNobodys) {
+  EXPECT_EQ(RolesOf("GlobalStore/BindKeys"), 0);
+  EXPECT_EQ(RolesText(RolesOf("")), "nobody");
+}
+
+TEST(Roles, WhatIsForEveryReaderIsNotForTheGlobalStore) {
+  const RoleSet roles = RolesOf("GlobalStore/ResolveKey");
+  EXPECT_TRUE(Contains(roles, Role::kNode));
+  EXPECT_TRUE(Contains(roles, Role::kOperator));
+  EXPECT_TRUE(Contains(roles, Role::kClient));
+  EXPECT_FALSE(Contains(roles, Role::kGlobalStore));
+  EXPECT_EQ(RolesText(roles), "node or operator or client");
+}
+
+TEST(Roles, OnlyAnOperatorDestroys) {
+  for (const char* call :
+       {"GlobalStore/DeleteArtifact", "GlobalStore/DeleteKey", "StoreDaemon/EvictReplica"}) {
+    EXPECT_EQ(RolesOf(call), Only(Role::kOperator)) << call;
+  }
+}
+
+TEST(Roles, TheReadmeShowsTheTable) {
+  std::ifstream file(TENSORCAST_SECURITY_README);
+  const std::string readme((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(readme, HasSubstr(CallTableText()));
+}
+
+}  // namespace
+}  // namespace tensorcast::security
