@@ -36,6 +36,16 @@ tensorcast_import(thirdparty::grpc_reflection LIBRARIES grpc++_reflection)
 target_link_libraries(thirdparty::grpc INTERFACE protobuf::libprotobuf absl::synchronization)
 
 tensorcast_import(thirdparty::xxhash HEADER xxhash.h LIBRARIES xxhash)
+# BLAKE3: static, from what setup.sh compiled; no distribution has it as a library.
+set(blake3 "${TENSORCAST_DEPS_DIR}/blake3")
+if(NOT EXISTS "${blake3}/lib/libblake3.a")
+  message(FATAL_ERROR "There is no BLAKE3 in ${blake3}: run tools/setup.sh (for a sanitizer's build with --sanitizer "
+                      "address|thread)")
+endif()
+add_library(thirdparty::blake3 STATIC IMPORTED)
+set_target_properties(thirdparty::blake3 PROPERTIES IMPORTED_LOCATION "${blake3}/lib/libblake3.a")
+target_include_directories(thirdparty::blake3 SYSTEM INTERFACE "${blake3}/include")
+
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 
 # OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil, whose variant is not the one

@@ -110,7 +110,10 @@ install(TARGETS tensorcast_client_package EXPORT tensorcastTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast" COMPONENT development)
 install(EXPORT tensorcastTargets NAMESPACE tensorcast:: DESTINATION "${package_dir}" COMPONENT development)
 install(TARGETS tensorcast RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
-# Abseil is linked statically; those who link our static library need the same one.
+# Abseil and BLAKE3 are linked statically; those who link our static library need the same ones. (The slash: a sanitizer's
+# BLAKE3 is a symbolic link.)
+install(DIRECTORY "${TENSORCAST_DEPS_DIR}/blake3/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps/blake3"
+        COMPONENT development)
 install(DIRECTORY "${TENSORCAST_DEPS_DIR}/abseil" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps"
         COMPONENT development)
 # The shared libraries of the relocatable package lie beside the binary. RPATH, not RUNPATH, which would not reach the

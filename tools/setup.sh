@@ -16,7 +16,8 @@
 # Abseil is built once into DIR/abseil, from Debian 13's source package, fetched through the machine's own apt mirrors,
 # and is linked statically. The distributions' own do not serve: Debian 12's is older than absl::LogSink, and Debian 13's
 # has a string_view, an optional and a variant that are not std's. OpenTelemetry comes from Debian 12's backports, through
-# the same mirrors, and from Debian 13 itself.
+# the same mirrors, and from Debian 13 itself. BLAKE3 is compiled once into DIR/blake3 from the C and assembler sources that
+# the release's librust-blake3-dev carries: no Debian has them as a library, and nothing of Rust is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -144,6 +145,34 @@ build_abseil() {
   rm -rf "$work"
 }
 
+# build_blake3 DIR: into DIR/blake3, with the assembler for this machine's kind of processor; which of it runs is
+# decided at run time.
+build_blake3() {
+  local prefix=$1/blake3 work=$1/blake3-build
+  [[ -f $prefix/.complete ]] && return
+  say "building BLAKE3 from the sources in librust-blake3-dev (seconds)"
+  rm -rf "$work" "$prefix"
+  mkdir -p "$work" "$prefix"/{include,lib}
+  local package=librust-blake3-dev
+  apt-cache show "$package" >/dev/null 2>&1 || apt_get update
+  (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || die "$package cannot be fetched"
+  dpkg -x "$work/$package"_*.deb "$work/root"
+  local sources=("$work"/root/usr/share/cargo/registry/blake3-*/c)
+  [[ -f ${sources[0]}/blake3.h ]] || die "$package holds no C sources: BLAKE3's were in usr/share/cargo/registry/*/c"
+  local files=(blake3.c blake3_dispatch.c blake3_portable.c) file
+  case $(uname -m) in
+    x86_64)
+      for file in sse2 sse41 avx2 avx512; do files+=("blake3_${file}_x86-64_unix.S"); done
+      ;;
+    aarch64) files+=(blake3_neon.c) ;;
+  esac
+  (cd "${sources[0]}" && cc -O3 -fPIC -DNDEBUG -c "${files[@]}" && ar rcs "$prefix/lib/libblake3.a" ./*.o) >&2 ||
+    die "BLAKE3 did not build"
+  cp "${sources[0]}/blake3.h" "$prefix/include/"
+  touch "$prefix/.complete"
+  rm -rf "$work"
+}
+
 # The Python safetensors library is the independent judge of the files we write (tests only).
 make_venv() {
   local venv=$deps_dir/venv
@@ -160,9 +189,12 @@ make_venv() {
 install_packages
 install_opentelemetry
 build_abseil "$deps_dir"
+build_blake3 "$deps_dir"
 [[ -n $tests ]] && make_venv
 if [[ -n $sanitizer ]]; then
   build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g1 -fsanitize=$sanitizer"
+  # BLAKE3 is mostly assembler, which sanitizers do not see: one serves all.
+  ln -sfn "$deps_dir/blake3" "$sanitized_dir/blake3"
   ln -sfn "$deps_dir/venv" "$sanitized_dir/venv"
 fi
