@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands/common.h"
+#include "cli/commands/common_flags.h"
+#include "cli/commands/termination.h"
 
 namespace CLI {
 class App;
@@ -42,7 +43,7 @@ class Flags {
   CLI::App* const command_;
 };
 
-// Returns the process's exit code.
+// Returns the process's exit code (termination.h has those of errors).
 using Run = std::function<int(const CommonFlags& common)>;
 
 enum class Role : uint8_t {

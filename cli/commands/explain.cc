@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "cli/explain/analysis_json.h"
 #include "cli/explain/find_transfer.h"
 #include "cli/output/json.h"
-#include "client/admin.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::cli {

@@ -4,9 +4,9 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "client/admin.h"
 
 namespace tensorcast::cli {
 namespace {

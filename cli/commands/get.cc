@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/common.h"
+#include "cli/commands/termination.h"
 
 int main(int argc, char** argv) {
   tensorcast::cli::HandleSignals();

@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::cli {

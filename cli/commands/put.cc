@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "proto/daemon.pb.h"

@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 #include "cli/commands/command.h"
-#include "client/admin.h"
+#include "cli/commands/connect.h"
 #include "core/artifact/manifest.h"
 #include "tensorcast/client.h"
 

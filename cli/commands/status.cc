@@ -4,9 +4,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "client/admin.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
 

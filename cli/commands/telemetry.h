@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "cli/commands/common.h"
+#include "cli/commands/common_flags.h"
 #include "otel/api/trace_file.h"
 #include "otel/sdk/telemetry.h"
 

@@ -18,8 +18,8 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "cli/commands/command.h"
+#include "cli/commands/connect.h"
 #include "cli/output/json.h"
-#include "client/admin.h"
 
 namespace tensorcast::cli {
 namespace {

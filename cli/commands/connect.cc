@@ -1,4 +1,4 @@
-#include "cli/commands/common.h"
+#include "cli/commands/connect.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,10 +9,8 @@
 #include "base/address.h"
 #include "base/status.h"
 #include "base/units.h"
-#include "cli/config/config.h"
-#include "client/admin.h"
+#include "cli/commands/termination.h"
 #include "proto/config.pb.h"
-#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -44,14 +42,6 @@ absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   return Endpoint{address, timeout};
 }
 
-absl::StatusOr<v1::Config> ReadConfig(const CommonFlags& flags) {
-  std::vector<std::string> sets = flags.sets;
-  if (flags.tracing || !flags.otlp_endpoint.empty()) sets.push_back("observability.otel.enabled=true");
-  if (!flags.otlp_endpoint.empty()) sets.push_back("observability.otel.endpoint=" + flags.otlp_endpoint);
-  if (!flags.trace_file.empty()) sets.push_back("observability.trace_file=" + flags.trace_file);
-  return config::Load({.path = flags.config, .sets = sets});
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
@@ -66,13 +56,6 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags&
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
   return client::AdminClient::Connect(daemon.address, daemon.connect_timeout, OnTerminationSignal());
-}
-
-absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags) {
-  if (flags.loaded == nullptr) {
-    flags.loaded = std::make_shared<const absl::StatusOr<v1::Config>>(ReadConfig(flags));
-  }
-  return *flags.loaded;
 }
 
 }  // namespace tensorcast::cli

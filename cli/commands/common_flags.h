@@ -1,25 +1,14 @@
-// What every command is told, and the daemon that it talks to.
+// What every command is told, whichever it is, and the configuration that this comes to.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cli/commands/termination.h"
-
-namespace tensorcast::client {
-class AdminClient;
-class Client;
-}  // namespace tensorcast::client
 
 namespace tensorcast::v1 {
 class Config;
-}
-
-namespace tensorcast {
-class DeviceRuntime;
 }
 
 namespace tensorcast::cli {
@@ -39,11 +28,5 @@ struct CommonFlags {
 
 // Reads it the first time, since a pipe has nothing the second time.
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
-
-// Connects to the daemon that the flags name. `devices` may be null. PERMISSION_DENIED, at once, when its
-// socket is for others.
-absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
-                                                              DeviceRuntime* devices = nullptr);
-absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 
 }  // namespace tensorcast::cli

@@ -1,0 +1,21 @@
+// The daemon that a command talks to.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "cli/commands/common_flags.h"
+#include "client/admin.h"
+#include "core/device/device_runtime.h"
+#include "tensorcast/client.h"
+
+namespace tensorcast::cli {
+
+// Connects to the daemon that the flags name, or the configuration; a termination signal ends the attempt.
+// INVALID_ARGUMENT names the flag or the key. PERMISSION_DENIED, at once, when its socket is for others.
+// `devices` may be null, and must outlive what is attached to.
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
+                                                              DeviceRuntime* devices = nullptr);
+absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
+
+}  // namespace tensorcast::cli
