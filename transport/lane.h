@@ -9,23 +9,17 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/units.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport {
 
-// Ports from `first` to `last`; first 0: any.
-struct PortRange {
-  uint16_t first = 0;
-  uint16_t last = 0;
-};
-
 // What the configuration says of the network between daemons. A lane takes what is its own.
 struct LaneConfig {
   std::string advertise_host;  // that others know this one by; empty: the one that is listened on
-  std::string ucx_listen;      // host:port of the lane "ucx"
-  std::string ucx_rma_listen;  // host:port of the lane "ucx-rma"
-  PortRange ucx_data_ports;    // of both, for the connections that the bytes go over
-  std::string ucx_rma_tls;     // UCX's names of the networks that "ucx-rma" may use; empty: RDMA
+  std::string ucx_listen;      // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
+  Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
+  std::string ucx_rma_tls;  // UCX's names of the networks that "ucx-rma" may use; empty: RDMA
 };
 
 struct Lane {

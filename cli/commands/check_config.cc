@@ -20,17 +20,17 @@
 #include "base/posix/private_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/units.h"
-#include "cli/commands/servers.h"
+#include "cli/commands/server_options.h"
 #include "cli/config/config.h"
+#include "core/device/device_runtime.h"
 #include "core/memory/host_limits.h"
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_options.h"
 #include "otel/sdk/options.h"
+#include "transport/ucx/ucx_lanes.h"
 
 namespace tensorcast::cli {
 namespace {
-
-constexpr int kMostFakeDevices = 64;
 
 // Gathers what is wrong.
 class Findings {
@@ -215,8 +215,9 @@ void CheckLanes(const v1::DaemonConfig& config, Findings& findings) {
   }
   if (config.ucx_listen().empty()) return;
   CheckListen("daemon.ucx_listen", config.ucx_listen(), findings);
-  const absl::StatusOr<UcxPorts> ports = PortsOfUcx(config);
-  if (!ports.ok()) findings.Add("daemon.ucx_data_ports", ports.status());
+  const absl::StatusOr<transport::LaneConfig> lanes = ToLaneConfig(config);
+  if (!lanes.ok()) return findings.Add("daemon.lanes", lanes.status());
+  findings.Add("daemon.ucx_data_ports", transport::UcxPortsOf(*lanes).status());
 }
 
 void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
@@ -260,13 +261,7 @@ void CheckPools(const v1::DaemonConfig& config, Findings& findings) {
 }
 
 void CheckDevices(const v1::DaemonConfig& config, Findings& findings) {
-  const std::string& kind = config.device_runtime();
-  if (kind == "cuda") return findings.Add("daemon.device_runtime", CreateCudaRuntime().status());
-  if (kind != "fake") return;
-  if (config.fake_devices() > kMostFakeDevices) {
-    findings.Add("daemon.fake_devices", absl::StrCat("\"", config.fake_devices(),
-                                                     "\" is not a number from 1 to ", kMostFakeDevices));
-  }
+  if (config.device_runtime() == "cuda") findings.Add("daemon.device_runtime", CreateCudaRuntime().status());
 }
 
 void CheckAccess(const v1::DaemonConfig& config, Findings& findings) {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/commands/servers.h"
+#include "cli/commands/server_options.h"
 #include "cli/config/config.h"
 
 namespace tensorcast::cli {

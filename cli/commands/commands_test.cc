@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "cli/commands/run_for_test.h"
-#include "cli/commands/servers.h"
+#include "cli/commands/server_options.h"
 #include "cli/config/config.h"
 #include "daemon/app/daemon_server.h"
 
@@ -30,7 +30,7 @@ using Words = std::vector<std::string>;
 // What outlives a test, so that a daemon starts once.
 struct Deployment {
   std::string folder;
-  DaemonParts parts;
+  std::unique_ptr<global_store::GlobalStoreServer> store;
   std::unique_ptr<daemon::DaemonServer> daemon;
 };
 
@@ -45,10 +45,12 @@ class CommandsTest : public ::testing::Test {
         {"daemon.state_dir=" + deployment->folder + "/node", "daemon.host_pool=192MiB",
          "daemon.device_runtime=none", "daemon.import_roots=" + deployment->folder, "daemon.name=alone"});
     ASSERT_TRUE(config.ok()) << config.status();
-    auto parts = MakeDaemonParts(*config);
-    ASSERT_TRUE(parts.ok()) << parts.status();
-    deployment->parts = *std::move(parts);
-    auto daemon = daemon::DaemonServer::Start(std::move(deployment->parts.options));
+    auto options = ToDaemonOptions(config->daemon());
+    ASSERT_TRUE(options.ok()) << options.status();
+    auto store = StartEmbeddedStore(*config, *options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    deployment->store = *std::move(store);
+    auto daemon = daemon::DaemonServer::Start(*std::move(options));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     deployment->daemon = *std::move(daemon);
     ASSERT_TRUE(deployment->daemon->WaitRegistered(SteadyNow() + absl::Seconds(30)).ok());

@@ -1,6 +1,4 @@
 // The two servers as commands: start, say so, serve until SIGTERM or SIGINT, drain.
-#include "cli/commands/servers.h"
-
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,8 +19,10 @@
 #include "base/steady_time.h"
 #include "cli/commands/check_config.h"
 #include "cli/commands/command.h"
+#include "cli/commands/server_options.h"
 #include "cli/commands/telemetry.h"
 #include "daemon/app/daemon_server.h"
+#include "global_store/app/global_store_server.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -38,6 +38,8 @@ void AddFlags(Flags& flags, ServerFlags& values) {
 constexpr absl::Duration kDrain = absl::Seconds(15);
 constexpr int kStoreDescriptors = 64;
 constexpr int kStoreThreads = 80;  // 64 for calls, and the libraries'
+constexpr int kDaemonDescriptors = 128;
+constexpr int kDaemonThreads = 640;  // 576 for calls (daemon/app), and the libraries'
 constexpr absl::Duration kRegistration = absl::Seconds(5);
 
 // One line of JSON for whoever started this process and waits for it.
@@ -136,10 +138,18 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_RETURN_IF_ERROR(MakeSocketFolders(config.daemon()));
-  TC_ASSIGN_OR_RETURN(DaemonParts parts, MakeDaemonParts(config));
+  TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config.daemon()));
+  TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
+                                         .descriptors = kDaemonDescriptors,
+                                         .threads = kDaemonThreads,
+                                         .memory_bytes = options.host_pool_bytes}));
+  std::unique_ptr<global_store::GlobalStoreServer> embedded;
+  if (options.global_store.empty()) {
+    TC_ASSIGN_OR_RETURN(embedded, StartEmbeddedStore(config, options));
+  }
   Termination termination;  // outlives the daemon, which may demand it
-  parts.options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
-  TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(parts.options)));
+  options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
+  TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(options)));
   for (const std::string& address : daemon->addresses()) RemoveSocketWhenTerminatedAgain(address);
   RemoveWhenTerminatedAgain(daemon->handle_socket());
   // A global store that is away is not a reason not to serve: what this node holds can still be attached to.

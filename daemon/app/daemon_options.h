@@ -53,9 +53,13 @@ struct DaemonOptions {
   uint64_t host_pool_bytes = uint64_t{1} << 30;
   bool huge_pages = true;
   int prefault_threads = 1;
-  DeviceRuntime* devices = nullptr;       // must outlive the daemon; null: no devices
-  uint64_t device_pool_bytes = 0;         // of each; 0: 90 %
-  std::vector<std::string> import_roots;  // what ImportArtifact may read; none: nothing
+  std::string device_runtime =
+      "none";  // the GPUs: "cuda", "none", "fake", or "auto": cuda where there are any
+  int fake_devices = 1;
+  uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each
+  DeviceRuntime* devices = nullptr;                // instead of those, for tests; must outlive the daemon
+  uint64_t device_pool_bytes = 0;                  // of each; 0: 90 %
+  std::vector<std::string> import_roots;           // what ImportArtifact may read; none: nothing
 
   int max_concurrent_ingests = 4;
   int copy_threads = 0;  // 0: one a core, at most 4

@@ -9,13 +9,13 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/address.h"
 #include "base/background.h"
 #include "base/ids.h"
 #include "base/posix/private_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "daemon/app/hardware.h"
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
 #include "daemon/app/storage.h"
@@ -29,7 +29,6 @@
 #include "rpc/executor.h"
 #include "rpc/protocol_version.h"
 #include "rpc/server.h"
-#include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -84,38 +83,6 @@ void FillDefaults(DaemonOptions& options) {
   options.unix_socket = Absolute(options.unix_socket);
   options.handle_socket = Absolute(options.handle_socket);
   fill(options.global_store_label, options.global_store);
-}
-
-absl::StatusOr<std::unique_ptr<transport::Transport>> MakeTransport(const DaemonOptions& options,
-                                                                    const std::string& name) {
-  if (options.make_transport) return options.make_transport(name);
-  const transport::Lane* lane = transport::FindLane(name);
-  if (lane == nullptr || !lane->make) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
-                                                   absl::StrJoin(transport::TransportLaneNames(), ", ")));
-  }
-  absl::StatusOr<std::unique_ptr<transport::Transport>> made = lane->make(options.lane_config);
-  // A host without the hardware has one lane less; it is not misconfigured.
-  if (lane->optional && absl::IsUnavailable(made.status())) {
-    LOG(INFO) << "lane " << name << " is not available here: " << made.status().message();
-    return nullptr;
-  }
-  return made;
-}
-
-using Transports = std::vector<std::unique_ptr<transport::Transport>>;
-
-// The lanes that the configuration names, with the pool registered.
-absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool) {
-  Transports transports;
-  for (const std::string& name : options.lanes) {
-    absl::StatusOr<std::unique_ptr<transport::Transport>> lane = MakeTransport(options, name);
-    if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
-    if (*lane == nullptr) continue;
-    TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));
-    transports.push_back(*std::move(lane));
-  }
-  return transports;
 }
 
 v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, const DeviceRuntime& devices,
@@ -341,7 +308,7 @@ struct DaemonServer::Parts {
 
   DaemonOptions options;
   std::unique_ptr<NodeState> state;
-  std::unique_ptr<DeviceRuntime> no_devices;
+  std::unique_ptr<DeviceRuntime> own_devices;  // null: those of the options
   DeviceRuntime* devices = nullptr;
   std::unique_ptr<Storage> storage;
   Transports transports;
@@ -373,8 +340,8 @@ absl::Status DaemonServer::Parts::OpenNode() {
   }
   devices = options.devices;
   if (devices == nullptr) {
-    no_devices = CreateNullRuntime();
-    devices = no_devices.get();
+    TC_ASSIGN_OR_RETURN(own_devices, OpenDevices(options));
+    devices = own_devices.get();
   }
   TC_ASSIGN_OR_RETURN(storage, Storage::Open(options, devices));
   TC_ASSIGN_OR_RETURN(transports, OpenLanes(options, storage->pool()));

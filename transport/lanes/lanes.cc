@@ -4,7 +4,7 @@
 
 #include "absl/base/no_destructor.h"
 #include "core/replica/source_info.h"
-#include "transport/ucx/ucx_transport.h"
+#include "transport/ucx/ucx_lanes.h"
 
 namespace tensorcast::transport {
 namespace {

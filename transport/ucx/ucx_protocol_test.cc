@@ -319,7 +319,7 @@ int FreePorts(int count) {
 
 TEST(UcxTransportOptions, UcxListensOnTheConfiguredPortsAndNoOther) {
   const int first = FreePorts(3);
-  const PortRange data{static_cast<uint16_t>(first + 1), static_cast<uint16_t>(first + 2)};
+  const Ports data{static_cast<uint16_t>(first + 1), static_cast<uint16_t>(first + 2)};
   const std::string listen = absl::StrCat("127.0.0.1:", first);
   const std::set<int> before = ListeningPorts();
   auto one = UcxTransport::Create({.listen = listen, .data_ports = data});

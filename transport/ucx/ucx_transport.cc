@@ -23,8 +23,6 @@
 namespace tensorcast::transport {
 namespace {
 
-std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
-
 constexpr std::string_view kDefaultMessagesTls = "tcp";
 constexpr std::string_view kDefaultRmaTls = "rc,dc,ud";
 
@@ -56,7 +54,7 @@ bool IsFree(const HostPort& address) {
 
 // A worker whose data port is the first free one of the range.
 absl::StatusOr<std::unique_ptr<UcxWorker>> CreateWorker(UcxWorker::Options options, const std::string& host,
-                                                        const PortRange& ports) {
+                                                        const Ports& ports) {
   if (ports.first == 0) return UcxWorker::Create(options);
   absl::Status last = absl::UnavailableError("all of them are in use");
   for (uint32_t port = ports.first; port <= ports.last; ++port) {
@@ -190,7 +188,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
                                                    " to ", options.data_ports.last, ", which is less"));
   }
   std::string data_host;
-  PortRange data_ports;
+  Ports data_ports;
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {
     TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
@@ -219,6 +217,8 @@ UcxTransport::~UcxTransport() {
   // Pulls that are gone may still wait for their source's last word, at most for the drain timeout.
   worker.WaitForEndpoints();
 }
+
+std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
 
 std::string_view UcxTransport::name() const { return UcxLaneName(state_->options.lane); }
 
@@ -299,39 +299,6 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   }
   TC_RETURN_IF_ERROR(connecting->status);
   return NewUcxPull(std::move(core));
-}
-
-namespace {
-
-UcxOptions OptionsFor(UcxLane lane, const LaneConfig& config) {
-  const bool rma = lane == UcxLane::kRma;
-  return {.lane = lane,
-          .listen = rma ? config.ucx_rma_listen : config.ucx_listen,
-          .advertise_host = config.advertise_host,
-          .data_ports = config.ucx_data_ports,
-          .tls = rma ? config.ucx_rma_tls : ""};
-}
-
-Lane DescribeLane(UcxLane lane) {
-  return {.name = UcxLaneName(lane), .make = [lane](const LaneConfig& config) {
-            return UcxTransport::Create(OptionsFor(lane, config));
-          }};
-}
-
-}  // namespace
-
-Lane UcxMessagesLane() {
-  Lane lane = DescribeLane(UcxLane::kMessages);
-  lane.help = "messages over TCP, or whatever network UCX finds";
-  return lane;
-}
-
-Lane UcxRmaLane() {
-  Lane lane = DescribeLane(UcxLane::kRma);
-  lane.help = "one-sided reads of the source's memory, over RDMA networks";
-  lane.opens_pool = true;
-  lane.optional = true;
-  return lane;
 }
 
 }  // namespace tensorcast::transport

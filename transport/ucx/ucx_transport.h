@@ -5,8 +5,6 @@
 //                         UCX has
 //   kRma       "ucx-rma"  one-sided reads of the source's registered memory; for RDMA networks
 //
-// Both describe themselves as lanes here, for the list in transport/lanes.
-//
 // Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
 #pragma once
 
@@ -15,11 +13,14 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "transport/lane.h"
+#include "base/units.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"
 
 namespace tensorcast::transport {
+
+// The lane's name: "ucx", "ucx-rma".
+std::string_view UcxLaneName(UcxLane lane);
 
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;
@@ -29,9 +30,9 @@ struct UcxOptions {
   // The host that receivers connect to; empty: the listening one. Needed when that is a wildcard.
   std::string advertise_host;
   // Over TCP, UCX listens a second time, for the connections that the data goes over, and here is where: on
-  // the first port of these that is free. One alone may be too few: UCX does not reuse an address, so a port
-  // on which this host closed connections stays taken for a minute.
-  PortRange data_ports;
+  // the first port of these that is free; first 0: on any. One alone may be too few: UCX does not reuse an
+  // address, so a port on which this host closed connections stays taken for a minute.
+  Ports data_ports;
   // UCX's names of the transports to use, like "tcp" or "rc,dc". Empty: "tcp" for messages, RDMA for
   // one-sided reads.
   std::string tls;
@@ -68,8 +69,5 @@ class UcxTransport : public Transport {
   explicit UcxTransport(std::unique_ptr<State> state);
   const std::unique_ptr<State> state_;
 };
-
-Lane UcxMessagesLane();  // "ucx"
-Lane UcxRmaLane();       // "ucx-rma"
 
 }  // namespace tensorcast::transport

@@ -1,0 +1,152 @@
+#include "cli/commands/server_options.h"
+
+#include <grp.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/posix/private_files.h"
+#include "base/status.h"
+#include "base/units.h"
+
+namespace tensorcast::cli {
+namespace {
+
+absl::StatusOr<uint64_t> Size(std::string_view key, const std::string& text) {
+  absl::StatusOr<uint64_t> size = ParseSize(text);
+  if (!size.ok()) return Annotate(size.status(), key);
+  return size;
+}
+
+absl::StatusOr<absl::Duration> Interval(std::string_view key, const std::string& text) {
+  absl::StatusOr<absl::Duration> duration = ParseDuration(text);
+  if (!duration.ok()) return Annotate(duration.status(), key);
+  return duration;
+}
+
+// The host that peers know this one by, for a data plane that listens on every interface; empty when not
+// configured.
+std::string AdvertisedHost(const v1::DaemonConfig& config) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(config.advertise());
+  return address.ok() ? address->host : "";
+}
+
+absl::Status FillLanes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+  if (config.ucx_listen().empty()) {
+    LOG(INFO) << "no data plane to other hosts: daemon.ucx_listen is not set";
+    return absl::OkStatus();
+  }
+  options.lanes.assign(config.lanes().begin(), config.lanes().end());
+  TC_ASSIGN_OR_RETURN(options.lane_config, ToLaneConfig(config));
+  return absl::OkStatus();
+}
+
+absl::Status FillDevices(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+  options.device_runtime = config.device_runtime();
+  options.fake_devices = config.fake_devices();
+  TC_ASSIGN_OR_RETURN(options.fake_device_bytes,
+                      Size("daemon.fake_device_memory", config.fake_device_memory()));
+  if (config.device_pool().empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(options.device_pool_bytes, Size("daemon.device_pool", config.device_pool()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<gid_t>> GroupIds(const v1::DaemonConfig& config) {
+  std::vector<gid_t> ids;
+  for (const std::string& name : config.handle_groups()) {
+    const group* found = getgrnam(name.c_str());
+    if (found == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("daemon.handle_groups names \"", name, "\", which is no group here"));
+    }
+    ids.push_back(found->gr_gid);
+  }
+  return ids;
+}
+
+absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+  TC_ASSIGN_OR_RETURN(options.host_pool_bytes, Size("daemon.host_pool", config.host_pool()));
+  TC_ASSIGN_OR_RETURN(options.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
+  options.huge_pages = config.huge_pages();
+  options.max_concurrent_ingests = config.max_concurrent_ingests();
+  options.max_connections = config.max_connections();
+  options.copy_threads = config.copy_threads();
+  options.staging_buffers = config.staging_buffers();
+  return absl::OkStatus();
+}
+
+absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+  options.name = config.name();
+  options.listen = config.listen();
+  options.advertise = config.advertise();
+  options.unix_socket = config.unix_socket();
+  options.handle_socket = config.handle_socket();
+  options.state_dir = config.state_dir();
+  options.disk_dir = config.disk_dir();
+  options.global_store = config.global_store();
+  options.host_id = config.host_id();
+  options.local_lane = config.local_lane();
+  options.import_roots.assign(config.import_roots().begin(), config.import_roots().end());
+  TC_ASSIGN_OR_RETURN(options.handle_groups, GroupIds(config));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config) {
+  global_store::GlobalStoreOptions options;
+  options.listen = config.listen();
+  options.metadata_store = config.metadata_store();
+  options.metadata_path = config.metadata_path();
+  options.max_connections = config.max_connections();
+  TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
+                      Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
+  TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));
+  TC_ASSIGN_OR_RETURN(options.grant_ttl, Interval("global_store.grant_ttl", config.grant_ttl()));
+  return options;
+}
+
+absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::DaemonConfig& config) {
+  daemon::DaemonOptions options;
+  TC_RETURN_IF_ERROR(FillNames(config, options));
+  TC_RETURN_IF_ERROR(FillSizes(config, options));
+  TC_RETURN_IF_ERROR(FillDevices(config, options));
+  TC_RETURN_IF_ERROR(FillLanes(config, options));
+  return options;
+}
+
+absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::DaemonConfig& config) {
+  transport::LaneConfig lanes{.advertise_host = AdvertisedHost(config),
+                              .ucx_listen = config.ucx_listen(),
+                              .ucx_rma_tls = config.ucx_rma_tls()};
+  if (config.ucx_data_ports().empty()) return lanes;
+  absl::StatusOr<Ports> ports = ParsePorts(config.ucx_data_ports());
+  if (!ports.ok()) return Annotate(ports.status(), "daemon.ucx_data_ports");
+  lanes.ucx_data_ports = *ports;
+  return lanes;
+}
+
+absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedStore(
+    const v1::Config& config, daemon::DaemonOptions& options) {
+  const std::string& folder = config.daemon().state_dir();
+  // Clients of the groups that are let in pass through it to the sockets.
+  const mode_t others = config.daemon().handle_groups().empty() ? 0 : 0011;
+  TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder, "node_id", others), "daemon.state_dir"));
+  TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions store, ToGlobalStoreOptions(config.global_store()));
+  store.listen = absl::StrCat("unix:", folder, "/global-store.sock");
+  store.metadata_store = "sqlite";
+  store.metadata_path = folder + "/metadata.db";
+  store.awaits_nodes = false;
+  TC_RETURN_IF_ERROR(MakePrivateFile(store.metadata_path));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<global_store::GlobalStoreServer> server,
+                      global_store::GlobalStoreServer::Start(store));
+  options.global_store = server->address();
+  options.global_store_label = "embedded";
+  return server;
+}
+
+}  // namespace tensorcast::cli

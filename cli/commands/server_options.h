@@ -1,0 +1,28 @@
+// From the configuration to the options of the servers: the one place where both are known. Nothing is opened
+// or started here but the global store of a daemon that works alone.
+//
+// Errors are INVALID_ARGUMENT and name the key. Stateless; thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "daemon/app/daemon_options.h"
+#include "global_store/app/global_store_server.h"
+#include "proto/config.pb.h"
+#include "transport/lane.h"
+
+namespace tensorcast::cli {
+
+absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
+
+absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::DaemonConfig& config);
+absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::DaemonConfig& config);
+
+// The global store of a daemon whose configuration names none: in this process, on a socket in the daemon's
+// state folder, which is made where it is missing. `options` are told where it is. It must outlive the
+// daemon.
+absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedStore(
+    const v1::Config& config, daemon::DaemonOptions& options);
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,66 @@
+#include "daemon/app/hardware.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "core/device/fake_device.h"
+#include "transport/lanes/lanes.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptions& options,
+                                                               const std::string& name) {
+  if (options.make_transport) return options.make_transport(name);
+  const transport::Lane* lane = transport::FindLane(name);
+  if (lane == nullptr || !lane->make) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
+                                                   absl::StrJoin(transport::TransportLaneNames(), ", ")));
+  }
+  absl::StatusOr<std::unique_ptr<transport::Transport>> made = lane->make(options.lane_config);
+  // A host without the hardware has one lane less; it is not misconfigured.
+  if (lane->optional && absl::IsUnavailable(made.status())) {
+    LOG(INFO) << "lane " << name << " is not available here: " << made.status().message();
+    return nullptr;
+  }
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options) {
+  const std::string& kind = options.device_runtime;
+  if (kind == "none") return CreateNullRuntime();
+  if (kind == "fake") {
+    LOG(WARNING) << "using " << options.fake_devices
+                 << " fake GPUs, whose memory is shared memory of this host";
+    return CreateFakeRuntime(
+        {.device_count = options.fake_devices, .device_bytes = options.fake_device_bytes});
+  }
+  if (kind != "auto" && kind != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no device runtime \"", kind, "\"; there are auto, cuda, none and fake"));
+  }
+  absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
+  if (cuda.ok() || kind == "cuda") return cuda;
+  LOG(INFO) << "no GPUs: " << cuda.status().message();
+  return CreateNullRuntime();
+}
+
+absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool) {
+  Transports transports;
+  for (const std::string& name : options.lanes) {
+    absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, name);
+    if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
+    if (*lane == nullptr) continue;
+    TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));
+    transports.push_back(*std::move(lane));
+  }
+  return transports;
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,25 @@
+// What a node uses of its host's hardware, opened as its options say: GPUs, and the networks to other hosts.
+// Stateless; thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+#include "core/memory/host_pool.h"
+#include "daemon/app/daemon_options.h"
+#include "transport/transport.h"
+
+namespace tensorcast::daemon {
+
+// The devices of `device_runtime`. INVALID_ARGUMENT when there is no runtime of that name; for "cuda"
+// UNAVAILABLE where there is no GPU.
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options);
+
+// The transports of `lanes`, in their order, with the pool registered: it must outlive them. A lane that
+// this host lacks the hardware for is left out. INVALID_ARGUMENT when there is no transport of a name.
+using Transports = std::vector<std::unique_ptr<transport::Transport>>;
+absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool);
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,81 @@
+#include "daemon/app/hardware.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transport/loopback/loopback_transport.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Devices, AreThoseOfTheRuntimeThatTheOptionsName) {
+  const auto none = OpenDevices({.device_runtime = "none"});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ((*none)->backend(), "none");
+  const auto fake =
+      OpenDevices({.device_runtime = "fake", .fake_devices = 2, .fake_device_bytes = uint64_t{4} << 20});
+  ASSERT_TRUE(fake.ok()) << fake.status();
+  ASSERT_EQ((*fake)->devices().size(), 2u);
+  EXPECT_EQ((*fake)->devices()[0].total_bytes, uint64_t{4} << 20);
+}
+
+TEST(Devices, AutoIsWhatTheHostHasAndNeverFake) {
+  const auto found = OpenDevices({.device_runtime = "auto"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  const auto cuda = OpenDevices({.device_runtime = "cuda"});
+  EXPECT_EQ((*found)->backend(), cuda.ok() ? "cuda" : "none");
+  EXPECT_TRUE(cuda.ok() || absl::IsUnavailable(cuda.status())) << cuda.status();
+}
+
+TEST(Devices, ARuntimeThatThereIsNotIsRefusedWithThoseThatThereAre) {
+  const absl::Status refused = OpenDevices({.device_runtime = "gpu"}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"gpu\"; there are auto, cuda, none and fake"));
+}
+
+class Lanes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto pool = HostPool::Create({.bytes = uint64_t{8} << 20, .use_huge_pages = false});
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+  }
+
+  std::unique_ptr<HostPool> pool_;
+};
+
+TEST_F(Lanes, AreOpenedInTheOrderOfTheOptions) {
+  std::vector<std::string> asked;
+  DaemonOptions options{.lanes = {"b", "a"}};
+  options.make_transport = [&](std::string_view lane) {
+    asked.emplace_back(lane);
+    return transport::NewLoopbackTransport();
+  };
+  const auto lanes = OpenLanes(options, *pool_);
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  EXPECT_EQ(lanes->size(), 2u);
+  EXPECT_THAT(asked, ::testing::ElementsAre("b", "a"));
+}
+
+TEST_F(Lanes, OneThatIsNoTransportIsRefusedByName) {
+  for (const char* name : {"warp", "local"}) {
+    const absl::Status refused = OpenLanes({.lanes = {name}}, *pool_).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("lane ", name, ": ")));
+  }
+}
+
+TEST_F(Lanes, AnErrorOfOneEndsTheStartAndNamesIt) {
+  DaemonOptions options{.lanes = {"a"}};
+  options.make_transport = [](std::string_view) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+    return absl::UnavailableError("no cable");
+  };
+  const absl::Status refused = OpenLanes(options, *pool_).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused));
+  EXPECT_EQ(refused.message(), "lane a: no cable");
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

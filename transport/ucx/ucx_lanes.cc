@@ -1,0 +1,79 @@
+#include "transport/ucx/ucx_lanes.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/status.h"
+#include "transport/ucx/ucx_transport.h"
+
+namespace tensorcast::transport {
+namespace {
+
+constexpr uint32_t kLanes = 2;
+constexpr uint32_t kDataPorts = 8;
+constexpr uint32_t kMostPort = 65535;
+
+absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& config) {
+  UcxOptions options{.lane = lane, .listen = "", .advertise_host = config.advertise_host};
+  const bool rma = lane == UcxLane::kRma;
+  if (rma) options.tls = config.ucx_rma_tls;
+  if (!config.ucx_listen.empty()) {
+    TC_ASSIGN_OR_RETURN(UcxPorts ports, UcxPortsOf(config));
+    options.listen = rma ? std::move(ports.rma_listen) : std::move(ports.messages_listen);
+    options.data_ports = ports.data;
+  }
+  return UcxTransport::Create(options);
+}
+
+Lane DescribeLane(UcxLane lane) {
+  return {.name = UcxLaneName(lane), .make = [lane](const LaneConfig& config) { return Open(lane, config); }};
+}
+
+}  // namespace
+
+Lane UcxMessagesLane() {
+  Lane lane = DescribeLane(UcxLane::kMessages);
+  lane.help = "messages over TCP, or whatever network UCX finds";
+  return lane;
+}
+
+Lane UcxRmaLane() {
+  Lane lane = DescribeLane(UcxLane::kRma);
+  lane.help = "one-sided reads of the source's memory, over RDMA networks";
+  lane.opens_pool = true;
+  lane.optional = true;
+  return lane;
+}
+
+absl::StatusOr<UcxPorts> UcxPortsOf(const LaneConfig& config) {
+  TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.ucx_listen));
+  const uint32_t first = listen.port;
+  if (first == kMostPort) {
+    return absl::InvalidArgumentError(absl::StrCat("daemon.ucx_listen \"", config.ucx_listen,
+                                                   "\" leaves no next port for the lane ucx-rma"));
+  }
+  const auto address = [&](uint32_t offset) {
+    return FormatHostPort({listen.host, static_cast<uint16_t>(first == 0 ? 0 : first + offset)});
+  };
+  Ports data = config.ucx_data_ports;
+  if (data.first != 0) {
+    if (first != 0 && data.first < first + kLanes && data.last >= first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", data.first, "-", data.last, "\" has the ports ", first, " and ", first + 1,
+                       " in it, on which daemon.ucx_listen has the lanes ucx and ucx-rma; choose others"));
+    }
+  } else if (first != 0) {
+    if (first + kLanes + kDataPorts - 1 > kMostPort) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("is empty, and daemon.ucx_listen \"", config.ucx_listen, "\" leaves no room for ",
+                       kDataPorts, " ports from its own + ", kLanes, "; set it, or choose a lower port"));
+    }
+    data = {static_cast<uint16_t>(first + kLanes), static_cast<uint16_t>(first + kLanes + kDataPorts - 1)};
+  }
+  return UcxPorts{address(0), address(1), data};
+}
+
+}  // namespace tensorcast::transport

@@ -1,0 +1,54 @@
+#include "transport/ucx/ucx_lanes.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string RefusalOf(const LaneConfig& config) {
+  const absl::Status status = UcxPortsOf(config).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return std::string(status.message());
+}
+
+TEST(UcxPorts, FollowTheOneThatIsListenedOn) {
+  const auto ports = UcxPortsOf({.ucx_listen = "10.0.0.1:7010"});
+  ASSERT_TRUE(ports.ok()) << ports.status();
+  EXPECT_EQ(ports->messages_listen, "10.0.0.1:7010");
+  EXPECT_EQ(ports->rma_listen, "10.0.0.1:7011");
+  EXPECT_EQ(ports->data.first, 7012);
+  EXPECT_EQ(ports->data.last, 7019);
+}
+
+TEST(UcxPorts, AreAnyWhereTheOneThatIsListenedOnIs) {
+  const auto ports = UcxPortsOf({.ucx_listen = "[::1]:0"});
+  ASSERT_TRUE(ports.ok()) << ports.status();
+  EXPECT_EQ(ports->messages_listen, "[::1]:0");
+  EXPECT_EQ(ports->rma_listen, "[::1]:0");
+  EXPECT_EQ(ports->data.first, 0);
+}
+
+TEST(UcxPorts, OfDataAreThoseConfiguredUnlessALaneHasThem) {
+  const auto ports = UcxPortsOf({.ucx_listen = "a:7010", .ucx_data_ports = {7012, 7012}});
+  ASSERT_TRUE(ports.ok()) << ports.status();
+  EXPECT_EQ(ports->data.last, 7012);
+  EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:7010", .ucx_data_ports = {7000, 7009}}).ok());
+  for (const Ports taken : {Ports{7010, 7010}, Ports{7011, 7020}, Ports{7000, 7010}}) {
+    EXPECT_THAT(RefusalOf({.ucx_listen = "a:7010", .ucx_data_ports = taken}),
+                HasSubstr("has the ports 7010 and 7011 in it"));
+  }
+}
+
+TEST(UcxPorts, ThatDoNotExistAreNotCountedOn) {
+  EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65526"}).ok());
+  EXPECT_THAT(RefusalOf({.ucx_listen = "a:65527"}), HasSubstr("leaves no room for 8 ports"));
+  EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65534", .ucx_data_ports = {7012, 7019}}).ok());
+  EXPECT_THAT(RefusalOf({.ucx_listen = "a:65535", .ucx_data_ports = {7012, 7019}}),
+              HasSubstr("leaves no next port"));
+}
+
+}  // namespace
+}  // namespace tensorcast::transport
