@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/protocol_version.h"
@@ -39,18 +42,38 @@ void ClientCall::AnnounceMessages(size_t count) {
   call_.AddMetadata(kStreamMessagesKey, std::to_string(count));
 }
 
+namespace {
+
+// The error that ended the tries, with what the first of them said: that is the cause, and those after it
+// often say only that a connection broke or the time is up. An answer is an answer, and stays as it is.
+absl::Status WithFirst(const absl::Status& last, const Attempt& attempt, const absl::Status& first) {
+  const bool answer = !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last);
+  if (first.ok() || answer || attempt.final || first.message() == last.message()) return last;
+  absl::Status both(last.code(), absl::StrCat(last.message(), " (try ", attempt.number,
+                                              "; the first said: ", first.message(), ")"));
+  last.ForEachPayload(
+      [&both](std::string_view type, const absl::Cord& payload) { both.SetPayload(type, payload); });
+  return both;
+}
+
+}  // namespace
+
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
                               absl::FunctionRef<absl::Status(Attempt&)> work) {
   const SteadyTime give_up = std::min(context.deadline, SteadyNow() + options.retry_for);
   Backoff backoff(options.backoff);
   Attempt attempt;
+  absl::Status first;  // OK until a try has failed
   while (true) {
-    if (absl::Status wanted = context.Check(options.what); !wanted.ok()) return wanted;
-    absl::Status status = work(attempt);
-    if (attempt.final || !IsWorthRetrying(status)) return status;
+    absl::Status status = context.Check(options.what);
+    if (status.ok()) status = work(attempt);
+    if (attempt.final || !IsWorthRetrying(status)) return WithFirst(status, attempt, first);
+    if (first.ok()) first = status;
     const absl::Duration wait = backoff.Next();
-    if (SteadyNow() + wait >= give_up) return status;
-    if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) return slept;
+    if (SteadyNow() + wait >= give_up) return WithFirst(status, attempt, first);
+    if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) {
+      return WithFirst(slept, attempt, first);
+    }
     attempt = {.number = attempt.number + 1, .previous = std::move(status)};
   }
 }

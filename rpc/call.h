@@ -68,7 +68,8 @@ class ClientCall {
   Cancellation::Registration cancel_;
 };
 
-// Runs `work` until it returns anything but UNAVAILABLE.
+// Runs `work` until it returns anything but UNAVAILABLE. Where the tries end without an answer, the last
+// error says what the first one said, too.
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
                               absl::FunctionRef<absl::Status(Attempt&)> work);
 

@@ -22,8 +22,8 @@
 namespace tensorcast::rpc {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Stub = v1::GlobalStore::Stub;
 
 TEST(Unary, CarriesTheRequestContextAcross) {
@@ -123,7 +123,9 @@ TEST(Unary, TheDeadlineEndsTheCallAndTellsTheServer) {
   TestServer server;
   server.service.resolve_key = [&](const RequestContext& context, v1::ResolveKeyResponse&,
                                    const Finisher& finisher) {
-    while (context.Check("resolving").ok()) absl::SleepFor(absl::Milliseconds(1));
+    absl::Notification told;
+    auto registration = context.cancellation.OnCancel([&] { told.Notify(); });
+    told.WaitForNotification();
     server_saw_it.Notify();
     finisher.Finish(context.Check("resolving"));
   };
@@ -222,7 +224,7 @@ class SlowDoor {
 };
 
 TEST(Unary, AHandshakeMayTakeLongerThanAMoment) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/rpc_door.", getpid());
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/rpc_door.", getpid());
   TestServer server;
   server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   auto started = Server::Start({.listen = {"unix:" + folder + ".server"}, .services = {&server.service}});
@@ -347,10 +349,40 @@ TEST(Retry, EndsWithTheLastErrorWhenItsTimeIsUp) {
   EXPECT_TRUE(absl::IsUnavailable(response.status())) << response.status();
 }
 
+TEST(Retry, TheLastErrorSaysTheFirstToo) {
+  int tries = 0;
+  const absl::Status ended = RetryUnavailable(Within(absl::Seconds(60)), {}, [&](const Attempt&) {
+    return ++tries == 1 ? absl::UnavailableError("the server has its limit of connections")
+                        : WithoutRetry(absl::UnavailableError("broken pipe"));
+  });
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  EXPECT_EQ(ended.message(), "broken pipe (try 2; the first said: the server has its limit of connections)");
+  EXPECT_FALSE(IsWorthRetrying(ended)) << "what came with the last error is lost";
+}
+
+TEST(Retry, WhoRunsOutOfTimeLearnsWhatTheFirstErrorSaid) {
+  const RequestContext context = Within(absl::Seconds(60));
+  int tries = 0;
+  const absl::Status ended = RetryUnavailable(context, {}, [&](const Attempt&) {
+    return ++tries == 1 ? absl::UnavailableError("the daemon is starting")
+                        : absl::DeadlineExceededError("Deadline Exceeded");
+  });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended)) << ended;
+  EXPECT_THAT(ended.message(), HasSubstr("the daemon is starting"));
+}
+
+TEST(Retry, AnAnswerIsPassedOnAsItIs) {
+  int tries = 0;
+  const absl::Status ended = RetryUnavailable(Within(absl::Seconds(60)), {}, [&](const Attempt&) {
+    return ++tries == 1 ? absl::UnavailableError("starting") : absl::NotFoundError("there is no key k");
+  });
+  EXPECT_EQ(ended, absl::NotFoundError("there is no key k"));
+}
+
 TEST(Server, PicksAPortAndServesOnAUnixSocketToo) {
   TestServer server;
   server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
-  const std::string path = absl::StrCat(testing::TempDir(), "/rpc_test.", getpid(), ".sock");
+  const std::string path = absl::StrCat(::testing::TempDir(), "/rpc_test.", getpid(), ".sock");
   auto started = Server::Start({.listen = {"127.0.0.1:0", "unix:" + path}, .services = {&server.service}});
   ASSERT_TRUE(started.ok()) << started.status();
   for (const std::string& address : (*started)->addresses()) {

@@ -21,6 +21,7 @@
 #include "base/posix/descriptors.h"
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/call.h"
@@ -31,13 +32,13 @@
 namespace tensorcast::rpc {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Stub = v1::GlobalStore::Stub;
 
 constexpr CallOptions kOnce{.retry_for = absl::ZeroDuration()};
 
 // A server of its own options, and whoever knocks at it.
-class Connections : public testing::Test {
+class Connections : public ::testing::Test {
  protected:
   void SetUp() override {
     service_.bind_key = [](auto&&...) { return absl::OkStatus(); };
@@ -82,11 +83,8 @@ class Connections : public testing::Test {
   }
   static UniqueFd OpenOne() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
   static bool AwaitConnections(double count) {
-    for (const SteadyTime end = SteadyNow() + absl::Seconds(60); SteadyNow() < end;) {
-      if (otel::testing::ReadGauge(otel::metrics::kRpcConnections.id(), {}) == count) return true;
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    return false;
+    return testing::Eventually(
+        [count] { return otel::testing::ReadGauge(otel::metrics::kRpcConnections.id(), {}) == count; });
   }
   void SetDescriptorLimit(rlim_t soft) {
     rlimit limit = limit_;
@@ -194,10 +192,8 @@ TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
   for (int i = 0; i < 50; ++i) silent.push_back(Knock());
   for (const UniqueFd& one : silent) AwaitEnd(one.get());
   // Those who come when all of these are gone are told why again.
-  const SteadyTime end = SteadyNow() + absl::Seconds(60);
-  while (!absl::StrContains(Call().message(), "the server has its limit of 0 connections")) {
-    ASSERT_LT(SteadyNow(), end);
-  }
+  EXPECT_TRUE(testing::Eventually(
+      [this] { return absl::StrContains(Call().message(), "the server has its limit of 0 connections"); }));
 }
 
 TEST_F(Connections, ComeByEveryKindOfAddress) {
@@ -239,7 +235,7 @@ TEST_F(Connections, WhatIsNoAddressIsRefused) {
 }
 
 TEST_F(Connections, AUnixSocketIsItsUsersAloneAndGoesWithItsServer) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/connections_test.", getpid(), ".sock");
+  const std::string path = absl::StrCat(::testing::TempDir(), "/connections_test.", getpid(), ".sock");
   Start({.listen = {"unix:" + path}});
   EXPECT_TRUE(Call().ok());
   struct stat info;
@@ -251,7 +247,7 @@ TEST_F(Connections, AUnixSocketIsItsUsersAloneAndGoesWithItsServer) {
 
 // The disk tier locks its folder for life.
 TEST_F(Connections, AUnixSocketMayBeInAFolderThatSomebodyHasLocked) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/connections_test.", getpid());
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/connections_test.", getpid());
   std::filesystem::create_directory(folder);
   const UniqueFd locked(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(flock(locked.get(), LOCK_EX | LOCK_NB), 0);
@@ -266,7 +262,7 @@ TEST_F(Connections, AUnixSocketMayBeInAFolderThatSomebodyHasLocked) {
 TEST_F(Connections, AUnixSocketIsGivenToTheGroupThatMayUseIt) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr gid_t kGroup = 12345;
-  const std::string path = absl::StrCat(testing::TempDir(), "/connections_test.", getpid(), ".sock");
+  const std::string path = absl::StrCat(::testing::TempDir(), "/connections_test.", getpid(), ".sock");
   Start({.listen = {"unix:" + path}, .unix_groups = {kGroup}});
   struct stat info;
   ASSERT_EQ(stat(path.c_str(), &info), 0);

@@ -11,13 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "rpc/call.h"
 #include "rpc/rpc_test_service.h"
 
 namespace tensorcast::rpc {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Stub = v1::GlobalStore::Stub;
 
 TEST(ClientStream, EveryMessageArrivesInOrderBeforeTheHandlerRuns) {
@@ -116,8 +117,8 @@ TEST(ClientStream, AllStreamsTogetherAreBoundedUntilTheyEnd) {
   other_refused.Notify();
   first.join();
   // Its part is free a moment after its caller has the answer.
-  absl::Status served = one(3);
-  while (absl::IsUnavailable(served)) served = one(3);
+  absl::Status served;
+  EXPECT_TRUE(testing::Eventually([&] { return !absl::IsUnavailable(served = one(3)); }));
   EXPECT_TRUE(served.ok()) << served;
 }
 
@@ -256,7 +257,7 @@ TEST(ServerStream, AWatchLivesWithoutAThreadAndItsWriterMayOutliveIt) {
   for (std::thread& watcher : watchers) watcher.join();
   absl::MutexLock lock(&mutex);
   for (auto& writer : writers) {
-    while (!writer->closed()) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(testing::Eventually([&] { return writer->closed(); }));
     writer->WriteLatest({});
     EXPECT_TRUE(absl::IsCancelled(writer->Write({})));
   }
