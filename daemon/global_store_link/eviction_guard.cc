@@ -11,21 +11,20 @@ namespace tensorcast::daemon {
 absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   TC_ASSIGN_OR_RETURN(const bool durable, durable_here_(replica));
   v1::RequestEvictionRequest request;
-  link_->SetIdentity(request.mutable_node());
+  *request.mutable_node() = link_->identity();
   request.set_replica_id(replica.id);
-  v1::RequestEvictionResponse response;
   RequestContext call = RequestContext::Background(timeout_);
   if (const TraceContext& cause = otel::CurrentContext(); cause.IsValid()) {
     call.trace = cause;  // of the eviction, or of the request for it
   }
-  const absl::Status status = client_->RequestEviction(call, request, &response);
-  if (status.ok() && response.granted()) {
+  const absl::StatusOr<v1::RequestEvictionResponse> decision = client_->RequestEviction(call, request);
+  if (decision.ok() && decision->granted()) {
     absl::MutexLock lock(&mutex_);
     granted_[replica.id] = SteadyNow();
     return absl::OkStatus();
   }
-  if (status.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("the global store keeps it: ", response.reason()));
+  if (decision.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("the global store keeps it: ", decision->reason()));
   }
   if (durable) {
     VLOG(1) << "Evicting " << replica.id
@@ -33,7 +32,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("whether another copy exists could not be asked: ", status.message()));
+      absl::StrCat("whether another copy exists could not be asked: ", decision.status().message()));
 }
 
 void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replicas,
@@ -55,12 +54,11 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
   }
   for (const std::string& replica_id : unused) {
     v1::RequestEvictionRequest request;
-    link_->SetIdentity(request.mutable_node());
+    *request.mutable_node() = link_->identity();
     request.set_replica_id(replica_id);
     request.set_withdraw(true);
-    v1::RequestEvictionResponse ignored;
     const absl::Status status =
-        client_->RequestEviction(RequestContext::Background(timeout_), request, &ignored);
+        client_->RequestEviction(RequestContext::Background(timeout_), request).status();
     LOG_IF(WARNING, !status.ok()) << "Replica " << replica_id
                                   << " stays, but is no longer offered to others: " << status;
   }

@@ -55,106 +55,104 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<v1::RequestReplicaTransportRequest> asked;
   std::vector<v1::CompleteReplicaTransportRequest> completed;
 
-  absl::Status RegisterNode(const RequestContext&, const v1::RegisterNodeRequest& request,
-                            v1::RegisterNodeResponse* response) override {
+  absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext&,
+                                                        const v1::RegisterNodeRequest& request) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     registrations.push_back(request);
     knows_node = true;
-    response->set_grant_key(std::string(32, 'k'));
-    response->set_store_epoch(epoch);
-    *response->mutable_heartbeat_interval() = rpc::ToProto(heartbeat_interval);
-    *response->mutable_node_ttl() = rpc::ToProto(node_ttl);
-    return absl::OkStatus();
+    v1::RegisterNodeResponse response;
+    response.set_grant_key(std::string(32, 'k'));
+    response.set_store_epoch(epoch);
+    *response.mutable_heartbeat_interval() = rpc::ToProto(heartbeat_interval);
+    *response.mutable_node_ttl() = rpc::ToProto(node_ttl);
+    return response;
   }
 
-  absl::Status Heartbeat(const RequestContext&, const v1::HeartbeatRequest&,
-                         v1::HeartbeatResponse* response) override {
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext&,
+                                                  const v1::HeartbeatRequest&) override {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = Check(); !status.ok()) return status;
     ++heartbeats;
-    *response = heartbeat_response;
-    response->set_store_epoch(epoch);
-    return absl::OkStatus();
+    v1::HeartbeatResponse response = heartbeat_response;
+    response.set_store_epoch(epoch);
+    return response;
   }
 
-  absl::Status ReconcileInventory(const RequestContext&,
-                                  const std::vector<v1::ReconcileInventoryRequest>& messages,
-                                  v1::ReconcileInventoryResponse* response) override {
+  absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(
+      const RequestContext&, const std::vector<v1::ReconcileInventoryRequest>& messages) override {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = Check(); !status.ok()) return status;
     inventories.push_back(messages);
-    response->mutable_unknown_artifacts()->Assign(unknown_artifacts.begin(), unknown_artifacts.end());
+    v1::ReconcileInventoryResponse response;
+    response.mutable_unknown_artifacts()->Assign(unknown_artifacts.begin(), unknown_artifacts.end());
     unknown_artifacts.clear();
-    return absl::OkStatus();
+    return response;
   }
 
-  absl::Status UpdateReplicas(const RequestContext&, const v1::UpdateReplicasRequest& request,
-                              v1::UpdateReplicasResponse* response) override {
+  absl::StatusOr<v1::UpdateReplicasResponse> UpdateReplicas(
+      const RequestContext&, const v1::UpdateReplicasRequest& request) override {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = Check(); !status.ok()) return status;
     updates.push_back(request);
-    response->set_inventory_wanted(std::exchange(updates_want_inventory, false));
-    return absl::OkStatus();
+    v1::UpdateReplicasResponse response;
+    response.set_inventory_wanted(std::exchange(updates_want_inventory, false));
+    return response;
   }
 
-  absl::Status RequestEviction(const RequestContext&, const v1::RequestEvictionRequest& request,
-                               v1::RequestEvictionResponse* response) override {
+  absl::StatusOr<v1::RequestEvictionResponse> RequestEviction(
+      const RequestContext&, const v1::RequestEvictionRequest& request) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     evictions.push_back(request);
-    response->set_granted(grants_eviction);
-    response->set_reason("it is the last copy");
-    return absl::OkStatus();
+    v1::RequestEvictionResponse response;
+    response.set_granted(grants_eviction);
+    response.set_reason("it is the last copy");
+    return response;
   }
 
   absl::Status DrainNode(const RequestContext&, const v1::DrainNodeRequest&) override {
     return absl::OkStatus();
   }
 
-  absl::Status PublishArtifact(const RequestContext&, const Manifest& manifest,
-                               const v1::PublishArtifactRequest& first,
-                               v1::PublishArtifactResponse* response) override {
+  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(
+      const RequestContext&, const Manifest& manifest, const v1::PublishArtifactRequest& first) override {
     absl::MutexLock lock(&mutex_);
     published.emplace_back(manifest.id(), first);
     if (!down.ok()) return down;
-    response->set_artifact_id(manifest.id());
-    response->set_key_revision(first.key().empty() ? 0 : key_revision);
-    return absl::OkStatus();
+    v1::PublishArtifactResponse response;
+    response.set_artifact_id(manifest.id());
+    response.set_key_revision(first.key().empty() ? 0 : key_revision);
+    return response;
   }
 
-  absl::Status FetchManifest(const RequestContext&, std::string_view artifact_id,
-                             std::string* manifest) override {
+  absl::StatusOr<std::string> FetchManifest(const RequestContext&, std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     const auto found = manifests.find(artifact_id);
     if (found == manifests.end()) return absl::NotFoundError("no such artifact");
-    *manifest = found->second;
-    return absl::OkStatus();
+    return found->second;
   }
-  absl::Status ResolveKey(const RequestContext&, const std::string& key, v1::Key* out) override {
+  absl::StatusOr<v1::Key> ResolveKey(const RequestContext&, const std::string& key) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     const auto found = keys.find(key);
     if (found == keys.end()) return absl::NotFoundError("no such key");
-    *out = found->second;
-    return absl::OkStatus();
+    return found->second;
   }
 
   absl::Duration away_for() const override { return absl::ZeroDuration(); }
   absl::Status Noted(absl::Status status, SteadyTime) override { return status; }
 
-  absl::Status RequestReplicaTransport(const RequestContext&,
-                                       const v1::RequestReplicaTransportRequest& request,
-                                       v1::RequestReplicaTransportResponse* response) override {
+  absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
+      const RequestContext&, const v1::RequestReplicaTransportRequest& request) override {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = Check(); !status.ok()) return status;
     asked.push_back(request);
-    if (!offers.empty()) {
-      *response = offers.front();
-      offers.erase(offers.begin());
-    }
-    return absl::OkStatus();
+    if (offers.empty()) return v1::RequestReplicaTransportResponse();
+    v1::RequestReplicaTransportResponse offer = std::move(offers.front());
+    offers.erase(offers.begin());
+    return offer;
   }
 
   absl::Status CompleteReplicaTransport(const RequestContext&,

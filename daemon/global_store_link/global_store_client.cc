@@ -31,44 +31,41 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   GrpcGlobalStoreClient(std::shared_ptr<grpc::Channel> channel, std::string address)
       : stub_(v1::GlobalStore::NewStub(std::move(channel))), address_(std::move(address)) {}
 
-  absl::Status RegisterNode(const RequestContext& context, const v1::RegisterNodeRequest& request,
-                            v1::RegisterNodeResponse* response) override {
-    return Call(&Stub::RegisterNode, context, request, Once(), response);
+  absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
+                                                        const v1::RegisterNodeRequest& request) override {
+    return Call(&Stub::RegisterNode, context, request, Once());
   }
 
-  absl::Status Heartbeat(const RequestContext& context, const v1::HeartbeatRequest& request,
-                         v1::HeartbeatResponse* response) override {
-    return Call(&Stub::Heartbeat, context, request, Once(), response);
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
+                                                  const v1::HeartbeatRequest& request) override {
+    return Call(&Stub::Heartbeat, context, request, Once());
   }
 
-  absl::Status ReconcileInventory(const RequestContext& context,
-                                  const std::vector<v1::ReconcileInventoryRequest>& messages,
-                                  v1::ReconcileInventoryResponse* response) override {
-    const SteadyTime began = SteadyNow();
-    return Store(rpc::CallClientStream(
-                     *stub_, &Stub::ReconcileInventory, context, messages.size(),
-                     [&](size_t index) { return messages[index]; }, Once()),
-                 began, response);
+  absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(
+      const RequestContext& context,
+      const std::vector<v1::ReconcileInventoryRequest>& messages) override {
+    return CallStreaming(
+        &Stub::ReconcileInventory, context, messages.size(), [&](size_t index) { return messages[index]; },
+        Once());
   }
 
-  absl::Status UpdateReplicas(const RequestContext& context, const v1::UpdateReplicasRequest& request,
-                              v1::UpdateReplicasResponse* response) override {
-    return Call(&Stub::UpdateReplicas, context, request, Once(), response);
+  absl::StatusOr<v1::UpdateReplicasResponse> UpdateReplicas(
+      const RequestContext& context, const v1::UpdateReplicasRequest& request) override {
+    return Call(&Stub::UpdateReplicas, context, request, Once());
   }
 
-  absl::Status RequestEviction(const RequestContext& context, const v1::RequestEvictionRequest& request,
-                               v1::RequestEvictionResponse* response) override {
-    return Call(&Stub::RequestEviction, context, request, Once(), response);
+  absl::StatusOr<v1::RequestEvictionResponse> RequestEviction(
+      const RequestContext& context, const v1::RequestEvictionRequest& request) override {
+    return Call(&Stub::RequestEviction, context, request, Once());
   }
 
   absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) override {
-    v1::DrainNodeResponse ignored;
-    return Call(&Stub::DrainNode, context, request, Once(), &ignored);
+    return Call(&Stub::DrainNode, context, request, Once()).status();
   }
 
-  absl::Status PublishArtifact(const RequestContext& context, const Manifest& manifest,
-                               const v1::PublishArtifactRequest& first,
-                               v1::PublishArtifactResponse* response) override {
+  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(
+      const RequestContext& context, const Manifest& manifest,
+      const v1::PublishArtifactRequest& first) override {
     const std::string& bytes = manifest.bytes();
     const auto message = [&](size_t index) {
       v1::PublishArtifactRequest request;
@@ -76,14 +73,11 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       request.set_manifest_piece(std::string(rpc::Piece(bytes, index)));
       return request;
     };
-    const SteadyTime began = SteadyNow();
-    return Store(rpc::CallClientStream(*stub_, &Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()),
-                                       message, Patient()),
-                 began, response);
+    return CallStreaming(&Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()), message, Patient());
   }
 
-  absl::Status FetchManifest(const RequestContext& context, std::string_view artifact_id,
-                             std::string* manifest) override {
+  absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
+                                            std::string_view artifact_id) override {
     v1::DescribeArtifactRequest request;
     request.set_artifact_id(std::string(artifact_id));
     request.set_manifest(true);
@@ -94,29 +88,25 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
         [&](v1::DescribeArtifactResponse&& response) { return joiner.Add(response.manifest_piece()); },
         Patient());
     TC_RETURN_IF_ERROR(Noted(fetched, began));
-    *manifest = joiner.Take();
-    return absl::OkStatus();
+    return joiner.Take();
   }
 
-  absl::Status ResolveKey(const RequestContext& context, const std::string& key, v1::Key* out) override {
+  absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) override {
     v1::ResolveKeyRequest request;
     request.set_key(key);
-    v1::ResolveKeyResponse response;
-    TC_RETURN_IF_ERROR(Call(&Stub::ResolveKey, context, request, Once(), &response));
-    *out = std::move(*response.mutable_key());
-    return absl::OkStatus();
+    TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse response,
+                        Call(&Stub::ResolveKey, context, request, Once()));
+    return std::move(*response.mutable_key());
   }
 
-  absl::Status RequestReplicaTransport(const RequestContext& context,
-                                       const v1::RequestReplicaTransportRequest& request,
-                                       v1::RequestReplicaTransportResponse* response) override {
-    return Call(&Stub::RequestReplicaTransport, UnlessAway(context), request, Patient(), response);
+  absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
+      const RequestContext& context, const v1::RequestReplicaTransportRequest& request) override {
+    return Call(&Stub::RequestReplicaTransport, UnlessAway(context), request, Patient());
   }
 
   absl::Status CompleteReplicaTransport(const RequestContext& context,
                                         const v1::CompleteReplicaTransportRequest& request) override {
-    v1::CompleteReplicaTransportResponse ignored;
-    return Call(&Stub::CompleteReplicaTransport, context, request, Patient(), &ignored);
+    return Call(&Stub::CompleteReplicaTransport, context, request, Patient()).status();
   }
 
   absl::Duration away_for() const override {
@@ -161,18 +151,25 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   template <class Request, class Response>
-  absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const RequestContext& context, const std::type_identity_t<Request>& request,
-                    const rpc::CallOptions& options, Response* response) {
+  absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                const RequestContext& context, const std::type_identity_t<Request>& request,
+                                const rpc::CallOptions& options) {
     const SteadyTime began = SteadyNow();
-    return Store(rpc::CallUnary(*stub_, method, context, request, options), began, response);
+    absl::StatusOr<Response> response = rpc::CallUnary(*stub_, method, context, request, options);
+    TC_RETURN_IF_ERROR(Noted(response.status(), began));
+    return response;
   }
 
-  template <class Response>
-  absl::Status Store(absl::StatusOr<Response> result, SteadyTime began, Response* out) {
-    TC_RETURN_IF_ERROR(Noted(result.status(), began));
-    *out = *std::move(result);
-    return absl::OkStatus();
+  template <class Request, class Response>
+  absl::StatusOr<Response> CallStreaming(
+      std::unique_ptr<grpc::ClientWriter<Request>> (Stub::*method)(grpc::ClientContext*, Response*),
+      const RequestContext& context, size_t count, rpc::Callback<Request(size_t)> make_request,
+      const rpc::CallOptions& options) {
+    const SteadyTime began = SteadyNow();
+    absl::StatusOr<Response> response =
+        rpc::CallClientStream(*stub_, method, context, count, make_request, options);
+    TC_RETURN_IF_ERROR(Noted(response.status(), began));
+    return response;
   }
 
   const std::unique_ptr<Stub> stub_;

@@ -3,7 +3,7 @@
 //
 // Every call is bounded by its context's deadline and returns the global store's status as it is. When it
 // cannot be reached, that is UNAVAILABLE with its address; once it is away for longer than kShortAbsence,
-// such an error is not to be retried (rpc/retry.h). Outputs change only on success. Thread-safe.
+// such an error is not to be retried (rpc/retry.h). Thread-safe.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
@@ -28,34 +29,30 @@ class GlobalStoreClient {
  public:
   virtual ~GlobalStoreClient() = default;
 
-  virtual absl::Status RegisterNode(const RequestContext& context, const v1::RegisterNodeRequest& request,
-                                    v1::RegisterNodeResponse* response) = 0;
-  virtual absl::Status Heartbeat(const RequestContext& context, const v1::HeartbeatRequest& request,
-                                 v1::HeartbeatResponse* response) = 0;
+  virtual absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
+                                                                const v1::RegisterNodeRequest& request) = 0;
+  virtual absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
+                                                          const v1::HeartbeatRequest& request) = 0;
   // Streams the messages as they are.
-  virtual absl::Status ReconcileInventory(const RequestContext& context,
-                                          const std::vector<v1::ReconcileInventoryRequest>& messages,
-                                          v1::ReconcileInventoryResponse* response) = 0;
-  virtual absl::Status UpdateReplicas(const RequestContext& context, const v1::UpdateReplicasRequest& request,
-                                      v1::UpdateReplicasResponse* response) = 0;
-  virtual absl::Status RequestEviction(const RequestContext& context,
-                                       const v1::RequestEvictionRequest& request,
-                                       v1::RequestEvictionResponse* response) = 0;
+  virtual absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(
+      const RequestContext& context, const std::vector<v1::ReconcileInventoryRequest>& messages) = 0;
+  virtual absl::StatusOr<v1::UpdateReplicasResponse> UpdateReplicas(
+      const RequestContext& context, const v1::UpdateReplicasRequest& request) = 0;
+  virtual absl::StatusOr<v1::RequestEvictionResponse> RequestEviction(
+      const RequestContext& context, const v1::RequestEvictionRequest& request) = 0;
   virtual absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) = 0;
 
   // Streams the manifest in pieces; `first` holds everything else.
-  virtual absl::Status PublishArtifact(const RequestContext& context, const Manifest& manifest,
-                                       const v1::PublishArtifactRequest& first,
-                                       v1::PublishArtifactResponse* response) = 0;
+  virtual absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(
+      const RequestContext& context, const Manifest& manifest, const v1::PublishArtifactRequest& first) = 0;
   // The manifest's canonical bytes, as the global store has them: not yet verified.
-  virtual absl::Status FetchManifest(const RequestContext& context, std::string_view artifact_id,
-                                     std::string* manifest) = 0;
+  virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
+                                                    std::string_view artifact_id) = 0;
   // Tried once. Who wants to know what a key means asks KnownKeys.
-  virtual absl::Status ResolveKey(const RequestContext& context, const std::string& key, v1::Key* out) = 0;
+  virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) = 0;
 
-  virtual absl::Status RequestReplicaTransport(const RequestContext& context,
-                                               const v1::RequestReplicaTransportRequest& request,
-                                               v1::RequestReplicaTransportResponse* response) = 0;
+  virtual absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
+      const RequestContext& context, const v1::RequestReplicaTransportRequest& request) = 0;
   virtual absl::Status CompleteReplicaTransport(const RequestContext& context,
                                                 const v1::CompleteReplicaTransportRequest& request) = 0;
 

@@ -59,20 +59,22 @@ void GlobalStoreLink::Stop(bool goodbye) {
     if (!goodbye || !heard) return;
   }
   v1::ReconcileInventoryRequest nothing;
-  SetIdentity(nothing.mutable_node());
+  *nothing.mutable_node() = identity();
   nothing.set_sequence(sequence_);
-  v1::ReconcileInventoryResponse ignored;
-  const absl::Status status = options_.client->ReconcileInventory(
-      RequestContext::Background(options_.call_timeout), {nothing}, &ignored);
+  const absl::Status status =
+      options_.client->ReconcileInventory(RequestContext::Background(options_.call_timeout), {nothing})
+          .status();
   LOG_IF(WARNING, !status.ok())
       << "The global store was not told that this node stops; it notices when heartbeats "
          "stay away: "
       << status;
 }
 
-void GlobalStoreLink::SetIdentity(v1::NodeIdentity* out) const {
-  out->set_node_id(options_.node.node_id());
-  out->set_incarnation(options_.node.incarnation());
+v1::NodeIdentity GlobalStoreLink::identity() const {
+  v1::NodeIdentity identity;
+  identity.set_node_id(options_.node.node_id());
+  identity.set_incarnation(options_.node.incarnation());
+  return identity;
 }
 
 rpc::GrantKey GlobalStoreLink::grant_key() const {
@@ -204,12 +206,11 @@ absl::Status GlobalStoreLink::Step() {
 absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeRequest request;
   *request.mutable_node() = options_.node;
-  v1::RegisterNodeResponse response;
-  const absl::Status registered =
-      options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request, &response);
-  if (absl::IsAborted(registered)) return Replaced(registered);
+  absl::StatusOr<v1::RegisterNodeResponse> registered =
+      options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request);
+  if (absl::IsAborted(registered.status())) return Replaced(registered.status());
   replaced_since_ = SteadyTime::InfiniteFuture();
-  TC_RETURN_IF_ERROR(registered);
+  TC_ASSIGN_OR_RETURN(const v1::RegisterNodeResponse response, std::move(registered));
   node_ttl_ = rpc::FromProto(response.node_ttl());
   heartbeat_interval_ = std::max(absl::Milliseconds(10), rpc::FromProto(response.heartbeat_interval()));
   store_epoch_ = response.store_epoch();
@@ -237,16 +238,16 @@ absl::Status GlobalStoreLink::SendInventory() {
   options_.feed->Clear();
   const std::vector<ReplicaInfo> inventory = node_->Inventory();
   std::vector<v1::ReconcileInventoryRequest> messages(1);
-  SetIdentity(messages.front().mutable_node());
+  *messages.front().mutable_node() = identity();
   messages.front().set_sequence(sequence_);
   for (const ReplicaInfo& replica : inventory) {
     if (replica.artifact_id.empty()) continue;
     if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) messages.emplace_back();
     SetReplica(replica, node_id(), options_.devices, messages.back().add_replicas());
   }
-  v1::ReconcileInventoryResponse response;
-  TC_RETURN_IF_ERROR(options_.client->ReconcileInventory(RequestContext::Background(options_.call_timeout),
-                                                         messages, &response));
+  TC_ASSIGN_OR_RETURN(
+      const v1::ReconcileInventoryResponse response,
+      options_.client->ReconcileInventory(RequestContext::Background(options_.call_timeout), messages));
   inventory_due_ = false;
   Republish(inventory, response);
   return absl::OkStatus();
@@ -266,11 +267,12 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
       continue;  // gone meanwhile, or still being made: then its maker publishes it
     }
     v1::PublishArtifactRequest first;
-    SetIdentity(first.mutable_node());
+    *first.mutable_node() = identity();
     SetReplica(*held->second, node_id(), options_.devices, first.mutable_replica());
-    v1::PublishArtifactResponse ignored;
-    const absl::Status status = options_.client->PublishArtifact(
-        RequestContext::Background(options_.call_timeout), **manifest, first, &ignored);
+    const absl::Status status =
+        options_.client
+            ->PublishArtifact(RequestContext::Background(options_.call_timeout), **manifest, first)
+            .status();
     LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
                                   << ", unknown to the global store, could not be published again: "
                                   << status;
@@ -290,26 +292,25 @@ absl::Status GlobalStoreLink::SendChanges() {
     const std::vector<ReplicaInfo> changed = options_.feed->Take(kReplicasPerMessage);
     if (changed.empty()) return absl::OkStatus();
     v1::UpdateReplicasRequest request;
-    SetIdentity(request.mutable_node());
+    *request.mutable_node() = identity();
     request.set_sequence(++sequence_);
     for (const ReplicaInfo& replica : changed) {
       SetReplica(replica, node_id(), options_.devices, request.add_replicas());
     }
-    v1::UpdateReplicasResponse response;
-    TC_RETURN_IF_ERROR(options_.client->UpdateReplicas(RequestContext::Background(options_.call_timeout),
-                                                       request, &response));
+    TC_ASSIGN_OR_RETURN(
+        const v1::UpdateReplicasResponse response,
+        options_.client->UpdateReplicas(RequestContext::Background(options_.call_timeout), request));
     if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   }
 }
 
 absl::Status GlobalStoreLink::SendHeartbeat() {
   v1::HeartbeatRequest request;
-  SetIdentity(request.mutable_node());
+  *request.mutable_node() = identity();
   request.set_inventory_sequence(sequence_);
   node_->FillHeartbeat(&request);
-  v1::HeartbeatResponse response;
-  TC_RETURN_IF_ERROR(
-      options_.client->Heartbeat(RequestContext::Background(options_.call_timeout), request, &response));
+  TC_ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
+                      options_.client->Heartbeat(RequestContext::Background(options_.call_timeout), request));
   next_heartbeat_ = SteadyNow() + heartbeat_interval_;
   {
     absl::MutexLock lock(&mutex_);

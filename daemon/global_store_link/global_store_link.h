@@ -39,7 +39,7 @@ class LinkedNode {
   virtual ~LinkedNode() = default;
   virtual std::vector<ReplicaInfo> Inventory() = 0;
   virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) = 0;
-  // Pools and active transports.
+  // The pools, the grants in use, and whether others reach this node.
   virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
   // The global store answered a heartbeat: what it did not revoke goes on.
   virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
@@ -68,7 +68,8 @@ class GlobalStoreLink {
   // Idempotent.
   void Stop(bool goodbye);
 
-  void SetIdentity(v1::NodeIdentity* out) const;
+  // As calls of the global store name this node.
+  v1::NodeIdentity identity() const;
   const std::string& node_id() const { return options_.node.node_id(); }
 
   // The key of grant tokens; empty before the first registration.

@@ -45,12 +45,12 @@ absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, co
   const bool away = global_store_->away_for() > absl::ZeroDuration();
   RequestContext call = context;
   call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
-  ResolvedKey resolved;
-  const absl::Status status = global_store_->ResolveKey(call, name, &resolved.key);
-  if (status.ok()) {
-    Note(resolved.key, asked);
-    return resolved;
+  absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name);
+  if (key.ok()) {
+    Note(*key, asked);
+    return ResolvedKey{.key = *std::move(key)};
   }
+  const absl::Status& status = key.status();
   if (absl::IsNotFound(status)) Forget(name, asked);
   if (!absl::IsUnavailable(status)) return status;
   TC_RETURN_IF_ERROR(context.Check("resolving a key"));

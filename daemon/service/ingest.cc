@@ -120,7 +120,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
                                                               const ReplicaLease& lease,
                                                               const v1::Replica& replica) const {
   v1::PublishArtifactRequest first;
-  options_.link->SetIdentity(first.mutable_node());
+  *first.mutable_node() = options_.link->identity();
   *first.mutable_replica() = replica;
   if (artifact.origin.files_size() > 0) *first.mutable_origin() = artifact.origin;
   if (artifact.binding != nullptr) {
@@ -131,14 +131,14 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
   }
   GlobalStoreClient* global_store = options_.global_store;
   const SteadyTime asked = SteadyNow();
-  v1::PublishArtifactResponse response;
-  absl::Status status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
-  if (absl::IsNotFound(status) || absl::IsAborted(status)) {
+  absl::StatusOr<v1::PublishArtifactResponse> published =
+      global_store->PublishArtifact(context, *lease.manifest(), first);
+  if (absl::IsNotFound(published.status()) || absl::IsAborted(published.status())) {
     // The global store may have been restarted since the last heartbeat and not know this node yet.
     TC_RETURN_IF_ERROR(options_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
-    status = global_store->PublishArtifact(context, *lease.manifest(), first, &response);
+    published = global_store->PublishArtifact(context, *lease.manifest(), first);
   }
-  TC_RETURN_IF_ERROR(status);
+  TC_ASSIGN_OR_RETURN(v1::PublishArtifactResponse response, std::move(published));
   if (response.artifact_id() != lease.manifest()->id()) {
     return absl::InternalError(absl::StrCat("the global store calls this artifact ", response.artifact_id(),
                                             ", not ", lease.manifest()->id(),

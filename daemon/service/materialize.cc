@@ -32,16 +32,16 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Materializer::GetManifest(const 
                                                                           const Target& target) const {
   absl::StatusOr<std::shared_ptr<const Manifest>> held = options_.engine->FindManifest(target.artifact_id);
   if (held.ok()) return held;
-  std::string bytes;
-  const absl::Status fetched = options_.global_store->FetchManifest(context, target.artifact_id, &bytes);
-  if (absl::IsUnavailable(fetched)) {
+  const absl::StatusOr<std::string> bytes =
+      options_.global_store->FetchManifest(context, target.artifact_id);
+  if (absl::IsUnavailable(bytes.status())) {
     const std::string key = target.key_unconfirmed
                                 ? absl::StrCat(", which key ", target.key, " meant when it was last known,")
                                 : "";
-    return Annotate(fetched, absl::StrCat("this node has no replica of ", target.artifact_id, key));
+    return Annotate(bytes.status(), absl::StrCat("this node has no replica of ", target.artifact_id, key));
   }
-  TC_RETURN_IF_ERROR(fetched);
-  return DecodeManifest(bytes, target.artifact_id);
+  TC_RETURN_IF_ERROR(bytes.status());
+  return DecodeManifest(*bytes, target.artifact_id);
 }
 
 absl::Status Materializer::CheckLane(const std::string& lane) const {

@@ -11,28 +11,29 @@
 
 namespace tensorcast::daemon {
 
-// One function a call; all succeed with an empty answer unless a test says otherwise.
+// Who is asked for something answers as a test says; nobody answers until it does. Every pull can be closed.
 class FakePeers : public PeerClient {
  public:
-  std::function<absl::Status(const v1::AttachReplicaRequest&, v1::AttachReplicaResponse*)> attach;
-  std::function<absl::Status(const v1::OpenPullRequest&, v1::OpenPullResponse*)> open;
+  std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;
+  std::function<absl::StatusOr<v1::OpenPullResponse>(const v1::OpenPullRequest&)> open;
 
-  absl::Status AttachReplica(const RequestContext&, const std::string&,
-                             const v1::AttachReplicaRequest& request,
-                             v1::AttachReplicaResponse* response) override {
-    return attach ? attach(request, response) : absl::UnavailableError("nobody answers");
+  absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const std::string&,
+                                                          const v1::AttachReplicaRequest& request) override {
+    if (!attach) return absl::UnavailableError("nobody answers");
+    return attach(request);
   }
-  absl::Status OpenPull(const RequestContext&, const std::string&, const v1::OpenPullRequest& request,
-                        v1::OpenPullResponse* response) override {
+  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext&, const std::string&,
+                                                const v1::OpenPullRequest& request) override {
     absl::MutexLock lock(&mutex_);
     opened_.push_back(request);
-    return open ? open(request, response) : absl::UnavailableError("nobody answers");
+    if (!open) return absl::UnavailableError("nobody answers");
+    return open(request);
   }
-  absl::Status ClosePull(const RequestContext&, const std::string&, const v1::ClosePullRequest& request,
-                         v1::ClosePullResponse*) override {
+  absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext&, const std::string&,
+                                                  const v1::ClosePullRequest& request) override {
     absl::MutexLock lock(&mutex_);
     closed_.push_back(request.grant_id());
-    return absl::OkStatus();
+    return v1::ClosePullResponse();
   }
 
   std::vector<v1::OpenPullRequest> opened() const {

@@ -7,7 +7,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "base/status.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 
@@ -23,32 +22,23 @@ class GrpcPeerClient : public PeerClient {
  public:
   explicit GrpcPeerClient(ChannelFactory connect) : connect_(std::move(connect)) {}
 
-  absl::Status AttachReplica(const RequestContext& context, const std::string& address,
-                             const v1::AttachReplicaRequest& request,
-                             v1::AttachReplicaResponse* response) override {
-    return Call(&Stub::AttachReplica, context, address, request, response);
+  absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext& context,
+                                                          const std::string& address,
+                                                          const v1::AttachReplicaRequest& request) override {
+    return rpc::CallUnary(*StubOf(address), &Stub::AttachReplica, context, request, Once());
   }
 
-  absl::Status OpenPull(const RequestContext& context, const std::string& address,
-                        const v1::OpenPullRequest& request, v1::OpenPullResponse* response) override {
-    return Call(&Stub::OpenPull, context, address, request, response);
+  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context, const std::string& address,
+                                                const v1::OpenPullRequest& request) override {
+    return rpc::CallUnary(*StubOf(address), &Stub::OpenPull, context, request, Once());
   }
 
-  absl::Status ClosePull(const RequestContext& context, const std::string& address,
-                         const v1::ClosePullRequest& request, v1::ClosePullResponse* response) override {
-    return Call(&Stub::ClosePull, context, address, request, response);
+  absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context, const std::string& address,
+                                                  const v1::ClosePullRequest& request) override {
+    return rpc::CallUnary(*StubOf(address), &Stub::ClosePull, context, request, Once());
   }
 
  private:
-  template <class Request, class Response>
-  absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const RequestContext& context, const std::string& address, const Request& request,
-                    Response* response) {
-    const std::shared_ptr<Stub> stub = StubOf(address);
-    TC_ASSIGN_OR_RETURN(*response, rpc::CallUnary(*stub, method, context, request, Once()));
-    return absl::OkStatus();
-  }
-
   std::shared_ptr<Stub> StubOf(const std::string& address) {
     absl::MutexLock lock(&mutex_);
     std::shared_ptr<Stub>& stub = stubs_[address];

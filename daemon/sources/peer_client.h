@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "proto/daemon.pb.h"
 
@@ -19,13 +19,14 @@ class PeerClient {
  public:
   virtual ~PeerClient() = default;
 
-  virtual absl::Status AttachReplica(const RequestContext& context, const std::string& address,
-                                     const v1::AttachReplicaRequest& request,
-                                     v1::AttachReplicaResponse* response) = 0;
-  virtual absl::Status OpenPull(const RequestContext& context, const std::string& address,
-                                const v1::OpenPullRequest& request, v1::OpenPullResponse* response) = 0;
-  virtual absl::Status ClosePull(const RequestContext& context, const std::string& address,
-                                 const v1::ClosePullRequest& request, v1::ClosePullResponse* response) = 0;
+  virtual absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(
+      const RequestContext& context, const std::string& address, const v1::AttachReplicaRequest& request) = 0;
+  virtual absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context,
+                                                        const std::string& address,
+                                                        const v1::OpenPullRequest& request) = 0;
+  virtual absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context,
+                                                          const std::string& address,
+                                                          const v1::ClosePullRequest& request) = 0;
 };
 
 // Keeps one channel an address, made by `connect` at first use.

@@ -71,8 +71,7 @@ class ReplicaSourceProvider : public SourceProvider {
   absl::StatusOr<Source> Find(const RequestContext& context) {
     while (true) {
       TC_RETURN_IF_ERROR(context.Check("looking for a source"));
-      v1::RequestReplicaTransportResponse answer;
-      TC_RETURN_IF_ERROR(AskForGrant(context, &answer));
+      TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrant(context));
       if (answer.has_grant()) grant_ = std::move(*answer.mutable_grant());
       // One that failed before is asked again only when this node has nothing itself.
       if (!grant_.has_value() || replicas_.contains(grant_->replica().replica_id())) {
@@ -135,10 +134,11 @@ class ReplicaSourceProvider : public SourceProvider {
     if (observer_) observer_(what);
   }
 
-  // NOT_FOUND: the artifact was deleted, or never published.
-  absl::Status AskForGrant(const RequestContext& context, v1::RequestReplicaTransportResponse* answer) {
+  // NOT_FOUND: the artifact was deleted, or never published. Nothing is in the answer while the global store
+  // gives none.
+  absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrant(const RequestContext& context) {
     v1::RequestReplicaTransportRequest request;
-    parts_.link->SetIdentity(request.mutable_node());
+    *request.mutable_node() = parts_.link->identity();
     request.set_artifact_id(request_.manifest->id());
     SetLocation(request_.destination, parts_.devices, request.mutable_destination());
     for (const auto& [replica_id, tried] : replicas_) {
@@ -149,31 +149,32 @@ class ReplicaSourceProvider : public SourceProvider {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
     }
     request.set_required_lane(request_.lane);
-    absl::Status status = Request(context, request, answer);
-    if (absl::IsNotFound(status) || absl::IsAborted(status)) {
+    absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
+    if (absl::IsNotFound(answer.status()) || absl::IsAborted(answer.status())) {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
-      status = parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
-      if (status.ok()) status = Request(context, request, answer);
+      const absl::Status known =
+          parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
+      answer = known.ok() ? Request(context, request) : known;
     }
-    if (status.ok()) {
+    if (answer.ok()) {
       origin_ = OwnOrigin(*answer);
-      return status;
+      return answer;
     }
     TC_RETURN_IF_ERROR(context.Check("looking for a source"));
-    if (absl::IsNotFound(status)) return status;
+    if (absl::IsNotFound(answer.status())) return answer;
     // Without the global store what this node has itself is still there to be read.
-    NoteTried("global store", status);
+    NoteTried("global store", answer.status());
     global_store_failed_ = true;
-    return absl::OkStatus();
+    return v1::RequestReplicaTransportResponse();
   }
 
   // Each grant is a mutation of its own, though all are asked for on behalf of one request.
-  absl::Status Request(const RequestContext& context, const v1::RequestReplicaTransportRequest& request,
-                       v1::RequestReplicaTransportResponse* response) {
+  absl::StatusOr<v1::RequestReplicaTransportResponse> Request(
+      const RequestContext& context, const v1::RequestReplicaTransportRequest& request) {
     RequestContext call = context.Child();
     call.request_id = NewUuid();
-    return parts_.global_store->RequestReplicaTransport(call, request, response);
+    return parts_.global_store->RequestReplicaTransport(call, request);
   }
 
   // The files of the import on this node, once.
@@ -230,7 +231,7 @@ class ReplicaSourceProvider : public SourceProvider {
     const v1::TransportGrant grant = *std::exchange(grant_, std::nullopt);
     parts_.grants->Remove(grant.grant_id());
     v1::CompleteReplicaTransportRequest complete;
-    parts_.link->SetIdentity(complete.mutable_node());
+    *complete.mutable_node() = parts_.link->identity();
     complete.set_grant_id(grant.grant_id());
     complete.set_outcome(status.ok()                 ? v1::TRANSPORT_OUTCOME_SUCCEEDED
                          : absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED
@@ -252,9 +253,8 @@ class ReplicaSourceProvider : public SourceProvider {
             request.set_grant_id(complete.grant_id());
             request.set_error(complete.error());
             request.set_cancelled(complete.outcome() == v1::TRANSPORT_OUTCOME_CANCELLED);
-            v1::ClosePullResponse ignored;
             // A source that cannot be told ends it with the grant.
-            parts.peers->ClosePull(call(), address, request, &ignored).IgnoreError();
+            parts.peers->ClosePull(call(), address, request).IgnoreError();
           }
           const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
           LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.grant_id()

@@ -44,11 +44,15 @@ class ProviderTest : public ::testing::Test {
     EXPECT_TRUE(lane_->RegisterMemory(memory_.data(), memory_.size()).ok());
     serving_ =
         *lane_->Serve(std::make_shared<PlainImage>(ConstHostSpan(memory_).first(artifact_.image.size())));
-    peers_.open = [this](const v1::OpenPullRequest&, v1::OpenPullResponse* response) {
-      response->set_pull_descriptor(serving_->descriptor());
-      return absl::OkStatus();
-    };
+    peers_.open = [this](const v1::OpenPullRequest&) { return Opened(); };
     store_.knows_node = true;
+  }
+
+  // What the source answers to who opens a pull.
+  v1::OpenPullResponse Opened() const {
+    v1::OpenPullResponse opened;
+    opened.set_pull_descriptor(serving_->descriptor());
+    return opened;
   }
 
   GlobalStoreLink::Options Options() {
@@ -171,10 +175,9 @@ TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
 TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
   Offer("t1");
   Offer("t2");
-  peers_.open = [this](const v1::OpenPullRequest& request, v1::OpenPullResponse* response) -> absl::Status {
+  peers_.open = [this](const v1::OpenPullRequest& request) -> absl::StatusOr<v1::OpenPullResponse> {
     if (request.grant_id() == "t1") return absl::UnavailableError("nobody answers");
-    response->set_pull_descriptor(serving_->descriptor());
-    return absl::OkStatus();
+    return Opened();
   };
   auto provider = Provider();
   auto source = provider->Next(context_, nullptr);
@@ -231,7 +234,7 @@ TEST_F(ProviderTest, WhatWillBeASourceSoonIsWaitedForAndTold) {
 
 TEST_F(ProviderTest, AWaitInVainEndsAsUnavailableAndNamesWhatWasTried) {
   Offer("t1");
-  peers_.open = [](const v1::OpenPullRequest&, v1::OpenPullResponse*) {
+  peers_.open = [](const v1::OpenPullRequest&) {
     return absl::NotFoundError("the replica is gone");
   };
   TellToWait("the replica that fills at b");

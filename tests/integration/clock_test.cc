@@ -34,10 +34,9 @@ class Clock : public ::testing::TestWithParam<int> {
         daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
     v1::AttachReplicaRequest request;
     request.set_replica_id(replica_id);
-    v1::AttachReplicaResponse response;
-    EXPECT_EQ(peer->AttachReplica(Soon(), node.server().addresses().front(), request, &response),
-              absl::OkStatus());
-    return response;
+    auto attached = peer->AttachReplica(Soon(), node.server().addresses().front(), request);
+    EXPECT_EQ(attached.status(), absl::OkStatus());
+    return attached.ok() ? *std::move(attached) : v1::AttachReplicaResponse();
   }
 
   TestCluster cluster_;

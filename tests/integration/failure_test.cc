@@ -148,16 +148,14 @@ TEST(Failure, AForgedGrantOpensNothing) {
   pull.set_replica_id(put.replica_id);
   pull.set_lane("loopback");
   pull.set_grant_token(std::string(100, kTokenVersion));
-  v1::OpenPullResponse opened;
-  EXPECT_EQ(peer->OpenPull(Soon(), a.server().addresses().front(), pull, &opened).code(),
+  EXPECT_EQ(peer->OpenPull(Soon(), a.server().addresses().front(), pull).status().code(),
             absl::StatusCode::kPermissionDenied);
 
   v1::AttachReplicaRequest attach;
   attach.set_grant_id("t");
   attach.set_replica_id(put.replica_id);
   attach.set_grant_token(std::string(100, kTokenVersion));
-  v1::AttachReplicaResponse attached;
-  EXPECT_EQ(peer->AttachReplica(Soon(), a.server().addresses().front(), attach, &attached).code(),
+  EXPECT_EQ(peer->AttachReplica(Soon(), a.server().addresses().front(), attach).status().code(),
             absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(a.admin().GetStatus(Soon())->active_servings(), 0);
   EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 0);
@@ -314,15 +312,15 @@ TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
   auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
   v1::AttachReplicaRequest request;
   request.set_replica_id(put.replica_id);
-  v1::AttachReplicaResponse response;
-  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), request, &response).ok());
+  const auto attached = peer->AttachReplica(Soon(), a.server().addresses().front(), request);
+  ASSERT_TRUE(attached.ok()) << attached.status();
   EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 1);  // the ticket's
 
   const pid_t child = fork();
   if (child == 0) {
     // Only the claim: gRPC does not survive a fork.
     auto claim =
-        ClaimedReplica::Claim(response.handle_socket(), response.ticket(), SteadyNow() + absl::Seconds(10));
+        ClaimedReplica::Claim(attached->handle_socket(), attached->ticket(), SteadyNow() + absl::Seconds(10));
     if (!claim.ok()) _exit(1);
     while (true) pause();
   }

@@ -47,8 +47,7 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
   auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
   v1::AttachReplicaRequest request;
   request.set_replica_id(put->replica_id);
-  v1::AttachReplicaResponse response;
-  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), request, &response).ok());
+  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), request).ok());
   EXPECT_EQ(leases("ticket"), 1);
 
   b.gate().Hold();

@@ -3,6 +3,7 @@
 // changes nothing it should not.
 #include <algorithm>
 
+#include "base/status.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
@@ -43,24 +44,24 @@ class OutOfTurn : public ::testing::Test {
     request.mutable_node()->set_host_id(name);
     request.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     request.mutable_node()->add_lanes("loopback");
-    v1::RegisterNodeResponse response;
-    return global_store_->RegisterNode(Soon(), request, &response);
+    return global_store_->RegisterNode(Soon(), request).status();
   }
-  static void SetIdentity(const std::string& name, uint64_t incarnation, v1::NodeIdentity* out) {
-    out->set_node_id(name);
-    out->set_incarnation(incarnation);
+  static v1::NodeIdentity Identity(const std::string& name, uint64_t incarnation) {
+    v1::NodeIdentity identity;
+    identity.set_node_id(name);
+    identity.set_incarnation(incarnation);
+    return identity;
   }
   absl::Status Beat(const std::string& name, uint64_t incarnation) {
     v1::HeartbeatRequest request;
-    SetIdentity(name, incarnation, request.mutable_node());
-    v1::HeartbeatResponse response;
-    return global_store_->Heartbeat(Soon(), request, &response);
+    *request.mutable_node() = Identity(name, incarnation);
+    return global_store_->Heartbeat(Soon(), request).status();
   }
   absl::StatusOr<v1::UpdateReplicasResponse> Update(const std::string& name, uint64_t incarnation,
                                                     uint64_t sequence,
                                                     const std::vector<std::string>& replicas) {
     v1::UpdateReplicasRequest request;
-    SetIdentity(name, incarnation, request.mutable_node());
+    *request.mutable_node() = Identity(name, incarnation);
     request.set_sequence(sequence);
     for (const std::string& id : replicas) {
       v1::Replica* replica = request.add_replicas();
@@ -70,25 +71,21 @@ class OutOfTurn : public ::testing::Test {
       replica->mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
       replica->set_state(v1::REPLICA_STATE_READY);
     }
-    v1::UpdateReplicasResponse response;
-    const absl::Status status = global_store_->UpdateReplicas(Soon(), request, &response);
-    if (!status.ok()) return status;
-    return response;
+    return global_store_->UpdateReplicas(Soon(), request);
   }
   absl::StatusOr<v1::TransportGrant> RequestTransport(const std::string& name, uint64_t incarnation) {
     v1::RequestReplicaTransportRequest request;
-    SetIdentity(name, incarnation, request.mutable_node());
+    *request.mutable_node() = Identity(name, incarnation);
     request.set_artifact_id(put_.artifact_id);
     request.mutable_destination()->set_kind(v1::LOCATION_KIND_CPU);
-    v1::RequestReplicaTransportResponse response;
-    const absl::Status status = global_store_->RequestReplicaTransport(Soon(), request, &response);
-    if (!status.ok()) return status;
+    TC_ASSIGN_OR_RETURN(const v1::RequestReplicaTransportResponse response,
+                        global_store_->RequestReplicaTransport(Soon(), request));
     if (!response.has_grant()) return absl::NotFoundError(response.no_source_reason());
     return response.grant();
   }
   absl::Status Complete(const std::string& name, uint64_t incarnation, const std::string& grant_id) {
     v1::CompleteReplicaTransportRequest request;
-    SetIdentity(name, incarnation, request.mutable_node());
+    *request.mutable_node() = Identity(name, incarnation);
     request.set_grant_id(grant_id);
     request.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
     return global_store_->CompleteReplicaTransport(Soon(), request);
@@ -102,8 +99,7 @@ class OutOfTurn : public ::testing::Test {
     request.set_receiver_node_id(receiver);
     request.set_lane("loopback");
     request.set_grant_token(token);
-    v1::OpenPullResponse response;
-    return peer_->OpenPull(Soon(), a_->server().addresses().front(), request, &response);
+    return peer_->OpenPull(Soon(), a_->server().addresses().front(), request).status();
   }
   // The same by the local lane.
   absl::Status Attach(const v1::TransportGrant& grant, const std::string& token) {
@@ -111,14 +107,12 @@ class OutOfTurn : public ::testing::Test {
     request.set_grant_id(grant.grant_id());
     request.set_replica_id(grant.replica().replica_id());
     request.set_grant_token(token);
-    v1::AttachReplicaResponse response;
-    return peer_->AttachReplica(Soon(), a_->server().addresses().front(), request, &response);
+    return peer_->AttachReplica(Soon(), a_->server().addresses().front(), request).status();
   }
   absl::Status ClosePull(const std::string& grant_id) {
     v1::ClosePullRequest request;
     request.set_grant_id(grant_id);
-    v1::ClosePullResponse response;
-    return peer_->ClosePull(Soon(), a_->server().addresses().front(), request, &response);
+    return peer_->ClosePull(Soon(), a_->server().addresses().front(), request).status();
   }
   uint64_t Replicas() { return a_->admin().GetClusterStatus(Soon())->replicas(); }
   // Whoever was refused before holds nothing at the source, and others are served.
@@ -208,17 +202,16 @@ TEST_F(OutOfTurn, AnUpdateThatComesTwiceLateOrTooEarlyIsAppliedAtMostOnce) {
 TEST_F(OutOfTurn, AReplicaThatNobodyKnowsIsNotEvictedServedOrAttachedTo) {
   v1::RequestEvictionRequest eviction;
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
-  SetIdentity("b", 1, eviction.mutable_node());
+  *eviction.mutable_node() = Identity("b", 1);
   eviction.set_replica_id("unknown");
-  v1::RequestEvictionResponse decision;
-  EXPECT_EQ(global_store_->RequestEviction(Soon(), eviction, &decision), absl::OkStatus());
-  EXPECT_FALSE(decision.granted());
+  const auto decision = global_store_->RequestEviction(Soon(), eviction);
+  ASSERT_TRUE(decision.ok()) << decision.status();
+  EXPECT_FALSE(decision->granted());
   EXPECT_EQ(a_->admin().EvictReplica(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(a_->client().SetPinned(Soon(), "unknown", true).code(), absl::StatusCode::kNotFound);
   v1::AttachReplicaRequest attach;
   attach.set_replica_id("unknown");
-  v1::AttachReplicaResponse attached;
-  EXPECT_EQ(peer_->AttachReplica(Soon(), a_->server().addresses().front(), attach, &attached).code(),
+  EXPECT_EQ(peer_->AttachReplica(Soon(), a_->server().addresses().front(), attach).status().code(),
             absl::StatusCode::kNotFound);
 }
 

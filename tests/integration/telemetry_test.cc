@@ -78,8 +78,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   v1::AttachReplicaRequest attach;
   attach.set_artifact_id(at_a.artifact_id);
   attach.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
-  v1::AttachReplicaResponse attached;
-  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), attach, &attached).ok());
+  ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), attach).ok());
   ASSERT_TRUE(AwaitMetric("tc_tickets_expired_total", {})) << "before this node stops";
   // More than fits, and what was asked for in vain.
   Import(b, MakeChunkedArtifact(7, kLarge, kTestChunkBytes), {.durable = true});

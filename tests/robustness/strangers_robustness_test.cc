@@ -94,8 +94,7 @@ class FakeSource final : public v1::StoreDaemon::Service {
     node.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     node.mutable_node()->set_grpc_address(server_->addresses()[0]);
     node.mutable_node()->add_lanes("ucx");
-    v1::RegisterNodeResponse registered;
-    TC_RETURN_IF_ERROR(store->RegisterNode(context, node, &registered));
+    TC_RETURN_IF_ERROR(store->RegisterNode(context, node).status());
     v1::UpdateReplicasRequest update;
     update.mutable_node()->set_node_id(kName);
     update.mutable_node()->set_incarnation(1);
@@ -106,8 +105,7 @@ class FakeSource final : public v1::StoreDaemon::Service {
     replica->set_node_id(kName);
     replica->mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
     replica->set_state(v1::REPLICA_STATE_READY);
-    v1::UpdateReplicasResponse updated;
-    return store->UpdateReplicas(context, update, &updated);
+    return store->UpdateReplicas(context, update).status();
   }
 
   grpc::Status OpenPull(grpc::ServerContext*, const v1::OpenPullRequest*,
