@@ -142,7 +142,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   }
 
   absl::Duration away_for() const override { return absl::ZeroDuration(); }
-  absl::Status Noted(absl::Status status, SteadyTime) override { return status; }
+  absl::Status Noted(absl::Status status, SteadyTime, Timeout) override { return status; }
 
   absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
       const RequestContext&, const v1::RequestReplicaTransportRequest& request) override {

@@ -42,8 +42,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(
-      const RequestContext& context,
-      const std::vector<v1::ReconcileInventoryRequest>& messages) override {
+      const RequestContext& context, const std::vector<v1::ReconcileInventoryRequest>& messages) override {
     return CallStreaming(
         &Stub::ReconcileInventory, context, messages.size(), [&](size_t index) { return messages[index]; },
         Once());
@@ -82,26 +81,32 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     request.set_artifact_id(std::string(artifact_id));
     request.set_manifest(true);
     rpc::PieceJoiner joiner;
+    Timeout timeout = Timeout::kMeansSilence;
     const SteadyTime began = SteadyNow();
     const absl::Status fetched = rpc::CallServerStream(
         *stub_, &Stub::DescribeArtifact, UnlessAway(context), request,
-        [&](v1::DescribeArtifactResponse&& response) { return joiner.Add(response.manifest_piece()); },
+        [&](v1::DescribeArtifactResponse&& response) {
+          timeout = Timeout::kMeansNothing;
+          return joiner.Add(response.manifest_piece());
+        },
         Patient());
-    TC_RETURN_IF_ERROR(Noted(fetched, began));
+    TC_RETURN_IF_ERROR(Noted(fetched, began, timeout));
     return joiner.Take();
   }
 
   absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) override {
     v1::ResolveKeyRequest request;
     request.set_key(key);
-    TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse response,
-                        Call(&Stub::ResolveKey, context, request, Once()));
+    TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse response, Call(&Stub::ResolveKey, context, request, Once()));
     return std::move(*response.mutable_key());
   }
 
   absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) override {
-    return Call(&Stub::RequestReplicaTransport, UnlessAway(context), request, Patient());
+    // It may look at the files of an import first, on other nodes. The time of one that was away before is
+    // too short for that, and says that it still is.
+    const Timeout timeout = IsAway() ? Timeout::kMeansSilence : Timeout::kMeansNothing;
+    return Call(&Stub::RequestReplicaTransport, UnlessAway(context), request, Patient(), timeout);
   }
 
   absl::Status CompleteReplicaTransport(const RequestContext& context,
@@ -115,20 +120,23 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return std::max(now - away_since_, absl::ZeroDuration());
   }
 
-  absl::Status Noted(absl::Status status, SteadyTime began) override {
-    const bool silent = absl::IsDeadlineExceeded(status) && SteadyNow() - began >= kLongEnoughToAnswer;
+  absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) override {
+    const bool silent = timeout == Timeout::kMeansSilence && absl::IsDeadlineExceeded(status) &&
+                        SteadyNow() - began >= kLongEnoughToAnswer;
     const bool unreachable = absl::IsUnavailable(status) || silent;
     if (!unreachable) {
-      // Of a call that was cancelled, or short of time, nothing follows.
+      // Of a call that was cancelled, or whose time says nothing, nothing follows.
       if (!absl::IsCancelled(status) && !absl::IsDeadlineExceeded(status)) {
         absl::MutexLock lock(&mutex_);
         away_since_ = SteadyTime::InfiniteFuture();
+        answered_ = SteadyNow();
       }
       return status;
     }
     {
       absl::MutexLock lock(&mutex_);
-      away_since_ = std::min(away_since_, silent ? began : SteadyNow());
+      // Another call may have been answered since this one began.
+      away_since_ = std::min(away_since_, silent ? std::max(began, answered_) : SteadyNow());
     }
     const absl::Status error = absl::UnavailableError(
         absl::StrCat("the global store at ", address_,
@@ -137,10 +145,12 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
  private:
+  bool IsAway() const { return away_for() >= kShortAbsence; }
+
   // What a client waits for gets little time when the global store was silent until now.
   RequestContext UnlessAway(const RequestContext& context) const {
     RequestContext call = context;
-    if (away_for() >= kShortAbsence) call.deadline = std::min(call.deadline, SteadyNow() + kShortAbsence);
+    if (IsAway()) call.deadline = std::min(call.deadline, SteadyNow() + kShortAbsence);
     return call;
   }
 
@@ -153,10 +163,10 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   template <class Request, class Response>
   absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                                 const RequestContext& context, const std::type_identity_t<Request>& request,
-                                const rpc::CallOptions& options) {
+                                const rpc::CallOptions& options, Timeout timeout = Timeout::kMeansSilence) {
     const SteadyTime began = SteadyNow();
     absl::StatusOr<Response> response = rpc::CallUnary(*stub_, method, context, request, options);
-    TC_RETURN_IF_ERROR(Noted(response.status(), began));
+    TC_RETURN_IF_ERROR(Noted(response.status(), began, timeout));
     return response;
   }
 
@@ -168,7 +178,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     const SteadyTime began = SteadyNow();
     absl::StatusOr<Response> response =
         rpc::CallClientStream(*stub_, method, context, count, make_request, options);
-    TC_RETURN_IF_ERROR(Noted(response.status(), began));
+    TC_RETURN_IF_ERROR(Noted(response.status(), began, Timeout::kMeansSilence));
     return response;
   }
 
@@ -176,6 +186,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   const std::string address_;
   mutable absl::Mutex mutex_;
   SteadyTime away_since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // that: it answers
+  SteadyTime answered_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();      // a call, the last time
 };
 
 }  // namespace

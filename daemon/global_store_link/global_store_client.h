@@ -2,10 +2,12 @@
 // double.
 //
 // Every call is bounded by its context's deadline and returns the global store's status as it is. When it
-// cannot be reached, that is UNAVAILABLE with its address; once it is away for longer than kShortAbsence,
-// such an error is not to be retried (rpc/retry.h). Thread-safe.
+// cannot be reached, or does not answer in time what it answers at once when it is well, that is UNAVAILABLE
+// with its address; once it is away for longer than kShortAbsence, such an error is not to be retried
+// (rpc/retry.h). Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +26,12 @@ class Channel;
 }
 
 namespace tensorcast::daemon {
+
+// What it says of the global store that the time of a call ran out.
+enum class Timeout : uint8_t {
+  kMeansSilence,  // one that is well answers such a call at once
+  kMeansNothing,  // it may wait for nodes before it answers; or part of its answer is here
+};
 
 class GlobalStoreClient {
  public:
@@ -56,11 +64,11 @@ class GlobalStoreClient {
   virtual absl::Status CompleteReplicaTransport(const RequestContext& context,
                                                 const v1::CompleteReplicaTransportRequest& request) = 0;
 
-  // How long calls have been in vain; zero while it answers.
+  // How long calls have been in vain, at most since the last that was answered; zero while it answers.
   virtual absl::Duration away_for() const = 0;
   // For calls of it that others make on the same channel: notes whether it answered, and returns their error
   // as those of the calls above are. REQUIRES: the call began at `began`.
-  virtual absl::Status Noted(absl::Status status, SteadyTime began) = 0;
+  virtual absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) = 0;
 };
 
 // A restart of the global store takes less: until then it is worth waiting for.

@@ -270,8 +270,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     *first.mutable_node() = identity();
     SetReplica(*held->second, node_id(), options_.devices, first.mutable_replica());
     const absl::Status status =
-        options_.client
-            ->PublishArtifact(RequestContext::Background(options_.call_timeout), **manifest, first)
+        options_.client->PublishArtifact(RequestContext::Background(options_.call_timeout), **manifest, first)
             .status();
     LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
                                   << ", unknown to the global store, could not be published again: "

@@ -32,25 +32,32 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   using Unary = grpc::ServerUnaryReactor;
 
 // A call that is passed on as it is.
-#define TC_FORWARD(method, executor)                                                                       \
+#define TC_FORWARD(method)                                                                                 \
   Unary* method(Call* call, const v1::method##Request* request, v1::method##Response* response) override { \
-    return Forward(call, executor, &Stub::method, request, response, [](SteadyTime) {});                   \
+    return Forward(call, quick_, &Stub::method, request, response, Timeout::kMeansSilence,                 \
+                   [](SteadyTime) {});                                                                     \
   }
-  TC_FORWARD(ListArtifacts, quick_)
-  TC_FORWARD(DeleteArtifact, quick_)
-  TC_FORWARD(ListKeys, quick_)
-  TC_FORWARD(GetClusterStatus, quick_)
-  TC_FORWARD(DrainNode, quick_)
-  TC_FORWARD(ReplicateArtifact, waiting_)
+  TC_FORWARD(ListArtifacts)
+  TC_FORWARD(DeleteArtifact)
+  TC_FORWARD(ListKeys)
+  TC_FORWARD(GetClusterStatus)
+  TC_FORWARD(DrainNode)
 #undef TC_FORWARD
 
+  // The global store waits for the nodes that make the replicas.
+  Unary* ReplicateArtifact(Call* call, const v1::ReplicateArtifactRequest* request,
+                           v1::ReplicateArtifactResponse* response) override {
+    return Forward(call, waiting_, &Stub::ReplicateArtifact, request, response, Timeout::kMeansNothing,
+                   [](SteadyTime) {});
+  }
+
   Unary* BindKey(Call* call, const v1::BindKeyRequest* request, v1::BindKeyResponse* response) override {
-    return Forward(call, quick_, &Stub::BindKey, request, response,
+    return Forward(call, quick_, &Stub::BindKey, request, response, Timeout::kMeansSilence,
                    [this, response](SteadyTime asked) { known_keys_.Note(response->key(), asked); });
   }
   Unary* DeleteKey(Call* call, const v1::DeleteKeyRequest* request,
                    v1::DeleteKeyResponse* response) override {
-    return Forward(call, quick_, &Stub::DeleteKey, request, response,
+    return Forward(call, quick_, &Stub::DeleteKey, request, response, Timeout::kMeansSilence,
                    [this, request](SteadyTime asked) { known_keys_.Forget(request->key(), asked); });
   }
   Unary* ResolveKey(Call* call, const v1::ResolveKeyRequest* request,
@@ -94,13 +101,13 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   template <class Request, class Response, class OnAnswer>
   Unary* Forward(Call* call, rpc::Executor& executor,
                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                 const Request* request, Response* response, OnAnswer on_answer) {
+                 const Request* request, Response* response, Timeout timeout, OnAnswer on_answer) {
     return rpc::HandleUnary(
         call, executor,
-        [this, method, request, response, on_answer](const RequestContext& context) -> absl::Status {
+        [this, method, request, response, timeout, on_answer](const RequestContext& context) -> absl::Status {
           const SteadyTime asked = SteadyNow();
           absl::StatusOr<Response> answer = rpc::CallUnary(*stub_, method, context, *request, Once());
-          TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked));
+          TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
           *response = *std::move(answer);
           on_answer(asked);
           return absl::OkStatus();
@@ -116,10 +123,16 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
         call, executor,
         [this, method, request, pass_on](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
           const SteadyTime asked = SteadyNow();
+          Timeout timeout =
+              Timeout::kMeansSilence;  // until it says something: a watch lasts as long as wanted
           const absl::Status ended = rpc::CallServerStream(
               *stub_, method, context, *request,
-              [&](Response&& response) { return pass_on(std::move(response), writer); }, Once());
-          return client_.Noted(ended, asked);
+              [&](Response&& response) {
+                timeout = Timeout::kMeansNothing;
+                return pass_on(std::move(response), writer);
+              },
+              Once());
+          return client_.Noted(ended, asked, timeout);
         });
   }
 

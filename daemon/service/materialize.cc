@@ -32,8 +32,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Materializer::GetManifest(const 
                                                                           const Target& target) const {
   absl::StatusOr<std::shared_ptr<const Manifest>> held = options_.engine->FindManifest(target.artifact_id);
   if (held.ok()) return held;
-  const absl::StatusOr<std::string> bytes =
-      options_.global_store->FetchManifest(context, target.artifact_id);
+  const absl::StatusOr<std::string> bytes = options_.global_store->FetchManifest(context, target.artifact_id);
   if (absl::IsUnavailable(bytes.status())) {
     const std::string key = target.key_unconfirmed
                                 ? absl::StrCat(", which key ", target.key, " meant when it was last known,")

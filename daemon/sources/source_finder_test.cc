@@ -234,9 +234,7 @@ TEST_F(ProviderTest, WhatWillBeASourceSoonIsWaitedForAndTold) {
 
 TEST_F(ProviderTest, AWaitInVainEndsAsUnavailableAndNamesWhatWasTried) {
   Offer("t1");
-  peers_.open = [](const v1::OpenPullRequest&) {
-    return absl::NotFoundError("the replica is gone");
-  };
+  peers_.open = [](const v1::OpenPullRequest&) { return absl::NotFoundError("the replica is gone"); };
   TellToWait("the replica that fills at b");
   const absl::Status status = Provider()->Next(context_, nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);

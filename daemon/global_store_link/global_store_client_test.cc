@@ -1,0 +1,123 @@
+// What a node concludes of the global store from how its calls end, over real sockets.
+#include "daemon/global_store_link/global_store_client.h"
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/log/check.h"
+#include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/global_store.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/handlers.h"
+#include "rpc/retry.h"
+#include "rpc/server.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Long enough to be answered in.
+constexpr absl::Duration kLong = absl::Milliseconds(400);
+
+// A global store that works on a call until nobody waits for it any more, but for what a test has it answer.
+class BusyStore final : public v1::GlobalStore::CallbackService {
+ public:
+  explicit BusyStore(rpc::Executor* executor) : executor_(*executor) {}
+
+  grpc::ServerUnaryReactor* ResolveKey(grpc::CallbackServerContext* call,
+                                       const v1::ResolveKeyRequest* request,
+                                       v1::ResolveKeyResponse* response) override {
+    return rpc::HandleUnary(call, executor_, [this, request, response](const RequestContext& context) {
+      response->mutable_key()->set_name(request->key());
+      if (request->key() == "known") return absl::OkStatus();
+      if (on_busy) on_busy();
+      return Work(context);
+    });
+  }
+  grpc::ServerUnaryReactor* RequestReplicaTransport(grpc::CallbackServerContext* call,
+                                                    const v1::RequestReplicaTransportRequest*,
+                                                    v1::RequestReplicaTransportResponse*) override {
+    return rpc::HandleUnary(call, executor_, [](const RequestContext& context) { return Work(context); });
+  }
+
+  std::function<void()> on_busy;  // set before the first call
+
+ private:
+  static absl::Status Work(const RequestContext& context) {
+    absl::Notification given_up;
+    const auto registration = context.cancellation.OnCancel([&] { given_up.Notify(); });
+    given_up.WaitForNotification();
+    return context.Check("working");
+  }
+
+  rpc::Executor& executor_;
+};
+
+class GlobalStoreClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto started = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&service_}});
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    address_ = server_->addresses().front();
+    client_ = MakeGlobalStoreClient(rpc::MakeChannel(address_), address_);
+  }
+
+  absl::Status Resolve(const std::string& key, absl::Duration time) {
+    return client_->ResolveKey(RequestContext::Background(time), key).status();
+  }
+
+  rpc::Executor executor_;
+  BusyStore service_{&executor_};
+  std::unique_ptr<rpc::Server> server_;
+  std::string address_;
+  std::unique_ptr<GlobalStoreClient> client_;
+};
+
+TEST_F(GlobalStoreClientTest, ThatACallWhichWaitsForNodesTakesLongIsNoAbsence) {
+  const absl::Status late = client_->RequestReplicaTransport(RequestContext::Background(kLong), {}).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
+}
+
+TEST_F(GlobalStoreClientTest, SilenceWhereAnAnswerComesAtOnceIsAnAbsenceWithTheAddress) {
+  const absl::Status silent = Resolve("unknown", kLong);
+  EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
+  EXPECT_THAT(silent.message(), HasSubstr("the global store at " + address_ + " does not answer"));
+  EXPECT_GE(client_->away_for(), kLong);
+  EXPECT_TRUE(Resolve("known", absl::Seconds(60)).ok());
+  EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
+}
+
+TEST_F(GlobalStoreClientTest, AnAbsenceBeginsNoEarlierThanTheLastAnswer) {
+  ASSERT_TRUE(Resolve("known", absl::Seconds(60)).ok());  // connected
+  absl::Notification began;
+  service_.on_busy = [&] { began.Notify(); };
+  std::thread busy([&] { EXPECT_TRUE(absl::IsUnavailable(Resolve("unknown", absl::Seconds(2)))); });
+  began.WaitForNotificationWithTimeout(absl::Seconds(10));
+  const SteadyTime before_the_answer = SteadyNow();
+  EXPECT_TRUE(Resolve("known", absl::Seconds(60)).ok());
+  busy.join();
+  EXPECT_LE(client_->away_for(), SteadyNow() - before_the_answer);
+}
+
+TEST_F(GlobalStoreClientTest, AWatchWhoseTimeIsUpWasAnswered) {
+  const absl::Status ended = absl::DeadlineExceededError("Deadline Exceeded");
+  EXPECT_EQ(client_->Noted(ended, SteadyNow() - absl::Minutes(1), Timeout::kMeansNothing), ended);
+  EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
+}
+
+TEST_F(GlobalStoreClientTest, ThatWhichIsAwayForLongIsNotToBeAskedAgain) {
+  const absl::Status ended = absl::DeadlineExceededError("Deadline Exceeded");
+  const absl::Status silent = client_->Noted(ended, SteadyNow() - kShortAbsence, Timeout::kMeansSilence);
+  EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
+  EXPECT_FALSE(rpc::IsWorthRetrying(silent));
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon
