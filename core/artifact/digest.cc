@@ -1,5 +1,7 @@
 #include "core/artifact/digest.h"
 
+#include <blake3.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -22,6 +24,10 @@ namespace {
 // by side (README.md has the figures).
 constexpr size_t kFusedStepBytes = size_t{32} << 10;
 
+// What is digested at a time where there is more of it: each of the two digests reads it, the second one from
+// the cache.
+constexpr size_t kStepBytes = size_t{128} << 10;
+
 Digest Canonical(const XXH128_hash_t& hash) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, hash);
@@ -31,32 +37,60 @@ Digest Canonical(const XXH128_hash_t& hash) {
   return digest;
 }
 
-}  // namespace
+Blake3Digest Finalize(const blake3_hasher& hasher) {
+  Blake3Digest digest;
+  static_assert(sizeof(digest.bytes) == BLAKE3_OUT_LEN);
+  blake3_hasher_finalize(&hasher, digest.bytes.data(), digest.bytes.size());
+  return digest;
+}
 
-std::string Digest::ToHex() const {
+template <size_t N>
+std::string Hex(const std::array<uint8_t, N>& bytes) {
   return absl::BytesToHexString(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
+
+}  // namespace
+
+std::string Digest::ToHex() const { return Hex(bytes); }
+std::string Blake3Digest::ToHex() const { return Hex(bytes); }
 
 Digest ComputeDigest(std::span<const std::byte> bytes) {
   return Canonical(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+Blake3Digest ComputeBlake3(std::span<const std::byte> bytes) {
+  blake3_hasher hasher;
+  blake3_hasher_init(&hasher);
+  blake3_hasher_update(&hasher, bytes.data(), bytes.size());
+  return Finalize(hasher);
+}
+
 struct DigestBuilder::State {
   XXH3_state_t xxh;
+  bool with_blake3 = false;
+  blake3_hasher blake3;  // initialised only where it is asked for
 };
 
-DigestBuilder::DigestBuilder() : state_(std::make_unique<State>()) { Reset(); }
+DigestBuilder::DigestBuilder(bool with_blake3) : state_(std::make_unique<State>()) {
+  state_->with_blake3 = with_blake3;
+  Reset();
+}
 DigestBuilder::~DigestBuilder() = default;
 DigestBuilder::DigestBuilder(DigestBuilder&&) noexcept = default;
 DigestBuilder& DigestBuilder::operator=(DigestBuilder&&) noexcept = default;
 
-void DigestBuilder::Reset() { CHECK_EQ(XXH3_128bits_reset(&state_->xxh), XXH_OK); }
+void DigestBuilder::Reset() {
+  CHECK_EQ(XXH3_128bits_reset(&state_->xxh), XXH_OK);
+  if (state_->with_blake3) blake3_hasher_init(&state_->blake3);
+}
 
 void DigestBuilder::Update(std::span<const std::byte> bytes) {
-  if (bytes.empty()) {  // xxHash takes a null pointer for an error
-    return;
+  while (!bytes.empty()) {  // also because xxHash takes a null pointer for an error
+    const auto step = state_->with_blake3 ? bytes.first(std::min(bytes.size(), kStepBytes)) : bytes;
+    CHECK_EQ(XXH3_128bits_update(&state_->xxh, step.data(), step.size()), XXH_OK);
+    if (state_->with_blake3) blake3_hasher_update(&state_->blake3, step.data(), step.size());
+    bytes = bytes.subspan(step.size());
   }
-  CHECK_EQ(XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size()), XXH_OK);
 }
 
 void DigestBuilder::UpdateAndCopy(std::byte* destination, std::span<const std::byte> source) {
@@ -70,5 +104,11 @@ void DigestBuilder::UpdateAndCopy(std::byte* destination, std::span<const std::b
 }
 
 Digest DigestBuilder::Finish() const { return Canonical(XXH3_128bits_digest(&state_->xxh)); }
+
+ChunkDigests DigestBuilder::FinishChunk() const {
+  ChunkDigests digests{.xxh3 = Finish(), .blake3 = std::nullopt};
+  if (state_->with_blake3) digests.blake3 = Finalize(state_->blake3);
+  return digests;
+}
 
 }  // namespace tensorcast

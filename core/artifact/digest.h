@@ -1,16 +1,20 @@
-// Chunk digests: XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order.
-// They guard against accidents, not adversaries.
+// Chunk digests. XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, guards
+// against accidents: whoever wants to can make other bytes with the same value. BLAKE3
+// (https://github.com/BLAKE3-team/BLAKE3-specs), its first 32 bytes, guards against adversaries, and costs
+// several times as much.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 namespace tensorcast {
 
+// XXH3-128.
 struct Digest {
   std::array<uint8_t, 16> bytes{};
 
@@ -18,12 +22,27 @@ struct Digest {
   friend bool operator==(const Digest&, const Digest&) = default;
 };
 
-Digest ComputeDigest(std::span<const std::byte> bytes);
+struct Blake3Digest {
+  std::array<uint8_t, 32> bytes{};
 
-// The same over pieces. Thread-compatible.
+  std::string ToHex() const;
+  friend bool operator==(const Blake3Digest&, const Blake3Digest&) = default;
+};
+
+// What was computed of one chunk.
+struct ChunkDigests {
+  Digest xxh3;
+  std::optional<Blake3Digest> blake3;
+  friend bool operator==(const ChunkDigests&, const ChunkDigests&) = default;
+};
+
+Digest ComputeDigest(std::span<const std::byte> bytes);
+Blake3Digest ComputeBlake3(std::span<const std::byte> bytes);
+
+// XXH3 over pieces, and BLAKE3 where it is asked for. Thread-compatible.
 class DigestBuilder {
  public:
-  DigestBuilder();
+  explicit DigestBuilder(bool with_blake3 = false);
   ~DigestBuilder();
   DigestBuilder(DigestBuilder&&) noexcept;
   DigestBuilder& operator=(DigestBuilder&&) noexcept;
@@ -33,6 +52,7 @@ class DigestBuilder {
   // levels.
   void UpdateAndCopy(std::byte* destination, std::span<const std::byte> source);
   Digest Finish() const;
+  ChunkDigests FinishChunk() const;
   void Reset();
 
  private:

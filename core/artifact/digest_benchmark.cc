@@ -1,6 +1,7 @@
 // Chunk digests and the fused copy beside a plain memcpy, chunk by chunk over mapped memory larger than the
 // caches, as an ingest does it. Give --benchmark_repetitions on a busy machine and read the best.
 
+#include <openssl/sha.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -84,6 +85,52 @@ void BM_FusedCopyAndDigest(benchmark::State& state) {
   });
 }
 BENCHMARK(BM_FusedCopyAndDigest)->UseRealTime();
+
+void BM_Blake3(benchmark::State& state) {
+  ForEachChunk(state, [](std::byte*, std::span<const std::byte> source) {
+    benchmark::DoNotOptimize(ComputeBlake3(source));
+  });
+}
+BENCHMARK(BM_Blake3)->UseRealTime();
+
+void BM_BothDigests(benchmark::State& state) {
+  ForEachChunk(state, [](std::byte*, std::span<const std::byte> source) {
+    DigestBuilder builder(/*with_blake3=*/true);
+    builder.Update(source);
+    benchmark::DoNotOptimize(builder.FinishChunk());
+  });
+}
+BENCHMARK(BM_BothDigests)->UseRealTime();
+
+void BM_FusedCopyAndBothDigests(benchmark::State& state) {
+  ForEachChunk(state, [](std::byte* destination, std::span<const std::byte> source) {
+    DigestBuilder builder(/*with_blake3=*/true);
+    builder.UpdateAndCopy(destination, source);
+    benchmark::DoNotOptimize(builder.FinishChunk());
+  });
+}
+BENCHMARK(BM_FusedCopyAndBothDigests)->UseRealTime();
+
+// What a source costs that digests only XXH3 on the way.
+void BM_FusedCopyAndDigestThenBlake3(benchmark::State& state) {
+  ForEachChunk(state, [](std::byte* destination, std::span<const std::byte> source) {
+    DigestBuilder builder;
+    builder.UpdateAndCopy(destination, source);
+    benchmark::DoNotOptimize(builder.Finish());
+    benchmark::DoNotOptimize(ComputeBlake3({destination, source.size()}));
+  });
+}
+BENCHMARK(BM_FusedCopyAndDigestThenBlake3)->UseRealTime();
+
+// For comparison: what artifact ids are made with.
+void BM_Sha256(benchmark::State& state) {
+  ForEachChunk(state, [](std::byte*, std::span<const std::byte> source) {
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    SHA256(reinterpret_cast<const unsigned char*>(source.data()), source.size(), digest);
+    benchmark::DoNotOptimize(digest);
+  });
+}
+BENCHMARK(BM_Sha256)->UseRealTime();
 
 }  // namespace
 }  // namespace tensorcast

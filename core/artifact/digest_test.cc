@@ -35,6 +35,19 @@ TEST(Digest, IsCanonicalXxh3Of128Bits) {
   EXPECT_EQ(ComputeDigest(AsBytes(std::string(1000, 'x'))).ToHex(), "50a1af5a5f2dcf01c0a4877b962cba82");
 }
 
+// Reference values from the Rust implementation's b3sum.
+TEST(Blake3Digest, IsTheFirst32BytesOfBlake3) {
+  EXPECT_EQ(ComputeBlake3({}).ToHex(), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+  EXPECT_EQ(ComputeBlake3(AsBytes("a")).ToHex(),
+            "17762fddd969a453925d65717ac3eea21320b66b54342fde15128d6caf21215f");
+  EXPECT_EQ(ComputeBlake3(AsBytes(std::string(1000, 'x'))).ToHex(),
+            "ff6f2cf7750b0d32858b758ef1cd7971064f53e81ec62ff560a953792599ca69");
+  std::string counted(100'003, '\0');
+  for (size_t i = 0; i < counted.size(); ++i) counted[i] = static_cast<char>(i % 251);
+  EXPECT_EQ(ComputeBlake3(AsBytes(counted)).ToHex(),
+            "ecbf9ff05e2ec5fd331a6fb97fa198df8e18b631c7abca6e8ebaa3bf5a5c0493");
+}
+
 TEST(Digest, HexIsTheBytesInOrder) {
   Digest digest;
   digest.bytes = {0x00, 0x01, 0x0A, 0xF0, 0xFF, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0x80};
@@ -52,25 +65,33 @@ TEST(Digest, ChangesWithEveryByte) {
   EXPECT_EQ(ComputeDigest(bytes), original);
 }
 
-TEST(DigestBuilder, GivesTheSameDigestHoweverTheBytesAreCut) {
+TEST(DigestBuilder, GivesTheSameDigestsHoweverTheBytesAreCut) {
   const std::vector<std::byte> bytes = RandomBytes(300'000, 2);
-  const Digest whole = ComputeDigest(bytes);
+  const ChunkDigests whole{.xxh3 = ComputeDigest(bytes), .blake3 = ComputeBlake3(bytes)};
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{4096}, size_t{65'537}, bytes.size()}) {
-    DigestBuilder builder;
+    DigestBuilder builder(/*with_blake3=*/true);
     for (size_t offset = 0; offset < bytes.size(); offset += piece) {
       builder.Update(std::span(bytes).subspan(offset, std::min(piece, bytes.size() - offset)));
       builder.Update({});
     }
-    EXPECT_EQ(builder.Finish(), whole) << "pieces of " << piece;
+    EXPECT_EQ(builder.FinishChunk(), whole) << "pieces of " << piece;
+    EXPECT_EQ(builder.Finish(), whole.xxh3);
   }
 }
 
-TEST(DigestBuilder, OfNothingIsTheDigestOfNothing) {
+TEST(DigestBuilder, ComputesBlake3OnlyWhereItIsAskedFor) {
   DigestBuilder builder;
-  EXPECT_EQ(builder.Finish(), ComputeDigest({}));
+  builder.Update(AsBytes("a"));
+  EXPECT_EQ(builder.FinishChunk(), (ChunkDigests{.xxh3 = ComputeDigest(AsBytes("a")), .blake3 = {}}));
+}
+
+TEST(DigestBuilder, OfNothingIsTheDigestOfNothing) {
+  const ChunkDigests nothing{.xxh3 = ComputeDigest({}), .blake3 = ComputeBlake3({})};
+  DigestBuilder builder(/*with_blake3=*/true);
+  EXPECT_EQ(builder.FinishChunk(), nothing);
   builder.Update({});
   builder.UpdateAndCopy(nullptr, {});
-  EXPECT_EQ(builder.Finish(), ComputeDigest({}));
+  EXPECT_EQ(builder.FinishChunk(), nothing);
 }
 
 TEST(DigestBuilder, FinishCanBeAskedAgainAndMoreBytesMayFollow) {
@@ -83,11 +104,12 @@ TEST(DigestBuilder, FinishCanBeAskedAgainAndMoreBytesMayFollow) {
 }
 
 TEST(DigestBuilder, StartsAnewAfterReset) {
-  DigestBuilder builder;
+  DigestBuilder builder(/*with_blake3=*/true);
   builder.Update(AsBytes("something else"));
   builder.Reset();
   builder.Update(AsBytes("ab"));
-  EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("ab")));
+  EXPECT_EQ(builder.FinishChunk(),
+            (ChunkDigests{.xxh3 = ComputeDigest(AsBytes("ab")), .blake3 = ComputeBlake3(AsBytes("ab"))}));
 }
 
 TEST(DigestBuilder, KeepsWhatItHasWhenItIsMoved) {
@@ -108,9 +130,10 @@ TEST(DigestBuilder, UpdateAndCopyCopiesExactlyTheBytesThatItDigestsAtAnyAlignmen
         const std::vector<std::byte> buffer = RandomBytes(size + source_shift, 3);
         const auto source = std::span(buffer).subspan(source_shift);
         std::vector<std::byte> destination(size + destination_shift + 64, kGuard);
-        DigestBuilder builder;
+        DigestBuilder builder(/*with_blake3=*/true);
         builder.UpdateAndCopy(destination.data() + destination_shift, source);
         ASSERT_EQ(builder.Finish(), ComputeDigest(source)) << size;
+        ASSERT_EQ(builder.FinishChunk().blake3, ComputeBlake3(source)) << size;
         ASSERT_TRUE(std::equal(source.begin(), source.end(), destination.begin() + destination_shift))
             << size;
         ASSERT_TRUE(std::all_of(destination.begin(), destination.begin() + destination_shift,
