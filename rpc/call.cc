@@ -22,7 +22,9 @@ void NoteRetry(otel::Span& span, const Attempt& attempt) {
                           {otel::attr::kExceptionMessage, attempt.previous.message()}});
 }
 
-ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt) {
+ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt,
+                       const std::string& on_behalf_of) {
+  if (!on_behalf_of.empty()) call_.AddMetadata(kCallerKey, on_behalf_of);
   if (attempt.number > 1) call_.AddMetadata(kAttemptKey, std::to_string(attempt.number));
   CallContexts::ForClient().File(&call_, context);
   if (context.deadline != SteadyTime::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));

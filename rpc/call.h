@@ -15,6 +15,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -33,6 +34,7 @@ struct CallOptions {
   absl::Duration retry_for = absl::Seconds(10);
   Backoff::Options backoff;
   const char* what = "call";  // names the work in errors that arise here
+  std::string on_behalf_of;   // who asked for it, where it is forwarded (Caller::asking); empty: this process
 };
 
 // One try of something that is tried again while it is UNAVAILABLE.
@@ -49,7 +51,8 @@ void NoteRetry(otel::Span& span, const Attempt& attempt);
 // lives. The helpers below make one; use it directly for calls that they do not cover.
 class ClientCall {
  public:
-  explicit ClientCall(const RequestContext& context, const Attempt& attempt = {});
+  explicit ClientCall(const RequestContext& context, const Attempt& attempt = {},
+                      const std::string& on_behalf_of = {});
   ~ClientCall();
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
@@ -80,7 +83,7 @@ absl::StatusOr<Response> CallUnary(
     const CallOptions& options = {}) {
   std::optional<Response> response;
   absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
-    ClientCall call(context, attempt);
+    ClientCall call(context, attempt, options.on_behalf_of);
     return call.Outcome((stub.*method)(call.get(), request, &response.emplace()));
   });
   if (!status.ok()) return status;
@@ -130,7 +133,7 @@ absl::Status CallServerStream(
     const RequestContext& context, const std::type_identity_t<Request>& request,
     Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
   return RetryUnavailable(context, options, [&](Attempt& attempt) {
-    ClientCall call(context, attempt);
+    ClientCall call(context, attempt, options.on_behalf_of);
     auto stream = (stub.*method)(call.get(), request);
     return internal::ReadAll<Response>(*stream, call, on_response, attempt);
   });
@@ -146,7 +149,7 @@ absl::StatusOr<Response> CallClientStream(
     const CallOptions& options = {}) {
   std::optional<Response> response;
   absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
-    ClientCall call(context, attempt);
+    ClientCall call(context, attempt, options.on_behalf_of);
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get(), &response.emplace());
     internal::WriteAll<Request>(*stream, count, make_request);
@@ -164,7 +167,7 @@ absl::Status CallBidiStream(
     const RequestContext& context, size_t count, Callback<Request(size_t)> make_request,
     Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
   return RetryUnavailable(context, options, [&](Attempt& attempt) {
-    ClientCall call(context, attempt);
+    ClientCall call(context, attempt, options.on_behalf_of);
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get());
     internal::WriteAll<Request>(*stream, count, make_request);

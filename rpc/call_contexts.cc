@@ -43,7 +43,30 @@ void CallContexts::Remove(const void* call) {
   Shard& s = shard(call);
   absl::MutexLock lock(&s.mutex);
   s.contexts.erase(call);
+  s.callers.erase(call);
 }
+
+void CallContexts::FileCaller(const void* call, Caller caller, absl::Status refused) {
+  Shard& s = shard(call);
+  absl::MutexLock lock(&s.mutex);
+  s.callers.insert_or_assign(call, std::pair(std::move(caller), std::move(refused)));
+}
+
+Caller CallContexts::FindCaller(const void* call) const {
+  const Shard& s = shard(call);
+  absl::MutexLock lock(&s.mutex);
+  const auto it = s.callers.find(call);
+  return it == s.callers.end() ? Caller{} : it->second.first;
+}
+
+absl::Status CallContexts::FindRefusal(const void* call) const {
+  const Shard& s = shard(call);
+  absl::MutexLock lock(&s.mutex);
+  const auto it = s.callers.find(call);
+  return it == s.callers.end() ? absl::OkStatus() : it->second.second;
+}
+
+Caller CallerOf(const grpc::ServerContextBase& call) { return CallContexts::ForServer().FindCaller(&call); }
 
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call) {
   const std::chrono::system_clock::time_point deadline = call.deadline();

@@ -9,9 +9,12 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
@@ -30,11 +33,20 @@ inline constexpr char kRequestIdKey[] = "tc-request-id";
 inline constexpr char kSessionIdKey[] = "tc-session-id";
 // Which attempt at the same call this is, when it is not the first.
 inline constexpr char kAttemptKey[] = "tc-attempt";
+// On whose behalf a call is made (access.h).
+inline constexpr char kCallerKey[] = "tc-caller";
 // How many messages a client stream has. A server cannot tell a stream that ended from one that was cut off
 // by a cancellation; the count can.
 inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";
 
 inline constexpr size_t kMaxRequestIdBytes = 128;
+
+// Who makes a call, as the server found out (access.h).
+struct Caller {
+  std::string peer;    // the URI name in the certificate at the other end; empty: there was none
+  std::string asking;  // who asked for it: the peer, or on whose behalf it calls; "operator" or "client" for
+                       // those of this host. Empty where nothing is checked
+};
 
 class CallContexts {
  public:
@@ -42,6 +54,11 @@ class CallContexts {
   static CallContexts& ForClient();
 
   void File(const void* call, RequestContext context);
+  // Who makes a call that is filed, and why it may not be made; neither is kept where nothing is checked.
+  void FileCaller(const void* call, Caller caller, absl::Status refused);
+  Caller FindCaller(const void* call) const;
+  // OK where nothing was found to be wrong.
+  absl::Status FindRefusal(const void* call) const;
   std::optional<RequestContext> Find(const void* call) const;
   void Remove(const void* call);
 
@@ -49,6 +66,8 @@ class CallContexts {
   struct Shard {
     mutable absl::Mutex mutex;
     std::unordered_map<const void*, RequestContext> contexts ABSL_GUARDED_BY(mutex);
+    // Of servers that check who calls (access.h).
+    std::unordered_map<const void*, std::pair<Caller, absl::Status>> callers ABSL_GUARDED_BY(mutex);
   };
   Shard& shard(const void* call) const;
 
@@ -59,6 +78,9 @@ class CallContexts {
 // handler helpers cancel. A server made without rpc::Server has none filed; then a fresh one with the call's
 // deadline.
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
+
+// Of a call being served by a server that checks who calls (access.h); empty for others.
+Caller CallerOf(const grpc::ServerContextBase& call);
 
 // The deadline of a call being served, InfiniteFuture when the client set none.
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/address.h"
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
@@ -44,20 +45,28 @@ grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
   return arguments;
 }
 
+std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& address, const Credentials* own,
+                                                         security::RoleSet servers) {
+  return own == nullptr || IsUnixAddress(address) ? PlainChannelCredentials() : own->ForChannelTo(servers);
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address, MakeChannelCredentials(), ArgumentsOf(options), std::move(interceptors));
+      address, CredentialsFor(address, options.credentials.get(), options.servers), ArgumentsOf(options),
+      std::move(interceptors));
 }
 
-absl::Status CheckHealth(const std::string& address, absl::Duration timeout) {
+absl::Status CheckHealth(const std::string& address, absl::Duration timeout,
+                         std::shared_ptr<const Credentials> credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  grpc::GenericStub stub(grpc::CreateCustomChannel(address, MakeChannelCredentials(), arguments));
+  grpc::GenericStub stub(grpc::CreateCustomChannel(
+      address, CredentialsFor(address, credentials.get(), security::kEveryRole), arguments));
   grpc::ClientContext context;
   context.set_deadline(ToGrpcDeadline(SteadyNow() + timeout));
   // An empty HealthCheckRequest asks about the server as a whole. Its answer needs no look: a server of ours

@@ -7,12 +7,15 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "security/roles.h"
 
 namespace grpc {
 class Channel;
 }  // namespace grpc
 
 namespace tensorcast::rpc {
+
+class Credentials;
 
 // Manifests and inventories are streamed in pieces, so no single message comes near this.
 inline constexpr int kMaxMessageBytes = 16 << 20;
@@ -22,6 +25,11 @@ struct ChannelOptions {
   absl::Duration keepalive_timeout = absl::Seconds(10);   // no answer for this long: the connection is dead
   absl::Duration max_reconnect_backoff = absl::Seconds(2);
   int max_message_bytes = kMaxMessageBytes;
+  // Of this process, for host:port; null: the connection is in clear. Those to unix paths always are.
+  std::shared_ptr<const Credentials> credentials;
+  // Whom to take for the server, with credentials.
+  security::RoleSet servers =
+      security::Only(security::Role::kNode) | security::Only(security::Role::kGlobalStore);
   std::string session_id;  // told to the server with each call, for its spans; empty: none
 };
 
@@ -33,6 +41,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Cha
 // Asks by the standard health service. Connects to `address` anew, whatever connections to it exist, and
 // asks. OK when it serves; UNAVAILABLE or DEADLINE_EXCEEDED says that it does not answer; another error is
 // its answer. Blocks. Thread-safe.
-absl::Status CheckHealth(const std::string& address, absl::Duration timeout);
+absl::Status CheckHealth(const std::string& address, absl::Duration timeout,
+                         std::shared_ptr<const Credentials> credentials = nullptr);
 
 }  // namespace tensorcast::rpc

@@ -49,7 +49,7 @@ ConnectionAcceptor::ConnectionAcceptor(const Options& options)
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(const Options& options) {
   std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor(options));
-  TC_ASSIGN_OR_RETURN(acceptor->refusing_, RefusingServer::Start());
+  TC_ASSIGN_OR_RETURN(acceptor->refusing_, RefusingServer::Start(options.credentials.get()));
   if (!acceptor->stop_) return ErrnoStatus(errno, "creating", "an eventfd for a server");
   for (const std::string& address : options.listen) {
     TC_ASSIGN_OR_RETURN(ListeningSockets opened, ListeningSockets::Open(address, options.unix_groups));
@@ -139,7 +139,9 @@ void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener,
     if (const absl::Status peer = CheckPeer(connection.get(), options_.unix_groups); !peer.ok()) {
       LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
       // Those who may not come in cannot make others wait.
-      if (refusing_->RoomAt() <= SteadyNow()) refusing_->Refuse(listener, std::move(connection), peer);
+      if (refusing_->RoomAt() <= SteadyNow()) {
+        refusing_->Refuse(listener, std::move(connection), /*tls=*/false, peer);
+      }
       return;
     }
   } else {
@@ -147,7 +149,8 @@ void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener,
   }
   if (const absl::Status room = CheckRoom(connection.get()); !room.ok()) {
     LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << room.message();
-    refusing_->Refuse(listener, std::move(connection), room);
+    refusing_->Refuse(listener, std::move(connection),
+                      /*tls=*/options_.credentials != nullptr && !listening.is_unix(), room);
     resume_ = refusing_->RoomAt();  // the next ones would be refused, too: they wait until it can be said
     return;
   }

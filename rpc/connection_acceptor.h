@@ -25,12 +25,15 @@
 
 namespace tensorcast::rpc {
 
+class Credentials;
+
 class ConnectionAcceptor {
  public:
   struct Options {
     std::vector<std::string> listen;  // as for ListeningSockets
     std::vector<gid_t> unix_groups;
     int max_connections;
+    std::shared_ptr<const Credentials> credentials;  // of those that do not come by a unix path; may be null
   };
   // Gets a connection and the socket that it came by. Runs on the acceptor's thread and must not block.
   using Handler = std::function<void(int listener, UniqueFd connection)>;

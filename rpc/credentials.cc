@@ -1,14 +1,147 @@
 #include "rpc/credentials.h"
 
+#include <grpc/grpc_security_constants.h>
+#include <grpc/support/log.h>
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <grpcpp/server_context.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/log_severity.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
+namespace {
 
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials() {
+namespace tls = grpc::experimental;
+
+// Lines of gRPC's own go to our log. One would come with each handshake: gRPC looks for the name of the host
+// in the certificate, and names here are roles' and nodes'. Whoever knocks could fill a disk with others.
+void TakeLogLine(gpr_log_func_args* line) {
+  constexpr std::string_view kNoHostName = "No match found for server name";
+  const std::string_view text = line->message;
+  if (text.find(kNoHostName) != std::string_view::npos) return;
+  if (text.find("Handshake failed") != std::string_view::npos) {
+    LOG_EVERY_N_SEC(WARNING, 1) << "a TLS handshake failed: " << text;
+    return;
+  }
+  LOG(LEVEL(line->severity == GPR_LOG_SEVERITY_ERROR ? absl::LogSeverity::kError : absl::LogSeverity::kInfo))
+          .AtLocation(line->file, line->line)
+      << text;
+}
+
+constexpr unsigned int kLookSeconds = 1;  // for files that changed
+constexpr size_t kMaxDescribed = 4096;    // certificates, of peers that come again
+
+// What gRPC asks once it has verified a peer's chain.
+class NameVerifier final : public tls::ExternalCertificateVerifier {
+ public:
+  // `wanted` 0: every role.
+  NameVerifier(std::shared_ptr<security::Identity> identity, security::RoleSet wanted)
+      : identity_(std::move(identity)), wanted_(wanted) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)> /*callback*/,
+              grpc::Status* outcome) override {
+    const absl::Status checked = Check(*request);
+    *outcome = ToGrpcStatus(checked);
+    LOG_IF_EVERY_N_SEC(WARNING, !checked.ok(), 1) << "refused a peer: " << checked.message();
+    return true;  // done at once
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest* /*request*/) override {}
+
+ private:
+  absl::Status Check(const tls::TlsCustomVerificationCheckRequest& request) const {
+    const grpc::string_ref pem = request.peer_cert();
+    TC_ASSIGN_OR_RETURN(const security::Certificate peer,
+                        security::ReadCertificate(std::string_view(pem.data(), pem.size())));
+    TC_RETURN_IF_ERROR(identity_->CheckPeer(peer));
+    if (wanted_ == 0 || security::Contains(wanted_, peer.name.role)) return absl::OkStatus();
+    const grpc::string_ref target = request.target_name();
+    return absl::PermissionDeniedError(absl::StrCat("at ", std::string_view(target.data(), target.size()),
+                                                    " is ", peer.name.ToString(), ", and a ",
+                                                    security::RolesText(wanted_), " is wanted there"));
+  }
+
+  const std::shared_ptr<security::Identity> identity_;
+  const security::RoleSet wanted_;
+};
+
+std::shared_ptr<tls::CertificateVerifier> Verifier(const std::shared_ptr<security::Identity>& identity,
+                                                   security::RoleSet wanted) {
+  return tls::ExternalCertificateVerifier::Create<NameVerifier>(identity, wanted);
+}
+
+}  // namespace
+
+Credentials::Credentials(std::shared_ptr<security::Identity> identity)
+    : identity_(std::move(identity)),
+      provider_(std::make_shared<tls::FileWatcherCertificateProvider>(
+          identity_->files().key, identity_->files().certificate, identity_->files().ca, kLookSeconds)) {
+  gpr_set_log_function(TakeLogLine);  // of the whole process
+}
+
+Credentials::~Credentials() = default;
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannelTo(security::RoleSet servers) const {
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(provider_);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_certificate_verifier(Verifier(identity_, servers));
+  options.set_check_call_host(false);  // names are roles' and nodes', not hosts'
+  return tls::TlsCredentials(options);
+}
+
+std::shared_ptr<grpc::ServerCredentials> Credentials::ForServer() const {
+  tls::TlsServerCredentialsOptions options(provider_);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.set_certificate_verifier(Verifier(identity_, /*wanted=*/0));
+  return tls::TlsServerCredentials(options);
+}
+
+absl::StatusOr<Credentials::Certificate> Credentials::CallerOf(const grpc::ServerContextBase& call) const {
+  const std::shared_ptr<const grpc::AuthContext> connection = call.auth_context();
+  if (connection == nullptr) return nullptr;
+  const std::vector<grpc::string_ref> pem = connection->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (pem.empty()) return nullptr;
+  TC_ASSIGN_OR_RETURN(Certificate certificate, Described(std::string_view(pem[0].data(), pem[0].size())));
+  TC_RETURN_IF_ERROR(identity_->CheckPeer(*certificate));
+  return certificate;
+}
+
+absl::StatusOr<Credentials::Certificate> Credentials::Described(std::string_view pem) const {
+  const std::string key(pem);
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (const auto known = described_.find(key); known != described_.end()) return known->second;
+  }
+  TC_ASSIGN_OR_RETURN(security::Certificate certificate, security::ReadCertificate(pem));
+  auto described = std::make_shared<const security::Certificate>(std::move(certificate));
+  absl::MutexLock lock(&mutex_);
+  // Certificates that were replaced stay behind; those that are still used come back with their next call.
+  if (described_.size() >= kMaxDescribed) described_.clear();
+  described_.emplace(key, described);
+  return described;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> PlainChannelCredentials() {
   return grpc::InsecureChannelCredentials();
 }
 
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials() { return grpc::InsecureServerCredentials(); }
+std::shared_ptr<grpc::ServerCredentials> PlainServerCredentials() {
+  return grpc::InsecureServerCredentials();
+}
 
 }  // namespace tensorcast::rpc

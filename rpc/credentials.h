@@ -1,17 +1,61 @@
-// The one place that decides how connections are secured. Today: not at all, on networks that are trusted;
-// mutual TLS comes here and nowhere else.
+// How the connections of one process between hosts are secured: mutual TLS by its certificate, whom a channel
+// takes for its server, and who a server's caller is. The one place where gRPC meets certificates.
+//
+// A process without certificates has none of these; its ports and channels are in clear. Unix sockets always
+// are: there the kernel says who comes. Thread-safe.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "security/identity.h"
+#include "security/roles.h"
 
 namespace grpc {
 class ChannelCredentials;
+class ServerContextBase;
 class ServerCredentials;
+namespace experimental {
+class CertificateProviderInterface;
+}  // namespace experimental
 }  // namespace grpc
 
 namespace tensorcast::rpc {
 
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials();
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials();
+class Credentials {
+ public:
+  // gRPC reads the identity's files itself, and again when they change; open connections go on.
+  explicit Credentials(std::shared_ptr<security::Identity> identity);
+  ~Credentials();
+  Credentials(const Credentials&) = delete;
+  Credentials& operator=(const Credentials&) = delete;
+
+  const security::Identity& identity() const { return *identity_; }
+
+  // For a channel to a server that has one of these roles; a connection to another fails.
+  std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(security::RoleSet servers) const;
+  std::shared_ptr<grpc::ServerCredentials> ForServer() const;
+
+  using Certificate = std::shared_ptr<const security::Certificate>;
+  // The certificate behind a call that is being served; null where the connection is not TLS. As
+  // Identity::CheckPeer: also a connection that was let in may not be any more.
+  absl::StatusOr<Certificate> CallerOf(const grpc::ServerContextBase& call) const;
+
+ private:
+  absl::StatusOr<Certificate> Described(std::string_view pem) const;
+
+  const std::shared_ptr<security::Identity> identity_;
+  const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
+  // By their PEM text. A certificate comes with each call, and reading one takes longer than a call.
+  mutable absl::Mutex mutex_;
+  mutable std::unordered_map<std::string, Certificate> described_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::shared_ptr<grpc::ChannelCredentials> PlainChannelCredentials();
+std::shared_ptr<grpc::ServerCredentials> PlainServerCredentials();
 
 }  // namespace tensorcast::rpc

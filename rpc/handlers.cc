@@ -79,7 +79,10 @@ absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& cal
 }
 
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call) {
-  return ToGrpcStatus(CheckCallersVersion(call));
+  absl::Status version = CheckCallersVersion(call);
+  return ToGrpcStatus(
+      version.ok() ? CallContexts::ForServer().FindRefusal(static_cast<const grpc::ServerContextBase*>(&call))
+                   : version);
 }
 
 void RunOn(Executor& executor, const RequestContext& context, std::function<void()> task,

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "rpc/access.h"
 #include "rpc/call_contexts.h"
 #include "rpc/call_observer.h"
 #include "rpc/protocol_version.h"
@@ -87,11 +88,17 @@ bool IsId(std::string_view text) {
 
 class ServerInterceptor final : public grpc::experimental::Interceptor {
  public:
-  ServerInterceptor(grpc::ServerContextBase* call, const char* method)
-      : call_(call), method_(method), ours_(ParseMethod(method).service.starts_with("tensorcast.")) {}
+  ServerInterceptor(grpc::ServerContextBase* call, const char* method, AccessControl* access)
+      : call_(call),
+        method_(method),
+        ours_(ParseMethod(method).service.starts_with("tensorcast.")),
+        access_(ours_ ? access : nullptr) {}
   // gRPC destroys its interceptors with the call's context object, so an address is never filed twice at a
   // time.
-  ~ServerInterceptor() override { CallContexts::ForServer().Remove(call_); }
+  ~ServerInterceptor() override {
+    CallContexts::ForServer().Remove(call_);
+    if (access_ != nullptr) access_->Ended(call_);
+  }
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
@@ -154,21 +161,36 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     const std::string_view session_id = ValueOf(metadata, kSessionIdKey);
     observer_.Begin(CallSide::kServer, method_, ValueOf(metadata, kAttemptKey),
                     IsId(session_id) ? session_id : "", &context);
+    if (access_ != nullptr) CheckAccess(ValueOf(metadata, kCallerKey), context.cancellation);
     CallContexts::ForServer().File(call_, std::move(context));
+  }
+
+  // What is refused here ends before its handler (handlers.cc); an interceptor itself cannot end a call.
+  void CheckAccess(std::string_view on_behalf_of, const Cancellation& cancellation) {
+    AccessControl::Decision decision = access_->Decide(*call_, ParseMethod(method_).label, on_behalf_of);
+    if (decision.certificate != nullptr && decision.refused.ok()) {
+      access_->Began(call_, std::move(decision.certificate), cancellation);
+    }
+    CallContexts::ForServer().FileCaller(call_, std::move(decision.caller), std::move(decision.refused));
   }
 
   grpc::ServerContextBase* const call_;
   const char* const method_;
   const bool ours_;
-  bool unreadable_ = false;  // the last message that was received
+  AccessControl* const access_;  // null: nothing is checked
+  bool unreadable_ = false;      // the last message that was received
   CallObserver observer_;
 };
 
 class ServerInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
+  explicit ServerInterceptorFactory(AccessControl* access) : access_(access) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new ServerInterceptor(info->server_context(), info->method());
+    return new ServerInterceptor(info->server_context(), info->method(), access_);
   }
+
+ private:
+  AccessControl* const access_;
 };
 
 }  // namespace
@@ -178,8 +200,9 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
   return std::make_unique<ClientInterceptorFactory>(std::move(session_id));
 }
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory() {
-  return std::make_unique<ServerInterceptorFactory>();
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
+    AccessControl* access) {
+  return std::make_unique<ServerInterceptorFactory>(access);
 }
 
 }  // namespace tensorcast::rpc

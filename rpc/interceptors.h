@@ -13,6 +13,8 @@ class ServerInterceptorFactoryInterface;
 
 namespace tensorcast::rpc {
 
+class AccessControl;
+
 // Adds traceparent, tracestate and tc-request-id of the call's filed RequestContext, where one is filed, and
 // tc-session-id, where there is a session.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
@@ -21,6 +23,9 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 // Files a RequestContext made of the call's metadata and deadline: in the caller's trace or, when the
 // caller sent none that is well-formed, a new root. The span names the ids that the request names, and a call
 // that fails is a line in the log (failure_log.h).
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory();
+//
+// `access` says who may make a call, and must outlive the server's last one; null: everybody may everything.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
+    AccessControl* access);
 
 }  // namespace tensorcast::rpc

@@ -70,7 +70,7 @@ class RefusingServer::Service : public grpc::CallbackGenericService {
 
 RefusingServer::RefusingServer() : service_(std::make_unique<Service>()) {}
 
-absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start() {
+absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start(const Credentials* credentials) {
   std::unique_ptr<RefusingServer> refusing(new RefusingServer);
   grpc::ServerBuilder builder;
   builder.SetOption(std::make_unique<NothingElse>());
@@ -79,7 +79,11 @@ absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start() {
   builder.RegisterCallbackGenericService(refusing->service_.get());
   using Handover = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   refusing->connections_ =
-      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, MakeServerCredentials());
+      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, PlainServerCredentials());
+  if (credentials != nullptr) {
+    refusing->tls_connections_ =
+        builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, credentials->ForServer());
+  }
   refusing->server_ = builder.BuildAndStart();
   if (refusing->server_ == nullptr) return absl::InternalError("gRPC could not start a server that refuses");
   return refusing;
@@ -89,7 +93,7 @@ RefusingServer::~RefusingServer() {
   if (server_ != nullptr) server_->Shutdown(ToGrpcDeadline(SteadyNow()));
 }
 
-void RefusingServer::Refuse(int listener, UniqueFd connection, const absl::Status& reason) {
+void RefusingServer::Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason) {
   while (refused_.size() >= MostAtOnce()) EndOldest();
   UniqueFd ours(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (!ours) return;  // no descriptor is left even for this
@@ -98,7 +102,7 @@ void RefusingServer::Refuse(int listener, UniqueFd connection, const absl::Statu
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters handed;
   handed.listener_fd = listener;
   handed.fd = connection.release();
-  connections_->HandleNewConnection(&handed);
+  (tls ? tls_connections_ : connections_)->HandleNewConnection(&handed);
 }
 
 SteadyTime RefusingServer::RoomAt() const {

@@ -24,14 +24,18 @@ class ExternalConnectionAcceptor;
 
 namespace tensorcast::rpc {
 
+class Credentials;
+
 class RefusingServer {
  public:
-  static absl::StatusOr<std::unique_ptr<RefusingServer>> Start();
+  // `credentials` as for ConnectionAcceptor; null: every connection is in clear.
+  static absl::StatusOr<std::unique_ptr<RefusingServer>> Start(const Credentials* credentials);
   ~RefusingServer();
 
   // `listener` is the socket that it came by. Only the latest few are open at a time, since they use
   // descriptors that were kept for better; the oldest makes room.
-  void Refuse(int listener, UniqueFd connection, const absl::Status& reason);
+  // REQUIRES: credentials, with `tls`.
+  void Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason);
   // When the oldest had long enough to learn why, so that it may make room; InfinitePast while there is some.
   SteadyTime RoomAt() const;
   bool empty() const { return refused_.empty(); }
@@ -51,6 +55,7 @@ class RefusingServer {
 
   const std::unique_ptr<Service> service_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tls_connections_;
   std::unique_ptr<grpc::Server> server_;
   std::deque<Refused> refused_;  // the oldest first
 };

@@ -4,12 +4,14 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <sys/socket.h>
 
 #include <utility>
 
 #include "absl/base/call_once.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "rpc/access.h"
 #include "rpc/call_contexts.h"
 #include "rpc/connection_acceptor.h"
 #include "rpc/credentials.h"
@@ -40,6 +42,21 @@ void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000);
 }
 
+using Connections = grpc::experimental::ExternalConnectionAcceptor;
+
+void HandOver(Connections& to, int listener, UniqueFd connection) {
+  Connections::NewConnectionParameters handed;
+  handed.listener_fd = listener;
+  handed.fd = connection.release();
+  to.HandleNewConnection(&handed);
+}
+
+bool IsUnixSocket(int socket) {
+  int domain = 0;
+  socklen_t length = sizeof(domain);
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
@@ -48,24 +65,30 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   TC_ASSIGN_OR_RETURN(server->acceptor_,
                       ConnectionAcceptor::Listen({.listen = options.listen,
                                                   .unix_groups = options.unix_groups,
-                                                  .max_connections = options.max_connections}));
+                                                  .max_connections = options.max_connections,
+                                                  .credentials = options.credentials}));
+  if (options.credentials != nullptr || options.unix_roles != security::kEveryRole) {
+    server->access_ = std::make_unique<AccessControl>(options.credentials, options.unix_roles);
+  }
   grpc::ServerBuilder builder;
   SetLimits(builder, options);
   using Handover = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   server->connections_ =
-      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, MakeServerCredentials());
+      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, PlainServerCredentials());
+  if (options.credentials != nullptr) {
+    server->tls_connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        Handover::FROM_FD, options.credentials->ForServer());
+  }
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(MakeServerInterceptorFactory());
+  interceptors.push_back(MakeServerInterceptorFactory(server->access_.get()));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
 
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC could not start a server");
-  server->acceptor_->Start([to = server->connections_.get()](int listener, UniqueFd connection) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters handed;
-    handed.listener_fd = listener;
-    handed.fd = connection.release();
-    to->HandleNewConnection(&handed);
+  server->acceptor_->Start([plain = server->connections_.get(), tls = server->tls_connections_.get()](
+                               int listener, UniqueFd connection) {
+    HandOver(tls == nullptr || IsUnixSocket(listener) ? *plain : *tls, listener, std::move(connection));
   });
   return server;
 }

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "rpc/channel.h"
+#include "security/roles.h"
 
 namespace grpc {
 class Server;
@@ -23,7 +24,9 @@ class ExternalConnectionAcceptor;
 
 namespace tensorcast::rpc {
 
+class AccessControl;
 class ConnectionAcceptor;
+class Credentials;
 
 // Each costs a few tens of KiB, idle or not.
 inline constexpr int kMaxConnections = 16384;
@@ -36,6 +39,10 @@ struct ServerOptions {
   // More are refused, as are those for whom only the reserve of descriptors is left
   // (base/posix/descriptors.h): their calls end with UNAVAILABLE and the reason.
   int max_connections = kMaxConnections;
+  // Of host:port; null: those are in clear, and who reaches them may make every call (access.h).
+  std::shared_ptr<const Credentials> credentials;
+  // What those may do who come by a unix path.
+  security::RoleSet unix_roles = security::kEveryRole;
 };
 
 // Thread-safe.
@@ -61,9 +68,12 @@ class Server {
  private:
   Server();
 
+  std::unique_ptr<AccessControl> access_;  // asked by the server's calls; null: nothing is checked
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>
+      tls_connections_;  // null without credentials
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;  // hands over to connections_
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // hands over to them
 };
 
 }  // namespace tensorcast::rpc

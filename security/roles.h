@@ -15,6 +15,8 @@ namespace tensorcast::security {
 using RoleSet = uint8_t;
 constexpr RoleSet Only(Role role) { return static_cast<RoleSet>(1u << static_cast<unsigned>(role)); }
 
+inline constexpr RoleSet kEveryRole = 0x0f;
+
 struct CallRow {
   std::string_view call;  // "GlobalStore/BindKey"
   RoleSet roles;

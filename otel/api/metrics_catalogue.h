@@ -42,6 +42,7 @@
   X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "1", kNone, ("side", "method"), "Calls under way") \
   X(Gauge, 0, RpcConnections, "tc_rpc_connections", "1", kNone, (), "Connections to this server's ports and sockets") \
   X(Counter, 1, RpcConnectionsRefused, "tc_rpc_connections_refused_total", "1", kNone, ("reason"), "Connections that a server turned away (reason: limit, descriptors)") \
+  X(Counter, 2, RpcCallsRefused, "tc_rpc_calls_refused_total", "1", kNone, ("method", "role"), "Calls that their caller may not make (role: the caller's, or empty: its certificate is not good any more, or its name denied)") \
   /* Ingests of the engine. `location`: gpu, cpu, disk. */ \
   X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "1", kNone, (), "Ingests that wait for a slot to run in") \
   X(Gauge, 0, TransfersActive, "tc_transfers_active", "1", kNone, (), "Ingests under way") \

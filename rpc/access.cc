@@ -1,0 +1,123 @@
+#include "rpc/access.h"
+
+#include <grpcpp/server_context.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "otel/api/metrics_catalogue.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+using security::Contains;
+using security::Only;
+using security::Role;
+using security::RoleSet;
+
+constexpr absl::Duration kSweepInterval = absl::Seconds(1);
+constexpr RoleSet kClient = Only(Role::kClient);
+
+// Those of a host have no certificate: a socket stands for a role.
+std::string_view TextOfUnix(RoleSet roles) {
+  return security::RoleText(Contains(roles, Role::kOperator) ? Role::kOperator : Role::kClient);
+}
+
+// Nothing where a node names somebody for whom nobody calls: it calls for itself then.
+std::optional<std::string> Asking(const security::Identity& identity, std::string_view said) {
+  if (said == security::RoleText(Role::kClient) || said == security::RoleText(Role::kOperator)) {
+    return std::string(said);
+  }
+  const absl::StatusOr<security::Name> name = security::ParseName(said);
+  if (!name.ok() || (name->role != Role::kClient && name->role != Role::kOperator)) return std::nullopt;
+  // Who is denied gets nothing by another's hand either.
+  if (!identity.CheckName(*name).ok()) return std::nullopt;
+  return name->ToString();
+}
+
+absl::Status Refusal(std::string_view label, const Caller& caller, RoleSet wanted) {
+  const std::string who = caller.peer.empty()
+                              ? absl::StrCat("who came by this host's socket for a ", caller.asking)
+                              : caller.peer;
+  const bool forwarded = !caller.peer.empty() && caller.peer != caller.asking;
+  return absl::PermissionDeniedError(
+      absl::StrCat(who, forwarded ? absl::StrCat(", on behalf of ", caller.asking, ",") : "",
+                   " may not call ", label, ": it wants the role ", security::RolesText(wanted)));
+}
+
+}  // namespace
+
+AccessControl::AccessControl(std::shared_ptr<const Credentials> credentials, RoleSet unix_roles)
+    : credentials_(std::move(credentials)), unix_roles_(unix_roles) {
+  if (credentials_ == nullptr) return;
+  sweep_ = std::make_unique<PeriodicTask>(kSweepInterval, [this] { CancelOverdue(); });
+}
+
+AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& call, std::string_view label,
+                                              std::string_view on_behalf_of) const {
+  Decision decision;
+  RoleSet roles = unix_roles_;
+  std::string_view role = TextOfUnix(unix_roles_);
+  if (credentials_ != nullptr) {
+    absl::StatusOr<Credentials::Certificate> certificate = credentials_->CallerOf(call);
+    if (!certificate.ok()) {
+      decision.refused = certificate.status();
+      otel::metrics::kRpcCallsRefused.Add(1, {label, ""});
+      return decision;
+    }
+    decision.certificate = *std::move(certificate);
+  }
+  if (decision.certificate == nullptr) {
+    decision.caller.asking = role;
+  } else {
+    const security::Name& peer = decision.certificate->name;
+    decision.caller.peer = peer.ToString();
+    decision.caller.asking = decision.caller.peer;
+    role = security::RoleText(peer.role);
+    roles = Only(peer.role);
+    if (peer.role == Role::kNode && !on_behalf_of.empty()) {
+      if (auto asking = Asking(credentials_->identity(), on_behalf_of); asking.has_value()) {
+        decision.caller.asking = *std::move(asking);
+        roles |= kClient;
+      }
+    }
+  }
+  if (const RoleSet wanted = security::RolesOf(label); (wanted & roles) == 0) {
+    decision.refused = Refusal(label, decision.caller, wanted);
+    otel::metrics::kRpcCallsRefused.Add(1, {label, role});
+  }
+  return decision;
+}
+
+void AccessControl::Began(const void* call, Credentials::Certificate certificate, Cancellation cancellation) {
+  absl::MutexLock lock(&mutex_);
+  running_.insert_or_assign(call, Running{std::move(certificate), std::move(cancellation)});
+}
+
+void AccessControl::Ended(const void* call) {
+  absl::MutexLock lock(&mutex_);
+  running_.erase(call);
+}
+
+void AccessControl::CancelOverdue() {
+  std::vector<Running> overdue;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [call, running] : running_) {
+      if (!credentials_->identity().CheckPeer(*running.certificate).ok()) overdue.push_back(running);
+    }
+  }
+  // A cancellation runs callbacks, which may end the call and so come back here.
+  for (const Running& one : overdue) {
+    if (one.cancellation.IsCancelled()) continue;
+    LOG(WARNING) << "a call of " << one.certificate->name.ToString()
+                 << " ends: " << credentials_->identity().CheckPeer(*one.certificate).message();
+    one.cancellation.Cancel();
+  }
+}
+
+}  // namespace tensorcast::rpc

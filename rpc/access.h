@@ -1,0 +1,64 @@
+// Whether a call may be made by who makes it. A server that has certificates, or a socket with fewer rights
+// than all, has one of these; its interceptor asks for each call, and a call that is refused ends before its
+// handler runs.
+//
+// A process that calls on behalf of another says so (metadata `tc-caller`). It is believed of nodes alone,
+// and gives them what a client may, never what only an operator may: a node's certificate is nobody's way to
+// delete or drain.
+//
+// Internal to this folder; thread-safe.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "base/background.h"
+#include "base/request_context.h"
+#include "rpc/call_contexts.h"
+#include "rpc/credentials.h"
+#include "security/roles.h"
+
+namespace grpc {
+class ServerContextBase;
+}  // namespace grpc
+
+namespace tensorcast::rpc {
+
+class AccessControl {
+ public:
+  // `credentials` may be null: connections are those of unix sockets then. Who comes by one of these has
+  // `unix_roles`.
+  AccessControl(std::shared_ptr<const Credentials> credentials, security::RoleSet unix_roles);
+
+  struct Decision {
+    Caller caller;
+    absl::Status refused;                  // PERMISSION_DENIED or UNAUTHENTICATED; OK: the call may be made
+    Credentials::Certificate certificate;  // null: there was none
+  };
+  // `label` is "GlobalStore/BindKey"; `on_behalf_of` the metadata, empty where there was none.
+  Decision Decide(const grpc::ServerContextBase& call, std::string_view label,
+                  std::string_view on_behalf_of) const;
+
+  // A call that runs: cancelled when its caller's certificate ends or its name is denied.
+  void Began(const void* call, Credentials::Certificate certificate, Cancellation cancellation);
+  void Ended(const void* call);
+
+ private:
+  struct Running {
+    Credentials::Certificate certificate;
+    Cancellation cancellation;
+  };
+  void CancelOverdue();
+
+  const std::shared_ptr<const Credentials> credentials_;
+  const security::RoleSet unix_roles_;
+  absl::Mutex mutex_;
+  std::unordered_map<const void*, Running> running_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<PeriodicTask> sweep_;  // last: it uses the others
+};
+
+}  // namespace tensorcast::rpc

@@ -1,0 +1,291 @@
+// Who is let in, and who may make which call, over real sockets with real certificates.
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/testing/eventually.h"
+#include "base/testing/temp_folder.h"
+#include "rpc/call.h"
+#include "rpc/call_contexts.h"
+#include "rpc/credentials.h"
+#include "rpc/rpc_test_service.h"
+#include "security/roles.h"
+#include "security/testing/test_authority.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+using security::Only;
+using security::Role;
+using security::testing::TestAuthority;
+using tensorcast::testing::Eventually;
+using tensorcast::testing::TempFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Stub = v1::GlobalStore::Stub;
+
+std::set<std::string> CallsOf(const google::protobuf::FileDescriptor& file) {
+  std::set<std::string> calls;
+  for (int i = 0; i < file.service_count(); ++i) {
+    for (int j = 0; j < file.service(i)->method_count(); ++j) {
+      calls.insert(absl::StrCat(file.service(i)->name(), "/", file.service(i)->method(j)->name()));
+    }
+  }
+  return calls;
+}
+
+TEST(Roles, EveryCallOfEveryServiceHasOneRowAndNoOtherHas) {
+  std::set<std::string> calls = CallsOf(*v1::RegisterNodeRequest::descriptor()->file());
+  calls.merge(CallsOf(*v1::OpenPullRequest::descriptor()->file()));
+  std::multiset<std::string> rows;
+  for (const security::CallRow& row : security::CallTable()) rows.insert(std::string(row.call));
+  EXPECT_EQ(std::multiset<std::string>(calls.begin(), calls.end()), rows);
+  EXPECT_GT(rows.size(), 30u);
+}
+
+// Answers, and remembers who asked.
+class RecordingStore final : public v1::GlobalStore::CallbackService {
+ public:
+  explicit RecordingStore(Executor* executor) : executor_(*executor) {}
+
+  grpc::ServerUnaryReactor* BindKey(grpc::CallbackServerContext* call, const v1::BindKeyRequest*,
+                                    v1::BindKeyResponse*) override {
+    return Record(call);
+  }
+  grpc::ServerUnaryReactor* DeleteKey(grpc::CallbackServerContext* call, const v1::DeleteKeyRequest*,
+                                      v1::DeleteKeyResponse*) override {
+    return Record(call);
+  }
+  grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(grpc::CallbackServerContext* call,
+                                                             const v1::WatchKeysRequest*) override {
+    return HandleWriteStream<v1::WatchKeysResponse>(
+        call, executor_, [](const RequestContext& context, StreamWriter<v1::WatchKeysResponse>& writer) {
+          absl::Notification cancelled;
+          const auto registration = context.cancellation.OnCancel([&] { cancelled.Notify(); });
+          if (absl::Status first = writer.Write({}); !first.ok()) return first;
+          cancelled.WaitForNotification();
+          return context.Check("a watch");
+        });
+  }
+
+  int calls() const { return calls_; }
+  Caller caller() {
+    absl::MutexLock lock(&mutex_);
+    return caller_;
+  }
+
+ private:
+  grpc::ServerUnaryReactor* Record(grpc::CallbackServerContext* call) {
+    const Caller caller = CallerOf(*call);
+    return HandleUnary(call, executor_, [this, caller](const RequestContext&) {
+      ++calls_;
+      absl::MutexLock lock(&mutex_);
+      caller_ = caller;
+      return absl::OkStatus();
+    });
+  }
+
+  Executor& executor_;
+  std::atomic<int> calls_{0};
+  absl::Mutex mutex_;
+  Caller caller_ ABSL_GUARDED_BY(mutex_);
+};
+
+class SecuredCalls : public ::testing::Test {
+ protected:
+  void Start(ServerOptions options) {
+    options.services = {&service_};
+    auto started = Server::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+  }
+  void StartStore() { Start({.listen = {"127.0.0.1:0"}, .credentials = Own("global-store")}); }
+
+  std::shared_ptr<const Credentials> Own(std::string_view path) const {
+    return std::make_shared<Credentials>(authority_.Load(path));
+  }
+  // A channel whose connection is shared with no other.
+  std::unique_ptr<Stub> StubAs(std::shared_ptr<const Credentials> own,
+                               security::RoleSet servers = security::Only(Role::kGlobalStore)) {
+    return v1::GlobalStore::NewStub(
+        MakeChannel(server_->addresses()[0],
+                    {.max_message_bytes = next_++, .credentials = std::move(own), .servers = servers}));
+  }
+  static absl::Status Bind(Stub& stub, CallOptions options = {.retry_for = absl::ZeroDuration()}) {
+    return CallUnary(stub, &Stub::BindKey, Within(absl::Seconds(60)), {}, options).status();
+  }
+  static absl::Status Delete(Stub& stub, CallOptions options = {.retry_for = absl::ZeroDuration()}) {
+    return CallUnary(stub, &Stub::DeleteKey, Within(absl::Seconds(60)), {}, options).status();
+  }
+
+  const TestAuthority authority_;
+  int next_ = kMaxMessageBytes;
+  Executor executor_;
+  RecordingStore service_{&executor_};
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(SecuredCalls, WhoHasTheRoleIsServedAndKnownByName) {
+  StartStore();
+  const auto stub = StubAs(Own("client/trainer"));
+  const absl::Status bound = Bind(*stub);
+  ASSERT_TRUE(bound.ok()) << bound;
+  EXPECT_EQ(service_.caller().peer, authority_.Uri("client/trainer"));
+  EXPECT_EQ(service_.caller().asking, authority_.Uri("client/trainer"));
+}
+
+TEST_F(SecuredCalls, AnotherRoleIsRefusedBeforeTheHandlerAndToldWhichIsWanted) {
+  StartStore();
+  const auto stub = StubAs(Own("client/trainer"));
+  const absl::Status refused = Delete(*stub);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr(authority_.Uri("client/trainer")), HasSubstr("GlobalStore/DeleteKey"),
+                    HasSubstr("wants the role operator")));
+  EXPECT_EQ(service_.calls(), 0);
+  EXPECT_TRUE(Delete(*StubAs(Own("operator/ada"))).ok());
+}
+
+TEST_F(SecuredCalls, ANodeForwardsWhatAClientMayAndNeverWhatAnOperatorMay) {
+  StartStore();
+  const auto stub = StubAs(Own("node/a"));
+  EXPECT_EQ(Bind(*stub).code(), absl::StatusCode::kPermissionDenied);
+  for (const std::string& asking :
+       {std::string("client"), std::string("operator"), authority_.Uri("operator/ada")}) {
+    const CallOptions options{.retry_for = absl::ZeroDuration(), .on_behalf_of = asking};
+    EXPECT_TRUE(Bind(*stub, options).ok()) << asking;
+    EXPECT_EQ(service_.caller().peer, authority_.Uri("node/a"));
+    EXPECT_EQ(service_.caller().asking, asking);
+    EXPECT_EQ(Delete(*stub, options).code(), absl::StatusCode::kPermissionDenied) << asking;
+  }
+}
+
+TEST_F(SecuredCalls, OnlyNodesCallOnBehalfOfOthersAndOnlyOfClientsAndOperatorsOfOurs) {
+  StartStore();
+  const auto node = StubAs(Own("node/a"));
+  for (const std::string& asking :
+       {std::string("node"), authority_.Uri("node/b"), authority_.Uri("global-store"), std::string("anybody"),
+        std::string("spiffe://other.example/tensorcast/client/b")}) {
+    EXPECT_EQ(Bind(*node, {.retry_for = absl::ZeroDuration(), .on_behalf_of = asking}).code(),
+              absl::StatusCode::kPermissionDenied)
+        << asking;
+  }
+  const auto client = StubAs(Own("client/b"));
+  EXPECT_EQ(
+      Delete(*client, {.retry_for = absl::ZeroDuration(), .on_behalf_of = authority_.Uri("operator/ada")})
+          .code(),
+      absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(SecuredCalls, WithoutACertificateOfOurAuthorityNobodyIsLetIn) {
+  StartStore();
+  const TestAuthority other;  // of the same trust domain, even
+  const auto plain = v1::GlobalStore::NewStub(MakeChannel(server_->addresses()[0], {}));
+  const auto stranger = v1::GlobalStore::NewStub(MakeChannel(
+      server_->addresses()[0], {.credentials = std::make_shared<Credentials>(other.Load("operator"))}));
+  EXPECT_EQ(Bind(*plain).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Bind(*stranger).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_.calls(), 0);
+  EXPECT_TRUE(Bind(*StubAs(Own("operator"))).ok());
+}
+
+TEST_F(SecuredCalls, AServerOfAnotherRoleGetsNoCall) {
+  Start({.listen = {"127.0.0.1:0"}, .credentials = Own("node/a")});
+  const absl::Status refused = Bind(*StubAs(Own("operator"), Only(Role::kGlobalStore)));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_.calls(), 0);
+  EXPECT_TRUE(Bind(*StubAs(Own("operator"), Only(Role::kNode))).ok());
+}
+
+TEST_F(SecuredCalls, ADeniedNameIsRefusedOnAConnectionThatIsOpenAndItsStreamsEnd) {
+  StartStore();
+  const auto stub = StubAs(Own("client/b"));
+  ASSERT_TRUE(Bind(*stub).ok());
+  grpc::ClientContext context;
+  const auto watch = stub->WatchKeys(&context, {});
+  v1::WatchKeysResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  authority_.Deny("client/b");
+  EXPECT_FALSE(watch->Read(&response));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  ASSERT_TRUE(Eventually([&] { return Bind(*stub).code() == absl::StatusCode::kPermissionDenied; }));
+  EXPECT_TRUE(Bind(*StubAs(Own("client/c"))).ok());
+}
+
+TEST_F(SecuredCalls, NewCertificatesAreTakenWhileCallsRunOn) {
+  StartStore();
+  const auto own = Own("client/b");
+  const auto stub = StubAs(own);
+  grpc::ClientContext context;
+  const auto watch = stub->WatchKeys(&context, {});
+  v1::WatchKeysResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  // The client's own, which shows in who the server sees: another name in the same files.
+  const auto files = own->identity().files();
+  const auto renamed = authority_.Issue("client/c");
+  std::rename(renamed.key.c_str(), files.key.c_str());
+  std::rename(renamed.certificate.c_str(), files.certificate.c_str());
+  ASSERT_TRUE(Eventually([&] {
+    // Each on a connection of its own.
+    return Bind(*StubAs(own)).ok() && service_.caller().peer == authority_.Uri("client/c");
+  }));
+  ASSERT_TRUE(Bind(*stub).ok());
+  EXPECT_EQ(service_.caller().peer, authority_.Uri("client/b"));
+  context.TryCancel();
+  EXPECT_FALSE(watch->Read(&response));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(SecuredCalls, ASocketOfThisHostHasTheRolesThatItWasGiven) {
+  const TempFolder folder;
+  Start({.listen = {"unix:" + folder.File("client.sock")}, .unix_roles = Only(Role::kClient)});
+  const auto stub = StubAs(nullptr);
+  EXPECT_TRUE(Bind(*stub).ok());
+  EXPECT_EQ(service_.caller().peer, "");
+  EXPECT_EQ(service_.caller().asking, "client");
+  const absl::Status refused = Delete(*stub);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("wants the role operator"));
+}
+
+TEST_F(SecuredCalls, ASocketOfThisHostBesideATlsPortStaysInClearAndIsAnOperators) {
+  const TempFolder folder;
+  Start({.listen = {"unix:" + folder.File("daemon.sock"), "127.0.0.1:0"}, .credentials = Own("node/a")});
+  EXPECT_TRUE(Delete(*StubAs(Own("client/b"))).ok());  // whoever's certificate: this is no TLS
+  EXPECT_EQ(service_.caller().asking, "operator");
+}
+
+TEST_F(SecuredCalls, WithoutCertificatesNobodyIsAskedWhoTheyAre) {
+  Start({.listen = {"127.0.0.1:0"}});
+  EXPECT_TRUE(Delete(*StubAs(nullptr)).ok());
+  EXPECT_EQ(service_.caller().asking, "");
+}
+
+TEST_F(SecuredCalls, HealthIsAnsweredToEveryoneWithACertificateAndToNobodyElse) {
+  StartStore();
+  const std::string& address = server_->addresses()[0];
+  for (const char* path : {"node/a", "client/b", "operator", "global-store"}) {
+    const absl::Status health = CheckHealth(address, absl::Seconds(60), Own(path));
+    EXPECT_TRUE(health.ok()) << path << ": " << health;
+  }
+  EXPECT_FALSE(CheckHealth(address, absl::Seconds(60)).ok());
+}
+
+TEST_F(SecuredCalls, WhoIsTurnedAwayForWantOfRoomIsToldSoOverTls) {
+  Start({.listen = {"127.0.0.1:0"}, .max_connections = 1, .credentials = Own("global-store")});
+  const auto first = StubAs(Own("client/a"));
+  ASSERT_TRUE(Bind(*first).ok());
+  EXPECT_THAT(std::string(Bind(*StubAs(Own("client/b"))).message()), HasSubstr("limit of 1 connections"));
+}
+
+}  // namespace
+}  // namespace tensorcast::rpc
