@@ -1,10 +1,13 @@
 // Links on which one chunk takes longer than `peer_timeout`: being slow, or one of many, is no failure as
 // long as bytes arrive.
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <memory>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "tests/robustness/network.h"
 #include "tests/robustness/robustness_test_base.h"
 
@@ -41,6 +44,27 @@ TEST_F(SlowLink, AReceiverAloneOnItGetsItsBytesFromTheOneSourceThatItBeganWith) 
   ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(1, 40'000'000));
   if (IsSkipped()) return;
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {}));
+  TC_ASSERT_OK(Compare(*replica, model_).status());
+  EXPECT_EQ(replica->transfer()->refetched_chunks, 0u);
+  EXPECT_TRUE(replica->transfer()->changes.empty());
+}
+
+// It may lack a core for longer than peer_timeout. What arrived meanwhile waits for it: the source was not
+// silent, the receiver was away.
+TEST_F(SlowLink, AReceiverThatDidNotRunForAWhileDoesNotBlameItsSource) {
+  ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(1, 40'000'000));
+  if (IsSkipped()) return;
+  absl::Notification under_way;
+  client::GetOptions options;
+  options.on_progress = [&](const TransferProgress& progress) {
+    if (progress.bytes_done > 0 && !under_way.HasBeenNotified()) under_way.Notify();
+  };
+  const auto get = client(1).StartGet(Context(), "m", options);
+  ASSERT_TRUE(under_way.WaitForNotificationWithTimeout(kStepTimeout));
+  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGSTOP));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(get->Wait(SteadyNow() + absl::Seconds(2)).status()));
+  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGCONT));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(Soon()));
   TC_ASSERT_OK(Compare(*replica, model_).status());
   EXPECT_EQ(replica->transfer()->refetched_chunks, 0u);
   EXPECT_TRUE(replica->transfer()->changes.empty());

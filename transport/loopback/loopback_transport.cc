@@ -12,6 +12,7 @@
 #include "transport/loopback/loopback_serving.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
+#include "transport/silence_watch.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -38,7 +39,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
 
   EventLoop& loop() { return *loop_; }
 
-  void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
+  void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
 
   void Start(LoopbackFetch fetch, SteadyTime deadline) {
     if (!broken_.ok()) {
@@ -52,7 +53,6 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
       return;
     }
     source_->counter().AddRequest();
-    if (fetches_.empty()) last_bytes_ = SteadyNow();
     fetch.left = *bytes;
     const uint64_t id = ++fetches_made_;
     fetch.timer = loop_->queue().At(deadline, [this, id] { Expire(id); });
@@ -60,7 +60,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     if (deadline <= SteadyNow()) {
       Expire(id);
     } else {
-      WatchSilence();
+      silence_.Start();
       Step(id);
     }
   }
@@ -115,28 +115,13 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     }
   }
 
-  // One timer for the whole pull, which looks again instead of being moved with each piece.
-  void WatchSilence() {
-    if (watching_ || silence_limit_ == absl::InfiniteDuration()) return;
-    watching_ = true;
-    loop_->queue().At(last_bytes_ + silence_limit_, [weak = weak_from_this()] {
-      if (const std::shared_ptr<LoopbackFetches> self = weak.lock()) self->CheckSilence();
-    });
-  }
-
-  void CheckSilence() {
-    watching_ = false;
-    if (fetches_.empty()) return;
-    if (SteadyNow() < last_bytes_ + silence_limit_) {
-      WatchSilence();
-      return;
-    }
+  void Silent() {
     Break(fetches_.begin()->first, absl::DeadlineExceededError(absl::StrCat(
-                                       "no byte arrived for ", absl::FormatDuration(silence_limit_))));
+                                       "no byte arrived for ", absl::FormatDuration(silence_.limit()))));
   }
 
   void Copy(LoopbackFetch& fetch, ConstHostSpan bytes) {
-    last_bytes_ = SteadyNow();
+    silence_.BytesArrived();
     source_->counter().AddBytes(bytes.size());
     fetch.offset += bytes.size();
     fetch.left -= bytes.size();
@@ -154,6 +139,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     loop_->queue().CancelTimer(it->second.timer);
     const FetchDone done = std::move(it->second.done);
     fetches_.erase(it);
+    if (fetches_.empty()) silence_.Stop();
     done(result);
   }
 
@@ -179,9 +165,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
   const RegisteredMemory* const memory_;
   std::map<uint64_t, LoopbackFetch> fetches_;
   uint64_t fetches_made_ = 0;
-  absl::Duration silence_limit_ = absl::InfiniteDuration();
-  SteadyTime last_bytes_;  // or the first fetch after none was pending
-  bool watching_ = false;
+  SilenceWatch silence_{&loop_->queue(), [this] { Silent(); }};  // while fetches are pending
   absl::Status broken_;
 };
 

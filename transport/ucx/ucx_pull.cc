@@ -28,7 +28,8 @@ UcxPullCore::UcxPullCore(const ReceiverContext& context, UcxDescriptor descripto
     : context_(context),
       descriptor_(std::move(descriptor)),
       address_(address),
-      traceparent_(std::move(traceparent)) {}
+      traceparent_(std::move(traceparent)),
+      silence_(&context.worker->queue(), [this] { Silent(); }) {}
 
 UcxPullCore::~UcxPullCore() { CHECK(fetches_.empty() && endpoint_ == nullptr); }
 
@@ -148,7 +149,6 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     done(bytes.status());
     return;
   }
-  if (fetches_.empty()) last_bytes_ = SteadyNow();
   const uint64_t id = ++fetches_made_;
   FetchState& fetch = fetches_[id];
   fetch.end = offset + *bytes;
@@ -164,28 +164,16 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     return;
   }
   fetch.timer = worker().queue().At(deadline, [this, id] { Expire(id); });
-  WatchSilence();
+  silence_.Start();
   AddParts(id, offset, destination);
   Pump();
 }
 
-// One timer for the whole pull, which looks again instead of being moved with each piece.
-void UcxPullCore::WatchSilence() {
-  if (silence_timer_ == TaskQueue::kNoTimer && silence_limit_ != absl::InfiniteDuration()) {
-    silence_timer_ = worker().queue().At(last_bytes_ + silence_limit_, [this] { CheckSilence(); });
-  }
-}
-
-void UcxPullCore::CheckSilence() {
-  silence_timer_ = TaskQueue::kNoTimer;
-  if (fetches_.empty() || !broken_.ok()) return;
-  if (SteadyNow() < last_bytes_ + silence_limit_) {
-    WatchSilence();
-    return;
-  }
+void UcxPullCore::Silent() {
+  if (!broken_.ok()) return;
   // Nothing but a forced close ends a receive from a peer that has stopped.
   Break(absl::DeadlineExceededError(absl::StrCat("no byte arrived from ", descriptor_.address, " for ",
-                                                 absl::FormatDuration(silence_limit_))),
+                                                 absl::FormatDuration(silence_.limit()))),
         /*lost=*/receives_ > 0);
 }
 
@@ -225,7 +213,7 @@ void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Statu
   FetchState& state = fetches_.at(fetch);
   --state.receives;
   if (status.ok()) {
-    last_bytes_ = SteadyNow();
+    silence_.BytesArrived();
     state.bytes_left -= bytes;
   } else if (state.failure.ok()) {
     // The endpoint is dying, or about to: the error that killed it follows and names the cause.
@@ -236,7 +224,7 @@ void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Statu
 }
 
 void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destination, ConstHostSpan piece) {
-  last_bytes_ = SteadyNow();
+  silence_.BytesArrived();
   FetchState& state = fetches_.at(fetch);
   if (offset == state.digested_to) {
     state.digest.UpdateAndCopy(destination.data(), piece);
@@ -275,6 +263,7 @@ void UcxPullCore::MaybeComplete(uint64_t fetch) {
   }
   FetchState state = std::move(it->second);
   fetches_.erase(it);
+  if (fetches_.empty()) silence_.Stop();
   worker().queue().CancelTimer(state.timer);
   if (!state.failure.ok()) {
     state.done(state.failure);
@@ -336,7 +325,7 @@ void UcxPullCore::CloseEndpoint() {
 
 void UcxPullCore::Over() {
   worker().queue().CancelTimer(drain_timer_);
-  worker().queue().CancelTimer(silence_timer_);
+  silence_.Stop();
   Abandon();
   if (endpoint_ != nullptr && state_ != State::kClosing) {
     context_.cache->Give(descriptor_.address, std::move(endpoint_));

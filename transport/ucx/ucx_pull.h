@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "transport/registered_memory.h"
+#include "transport/silence_watch.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"
 #include "transport/ucx/endpoint_cache.h"
@@ -50,7 +51,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   void Abort(const absl::Status& status);
 
   void Fetch(uint64_t offset, const std::vector<HostSpan>& destination, SteadyTime deadline, FetchDone done);
-  void SetSilenceLimit(absl::Duration limit) { silence_limit_ = limit; }
+  void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
   void Cancel();
   // Cancel, and `ended` once every fetch has completed.
   void End(std::function<void()> ended);
@@ -119,8 +120,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   void Connected(const absl::Status& status);
   void AddParts(uint64_t fetch, uint64_t offset, const std::vector<HostSpan>& destination);
   void Expire(uint64_t fetch);
-  void WatchSilence();
-  void CheckSilence();
+  void Silent();
   // Fails every fetch and lets the endpoint go, by force when `lost`.
   void Break(const absl::Status& status, bool lost);
   void MaybeComplete(uint64_t fetch);
@@ -143,9 +143,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   std::deque<Part> waiting_;
   uint64_t fetches_made_ = 0;
   int receives_ = 0;
-  absl::Duration silence_limit_ = absl::InfiniteDuration();
-  SteadyTime last_bytes_;  // or the first fetch after none was pending
-  TaskQueue::TimerId silence_timer_ = TaskQueue::kNoTimer;
+  SilenceWatch silence_;  // while fetches are pending
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
   std::vector<std::function<void()>> on_ended_;
   std::shared_ptr<UcxPullCore> self_;  // while the endpoint is ours: it calls us
