@@ -25,6 +25,8 @@ namespace tensorcast::rpc {
 namespace {
 
 constexpr int kAcceptsAtOnce = 64;
+// Of those who may not come in: so many wait until they can be told so, each with one descriptor.
+constexpr size_t kMostStrangers = 64;
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // A peer that acknowledges nothing for so long is gone; as long as the keepalive's timeout (server.cc).
 constexpr unsigned kUserTimeoutMs = 10000;
@@ -76,6 +78,7 @@ void ConnectionAcceptor::Stop() {
 void ConnectionAcceptor::Run() {
   std::vector<pollfd> polled;
   while (true) {
+    RefuseStrangers();
     const bool pauses = SteadyNow() < resume_;
     polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
     for (const ListeningSockets& listening : listening_) {
@@ -84,7 +87,8 @@ void ConnectionAcceptor::Run() {
       }
     }
     const SteadyTime next =
-        std::min(refusing_->EndOverdue(), pauses ? resume_ : SteadyTime::InfiniteFuture());
+        std::min({refusing_->EndOverdue(), pauses ? resume_ : SteadyTime::InfiniteFuture(),
+                  strangers_.empty() ? SteadyTime::InfiniteFuture() : refusing_->RoomAt()});
     const int count = poll(polled.data(), polled.size(), MillisecondsTo(next));
     if (count < 0 && errno != EINTR) {
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "waiting for connections at",
@@ -138,9 +142,10 @@ void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener,
   if (listening.is_unix()) {
     if (const absl::Status peer = CheckPeer(connection.get(), options_.unix_groups); !peer.ok()) {
       LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
-      // Those who may not come in cannot make others wait.
-      if (refusing_->RoomAt() <= SteadyNow()) {
-        refusing_->Refuse(listener, std::move(connection), /*tls=*/false, peer);
+      // They wait among themselves until they can be told, and make nobody else wait. Those that are too many
+      // are closed without a word.
+      if (strangers_.size() < kMostStrangers && !IsReserved(connection.get())) {
+        strangers_.push_back({.listener = listener, .connection = std::move(connection), .reason = peer});
       }
       return;
     }
@@ -156,6 +161,14 @@ void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener,
   }
   table_.Add(connection.get());
   handler_(listener, std::move(connection));
+}
+
+void ConnectionAcceptor::RefuseStrangers() {
+  while (!strangers_.empty() && refusing_->RoomAt() <= SteadyNow()) {
+    Stranger& first = strangers_.front();
+    refusing_->Refuse(first.listener, std::move(first.connection), /*tls=*/false, first.reason);
+    strangers_.pop_front();
+  }
 }
 
 absl::Status ConnectionAcceptor::CheckRoom(int connection) {

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -55,8 +56,17 @@ class ConnectionAcceptor {
   void Run();
   void AcceptAll(const ListeningSockets& listening, int listener);
   void Decide(const ListeningSockets& listening, int listener, UniqueFd connection);
+  // Tells as many of them as there is room for, the first first.
+  void RefuseStrangers();
   // OK: there is room for another connection with this descriptor.
   absl::Status CheckRoom(int connection);
+
+  // Who may not come in, and waits to be told so.
+  struct Stranger {
+    int listener;
+    UniqueFd connection;
+    absl::Status reason;
+  };
 
   const Options options_;
   std::vector<ListeningSockets> listening_;
@@ -67,6 +77,7 @@ class ConnectionAcceptor {
 
   // The thread's own.
   std::unique_ptr<RefusingServer> refusing_;
+  std::deque<Stranger> strangers_;
   SpareDescriptor spare_;
   SteadyTime resume_ = SteadyTime::InfinitePast();  // accepting
 

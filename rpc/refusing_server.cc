@@ -32,7 +32,7 @@ constexpr int kGraceMs = 300;
 // Then whoever is still there is cut off.
 constexpr absl::Duration kTime = absl::Milliseconds(1000);
 // What each has at least before it makes room for another.
-constexpr absl::Duration kLeastTime = absl::Milliseconds(50);
+constexpr absl::Duration kLeastTime = absl::Milliseconds(100);
 
 // Neither health nor reflection: every call is refused.
 class NothingElse : public grpc::HealthCheckServiceServerBuilderOption {
