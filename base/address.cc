@@ -106,7 +106,7 @@ absl::Status CheckServerAddress(std::string_view address) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address) {
+absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -114,11 +114,20 @@ absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address) {
   if (error != 0) {
     return absl::UnavailableError(absl::StrCat("cannot resolve ", address.host, ": ", gai_strerror(error)));
   }
-  SocketAddress result;
-  std::memcpy(&result.storage, found->ai_addr, found->ai_addrlen);
-  result.length = found->ai_addrlen;
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    SocketAddress& next = addresses.emplace_back();
+    std::memcpy(&next.storage, one->ai_addr, one->ai_addrlen);
+    next.length = one->ai_addrlen;
+  }
   freeaddrinfo(found);
-  return result;
+  return addresses;
+}
+
+absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address) {
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddresses(address);
+  if (!addresses.ok()) return addresses.status();
+  return addresses->front();
 }
 
 uint16_t PortOf(const sockaddr_storage& address) {

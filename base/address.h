@@ -1,6 +1,6 @@
 // Addresses of servers as people write them, "host:port" and "unix:/path", and as sockets take them. Only
-// ResolveAddress and InterfaceOf ask the system anything. Stateless; thread-safe. Text that is no address is
-// INVALID_ARGUMENT with what is expected.
+// ResolveAddresses and InterfaceOf ask the system anything. Stateless; thread-safe. Text that is no address
+// is INVALID_ARGUMENT with what is expected.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,8 +46,9 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// The first address of the name. May ask a name server, and so block: not for a thread that others wait for.
-// UNAVAILABLE when there is none.
+// The addresses of the name, never none, the preferred one first; and that one alone. May ask a name server,
+// and so block: not for a thread that others wait for. UNAVAILABLE when there is none.
+absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address);
 absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address);
 
 uint16_t PortOf(const sockaddr_storage& address);

@@ -7,8 +7,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/units.h"
 #include "transport/transport.h"
 
@@ -17,7 +19,13 @@ namespace tensorcast::transport {
 // What the configuration says of the network between daemons. A lane takes what is its own.
 struct LaneConfig {
   std::string advertise_host;  // that others know this one by; empty: the one that is listened on
-  std::string ucx_listen;      // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
+  absl::Duration peer_timeout = absl::Seconds(10);  // a peer that takes nothing for so long is given up
+  std::string tcp_listen;                           // host:port of the lane "tcp"
+  // Where others reach it, as "host:port"; empty: at advertise_host and tcp_listen's port.
+  std::vector<std::string> tcp_advertise;
+  int tcp_connections = 0;             // of one pull; 0: by the number of cores
+  std::string tcp_congestion_control;  // the kernel's name of one; empty: the host's choice
+  std::string ucx_listen;  // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
   Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
   std::string ucx_rma_tls;  // UCX's names of the networks that "ucx-rma" may use; empty: RDMA
 };

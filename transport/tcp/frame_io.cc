@@ -1,0 +1,114 @@
+#include "transport/tcp/frame_io.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+// In one system call.
+constexpr size_t kMaxParts = 256;
+
+}  // namespace
+
+iovec FrameReader::Room(size_t most) {
+  if (begin_ > 0) {
+    std::copy(buffer_.begin() + begin_, buffer_.begin() + end_, buffer_.begin());
+    end_ -= std::exchange(begin_, 0);
+  }
+  return {buffer_.data() + end_, std::min(most, buffer_.size() - end_)};
+}
+
+absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
+  absl::StatusOr<std::optional<DecodedFrame>> decoded =
+      DecodeFrame(std::string_view(buffer_.data() + begin_, end_ - begin_));
+  if (!decoded.ok()) return std::move(decoded).status();
+  if (!decoded->has_value()) return std::nullopt;
+  begin_ += (*decoded)->bytes;
+  return std::move((*decoded)->frame);
+}
+
+size_t FrameReader::TakePiece(HostSpan into) {
+  const size_t bytes = std::min(into.size(), end_ - begin_);
+  std::memcpy(into.data(), buffer_.data() + begin_, bytes);
+  begin_ += bytes;
+  return bytes;
+}
+
+void FrameWriter::Put(const Frame& frame) {
+  queue_.push_back({.head = EncodeFrame(frame), .head_sent = 0, .piece = {}, .span = 0, .hold = nullptr});
+}
+
+void FrameWriter::PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold) {
+  queue_.push_back({.head = EncodeFrame(head),
+                    .head_sent = 0,
+                    .piece = std::move(piece),
+                    .span = 0,
+                    .hold = std::move(hold)});
+  piece_bytes_ += head.bytes;
+}
+
+void FrameWriter::AddParts(const Queued& frame, std::vector<iovec>& parts, uint64_t& bytes) {
+  const auto add = [&](const void* data, size_t size) {
+    parts.push_back({const_cast<void*>(data), size});
+    bytes += size;
+  };
+  if (frame.head_sent < frame.head.size()) {
+    add(frame.head.data() + frame.head_sent, frame.head.size() - frame.head_sent);
+  }
+  for (size_t i = frame.span; i < frame.piece.size() && parts.size() < kMaxParts; ++i) {
+    if (!frame.piece[i].empty()) add(frame.piece[i].data(), frame.piece[i].size());
+  }
+}
+
+absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t most) {
+  uint64_t of_pieces = 0;
+  for (uint64_t total = 0; !queue_.empty() && total < most;) {
+    parts_.clear();
+    uint64_t bytes = 0;
+    for (const Queued& frame : queue_) {
+      if (total + bytes >= most || parts_.size() >= kMaxParts) break;
+      AddParts(frame, parts_, bytes);
+    }
+    absl::StatusOr<size_t> written = stream.Write(parts_);
+    if (!written.ok()) return std::move(written).status();
+    if (*written == 0) break;
+    of_pieces += Sent(*written);
+    total += *written;
+    if (*written < bytes) break;
+  }
+  return of_pieces;
+}
+
+uint64_t FrameWriter::Sent(size_t bytes) {
+  uint64_t of_pieces = 0;
+  while (bytes > 0) {
+    Queued& frame = queue_.front();
+    const size_t of_head = std::min(bytes, frame.head.size() - frame.head_sent);
+    frame.head_sent += of_head;
+    bytes -= of_head;
+    while (frame.span < frame.piece.size()) {
+      ConstHostSpan& span = frame.piece[frame.span];
+      const size_t of_span = std::min(bytes, span.size());
+      span = span.subspan(of_span);
+      bytes -= of_span;
+      of_pieces += of_span;
+      if (!span.empty()) break;
+      ++frame.span;
+    }
+    const bool sent = frame.head_sent == frame.head.size() && frame.span == frame.piece.size();
+    within_frame_ = !sent;
+    if (!sent) break;
+    queue_.pop_front();
+  }
+  piece_bytes_ -= of_pieces;
+  return of_pieces;
+}
+
+void FrameWriter::Clear() {
+  queue_.clear();
+  piece_bytes_ = 0;
+}
+
+}  // namespace tensorcast::transport::tcp

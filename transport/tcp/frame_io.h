@@ -1,0 +1,84 @@
+// A connection's frames, in both directions: the reader takes them off bytes as they arrive, in any pieces;
+// the writer queues them and sends what the socket takes, pieces of the image straight from where they lie.
+// One owner thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/memory/host_pool.h"
+#include "transport/tcp/byte_stream.h"
+#include "transport/tcp/wire.h"
+
+namespace tensorcast::transport::tcp {
+
+class FrameReader {
+ public:
+  // Where bytes can be received to, at most `most` of them (never none after Next gave nothing); they count
+  // once Received was called.
+  iovec Room(size_t most = kMaxFrameHeadBytes);
+  void Received(size_t bytes) { end_ += bytes; }
+
+  // The next frame; nullopt: more bytes are needed. After DATA come the bytes of its piece: TakePiece, then
+  // the socket.
+  absl::StatusOr<std::optional<Frame>> Next();
+  // Moves bytes of the piece that came with its head: at most `into`; how many.
+  size_t TakePiece(HostSpan into);
+
+  bool empty() const { return begin_ == end_; }
+
+ private:
+  std::array<char, kMaxFrameHeadBytes> buffer_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
+class FrameWriter {
+ public:
+  void Put(const Frame& frame);
+  // DATA: its head, and the piece from memory that `hold` keeps in place until it is sent. REQUIRES: the
+  // spans make up the piece.
+  void PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold);
+
+  // Sends what the socket takes now, at most about `most` bytes; how many bytes of pieces were among them.
+  absl::StatusOr<uint64_t> Flush(ByteStream& stream, uint64_t most);
+
+  bool empty() const { return queue_.empty(); }
+  size_t frames() const { return queue_.size(); }
+  // What is queued of pieces.
+  uint64_t piece_bytes() const { return piece_bytes_; }
+  // True when part of a frame was sent: no other frame may follow before the rest of it.
+  bool within_frame() const { return within_frame_; }
+  // Drops everything, and the holds.
+  void Clear();
+
+ private:
+  struct Queued {
+    std::string head;
+    size_t head_sent = 0;
+    std::vector<ConstHostSpan> piece;  // what is left of it, from `span` on
+    size_t span = 0;
+    std::shared_ptr<void> hold;
+  };
+
+  static void AddParts(const Queued& frame, std::vector<iovec>& parts, uint64_t& bytes);
+  // Takes `bytes` off the front of the queue; how many of them were of pieces.
+  uint64_t Sent(size_t bytes);
+
+  std::deque<Queued> queue_;
+  std::vector<iovec> parts_;  // of one call; kept for its memory
+  uint64_t piece_bytes_ = 0;
+  bool within_frame_ = false;
+};
+
+}  // namespace tensorcast::transport::tcp

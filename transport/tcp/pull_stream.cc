@@ -1,0 +1,392 @@
+#include "transport/tcp/pull_stream.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+// What is received in one step, so that it is still in the cache when it is digested.
+constexpr uint64_t kStepBytes = uint64_t{256} << 10;
+// What one connection receives before the others of its loop have their turn.
+constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
+constexpr size_t kMaxParts = 256;
+// An address that does not answer for so long is left for the next, where there is one.
+constexpr absl::Duration kAttemptTimeout = absl::Seconds(3);
+
+// INVALID_ARGUMENT is kept for requests that leave the pull as it was.
+absl::Status AsPullError(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument ? absl::InternalError(status.message()) : status;
+}
+
+absl::Status Broken(std::string_view what) {
+  return absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what));
+}
+
+}  // namespace
+
+PullStream::PullStream(IoLoop* loop, Owner* owner, const Options* options, const Descriptor* descriptor,
+                       const std::string* traceparent)
+    : loop_(loop),
+      owner_(owner),
+      options_(*options),
+      descriptor_(*descriptor),
+      traceparent_(*traceparent),
+      silence_(&loop->queue(), [this] { Silent(); }) {}
+
+PullStream::~PullStream() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
+
+void PullStream::Connect(std::vector<SocketAddress> addresses, std::string where,
+                         std::function<void(absl::Status)> connected) {
+  if (state_ != State::kIdle) {
+    connected(closed_);
+    return;
+  }
+  addresses_ = std::move(addresses);
+  where_ = std::move(where);
+  connected_ = std::move(connected);
+  state_ = State::kConnecting;
+  Attempt();
+}
+
+void PullStream::Attempt() {
+  loop_->queue().CancelTimer(attempt_timer_);
+  if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
+  stream_.reset();
+  reader_ = FrameReader();
+  writer_.Clear();
+  state_ = State::kConnecting;
+  if (next_address_ == addresses_.size()) {
+    Close(last_attempt_);
+    return;
+  }
+  absl::StatusOr<UniqueFd> socket = StartConnecting(addresses_[next_address_++], options_.socket);
+  if (!socket.ok()) {
+    last_attempt_ = Annotate(socket.status(), where_);
+    Attempt();
+    return;
+  }
+  stream_ = NewPlainStream(*std::move(socket));
+  const absl::StatusOr<IoLoop::WatchId> watch = loop_->Watch(stream_->fd(), events_ = EPOLLOUT, this);
+  if (!watch.ok()) {
+    Close(watch.status());
+    return;
+  }
+  watch_ = *watch;
+  if (next_address_ < addresses_.size()) {
+    attempt_timer_ = loop_->queue().At(SteadyNow() + kAttemptTimeout, [this] {
+      last_attempt_ = absl::DeadlineExceededError(absl::StrCat(where_, " did not answer"));
+      Attempt();
+    });
+  }
+}
+
+void PullStream::Connected() {
+  if (absl::Status status = ConnectResult(stream_->fd()); !status.ok()) {
+    last_attempt_ = Annotate(status, where_);
+    Attempt();
+    return;
+  }
+  state_ = State::kGreeting;
+  writer_.Put(Hello{.pull_id = descriptor_.pull_id, .traceparent = traceparent_});
+  Flush();
+}
+
+void PullStream::OnReady(uint32_t events) {
+  if (state_ == State::kConnecting) {
+    Connected();
+    return;
+  }
+  if ((events & EPOLLOUT) != 0) Flush();
+  if (state_ != State::kClosed && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
+}
+
+void PullStream::ReadSome() {
+  for (uint64_t read = 0; read < kBytesATurn && state_ != State::kClosed;) {
+    const absl::StatusOr<size_t> bytes = ReadOnce();
+    absl::Status status = bytes.status();
+    if (bytes.ok() && *bytes == 0) break;
+    if (status.ok()) status = TakeFrames();
+    if (!status.ok()) {
+      Fail(status);
+      return;
+    }
+    read += *bytes;
+  }
+  if (state_ != State::kClosed) Flush();
+}
+
+absl::StatusOr<size_t> PullStream::ReadOnce() {
+  parts_.clear();
+  const uint64_t room = piece_left_ > 0 ? AddRoom(std::min(piece_left_, kStepBytes)) : 0;
+  // The head of the next frame comes along with the end of a piece.
+  if (room == piece_left_) parts_.push_back(reader_.Room(room > 0 ? kDataHeadBytes : kMaxFrameHeadBytes));
+  TC_ASSIGN_OR_RETURN(const size_t bytes, stream_->Read(parts_));
+  const uint64_t of_piece = std::min<uint64_t>(bytes, room);
+  reader_.Received(bytes - of_piece);
+  if (of_piece > 0) Arrived(of_piece);
+  return bytes;
+}
+
+absl::Status PullStream::TakeFrames() {
+  while (piece_left_ == 0 && state_ != State::kClosed) {
+    TC_ASSIGN_OR_RETURN(const std::optional<Frame> frame, reader_.Next());
+    if (!frame.has_value()) break;
+    TC_RETURN_IF_ERROR(Take(*frame));
+    // What came with the head of a piece, in the reader's buffer.
+    while (piece_left_ > 0 && !reader_.empty()) {
+      parts_.clear();
+      AddRoom(piece_left_);
+      const uint64_t took =
+          reader_.TakePiece({static_cast<std::byte*>(parts_[0].iov_base), parts_[0].iov_len});
+      Arrived(took);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullStream::Take(const Frame& frame) {
+  if (const auto* data = std::get_if<Data>(&frame)) return On(*data);
+  if (const auto* error = std::get_if<Error>(&frame)) return On(*error);
+  if (const auto* welcome = std::get_if<Welcome>(&frame)) return On(*welcome);
+  return Broken("a frame that no source sends");
+}
+
+absl::Status PullStream::On(const Welcome& welcome) {
+  if (welcome.version < kMinVersion || welcome.version > kMaxVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the source answered in version ", welcome.version, " of the pull protocol, this receiver speaks ",
+        kMinVersion, " to ", kMaxVersion, "; upgrade the older one"));
+  }
+  if (state_ != State::kGreeting || welcome.image_bytes != descriptor_.image_bytes) {
+    return Broken("a WELCOME that was not expected");
+  }
+  welcome_ = welcome;
+  state_ = State::kOpen;
+  open_ = true;
+  loop_->queue().CancelTimer(attempt_timer_);
+  std::exchange(connected_, nullptr)(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+absl::Status PullStream::On(const Error& error) {
+  if (error.request_id == kWholePull) return error.status;
+  const auto request = requests_.find(error.request_id);
+  if (request == requests_.end()) return Broken("an ERROR for a request that was not made");
+  FailRequest(error.request_id, error.status);
+  return absl::OkStatus();
+}
+
+absl::Status PullStream::On(const Data& data) {
+  const auto request = requests_.find(data.request_id);
+  if (request == requests_.end()) return Broken("a piece that was not asked for");
+  if (data.offset != request->second.offset || data.bytes > request->second.left) {
+    return Broken(absl::StrCat("a piece of ", data.bytes, " bytes at ", data.offset, " where ",
+                               request->second.left, " at ", request->second.offset, " are due"));
+  }
+  piece_request_ = data.request_id;
+  piece_left_ = data.bytes;
+  return absl::OkStatus();
+}
+
+uint64_t PullStream::AddRoom(uint64_t most) {
+  const Outstanding& request = requests_.at(piece_request_);
+  if (request.fetch == 0) {
+    dropped_.resize(kStepBytes);
+    parts_.push_back({dropped_.data(), std::min<uint64_t>(most, dropped_.size())});
+    return parts_.back().iov_len;
+  }
+  uint64_t room = 0;
+  for (size_t i = request.span; room < most && parts_.size() < kMaxParts; ++i) {
+    const HostSpan& span = request.destination[i];
+    const size_t take = std::min<uint64_t>(most - room, span.size());
+    if (take > 0) parts_.push_back({span.data(), take});
+    room += take;
+  }
+  return room;
+}
+
+void PullStream::Arrived(uint64_t bytes) {
+  const auto found = requests_.find(piece_request_);
+  Outstanding& request = found->second;
+  const uint64_t fetch_id = request.fetch;
+  if (fetch_id != 0) {
+    Receiving& receiving = fetches_.at(fetch_id);
+    const bool in_order = receiving.digested_to == request.offset;
+    for (uint64_t left = bytes; left > 0;) {
+      HostSpan& span = request.destination[request.span];
+      const size_t take = std::min<uint64_t>(left, span.size());
+      if (in_order) receiving.digest.Update(span.first(take));
+      span = span.subspan(take);
+      if (span.empty()) ++request.span;
+      left -= take;
+    }
+    if (in_order) receiving.digested_to += bytes;
+    receiving.left -= bytes;
+    load_ -= bytes;
+    silence_.BytesArrived();
+    owner_->OnBytes();
+  }
+  request.offset += bytes;
+  request.left -= bytes;
+  piece_left_ -= bytes;
+  outstanding_bytes_ -= bytes;
+  if (request.left == 0) requests_.erase(found);
+  if (fetch_id == 0) return;
+  const Receiving& receiving = fetches_.at(fetch_id);
+  if (receiving.left > 0) return;
+  // Pieces of several requests of one fetch may come in turn, and are then not digested here.
+  const bool digested = receiving.digested_to == receiving.fetch.offset + receiving.fetch.bytes;
+  Finish(fetch_id, digested ? std::optional<Digest>(receiving.digest.Finish()) : std::nullopt);
+}
+
+void PullStream::Start(Fetch fetch) {
+  if (state_ == State::kClosed) {
+    owner_->OnFetchOver();
+    fetch.done(closed_);
+    return;
+  }
+  const uint64_t id = ++fetches_made_;
+  Receiving& receiving = fetches_[id];
+  receiving.left = fetch.bytes;
+  receiving.digested_to = fetch.offset;
+  receiving.fetch = std::move(fetch);
+  const auto expire = [this] {
+    Fail(absl::DeadlineExceededError("a fetch did not complete before its deadline"));
+  };
+  if (receiving.fetch.deadline <= SteadyNow()) {
+    expire();
+    return;
+  }
+  if (receiving.left == 0) {
+    Finish(id, receiving.digest.Finish());
+    return;
+  }
+  receiving.timer = loop_->queue().At(receiving.fetch.deadline, expire);
+  silence_.Start();
+  to_ask_.push_back(id);
+  Flush();
+}
+
+void PullStream::AskForMore() {
+  while (!to_ask_.empty() && outstanding_bytes_ < options_.window_bytes &&
+         requests_.size() < welcome_.max_requests) {
+    const uint64_t fetch_id = to_ask_.front();
+    const auto receiving = fetches_.find(fetch_id);
+    if (receiving == fetches_.end()) {
+      to_ask_.pop_front();
+      continue;
+    }
+    const uint64_t id = ++requests_made_;
+    Outstanding request = NextRequest(fetch_id, receiving->second);
+    writer_.Put(Request{.id = id, .offset = request.offset, .bytes = request.left});
+    outstanding_bytes_ += request.left;
+    requests_.emplace(id, std::move(request));
+    if (receiving->second.asked == receiving->second.fetch.bytes) to_ask_.pop_front();
+  }
+}
+
+PullStream::Outstanding PullStream::NextRequest(uint64_t fetch, Receiving& receiving) {
+  const uint64_t longest = std::min(options_.request_bytes, welcome_.max_request_bytes);
+  Outstanding request{.fetch = fetch,
+                      .offset = receiving.fetch.offset + receiving.asked,
+                      .left = std::min(longest, receiving.fetch.bytes - receiving.asked),
+                      .destination = {}};
+  for (uint64_t left = request.left; left > 0;) {
+    HostSpan& span = receiving.fetch.destination[receiving.span];
+    const size_t take = std::min<uint64_t>(left, span.size());
+    if (take > 0) request.destination.push_back(span.first(take));
+    span = span.subspan(take);
+    if (span.empty()) ++receiving.span;
+    left -= take;
+  }
+  receiving.asked += request.left;
+  return request;
+}
+
+void PullStream::FailRequest(uint64_t request_id, const absl::Status& status) {
+  const auto request = requests_.find(request_id);
+  const uint64_t fetch = request->second.fetch;
+  // What the source will not send any more.
+  outstanding_bytes_ -= request->second.left;
+  requests_.erase(request);
+  if (fetch == 0) return;
+  if (status.code() != absl::StatusCode::kInvalidArgument) {
+    Fail(status);
+    return;
+  }
+  for (auto& [id, other] : requests_) {
+    if (other.fetch == fetch) other.fetch = 0;
+  }
+  load_ -= fetches_.at(fetch).left;
+  Finish(fetch, status);
+}
+
+void PullStream::Finish(uint64_t fetch, const FetchResult& result) {
+  const auto found = fetches_.find(fetch);
+  const FetchDone done = std::move(found->second.fetch.done);
+  loop_->queue().CancelTimer(found->second.timer);
+  fetches_.erase(found);
+  if (fetches_.empty()) silence_.Stop();
+  owner_->OnFetchOver();
+  done(result);
+}
+
+void PullStream::Silent() {
+  // Its turn may not have come yet: the others share the link.
+  if (owner_->MovedWithin(silence_.limit())) {
+    silence_.Start();
+    return;
+  }
+  Fail(absl::DeadlineExceededError(
+      absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))));
+}
+
+void PullStream::Flush() {
+  if (state_ == State::kClosed) return;
+  if (state_ == State::kOpen) AskForMore();
+  if (!writer_.empty()) {
+    const absl::StatusOr<uint64_t> sent = writer_.Flush(*stream_, kBytesATurn);
+    if (!sent.ok()) {
+      Fail(sent.status());
+      return;
+    }
+  }
+  SetEvents(writer_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+}
+
+void PullStream::SetEvents(uint32_t events) {
+  if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
+}
+
+void PullStream::Fail(const absl::Status& status) {
+  const absl::Status why = Annotate(AsPullError(status), absl::StrCat("pulling from ", where_));
+  if (state_ == State::kOpen) owner_->OnLost(why);
+  Close(why);
+}
+
+void PullStream::Close(const absl::Status& why) {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  open_ = false;
+  closed_ = why;
+  loop_->queue().CancelTimer(attempt_timer_);
+  if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
+  stream_.reset();
+  writer_.Clear();
+  requests_.clear();
+  to_ask_.clear();
+  piece_left_ = 0;
+  silence_.Stop();
+  while (!fetches_.empty()) Finish(fetches_.begin()->first, why);
+  if (connected_ != nullptr) std::exchange(connected_, nullptr)(why);
+}
+
+}  // namespace tensorcast::transport::tcp

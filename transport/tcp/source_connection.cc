@@ -1,0 +1,319 @@
+#include "transport/tcp/source_connection.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "transport/registered_memory.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+// A receiver may know that a request is over, and send the next one, before this source does.
+constexpr size_t kLateRequests = 2;
+// Pieces in place are made into frames up to here, ahead of what the socket took.
+constexpr uint64_t kQueuedBytes = uint64_t{1} << 20;
+// What one connection sends before the others of its loop have their turn.
+constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
+// A receiver that asks on without reading its answers is let go.
+constexpr size_t kMaxQueuedFrames = 1024;
+
+absl::Status Revoked() { return absl::NotFoundError("the source revoked the pull"); }
+
+}  // namespace
+
+SourceServing::SourceServing(PullId id, std::shared_ptr<ServedImage> image)
+    : id_(id),
+      image_(std::move(image)),
+      image_bytes_(image_->image_bytes()),
+      in_place_(image_->in_place()),
+      segments_(in_place_ ? image_->segments() : std::vector<ConstHostSpan>{}) {}
+
+absl::Status SourceServing::Join(std::shared_ptr<SourceConnection> connection) {
+  absl::MutexLock lock(&mutex_);
+  if (revoked_) return Revoked();
+  if (connections_.size() >= kMaxConnections) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a pull may have ", kMaxConnections, " connections, and this one has them"));
+  }
+  connections_.insert(std::move(connection));
+  return absl::OkStatus();
+}
+
+void SourceServing::Leave(const std::shared_ptr<SourceConnection>& connection) {
+  absl::MutexLock lock(&mutex_);
+  connections_.erase(connection);
+}
+
+absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (revoked_) return absl::CancelledError("the pull was revoked");
+    ++reads_;
+  }
+  absl::StatusOr<ServedPiece> piece = image_->Read(offset, bytes);
+  if (piece.ok() && (piece->bytes.empty() || piece->bytes.size() > bytes)) {
+    piece = absl::InternalError("a served image read more bytes than it was asked for, or none");
+  }
+  if (!piece.ok()) ReadReleased();
+  return piece;
+}
+
+void SourceServing::ReadReleased() {
+  absl::MutexLock lock(&mutex_);
+  --reads_;
+}
+
+void SourceServing::Revoke() {
+  std::vector<std::shared_ptr<SourceConnection>> connections;
+  {
+    absl::MutexLock lock(&mutex_);
+    revoked_ = true;
+    connections.assign(connections_.begin(), connections_.end());
+  }
+  for (const std::shared_ptr<SourceConnection>& connection : connections) {
+    connection->loop().Post([connection] { connection->End(Revoked()); });
+  }
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &SourceServing::Idle));
+}
+
+SourceConnection::SourceConnection(IoLoop* loop, ServingThreads* threads, const SourceLimits& limits,
+                                   std::shared_ptr<SourceServing> serving)
+    : loop_(loop), threads_(threads), limits_(limits), serving_(std::move(serving)) {}
+
+SourceConnection::~SourceConnection() { CHECK(!watch_.has_value()); }
+
+void SourceConnection::Start(std::unique_ptr<ByteStream> stream, uint8_t version) {
+  if (ended_) return;  // it was revoked before its turn came
+  stream_ = std::move(stream);
+  events_ = EPOLLIN;
+  absl::StatusOr<IoLoop::WatchId> watch = loop_->Watch(stream_->fd(), events_, this);
+  if (!watch.ok()) {
+    End(watch.status());
+    return;
+  }
+  watch_ = *watch;
+  writer_.Put(Welcome{.version = version,
+                      .max_requests = limits_.requests,
+                      .max_request_bytes = limits_.request_bytes,
+                      .image_bytes = serving_->image_bytes()});
+  Flush();
+}
+
+void SourceConnection::End(const absl::Status& why) {
+  if (ended_) return;
+  if (!why.ok() && stream_ != nullptr && !writer_.within_frame()) {
+    writer_.Clear();
+    writer_.Put(Error{.status = why});
+    // The receiver learns of the end in any case; this says why, where the socket has room for it.
+    (void)writer_.Flush(*stream_, kMaxFrameHeadBytes);
+  }
+  Close();
+}
+
+void SourceConnection::Close() {
+  ended_ = true;
+  if (watch_.has_value()) loop_->Unwatch(*watch_, stream_->fd());
+  watch_.reset();
+  stream_.reset();
+  requests_.clear();
+  // Releases what was read, so before the serving may count as idle.
+  writer_.Clear();
+  serving_->Leave(shared_from_this());
+}
+
+void SourceConnection::OnReady(uint32_t events) {
+  const std::shared_ptr<SourceConnection> self = shared_from_this();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadFrames();
+  if (!ended_ && (events & EPOLLOUT) != 0) Flush();
+}
+
+void SourceConnection::ReadFrames() {
+  const iovec room = reader_.Room();
+  const absl::StatusOr<size_t> bytes = stream_->Read({&room, 1});
+  if (!bytes.ok()) {
+    if (!requests_.empty()) LOG(WARNING) << "a receiver's pull ended early: " << bytes.status();
+    Close();
+    return;
+  }
+  reader_.Received(*bytes);
+  absl::Status status;
+  while (status.ok() && !ended_) {
+    absl::StatusOr<std::optional<Frame>> frame = reader_.Next();
+    if (frame.ok() && !frame->has_value()) break;
+    status = frame.ok() ? Take(**frame) : frame.status();
+  }
+  if (ended_) return;
+  if (!status.ok()) {
+    LOG(WARNING) << "a receiver broke the pull protocol and was let go: " << status;
+    End(status);
+    return;
+  }
+  Flush();
+}
+
+absl::Status SourceConnection::Take(const Frame& frame) {
+  if (const auto* request = std::get_if<Request>(&frame)) return On(*request);
+  if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
+  if (!std::holds_alternative<Bye>(frame)) {
+    return absl::InvalidArgumentError("a frame that no receiver sends here");
+  }
+  Close();
+  return absl::OkStatus();
+}
+
+absl::Status SourceConnection::CheckRange(const Request& request) const {
+  if (request.offset > serving_->image_bytes() || request.bytes > serving_->image_bytes() - request.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a request for ", request.bytes, " bytes at ",
+                                                   request.offset, " of an image of ",
+                                                   serving_->image_bytes()));
+  }
+  if (request.bytes > limits_.request_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("a request for ", request.bytes, " bytes; at most ",
+                                                   limits_.request_bytes, " were offered"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SourceConnection::On(const Request& request) {
+  if (request.id <= last_request_id_) {
+    return absl::InvalidArgumentError(absl::StrCat("REQUEST ", request.id, " after ", last_request_id_));
+  }
+  if (requests_.size() >= kLateRequests * limits_.requests) {
+    return absl::InvalidArgumentError(absl::StrCat("more REQUESTs at a time than ", limits_.requests));
+  }
+  if (writer_.frames() >= kMaxQueuedFrames) {
+    return absl::InvalidArgumentError("the receiver does not read what it is answered");
+  }
+  last_request_id_ = request.id;
+  if (absl::Status status = CheckRange(request); !status.ok()) {
+    writer_.Put(Error{.request_id = request.id, .status = std::move(status)});
+    return absl::OkStatus();
+  }
+  serving_->counter().AddRequest();
+  Asked asked{.id = request.id, .offset = request.offset, .left = request.bytes, .in_place = {}};
+  if (serving_->in_place()) {
+    for (const ConstHostSpan& slice : SliceSegments(serving_->segments(), request.offset, request.bytes)) {
+      asked.in_place.push_back(slice);
+    }
+  }
+  requests_.push_back(std::move(asked));
+  return absl::OkStatus();
+}
+
+absl::Status SourceConnection::On(const Cancel& cancel) {
+  if (cancel.id > last_request_id_) {
+    return absl::InvalidArgumentError(absl::StrCat("CANCEL of REQUEST ", cancel.id, ", which was not made"));
+  }
+  if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("as the receiver asked"));
+  return absl::OkStatus();
+}
+
+void SourceConnection::QueuePieces() {
+  if (!serving_->in_place()) return;
+  while (!requests_.empty() && writer_.piece_bytes() < kQueuedBytes) {
+    Asked& asked = requests_.front();
+    const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(asked.left, limits_.piece_bytes));
+    std::vector<ConstHostSpan> piece;
+    for (uint64_t left = bytes; left > 0;) {
+      ConstHostSpan& span = asked.in_place.front();
+      const uint64_t take = std::min<uint64_t>(left, span.size());
+      piece.push_back(span.first(take));
+      span = span.subspan(take);
+      if (span.empty()) asked.in_place.pop_front();
+      left -= take;
+    }
+    writer_.PutPiece({.request_id = asked.id, .offset = asked.offset, .bytes = bytes}, std::move(piece),
+                     nullptr);
+    asked.offset += bytes;
+    asked.left -= bytes;
+    if (asked.left == 0) requests_.pop_front();
+  }
+}
+
+void SourceConnection::StartReads() {
+  for (Asked& asked : requests_) {
+    // What a slow receiver does not take must not fill the buffers that others are read through.
+    if (reading_ >= limits_.reads || writer_.piece_bytes() >= kQueuedBytes) return;
+    if (asked.reading) continue;
+    asked.reading = true;
+    ++reading_;
+    threads_->Submit([self = shared_from_this(), id = asked.id, offset = asked.offset, bytes = asked.left] {
+      absl::StatusOr<ServedPiece> piece = self->serving_->Read(offset, bytes);
+      // Counted as read until the piece is released, wherever that is.
+      if (piece.ok()) {
+        piece->hold = std::shared_ptr<void>(
+            nullptr, [serving = self->serving_, hold = std::move(piece->hold)](void*) mutable {
+              hold.reset();
+              serving->ReadReleased();
+            });
+      }
+      IoLoop& loop = self->loop();
+      loop.Post([self, id, piece = std::move(piece)]() mutable { self->ReadDone(id, std::move(piece)); });
+    });
+  }
+}
+
+void SourceConnection::ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece> piece) {
+  --reading_;
+  if (ended_) return;
+  if (const auto asked = Find(request_id); asked != requests_.end()) {
+    if (!piece.ok()) {
+      Refuse(request_id, piece.status());
+    } else {
+      QueueRead(*asked, *piece);
+      if (asked->left == 0) requests_.erase(asked);
+    }
+  }
+  Flush();
+}
+
+void SourceConnection::QueueRead(Asked& asked, const ServedPiece& read) {
+  asked.reading = false;
+  for (ConstHostSpan rest = read.bytes; !rest.empty();) {
+    const ConstHostSpan piece = rest.first(std::min<size_t>(rest.size(), limits_.piece_bytes));
+    const auto bytes = static_cast<uint32_t>(piece.size());
+    writer_.PutPiece({.request_id = asked.id, .offset = asked.offset, .bytes = bytes}, {piece}, read.hold);
+    asked.offset += bytes;
+    asked.left -= bytes;
+    rest = rest.subspan(bytes);
+  }
+}
+
+void SourceConnection::Refuse(uint64_t request_id, absl::Status status) {
+  requests_.erase(Find(request_id));
+  writer_.Put(Error{.request_id = request_id, .status = std::move(status)});
+}
+
+std::deque<SourceConnection::Asked>::iterator SourceConnection::Find(uint64_t request_id) {
+  return std::ranges::find(requests_, request_id, &Asked::id);
+}
+
+void SourceConnection::Flush() {
+  bool full = false;
+  for (uint64_t sent = 0; !full && sent < kBytesATurn;) {
+    QueuePieces();
+    if (writer_.empty()) break;
+    const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, kQueuedBytes);
+    if (!of_pieces.ok()) {
+      LOG(WARNING) << "a receiver's pull ended early: " << of_pieces.status();
+      Close();
+      return;
+    }
+    if (*of_pieces > 0) serving_->counter().AddBytes(*of_pieces);
+    sent += *of_pieces;
+    full = *of_pieces == 0;
+  }
+  if (!serving_->in_place()) StartReads();
+  const bool more = !writer_.empty() || (serving_->in_place() && !requests_.empty());
+  const uint32_t events = more ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
+}
+
+}  // namespace tensorcast::transport::tcp

@@ -1,0 +1,140 @@
+// The source's side of pulls: one image under one pull id, and the connections of the receiver that it was
+// given to.
+//
+// A connection answers requests: from an image in place it sends straight from the pool, in the order of the
+// requests; one that is not in place is read on the serving threads, two requests at a time, and sent as it
+// comes. Bytes are handed to the kernel by copies only, so when a connection has ended nothing reads the
+// image for it any more; a read under way on a serving thread is waited for.
+//
+//   open --(BYE, error, lost, revoked)--> ended
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/serving.h"
+#include "transport/tcp/byte_stream.h"
+#include "transport/tcp/frame_io.h"
+#include "transport/tcp/io_loop.h"
+#include "transport/tcp/wire.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport::tcp {
+
+class SourceConnection;
+
+// One image under one pull id. Thread-safe.
+class SourceServing {
+ public:
+  SourceServing(PullId id, std::shared_ptr<ServedImage> image);
+
+  const PullId& id() const { return id_; }
+  uint64_t image_bytes() const { return image_bytes_; }
+  bool in_place() const { return in_place_; }
+  const std::vector<ConstHostSpan>& segments() const { return segments_; }  // of an image in place
+  ServeCounter& counter() { return counter_; }
+
+  // A connection serves it from here to Leave. NOT_FOUND once it is revoked, RESOURCE_EXHAUSTED when it has
+  // kMaxConnections.
+  static constexpr size_t kMaxConnections = 16;
+  absl::Status Join(std::shared_ptr<SourceConnection> connection) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Leave(const std::shared_ptr<SourceConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // ServedImage::Read, which may block. CANCELLED once it is revoked.
+  absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // After each Read that was OK, when its piece is released.
+  void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends its connections and waits until nothing reads the image any more. Not on a loop's thread.
+  void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_.empty() && reads_ == 0; }
+
+  const PullId id_;
+  const std::shared_ptr<ServedImage> image_;
+  const uint64_t image_bytes_;
+  const bool in_place_;
+  const std::vector<ConstHostSpan> segments_;
+  ServeCounter counter_;
+  absl::Mutex mutex_;
+  bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
+  int reads_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, or whose pieces are not released
+  absl::flat_hash_set<std::shared_ptr<SourceConnection>> connections_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What a source offers to each connection.
+struct SourceLimits {
+  uint32_t requests = 64;
+  uint64_t request_bytes = uint64_t{64} << 20;
+  uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes
+  int reads = 2;                               // at a time, of an image that is not in place
+};
+
+// The connection of a receiver whose HELLO was taken. Belongs to its loop's thread but for the constructor.
+class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_this<SourceConnection> {
+ public:
+  // The threads must outlive it.
+  SourceConnection(IoLoop* loop, ServingThreads* threads, const SourceLimits& limits,
+                   std::shared_ptr<SourceServing> serving);
+  ~SourceConnection() override;
+
+  IoLoop& loop() { return *loop_; }
+
+  // Says WELCOME and serves, unless it was ended before. REQUIRES: it has joined its serving.
+  void Start(std::unique_ptr<ByteStream> stream, uint8_t version);
+  // Tells the receiver why, if that can be said now, and closes. Idempotent.
+  void End(const absl::Status& why);
+
+  void OnReady(uint32_t events) override;
+
+ private:
+  struct Asked {
+    uint64_t id = 0;
+    uint64_t offset = 0;  // of the next byte to send
+    uint64_t left = 0;
+    std::deque<ConstHostSpan> in_place;  // the bytes that are left, when they lie in place
+    bool reading = false;                // of an image that is not
+  };
+
+  void ReadFrames();
+  absl::Status Take(const Frame& frame);
+  absl::Status On(const Request& request);
+  absl::Status On(const Cancel& cancel);
+  absl::Status CheckRange(const Request& request) const;
+  // The next pieces, in place, into the writer.
+  void QueuePieces();
+  void StartReads();
+  void ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece> piece);
+  void QueueRead(Asked& asked, const ServedPiece& piece);
+  void Refuse(uint64_t request_id, absl::Status status);
+  std::deque<Asked>::iterator Find(uint64_t request_id);
+  // Sends what the socket takes, and waits for it where it takes no more.
+  void Flush();
+  void Close();
+
+  IoLoop* const loop_;
+  ServingThreads* const threads_;
+  const SourceLimits limits_;
+  const std::shared_ptr<SourceServing> serving_;
+  std::unique_ptr<ByteStream> stream_;  // null before Start and after the end
+  bool ended_ = false;
+  std::optional<IoLoop::WatchId> watch_;
+  uint32_t events_ = 0;
+  FrameReader reader_;
+  FrameWriter writer_;
+  std::deque<Asked> requests_;
+  uint64_t last_request_id_ = 0;
+  int reading_ = 0;
+};
+
+}  // namespace tensorcast::transport::tcp

@@ -1,0 +1,275 @@
+#include "transport/tcp/tcp_pull.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/address.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+// A connection more is worth its introduction for so many bytes.
+constexpr uint64_t kBytesAConnection = uint64_t{16} << 20;
+
+absl::Status Cancelled() { return absl::CancelledError("the pull was cancelled"); }
+
+// Where the source listens: all addresses of all its names, in order. Names that nobody knows are left out
+// while there is another.
+absl::StatusOr<std::vector<SocketAddress>> ResolveNames(const std::vector<std::string>& names) {
+  std::vector<SocketAddress> all;
+  absl::Status unresolved;
+  for (const std::string& name : names) {
+    TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(name));
+    const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddresses(host_port);
+    if (addresses.ok()) {
+      all.insert(all.end(), addresses->begin(), addresses->end());
+    } else {
+      unresolved = addresses.status();
+    }
+  }
+  if (all.empty()) return unresolved;
+  return all;
+}
+
+// Thread-safe. Outlived by nothing: tasks on the loops keep it alive.
+class PullCore : public PullStream::Owner, public std::enable_shared_from_this<PullCore> {
+ public:
+  PullCore(const ReceiverContext& receiver, Descriptor descriptor, const TraceContext& trace)
+      : receiver_(receiver),
+        descriptor_(std::move(descriptor)),
+        traceparent_(trace.ToTraceparent()),
+        where_(absl::StrJoin(descriptor_.addresses, ", ")) {
+    const uint64_t worth_it = 1 + descriptor_.image_bytes / kBytesAConnection;
+    const auto connections = std::min<uint64_t>(worth_it, receiver_.connections);
+    // Two pulls at a time begin with two loops.
+    static std::atomic<size_t> pulls_made = 0;
+    size_t loop = pulls_made++;
+    for (uint64_t i = 0; i < connections; ++i) {
+      streams_.push_back(std::make_unique<PullStream>(receiver_.loops[loop++ % receiver_.loops.size()], this,
+                                                      &receiver_.stream, &descriptor_, &traceparent_));
+    }
+  }
+
+  // Returns when the first connection is welcome; the others follow on their own. Once, and whatever comes of
+  // it, End must be called.
+  absl::Status Connect(const RequestContext& context);
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline, FetchDone done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetSilenceLimit(absl::Duration limit);
+  // Fails every fetch and all that follow.
+  void Break(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Break, and returns when every fetch has completed and every connection is closed.
+  void End() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnBytes() override ABSL_LOCKS_EXCLUDED(mutex_);
+  bool MovedWithin(absl::Duration time) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnFetchOver() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnLost(const absl::Status& why) override { Break(why); }
+
+ private:
+  PullStream& first() { return *streams_.front(); }
+  void ConnectOthers();
+  // Completes a fetch that was not given to a connection.
+  void FailFetch(FetchDone done, absl::Status why);
+  void CloseAll(const absl::Status& why);
+  PullStream* LeastLoaded();
+
+  const ReceiverContext& receiver_;
+  const Descriptor descriptor_;
+  const std::string traceparent_;
+  const std::string where_;
+  std::vector<std::unique_ptr<PullStream>> streams_;
+
+  absl::Mutex mutex_;
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+  int pending_ ABSL_GUARDED_BY(mutex_) = 0;  // fetches that connections have
+  SteadyTime last_bytes_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::Status PullCore::Connect(const RequestContext& context) {
+  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", where_)));
+  TC_ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, ResolveNames(descriptor_.addresses));
+  const SteadyTime deadline = std::min(context.deadline, SteadyNow() + receiver_.connect_timeout);
+  struct Connecting {
+    absl::Notification done;
+    absl::Status status;
+  };
+  auto connecting = std::make_shared<Connecting>();
+  IoLoop& loop = first().loop();
+  loop.Post([self = shared_from_this(), connecting, addresses = std::move(addresses), deadline]() mutable {
+    PullStream& stream = self->first();
+    const TaskQueue::TimerId timer = stream.loop().queue().At(deadline, [core = self.get()] {
+      core->first().Close(
+          absl::DeadlineExceededError(absl::StrCat(core->where_, " did not answer before the deadline")));
+    });
+    stream.Connect(std::move(addresses), self->where_,
+                   [core = self.get(), connecting, timer](absl::Status status) {
+                     core->first().loop().queue().CancelTimer(timer);
+                     if (status.ok()) core->ConnectOthers();
+                     connecting->status = std::move(status);
+                     connecting->done.Notify();
+                   });
+  });
+  const Cancellation::Registration on_cancel = context.cancellation.OnCancel([this, &loop] {
+    loop.Post([self = shared_from_this()] {
+      if (!self->first().open()) {
+        self->first().Close(absl::CancelledError(absl::StrCat("connecting to ", self->where_)));
+      }
+    });
+  });
+  connecting->done.WaitForNotification();
+  return connecting->status;
+}
+
+void PullCore::ConnectOthers() {
+  for (size_t i = 1; i < streams_.size(); ++i) {
+    PullStream* const stream = streams_[i].get();
+    stream->loop().Post([self = shared_from_this(), stream, address = first().address()] {
+      stream->Connect({address}, self->where_, [where = self->where_](const absl::Status& status) {
+        // The pull goes on over those that there are; without any, its fetches say so.
+        if (!status.ok() && !absl::IsCancelled(status)) {
+          LOG(INFO) << "a pull from " << where << " has one connection less: " << status;
+        }
+      });
+    });
+  }
+}
+
+void PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                     FetchDone done) {
+  const absl::StatusOr<uint64_t> bytes =
+      CheckFetch(*receiver_.memory, descriptor_.image_bytes, offset, destination);
+  if (!bytes.ok()) {
+    FailFetch(std::move(done), bytes.status());
+    return;
+  }
+  PullStream* stream = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!broken_.ok()) {
+      FailFetch(std::move(done), broken_);
+      return;
+    }
+    stream = LeastLoaded();
+    stream->AddLoad(*bytes);
+    ++pending_;
+  }
+  stream->loop().Post(
+      [self = shared_from_this(), stream,
+       fetch = tcp::Fetch{.offset = offset,
+                          .bytes = *bytes,
+                          .destination = std::move(destination),
+                          .deadline = deadline,
+                          .done = std::move(done)}]() mutable { stream->Start(std::move(fetch)); });
+}
+
+// One that is closed fails what it is given.
+PullStream* PullCore::LeastLoaded() {
+  PullStream* least = nullptr;
+  for (const std::unique_ptr<PullStream>& stream : streams_) {
+    if (stream->open() && (least == nullptr || stream->load() < least->load())) least = stream.get();
+  }
+  return least != nullptr ? least : &first();
+}
+
+void PullCore::FailFetch(FetchDone done, absl::Status why) {
+  first().loop().Post([done = std::move(done), why = std::move(why)] { done(why); });
+}
+
+void PullCore::SetSilenceLimit(absl::Duration limit) {
+  for (const std::unique_ptr<PullStream>& stream : streams_) {
+    stream->loop().Post(
+        [self = shared_from_this(), one = stream.get(), limit] { one->SetSilenceLimit(limit); });
+  }
+}
+
+void PullCore::OnBytes() {
+  absl::MutexLock lock(&mutex_);
+  last_bytes_ = SteadyNow();
+}
+
+bool PullCore::MovedWithin(absl::Duration time) {
+  absl::MutexLock lock(&mutex_);
+  return SteadyNow() < last_bytes_ + time;
+}
+
+void PullCore::OnFetchOver() {
+  absl::MutexLock lock(&mutex_);
+  --pending_;
+}
+
+void PullCore::Break(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!broken_.ok()) return;
+    broken_ = why;
+  }
+  CloseAll(why);
+}
+
+void PullCore::CloseAll(const absl::Status& why) {
+  for (const std::unique_ptr<PullStream>& stream : streams_) {
+    stream->loop().Post([self = shared_from_this(), one = stream.get(), why] { one->Close(why); });
+  }
+}
+
+void PullCore::End() {
+  Break(Cancelled());
+  // A loop cannot wait for the others. What is closed later, then, had nothing to receive.
+  if (std::ranges::any_of(streams_, [](const auto& stream) { return stream->loop().OnThread(); })) {
+    absl::MutexLock lock(&mutex_);
+    CHECK_EQ(pending_, 0)
+        << "a pull with fetches pending was destroyed in a transport callback, which must not block";
+    return;
+  }
+  absl::BlockingCounter closed(static_cast<int>(streams_.size()));
+  for (const std::unique_ptr<PullStream>& stream : streams_) {
+    stream->loop().Post([self = shared_from_this(), one = stream.get(), &closed] {
+      one->Close(Cancelled());
+      closed.DecrementCount();
+    });
+  }
+  closed.Wait();
+}
+
+class TcpPull : public Pull {
+ public:
+  explicit TcpPull(std::shared_ptr<PullCore> core) : core_(std::move(core)) {}
+  ~TcpPull() override { core_->End(); }
+
+  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+             FetchDone done) override {
+    core_->Fetch(offset, std::move(destination), deadline, std::move(done));
+  }
+  void SetSilenceLimit(absl::Duration limit) override { core_->SetSilenceLimit(limit); }
+  void Cancel() override { core_->Break(Cancelled()); }
+
+ private:
+  const std::shared_ptr<PullCore> core_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverContext& receiver,
+                                                  const RequestContext& context, Descriptor descriptor) {
+  const auto core = std::make_shared<PullCore>(receiver, std::move(descriptor), context.trace);
+  if (absl::Status status = core->Connect(context); !status.ok()) {
+    core->End();
+    return status;
+  }
+  return std::make_unique<TcpPull>(core);
+}
+
+}  // namespace tensorcast::transport::tcp

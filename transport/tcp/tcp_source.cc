@@ -1,0 +1,186 @@
+#include "transport/tcp/tcp_source.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "transport/tcp/frame_io.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+// So many are accepted before the connections of the first loop have their turn.
+constexpr int kAcceptsATurn = 16;
+// How long to wait for a descriptor, or memory, where the system has none to accept with.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+constexpr int kLogSeconds = 10;
+
+}  // namespace
+
+class TcpSource::Stranger : public IoLoop::Handler {
+ public:
+  Stranger(TcpSource* source, std::unique_ptr<ByteStream> stream)
+      : source_(source), stream_(std::move(stream)) {}
+  ~Stranger() override { Release(); }
+
+  absl::Status Start(SteadyTime deadline) {
+    TC_ASSIGN_OR_RETURN(watch_, loop().Watch(stream_->fd(), EPOLLIN, this));
+    timer_ = loop().queue().At(deadline, [this] { source_->Forget(this); });
+    return absl::OkStatus();
+  }
+
+  void OnReady(uint32_t) override {
+    if (absl::Status status = Read(); !status.ok()) {
+      FrameWriter writer;
+      writer.Put(Error{.status = std::move(status)});
+      // Where a socket that was never written to takes no frame, the stranger is none who reads it.
+      if (stream_ != nullptr) (void)writer.Flush(*stream_, kMaxFrameHeadBytes);
+      done_ = true;
+    }
+    if (done_) source_->Forget(this);
+  }
+
+  // The connection, which this loop has no part in any more.
+  std::unique_ptr<ByteStream> Release() {
+    if (watch_.has_value()) loop().Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
+    loop().queue().CancelTimer(timer_);
+    return std::move(stream_);
+  }
+
+ private:
+  IoLoop& loop() { return *source_->loops_.front(); }
+
+  // An error is worth telling; one who is no receiver, or is gone, is let go without a word.
+  absl::Status Read() {
+    const iovec room = reader_.Room();
+    const absl::StatusOr<size_t> bytes = stream_->Read({&room, 1});
+    if (bytes.ok()) reader_.Received(*bytes);
+    const absl::StatusOr<std::optional<Frame>> frame = reader_.Next();
+    done_ = !bytes.ok() || !frame.ok();
+    if (done_ || !frame->has_value()) return absl::OkStatus();
+    done_ = true;
+    const auto* hello = std::get_if<Hello>(&**frame);
+    // Nothing follows a HELLO before its WELCOME.
+    return hello != nullptr && reader_.empty() ? source_->Admit(*this, *hello) : absl::OkStatus();
+  }
+
+  TcpSource* const source_;
+  std::unique_ptr<ByteStream> stream_;
+  FrameReader reader_;
+  bool done_ = false;
+  std::optional<IoLoop::WatchId> watch_;
+  TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;
+};
+
+TcpSource::TcpSource(std::vector<IoLoop*> loops, const Options& options)
+    : loops_(std::move(loops)), options_(options), threads_(options.serving_threads) {}
+
+TcpSource::~TcpSource() { CHECK(!listener_ && strangers_.empty()) << "a TCP source was not shut down"; }
+
+absl::StatusOr<uint16_t> TcpSource::Listen(const SocketAddress& address) {
+  TC_ASSIGN_OR_RETURN(listener_, ListenOn(address));
+  loops_.front()->Run([this] { WatchListener(); });
+  return ListeningPort(listener_.get());
+}
+
+void TcpSource::WatchListener() {
+  if (!listener_) return;
+  const absl::StatusOr<IoLoop::WatchId> watch = loops_.front()->Watch(listener_.get(), EPOLLIN, this);
+  if (watch.ok()) {
+    watch_ = *watch;
+  } else {
+    loops_.front()->queue().At(SteadyNow() + kAcceptPause, [this] { WatchListener(); });
+  }
+}
+
+void TcpSource::Shutdown() {
+  loops_.front()->Run([this] {
+    if (watch_.has_value()) loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());
+    listener_ = UniqueFd();
+    strangers_.clear();
+  });
+}
+
+void TcpSource::Add(const std::shared_ptr<SourceServing>& serving) {
+  absl::MutexLock lock(&mutex_);
+  servings_.emplace(serving->id(), serving);
+}
+
+void TcpSource::Revoke(SourceServing& serving) {
+  {
+    absl::MutexLock lock(&mutex_);
+    servings_.erase(serving.id());
+  }
+  serving.Revoke();
+}
+
+void TcpSource::OnReady(uint32_t) {
+  for (int i = 0; i < kAcceptsATurn && watch_.has_value() && AcceptOne(); ++i) {
+  }
+}
+
+bool TcpSource::AcceptOne() {
+  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) OutOfDescriptors();
+    // Whoever gave up in the queue is no reason to stop.
+    return errno == ECONNABORTED || errno == EINTR;
+  }
+  if (IsReserved(socket.get())) {
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds)
+        << "refused a receiver's connection: the process has few file descriptors left; raise its limit";
+    return true;
+  }
+  if (absl::Status status = Configure(socket.get(), options_.socket); !status.ok()) {
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << status;
+    return true;
+  }
+  if (strangers_.size() >= options_.max_strangers) strangers_.pop_front();
+  Stranger& stranger =
+      *strangers_.emplace_back(std::make_unique<Stranger>(this, NewPlainStream(std::move(socket))));
+  if (!stranger.Start(SteadyNow() + options_.stranger_timeout).ok()) strangers_.pop_back();
+  return true;
+}
+
+// Who waits in the listener's queue keeps it ready: without a pause the loop would spin.
+void TcpSource::OutOfDescriptors() {
+  LOG_EVERY_N_SEC(WARNING, kLogSeconds)
+      << "cannot accept receivers' connections: no file descriptors, or no memory, left";
+  spare_.Accept(listener_.get());
+  (void)spare_.Restore();
+  loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());
+  loops_.front()->queue().At(SteadyNow() + kAcceptPause, [this] { WatchListener(); });
+}
+
+void TcpSource::Forget(Stranger* stranger) {
+  strangers_.remove_if([&](const std::unique_ptr<Stranger>& one) { return one.get() == stranger; });
+}
+
+absl::Status TcpSource::Admit(Stranger& stranger, const Hello& hello) {
+  TC_ASSIGN_OR_RETURN(const uint8_t version, NegotiateVersion(hello.min_version, hello.max_version));
+  std::shared_ptr<SourceServing> serving;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = servings_.find(hello.pull_id);
+    if (found != servings_.end()) serving = found->second;
+  }
+  if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
+  IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
+  auto connection = std::make_shared<SourceConnection>(loop, &threads_, options_.limits, serving);
+  TC_RETURN_IF_ERROR(serving->Join(connection));
+  if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
+    serving->counter().SetReceiverTrace(*trace);
+  }
+  loop->Post([connection = std::move(connection), stream = stranger.Release(), version]() mutable {
+    connection->Start(std::move(stream), version);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::transport::tcp

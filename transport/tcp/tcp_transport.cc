@@ -1,0 +1,166 @@
+#include "transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/status.h"
+#include "transport/registered_memory.h"
+#include "transport/serving.h"
+#include "transport/tcp/io_loop.h"
+#include "transport/tcp/tcp_pull.h"
+#include "transport/tcp/tcp_source.h"
+#include "transport/tcp/wire.h"
+
+namespace tensorcast::transport {
+namespace {
+
+constexpr std::string_view kTcpLane = "tcp";
+constexpr int kMostLoops = 64;
+
+// How many loops and connections there are where nobody says. A loop receives and digests, or sends, a few
+// GB/s; more than four rarely find a link that is faster.
+int LoopsFor(int configured) {
+  if (configured > 0) return configured;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+}
+
+class TcpServing : public Serving {
+ public:
+  TcpServing(tcp::TcpSource* source, std::shared_ptr<tcp::SourceServing> serving, std::string descriptor)
+      : source_(source), serving_(std::move(serving)), descriptor_(std::move(descriptor)) {}
+  ~TcpServing() override { source_->Revoke(*serving_); }
+
+  const std::string& descriptor() const override { return descriptor_; }
+  ServeStats stats() const override { return serving_->counter().stats(); }
+
+ private:
+  tcp::TcpSource* const source_;
+  const std::shared_ptr<tcp::SourceServing> serving_;
+  const std::string descriptor_;
+};
+
+}  // namespace
+
+struct TcpTransport::State {
+  ~State() {
+    // Reads that are under way post to the loops, so those outlive the source.
+    source.reset();
+    for (const std::unique_ptr<tcp::IoLoop>& loop : loops) loop->Stop();
+  }
+
+  absl::Status Listen(const TcpOptions& options);
+
+  RegisteredMemory memory;
+  std::vector<std::unique_ptr<tcp::IoLoop>> loops;
+  tcp::ReceiverContext receiver;
+  std::unique_ptr<tcp::TcpSource> source;  // null: it only receives
+  std::vector<std::string> addresses;
+};
+
+absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
+  TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+  TC_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(listen));
+  absl::StatusOr<uint16_t> port = source->Listen(address);
+  if (!port.ok()) return Annotate(port.status(), options.listen);
+  const std::vector<std::string> own = {options.listen};
+  for (const std::string& name : options.advertise.empty() ? own : options.advertise) {
+    TC_ASSIGN_OR_RETURN(HostPort advertised, ParseHostPort(name));
+    if (advertised.port == 0) advertised.port = *port;
+    addresses.push_back(FormatHostPort(advertised));
+  }
+  return absl::OkStatus();
+}
+
+TcpTransport::TcpTransport(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TcpTransport::~TcpTransport() {
+  if (state_->source != nullptr) state_->source->Shutdown();
+}
+
+absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOptions& options) {
+  if (options.threads < 0 || options.threads > kMostLoops || options.connections < 0 ||
+      options.connections > static_cast<int>(tcp::SourceServing::kMaxConnections) ||
+      options.serving_threads < 1 || options.advertise.size() > tcp::kMaxAddresses) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a TCP transport has at most ", kMostLoops, " threads, ", tcp::SourceServing::kMaxConnections,
+        " connections a pull and ", tcp::kMaxAddresses, " addresses, and at least one serving thread"));
+  }
+  auto state = std::make_unique<State>();
+  std::vector<tcp::IoLoop*> loops;
+  const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,
+                                     .congestion_control = options.congestion_control};
+  for (int i = 0; i < LoopsFor(options.threads); ++i) {
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<tcp::IoLoop> loop, tcp::IoLoop::Start(absl::StrCat("tc-tcp-", i)));
+    loops.push_back(loop.get());
+    state->loops.push_back(std::move(loop));
+  }
+  state->receiver = {
+      .loops = loops,
+      .memory = &state->memory,
+      .stream = {.socket = socket},
+      .connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size()),
+      .connect_timeout = options.connect_timeout};
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
+  if (!options.listen.empty()) {
+    State& made = *transport->state_;
+    made.source = std::make_unique<tcp::TcpSource>(
+        std::move(loops), tcp::TcpSource::Options{.socket = socket,
+                                                  .stranger_timeout = options.stranger_timeout,
+                                                  .serving_threads = options.serving_threads});
+    TC_RETURN_IF_ERROR(made.Listen(options));
+  }
+  return transport;
+}
+
+const std::string& TcpTransport::address() const {
+  static const std::string none;
+  return state_->addresses.empty() ? none : state_->addresses.front();
+}
+
+std::string_view TcpTransport::name() const { return kTcpLane; }
+
+absl::Status TcpTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
+  return state_->memory.Add(base, bytes).status();
+}
+
+absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<ServedImage> image) {
+  if (state_->source == nullptr) {
+    return absl::FailedPreconditionError(
+        "this TCP transport only receives: configure an address to listen on");
+  }
+  if (image->in_place()) {
+    TC_RETURN_IF_ERROR(CheckSegments(state_->memory, image->image_bytes(), image->segments()));
+  }
+  auto serving = std::make_shared<tcp::SourceServing>(NewPullId(), std::move(image));
+  std::string descriptor = tcp::EncodeDescriptor(
+      {.pull_id = serving->id(), .image_bytes = serving->image_bytes(), .addresses = state_->addresses});
+  state_->source->Add(serving);
+  return std::make_unique<TcpServing>(state_->source.get(), std::move(serving), std::move(descriptor));
+}
+
+absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext& context,
+                                                            std::string_view descriptor) {
+  TC_ASSIGN_OR_RETURN(tcp::Descriptor decoded, tcp::DecodeDescriptor(descriptor));
+  return tcp::ConnectPull(state_->receiver, context, std::move(decoded));
+}
+
+Lane TcpLane() {
+  return {.name = kTcpLane,
+          .help = "plain sockets, between any two hosts",
+          .make = [](const LaneConfig& config) -> absl::StatusOr<std::unique_ptr<Transport>> {
+            std::vector<std::string> advertise = config.tcp_advertise;
+            if (advertise.empty() && !config.advertise_host.empty()) {
+              advertise.push_back(FormatHostPort({config.advertise_host, 0}));
+            }
+            return TcpTransport::Create({.listen = config.tcp_listen,
+                                         .advertise = std::move(advertise),
+                                         .connections = config.tcp_connections,
+                                         .congestion_control = config.tcp_congestion_control,
+                                         .peer_timeout = config.peer_timeout});
+          }};
+}
+
+}  // namespace tensorcast::transport

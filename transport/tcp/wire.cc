@@ -1,0 +1,263 @@
+#include "transport/tcp/wire.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+constexpr std::string_view kHelloMagic = "TCTP";
+constexpr std::string_view kDescriptorMagic = "TCTD";
+constexpr uint8_t kDescriptorVersion = 1;
+constexpr size_t kFrameHeaderBytes = 8;
+constexpr size_t kPaddingBytes = 3;
+constexpr size_t kDataBodyBytes = kDataHeadBytes - kFrameHeaderBytes;  // in front of the piece
+constexpr uint8_t kLastStatusCode = static_cast<uint8_t>(absl::StatusCode::kUnauthenticated);
+
+// 8 and 9 are kept for HAVE and NOT_HERE.
+enum class Type : uint8_t {
+  kHello = 1,
+  kWelcome = 2,
+  kError = 3,
+  kRequest = 4,
+  kCancel = 5,
+  kBye = 6,
+  kData = 7,
+};
+
+std::string MakeFrame(Type type, std::string_view body, size_t piece_bytes = 0) {
+  return ByteWriter()
+      .Put(static_cast<uint8_t>(type))
+      .Put(std::string_view("\0\0\0", kPaddingBytes))
+      .Put(static_cast<uint32_t>(body.size() + piece_bytes))
+      .Put(body)
+      .Take();
+}
+
+std::string Encode(const Hello& hello) {
+  const std::string_view trace = std::string_view(hello.traceparent).substr(0, kMaxTraceparentBytes);
+  return MakeFrame(Type::kHello, ByteWriter()
+                                     .Put(kHelloMagic)
+                                     .Put(hello.min_version)
+                                     .Put(hello.max_version)
+                                     .Put(AsBytes(hello.pull_id))
+                                     .PutString<uint16_t>(trace)
+                                     .Take());
+}
+
+std::string Encode(const Welcome& welcome) {
+  return MakeFrame(Type::kWelcome, ByteWriter()
+                                       .Put(welcome.version)
+                                       .Put(welcome.max_requests)
+                                       .Put(welcome.max_request_bytes)
+                                       .Put(welcome.image_bytes)
+                                       .Take());
+}
+
+std::string Encode(const Error& error) {
+  const std::string_view text = error.status.message().substr(0, kMaxErrorTextBytes);
+  return MakeFrame(Type::kError, ByteWriter()
+                                     .Put(error.request_id)
+                                     .Put(static_cast<uint8_t>(error.status.code()))
+                                     .PutString<uint16_t>(text)
+                                     .Take());
+}
+
+std::string Encode(const Request& request) {
+  return MakeFrame(Type::kRequest,
+                   ByteWriter().Put(request.id).Put(request.offset).Put(request.bytes).Take());
+}
+
+std::string Encode(const Cancel& cancel) {
+  return MakeFrame(Type::kCancel, ByteWriter().Put(cancel.id).Take());
+}
+
+std::string Encode(const Bye&) { return MakeFrame(Type::kBye, ""); }
+
+std::string Encode(const Data& data) {
+  return MakeFrame(Type::kData, ByteWriter().Put(data.request_id).Put(data.offset).Take(), data.bytes);
+}
+
+absl::Status Malformed(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed ", what, " frame from the peer"));
+}
+
+absl::StatusOr<Frame> DecodeHello(ByteReader body) {
+  Hello hello;
+  const bool magic = body.GetBytes(kHelloMagic.size()) == kHelloMagic;
+  hello.min_version = body.Get<uint8_t>();
+  hello.max_version = body.Get<uint8_t>();
+  const std::string_view id = body.GetBytes(hello.pull_id.size());
+  const std::string_view trace = body.GetString<uint16_t>();
+  if (!magic || !body.AtEnd() || trace.size() > kMaxTraceparentBytes ||
+      hello.min_version > hello.max_version) {
+    return Malformed("HELLO");
+  }
+  hello.pull_id = PullIdFromBytes(id);
+  hello.traceparent = std::string(trace);
+  return hello;
+}
+
+absl::StatusOr<Frame> DecodeWelcome(ByteReader body) {
+  Welcome welcome;
+  welcome.version = body.Get<uint8_t>();
+  welcome.max_requests = body.Get<uint32_t>();
+  welcome.max_request_bytes = body.Get<uint64_t>();
+  welcome.image_bytes = body.Get<uint64_t>();
+  if (!body.AtEnd() || welcome.max_requests == 0 || welcome.max_request_bytes == 0) {
+    return Malformed("WELCOME");
+  }
+  return welcome;
+}
+
+absl::StatusOr<Frame> DecodeError(ByteReader body) {
+  Error error;
+  error.request_id = body.Get<uint64_t>();
+  const uint8_t code = body.Get<uint8_t>();
+  const std::string_view text = body.GetString<uint16_t>();
+  if (!body.AtEnd() || code == 0 || code > kLastStatusCode || text.size() > kMaxErrorTextBytes) {
+    return Malformed("ERROR");
+  }
+  error.status = absl::Status(static_cast<absl::StatusCode>(code), text);
+  return error;
+}
+
+absl::StatusOr<Frame> DecodeRequest(ByteReader body) {
+  Request request;
+  request.id = body.Get<uint64_t>();
+  request.offset = body.Get<uint64_t>();
+  request.bytes = body.Get<uint64_t>();
+  if (!body.AtEnd() || request.id == kWholePull || request.bytes == 0) return Malformed("REQUEST");
+  return request;
+}
+
+absl::StatusOr<Frame> DecodeCancel(ByteReader body) {
+  const Cancel cancel{.id = body.Get<uint64_t>()};
+  if (!body.AtEnd() || cancel.id == kWholePull) return Malformed("CANCEL");
+  return cancel;
+}
+
+absl::StatusOr<Frame> DecodeBye(ByteReader body) {
+  if (!body.AtEnd()) return Malformed("BYE");
+  return Bye{};
+}
+
+absl::StatusOr<Frame> DecodeData(ByteReader body, uint32_t piece_bytes) {
+  Data data{.bytes = piece_bytes};
+  data.request_id = body.Get<uint64_t>();
+  data.offset = body.Get<uint64_t>();
+  if (!body.AtEnd() || data.request_id == kWholePull || piece_bytes == 0 || piece_bytes > kMaxPieceBytes) {
+    return Malformed("DATA");
+  }
+  return data;
+}
+
+absl::StatusOr<Frame> DecodeBody(Type type, ByteReader body) {
+  switch (type) {
+    case Type::kHello:
+      return DecodeHello(body);
+    case Type::kWelcome:
+      return DecodeWelcome(body);
+    case Type::kError:
+      return DecodeError(body);
+    case Type::kRequest:
+      return DecodeRequest(body);
+    case Type::kCancel:
+      return DecodeCancel(body);
+    case Type::kBye:
+      return DecodeBye(body);
+    case Type::kData:
+      break;
+  }
+  return Malformed("unknown");
+}
+
+bool IsType(uint8_t type) {
+  return type >= static_cast<uint8_t>(Type::kHello) && type <= static_cast<uint8_t>(Type::kData);
+}
+
+}  // namespace
+
+std::string EncodeFrame(const Frame& frame) {
+  return std::visit([](const auto& one) { return Encode(one); }, frame);
+}
+
+absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) {
+  // What can be refused is refused at its first byte: a stranger need not send more to be let go.
+  if (!bytes.empty() && !IsType(static_cast<uint8_t>(bytes[0]))) return Malformed("unknown");
+  if (bytes.size() < kFrameHeaderBytes) return std::nullopt;
+  ByteReader reader(bytes);
+  const auto type = static_cast<Type>(reader.Get<uint8_t>());
+  const std::string_view padding = reader.GetBytes(kPaddingBytes);
+  const uint32_t body_bytes = reader.Get<uint32_t>();
+  if (padding != std::string_view("\0\0\0", kPaddingBytes)) return Malformed("unknown");
+  const bool data = type == Type::kData;
+  if (data ? body_bytes < kDataBodyBytes || body_bytes - kDataBodyBytes > kMaxPieceBytes
+           : body_bytes > kMaxFrameHeadBytes - kFrameHeaderBytes) {
+    return Malformed("over-long or too short");
+  }
+  const size_t head_bytes = data ? kDataBodyBytes : body_bytes;
+  if (reader.remaining() < head_bytes) return std::nullopt;
+  const ByteReader head(reader.GetBytes(head_bytes));
+  absl::StatusOr<Frame> frame =
+      data ? DecodeData(head, static_cast<uint32_t>(body_bytes - kDataBodyBytes)) : DecodeBody(type, head);
+  if (!frame.ok()) return std::move(frame).status();
+  return DecodedFrame{*std::move(frame), kFrameHeaderBytes + head_bytes};
+}
+
+absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version) {
+  const uint8_t version = std::min(max_version, kMaxVersion);
+  if (version < std::max(min_version, kMinVersion)) {
+    return absl::FailedPreconditionError(absl::StrCat("the receiver speaks versions ", min_version, " to ",
+                                                      max_version, " of the pull protocol, this source ",
+                                                      kMinVersion, " to ", kMaxVersion,
+                                                      ": upgrade the older daemon"));
+  }
+  return version;
+}
+
+std::string EncodeDescriptor(const Descriptor& descriptor) {
+  CHECK(!descriptor.addresses.empty() && descriptor.addresses.size() <= kMaxAddresses);
+  ByteWriter writer;
+  writer.Put(kDescriptorMagic)
+      .Put(kDescriptorVersion)
+      .Put(AsBytes(descriptor.pull_id))
+      .Put(descriptor.image_bytes)
+      .Put(static_cast<uint8_t>(descriptor.addresses.size()));
+  for (const std::string& address : descriptor.addresses) writer.PutString<uint8_t>(address);
+  CHECK(writer.ok()) << "an address of more than 255 bytes";
+  return writer.Take();
+}
+
+absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes) {
+  ByteReader reader(bytes);
+  if (reader.GetBytes(kDescriptorMagic.size()) != kDescriptorMagic) {
+    return absl::InvalidArgumentError("malformed TCP descriptor: it does not start with TCTD");
+  }
+  const uint8_t version = reader.Get<uint8_t>();
+  if (reader.ok() && version != kDescriptorVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("TCP descriptor of version ", version,
+                                                      "; this receiver reads ", kDescriptorVersion,
+                                                      ": upgrade the older daemon"));
+  }
+  Descriptor descriptor;
+  const std::string_view id = reader.GetBytes(descriptor.pull_id.size());
+  descriptor.image_bytes = reader.Get<uint64_t>();
+  const uint8_t addresses = reader.Get<uint8_t>();
+  if (addresses == 0 || addresses > kMaxAddresses) reader.Fail("no address, or too many");
+  for (int i = 0; i < addresses && reader.ok(); ++i) {
+    descriptor.addresses.emplace_back(reader.GetString<uint8_t>());
+  }
+  if (!reader.AtEnd()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "malformed TCP descriptor: ", reader.ok() ? "something follows its end" : reader.failure()));
+  }
+  descriptor.pull_id = PullIdFromBytes(id);
+  return descriptor;
+}
+
+}  // namespace tensorcast::transport::tcp

@@ -1,0 +1,110 @@
+// What travels between the two ends of a pull: the descriptor that leads a receiver to a source, and the
+// frames of their connections. FORMAT.md is the grammar. Pure functions: decoding is total, looks at no byte
+// that it was not given, allocates no more than it was given, and refuses every length beyond its limit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/serving.h"
+
+namespace tensorcast::transport::tcp {
+
+// The versions of the protocol that this code speaks.
+inline constexpr uint8_t kMinVersion = 1;
+inline constexpr uint8_t kMaxVersion = 1;
+
+inline constexpr size_t kMaxTraceparentBytes = 128;
+inline constexpr size_t kMaxErrorTextBytes = 256;
+// Of a frame: for DATA the bytes in front of its piece, for every other type the whole.
+inline constexpr size_t kMaxFrameHeadBytes = 512;
+inline constexpr size_t kDataHeadBytes = 24;
+// Of the piece in one DATA frame, which bounds how late a CANCEL can come.
+inline constexpr uint32_t kMaxPieceBytes = uint32_t{1} << 20;
+
+// The request id of an error that concerns the whole pull. Requests count from 1.
+inline constexpr uint64_t kWholePull = 0;
+
+struct Hello {
+  uint8_t min_version = kMinVersion;
+  uint8_t max_version = kMaxVersion;
+  PullId pull_id{};
+  std::string traceparent;  // may be empty
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+struct Welcome {
+  uint8_t version = kMaxVersion;
+  uint32_t max_requests = 0;       // that may be outstanding on this connection at a time
+  uint64_t max_request_bytes = 0;  // of one
+  uint64_t image_bytes = 0;
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+struct Error {
+  uint64_t request_id = kWholePull;
+  absl::Status status;  // never OK
+  friend bool operator==(const Error&, const Error&) = default;
+};
+
+struct Request {
+  uint64_t id = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  friend bool operator==(const Request&, const Request&) = default;
+};
+
+struct Cancel {
+  uint64_t id = 0;
+  friend bool operator==(const Cancel&, const Cancel&) = default;
+};
+
+struct Bye {
+  friend bool operator==(const Bye&, const Bye&) = default;
+};
+
+// The head of a DATA frame; its piece, `bytes` of the image from `offset`, follows.
+struct Data {
+  uint64_t request_id = 0;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+  friend bool operator==(const Data&, const Data&) = default;
+};
+
+using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data>;
+
+// Longer texts than the limits above are cut.
+std::string EncodeFrame(const Frame& frame);
+
+struct DecodedFrame {
+  Frame frame;
+  size_t bytes = 0;  // that it took; of DATA, those of its head
+};
+// The frame that `bytes` begin with; nullopt when more of them are needed to know, which is never so of
+// kMaxFrameHeadBytes. INVALID_ARGUMENT for what no EncodeFrame of version 1 writes.
+absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
+
+// The version to speak with a receiver that speaks [min, max]; FAILED_PRECONDITION when there is none.
+absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version);
+
+inline constexpr size_t kMaxAddresses = 16;
+
+struct Descriptor {
+  PullId pull_id{};
+  uint64_t image_bytes = 0;
+  std::vector<std::string> addresses;  // "host:port", the one to be tried first at the front
+  friend bool operator==(const Descriptor&, const Descriptor&) = default;
+};
+
+// REQUIRES: 1 to kMaxAddresses addresses of at most 255 bytes each.
+std::string EncodeDescriptor(const Descriptor& descriptor);
+// INVALID_ARGUMENT for bytes that are none, FAILED_PRECONDITION for those of another version.
+absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes);
+
+}  // namespace tensorcast::transport::tcp

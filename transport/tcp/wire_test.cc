@@ -1,0 +1,190 @@
+#include "transport/tcp/wire.h"
+
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/escaping.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+PullId TestId(uint8_t first) {
+  PullId id;
+  for (uint8_t i = 0; i < id.size(); ++i) id[i] = first + i;
+  return id;
+}
+
+std::vector<Frame> AllFrames() {
+  return {Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"},
+          Hello{.min_version = 0, .max_version = 9},
+          Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 123456789},
+          Error{.request_id = 7, .status = absl::NotFoundError("gone")},
+          Error{.status = absl::UnavailableError("")},
+          Request{.id = 9, .offset = 1 << 30, .bytes = 4096},
+          Cancel{.id = 3},
+          Bye{},
+          Data{.request_id = 9, .offset = 1 << 24, .bytes = 1},
+          Data{.request_id = 9, .offset = 1 << 24, .bytes = kMaxPieceBytes}};
+}
+
+std::optional<Frame> Decoded(std::string_view bytes) {
+  const absl::StatusOr<std::optional<DecodedFrame>> decoded = DecodeFrame(bytes);
+  if (!decoded.ok() || !decoded->has_value()) return std::nullopt;
+  return (*decoded)->frame;
+}
+
+bool IsRefused(std::string_view bytes) {
+  return DecodeFrame(bytes).status().code() == absl::StatusCode::kInvalidArgument;
+}
+
+TEST(Wire, EveryFrameIsReadAsItWasWrittenWhateverFollowsIt) {
+  for (const Frame& frame : AllFrames()) {
+    const std::string bytes = EncodeFrame(frame);
+    EXPECT_LE(bytes.size(), kMaxFrameHeadBytes);
+    const auto read = DecodeFrame(bytes + "\xff more");
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_TRUE(read->has_value());
+    EXPECT_TRUE((*read)->frame == frame);
+    EXPECT_EQ((*read)->bytes, bytes.size());
+  }
+}
+
+TEST(Wire, OfAFrameThatIsCutShortMoreIsWanted) {
+  for (const Frame& frame : AllFrames()) {
+    const std::string bytes = EncodeFrame(frame);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      const auto read = DecodeFrame(bytes.substr(0, length));
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_FALSE(read->has_value()) << length;
+    }
+  }
+}
+
+// The worked examples of FORMAT.md.
+TEST(Wire, TheBytesAreThoseOfTheFormat) {
+  const auto hex = [](const Frame& frame) { return absl::BytesToHexString(EncodeFrame(frame)); };
+  EXPECT_EQ(hex(Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"}),
+            "010000001d000000"
+            "54435450"
+            "0101"
+            "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
+            "0500"
+            "30302d6162");
+  EXPECT_EQ(
+      hex(Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 0x100000, .image_bytes = 0x0201}),
+      "0200000015000000"
+      "01"
+      "40000000"
+      "0000100000000000"
+      "0102000000000000");
+  EXPECT_EQ(hex(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
+            "030000000f000000"
+            "0700000000000000"
+            "05"
+            "0400"
+            "676f6e65");
+  EXPECT_EQ(hex(Request{.id = 9, .offset = 0x1000000, .bytes = 0x100000}),
+            "0400000018000000"
+            "0900000000000000"
+            "0000000100000000"
+            "0000100000000000");
+  EXPECT_EQ(hex(Cancel{.id = 9}),
+            "0500000008000000"
+            "0900000000000000");
+  EXPECT_EQ(hex(Bye{}), "0600000000000000");
+  EXPECT_EQ(hex(Data{.request_id = 9, .offset = 0x1000000, .bytes = 0x40000}),
+            "0700000010000400"
+            "0900000000000000"
+            "0000000100000000");
+  EXPECT_EQ(absl::BytesToHexString(EncodeDescriptor(
+                {.pull_id = TestId(0), .image_bytes = 0x1234, .addresses = {"10.0.0.1:7000"}})),
+            "54435444"
+            "01"
+            "000102030405060708090a0b0c0d0e0f"
+            "3412000000000000"
+            "01"
+            "0d31302e302e302e313a37303030");
+}
+
+TEST(Wire, FramesThatMeanNothingAreRefused) {
+  for (const Frame& frame : std::vector<Frame>{
+           Request{.id = 0, .offset = 0, .bytes = 1}, Request{.id = 1, .offset = 0, .bytes = 0},
+           Hello{.min_version = 2, .max_version = 1}, Welcome{},
+           Error{.request_id = 1, .status = absl::OkStatus()}, Cancel{.id = 0},
+           Data{.request_id = 0, .offset = 0, .bytes = 1}, Data{.request_id = 1, .offset = 0, .bytes = 0},
+           Data{.request_id = 1, .offset = 0, .bytes = kMaxPieceBytes + 1}}) {
+    EXPECT_TRUE(IsRefused(EncodeFrame(frame))) << frame.index();
+  }
+  std::string hello = EncodeFrame(Hello{});
+  hello[8] ^= 1;  // its magic
+  EXPECT_TRUE(IsRefused(hello));
+}
+
+TEST(Wire, WhatIsNoFrameIsRefusedByItsFirstBytes) {
+  EXPECT_TRUE(IsRefused("G"));  // ET / HTTP/1.1
+  EXPECT_TRUE(IsRefused(std::string(1, '\0')));
+  EXPECT_TRUE(IsRefused("\x08"));
+  EXPECT_TRUE(IsRefused(std::string("\x01\x00\x01\x00\x00\x00\x00\x00", 8)));
+}
+
+TEST(Wire, ALengthBeyondItsLimitIsRefusedBeforeItsBytesCome) {
+  for (const Frame& frame : AllFrames()) {
+    std::string bytes = EncodeFrame(frame).substr(0, 8);
+    bytes[6] = '\x7f';
+    EXPECT_TRUE(IsRefused(bytes)) << frame.index();
+  }
+}
+
+TEST(Wire, ABodyOfAnotherLengthThanItsTypesIsRefused) {
+  for (const Frame& frame : AllFrames()) {
+    if (std::holds_alternative<Data>(frame)) continue;
+    std::string bytes = EncodeFrame(frame) + "x";
+    ++bytes[4];
+    EXPECT_TRUE(IsRefused(bytes)) << frame.index();
+  }
+}
+
+TEST(Wire, LongTextsAreCut) {
+  const std::optional<Frame> error =
+      Decoded(EncodeFrame(Error{.request_id = 1, .status = absl::InternalError(std::string(1000, 'x'))}));
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(std::get<Error>(*error).status.message().size(), kMaxErrorTextBytes);
+  const std::optional<Frame> hello = Decoded(EncodeFrame(Hello{.traceparent = std::string(1000, 'x')}));
+  ASSERT_TRUE(hello.has_value());
+  EXPECT_EQ(std::get<Hello>(*hello).traceparent.size(), kMaxTraceparentBytes);
+}
+
+TEST(Wire, TheNewestCommonVersionIsSpoken) {
+  EXPECT_EQ(*NegotiateVersion(1, 1), 1);
+  EXPECT_EQ(*NegotiateVersion(1, 9), kMaxVersion);
+  EXPECT_EQ(NegotiateVersion(kMaxVersion + 1, 200).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(NegotiateVersion(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Descriptor, IsReadAsItWasWritten) {
+  Descriptor descriptor{.pull_id = TestId(7), .image_bytes = 5, .addresses = {"[fd00::1]:7000", "node-a:1"}};
+  EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
+  descriptor.addresses = std::vector<std::string>(kMaxAddresses, std::string(255, 'x'));
+  EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
+}
+
+TEST(Descriptor, WhatIsNoneIsRefused) {
+  const std::string good = EncodeDescriptor({.image_bytes = 5, .addresses = {"10.0.0.1:7000"}});
+  const auto code_of = [](const std::string& bytes) { return DecodeDescriptor(bytes).status().code(); };
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_EQ(code_of(good.substr(0, length)), absl::StatusCode::kInvalidArgument) << length;
+  }
+  EXPECT_EQ(code_of(good + "x"), absl::StatusCode::kInvalidArgument);
+  std::string other = good;
+  other[4] = 2;
+  EXPECT_EQ(code_of(other), absl::StatusCode::kFailedPrecondition);
+  for (const char count : {'\x00', '\x02', '\x11', '\xff'}) {
+    std::string bad = good;
+    bad[29] = count;
+    EXPECT_EQ(code_of(bad), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast::transport::tcp
