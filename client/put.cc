@@ -12,7 +12,7 @@
 #include "client/sealed_image.h"
 #include "client/session.h"
 #include "core/handles/handle_client.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"

@@ -13,10 +13,9 @@ set(TENSORCAST_PUBLIC_HEADERS
   client/include/tensorcast/replica.h
   client/include/tensorcast/telemetry.h
   core/device/device_runtime.h
-  core/replica/location.h
-  core/replica/source_info.h
+  core/replica/replica.h
   core/replica/transfer_report.h
-  core/tensor/dtype.h)
+  core/tensor/tensor.h)
 
 # All lie below include/tensorcast, so that ours are never taken for another project's: base/status.h is no rare name.
 # base/request_context.h becomes <tensorcast/base/request_context.h>, and is included as that by the others.

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/posix/descriptors.h"
+#include "base/posix/process_limits.h"
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
 #include "rpc/connection_table.h"

@@ -20,7 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/posix/descriptors.h"
+#include "base/posix/process_limits.h"
 #include "base/posix/unique_fd.h"
 #include "base/posix/unix_socket.h"
 #include "base/steady_time.h"

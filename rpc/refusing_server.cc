@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "base/posix/descriptors.h"
+#include "base/posix/process_limits.h"
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"

@@ -37,7 +37,7 @@ struct ServerOptions {
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
   // More are refused, as are those for whom only the reserve of descriptors is left
-  // (base/posix/descriptors.h): their calls end with UNAVAILABLE and the reason.
+  // (base/posix/process_limits.h): their calls end with UNAVAILABLE and the reason.
   int max_connections = kMaxConnections;
   // Of host:port; null: those are in clear, and who reaches them may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;

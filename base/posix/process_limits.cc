@@ -1,20 +1,27 @@
 #include "base/posix/process_limits.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <new>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "base/posix/descriptors.h"
 #include "base/status.h"
 
 namespace tensorcast {
 namespace {
+
+constexpr rlim_t kMostDescriptors = 1 << 20;
+constexpr int kLargestReserve = 1024;
+constexpr int kReservedPart = 8;  // one in so many
 
 // For code, heaps (64 MiB for each of some threads) and libraries' buffers.
 constexpr uint64_t kEveryProcessBytes = uint64_t{1} << 30;
@@ -69,6 +76,39 @@ void ExitWhenOutOfMemory() {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
     _exit(kOutOfMemoryExitCode);
   });
+}
+
+absl::Status RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return ErrnoStatus(errno, "asking for", "the limit of open files");
+  }
+  const rlim_t wanted = std::min(limit.rlim_max, kMostDescriptors);
+  if (limit.rlim_cur >= wanted) return absl::OkStatus();
+  limit.rlim_cur = wanted;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "raising the limit of open files to", absl::StrCat(wanted));
+}
+
+int DescriptorLimit() {
+  rlimit limit{};
+  // It fails for no argument that is possible here; nothing is reserved then.
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<int>::max();
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()));
+}
+
+int DescriptorReserve() { return std::min(DescriptorLimit() / kReservedPart, kLargestReserve); }
+
+bool IsReserved(int fd) { return fd >= DescriptorLimit() - DescriptorReserve(); }
+
+UniqueFd SpareDescriptor::Accept(int listener) {
+  spare_ = UniqueFd();
+  return UniqueFd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+bool SpareDescriptor::Restore() {
+  if (!spare_) spare_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return static_cast<bool>(spare_);
 }
 
 }  // namespace tensorcast

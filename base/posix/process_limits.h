@@ -1,10 +1,17 @@
-// What a process needs of the system's limits, looked at before it begins: libraries abort where they are
-// refused a thread or a descriptor, and say less.
+// The system's limits of a process: looked at before it begins, since libraries abort where they are refused
+// a thread or a descriptor, and say less; and kept from being reached while it serves.
+//
+// How a process that serves strangers stays out of want of file descriptors: the limit is raised as far as it
+// goes, the last of them are kept for its own work, and one is held back for the moment when there is none.
+// Whoever takes on work that costs descriptors because somebody outside asks (a connection, memory handed
+// over) gives back at once what IsReserved. The kernel numbers descriptors from the lowest free one, so a
+// number that high says that all below are in use, whoever uses them: no listener has to know of the others.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/posix/unique_fd.h"
 
 namespace tensorcast {
 
@@ -23,5 +30,34 @@ absl::Status CheckProcessLimits(const ProcessNeeds& needs);
 // switched off) says so on stderr and ends with this exit code, instead of by an abort.
 inline constexpr int kOutOfMemoryExitCode = 71;
 void ExitWhenOutOfMemory();
+
+// Raises the soft limit of this process's descriptors to the hard one; not by more than a million, since some
+// libraries keep a table of all that there could be. To be called before what looks at the limit is
+// made, and before other processes are started: they have the limit of that moment.
+absl::Status RaiseDescriptorLimit();
+
+// Of the process, at this moment.
+int DescriptorLimit();
+// The last so many descriptors are for files, connections to others, telemetry and memory of the process's
+// own: an eighth of the limit, and at most 1024.
+int DescriptorReserve();
+// Whether a descriptor that was opened just now is one of the last.
+bool IsReserved(int fd);
+
+// Holds a descriptor back. Thread-compatible.
+class SpareDescriptor {
+ public:
+  SpareDescriptor() { Restore(); }
+
+  // Accepts a connection of a listener when the process has no descriptor left, so that whoever connected can
+  // be told so rather than wait in the listener's queue. The connection must be closed before Restore. Not
+  // set when there is nothing to accept, or another thread was faster to take the descriptor.
+  UniqueFd Accept(int listener);
+  // Takes a descriptor again; false when there still is none.
+  bool Restore();
+
+ private:
+  UniqueFd spare_;
+};
 
 }  // namespace tensorcast

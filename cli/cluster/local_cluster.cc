@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "base/posix/private_files.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 

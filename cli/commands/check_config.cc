@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/address.h"
-#include "base/posix/private_files.h"
+#include "base/posix/state_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/units.h"
 #include "cli/commands/server_options.h"

@@ -12,7 +12,7 @@
 #include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"
-#include "core/replica/source_info.h"
+#include "core/replica/transfer_report.h"
 #include "core/safetensors/safetensors.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"

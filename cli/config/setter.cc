@@ -13,8 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/config/schema.h"
-#include "core/artifact/text.h"
 
 namespace tensorcast::config {
 namespace {

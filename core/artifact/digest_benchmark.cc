@@ -11,7 +11,6 @@
 #include "benchmark/benchmark.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
-#include "core/artifact/streaming_copy.h"
 
 namespace tensorcast {
 namespace {

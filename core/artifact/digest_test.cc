@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/artifact/streaming_copy.h"
+#include "core/artifact/digest.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast {

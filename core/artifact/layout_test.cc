@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

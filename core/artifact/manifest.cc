@@ -4,17 +4,269 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
-#include "core/artifact/manifest_codec.h"
+#include "base/text.h"
 
 namespace tensorcast {
+
+struct ManifestFields {
+  ImageLayout layout;
+  std::vector<Digest> digests;
+  std::map<std::string, std::string> metadata;
+};
+
+// The canonical bytes: encoder and decoder (FORMAT.md).
+namespace {
+
+constexpr std::string_view kMagic = "TCMF";
+constexpr uint16_t kVersion = 1;
+constexpr uint8_t kDigestXxh3128 = 1;
+constexpr uint64_t kDigestBytes = sizeof(Digest::bytes);
+// The least that a count can stand for in the input; what bounds an allocation by the input's size.
+constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
+constexpr uint64_t kMinMetadataBytes = 4 + 4;
+constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();
+
+// Reads fields by name, so that an error says at which byte the input is wrong, and what was expected there.
+class ManifestReader {
+ public:
+  explicit ManifestReader(std::string_view bytes) : bytes_(bytes) {}
+
+  uint64_t position() const { return bytes_.position(); }
+  uint64_t left() const { return bytes_.remaining(); }
+
+  absl::Status Error(uint64_t position, std::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("not a manifest: at byte ", position, ": ", what));
+  }
+
+  absl::StatusOr<std::string_view> Raw(uint64_t bytes, std::string_view what) {
+    TC_RETURN_IF_ERROR(CheckLeft(bytes, what));
+    return bytes_.GetBytes(bytes);
+  }
+
+  template <std::unsigned_integral T>
+  absl::Status Integer(T& value, std::string_view what) {
+    TC_RETURN_IF_ERROR(CheckLeft(sizeof(T), what));
+    value = bytes_.Get<T>();
+    return absl::OkStatus();
+  }
+
+  // A number of things that take at least `min_bytes` each.
+  absl::Status Count(uint32_t& count, uint64_t min_bytes, std::string_view what) {
+    const uint64_t at = position();
+    TC_RETURN_IF_ERROR(Integer(count, what));
+    if (count > left() / min_bytes) {
+      return Error(
+          at, absl::StrCat(what, " of ", count, " does not fit in the ", left(), " bytes that are left"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string_view> String(std::string_view what) {
+    uint32_t bytes = 0;
+    TC_RETURN_IF_ERROR(Integer(bytes, what));
+    return Raw(bytes, what);
+  }
+
+ private:
+  absl::Status CheckLeft(uint64_t bytes, std::string_view what) const {
+    if (bytes <= left()) return absl::OkStatus();
+    return Error(position(), absl::StrCat(what, " needs ", bytes, " bytes, but ", left(), " are left"));
+  }
+
+  ByteReader bytes_;
+};
+
+void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
+  writer.PutString<uint32_t>(tensor.name);
+  writer.Put(static_cast<uint8_t>(tensor.dtype));
+  writer.Put(static_cast<uint32_t>(tensor.shape.size()));
+  for (const uint64_t dimension : tensor.shape) writer.Put(dimension);
+  writer.Put(tensor.offset);
+  writer.Put(tensor.nbytes);
+}
+
+absl::StatusOr<Tensor> ReadTensor(ManifestReader& reader) {
+  Tensor tensor;
+  TC_ASSIGN_OR_RETURN(tensor.name, reader.String("a tensor name"));
+  uint8_t dtype = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(dtype, "a dtype"));
+  tensor.dtype = static_cast<DType>(dtype);
+  uint32_t rank = 0;
+  TC_RETURN_IF_ERROR(reader.Count(rank, sizeof(uint64_t), "a rank"));
+  tensor.shape.resize(rank);
+  for (uint64_t& dimension : tensor.shape) TC_RETURN_IF_ERROR(reader.Integer(dimension, "a dimension"));
+  TC_RETURN_IF_ERROR(reader.Integer(tensor.offset, "an offset"));
+  TC_RETURN_IF_ERROR(reader.Integer(tensor.nbytes, "a size"));
+  return tensor;
+}
+
+absl::Status ReadTensors(ManifestReader& reader, uint32_t count, ImageLayout& layout) {
+  LayoutChecker checker(count);
+  layout.tensors.reserve(count);  // the checker needs them to stay where they are
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t at = reader.position();
+    TC_ASSIGN_OR_RETURN(Tensor read, ReadTensor(reader));
+    const Tensor& tensor = layout.tensors.emplace_back(std::move(read));
+    const absl::StatusOr<uint64_t> offset = checker.Next(tensor);
+    if (!offset.ok()) return reader.Error(at, offset.status().message());
+    if (tensor.offset != *offset) {
+      return reader.Error(at, absl::StrCat("tensor ", QuoteName(tensor.name), " is at offset ", tensor.offset,
+                                           " of the image instead of ", *offset));
+    }
+  }
+  if (layout.image_bytes != checker.image_bytes()) {
+    return reader.Error(reader.position(),
+                        absl::StrCat("the image has ", layout.image_bytes, " bytes, but its tensors end at ",
+                                     checker.image_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadMetadata(ManifestReader& reader, uint32_t count,
+                          std::map<std::string, std::string>& metadata) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t at = reader.position();
+    TC_ASSIGN_OR_RETURN(const std::string_view key, reader.String("a metadata key"));
+    TC_ASSIGN_OR_RETURN(const std::string_view value, reader.String("a metadata value"));
+    if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
+      return reader.Error(at, absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+    }
+    if (!metadata.empty() && key <= metadata.rbegin()->first) {
+      return reader.Error(at, absl::StrCat("metadata key ", QuoteName(key), " is not in ascending order"));
+    }
+    metadata.emplace_hint(metadata.end(), key, value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadDigests(ManifestReader& reader, uint32_t count, std::vector<Digest>& digests) {
+  if (reader.left() != count * kDigestBytes) {
+    return reader.Error(reader.position(), absl::StrCat(reader.left(), " bytes are left instead of those of ",
+                                                        count, " digests"));
+  }
+  digests.resize(count);
+  for (Digest& digest : digests) {
+    TC_ASSIGN_OR_RETURN(const std::string_view raw, reader.Raw(kDigestBytes, "a digest"));
+    std::memcpy(digest.bytes.data(), raw.data(), kDigestBytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPreamble(ManifestReader& reader) {
+  TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
+  if (magic != kMagic) {
+    return reader.Error(0, absl::StrCat("it begins with ", QuoteName(magic), " instead of \"", kMagic, "\""));
+  }
+  uint16_t version = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(version, "the version"));
+  if (version != kVersion) {
+    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only version ",
+                                        kVersion, ": use a build that knows it"));
+  }
+  uint8_t digest = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
+  if (digest != kDigestXxh3128) return reader.Error(6, absl::StrCat("unknown digest algorithm ", digest));
+  uint8_t zero = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(zero, "the reserved byte"));
+  return zero == 0 ? absl::OkStatus() : reader.Error(7, "the reserved byte is not zero");
+}
+
+absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
+  if (metadata.size() > kMaxLength) return absl::InvalidArgumentError("more than 2^32-1 metadata entries");
+  for (const auto& [key, value] : metadata) {
+    if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
+      return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+    }
+    if (key.size() > kMaxLength || value.size() > kMaxLength) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata ", QuoteName(key), " is longer than 2^32-1 bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFields(const ManifestFields& fields) {
+  TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));
+  if (fields.layout.tensors.size() > kMaxLength) {
+    return absl::InvalidArgumentError("more than 2^32-1 tensors");
+  }
+  for (const Tensor& tensor : fields.layout.tensors) {
+    if (tensor.name.size() > kMaxLength || tensor.shape.size() > kMaxLength) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the name or shape of tensor ", QuoteName(tensor.name), " is longer than 2^32-1"));
+    }
+  }
+  if (fields.digests.size() != fields.layout.chunk_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(fields.digests.size(), " digests for ",
+                                                   fields.layout.chunk_count(),
+                                                   " chunks: each chunk needs one"));
+  }
+  return CheckMetadata(fields.metadata);
+}
+
+// INVALID_ARGUMENT for fields that a manifest can't have; whatever is encoded decodes to the same fields.
+absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
+  TC_RETURN_IF_ERROR(CheckFields(fields));
+  const ImageLayout& layout = fields.layout;
+  ByteWriter writer;
+  writer.Put(kMagic);
+  writer.Put(kVersion);
+  writer.Put(kDigestXxh3128);
+  writer.Put(uint8_t{0});
+  writer.Put(layout.chunk_bytes);
+  writer.Put(layout.image_bytes);
+  writer.Put(static_cast<uint32_t>(layout.tensors.size()));
+  writer.Put(static_cast<uint32_t>(fields.metadata.size()));
+  for (const Tensor& tensor : layout.tensors) WriteTensor(tensor, writer);
+  for (const auto& [key, value] : fields.metadata) {
+    writer.PutString<uint32_t>(key);
+    writer.PutString<uint32_t>(value);
+  }
+  for (const Digest& digest : fields.digests) {
+    writer.Put(std::string_view(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()));
+  }
+  return writer.Take();
+}
+
+// INVALID_ARGUMENT, with the offset of the offending field, for anything but the encoding of valid fields.
+absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
+  ManifestReader reader(bytes);
+  ManifestFields fields;
+  TC_RETURN_IF_ERROR(ReadPreamble(reader));
+  const uint64_t sizes_at = reader.position();
+  TC_RETURN_IF_ERROR(reader.Integer(fields.layout.chunk_bytes, "the chunk size"));
+  TC_RETURN_IF_ERROR(reader.Integer(fields.layout.image_bytes, "the image size"));
+  if (const absl::Status chunks = CheckChunkBytes(fields.layout.chunk_bytes, fields.layout.image_bytes);
+      !chunks.ok()) {
+    return reader.Error(sizes_at, chunks.message());
+  }
+  uint32_t tensors = 0;
+  uint32_t metadata = 0;
+  TC_RETURN_IF_ERROR(reader.Count(tensors, kMinTensorBytes, "a tensor count"));
+  TC_RETURN_IF_ERROR(reader.Count(metadata, kMinMetadataBytes, "a metadata count"));
+  TC_RETURN_IF_ERROR(ReadTensors(reader, tensors, fields.layout));
+  TC_RETURN_IF_ERROR(ReadMetadata(reader, metadata, fields.metadata));
+  TC_RETURN_IF_ERROR(ReadDigests(reader, fields.layout.chunk_count(), fields.digests));
+  return fields;
+}
+
+}  // namespace
+
+// The artifact id.
 namespace {
 
 constexpr std::string_view kPrefix = "tc1:";

@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "core/disk/file_io.h"
 
 namespace tensorcast {

@@ -9,7 +9,7 @@
 
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
-#include "core/replica/location.h"
+#include "core/replica/replica.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {

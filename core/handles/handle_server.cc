@@ -17,7 +17,7 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "base/posix/descriptors.h"
+#include "base/posix/process_limits.h"
 #include "base/posix/unix_socket.h"
 #include "base/status.h"
 #include "base/steady_time.h"

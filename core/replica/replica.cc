@@ -1,6 +1,48 @@
 #include "core/replica/replica.h"
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
 namespace tensorcast {
+
+std::string_view LocationKindName(LocationKind kind) {
+  switch (kind) {
+    case LocationKind::kGpu:
+      return "gpu";
+    case LocationKind::kCpu:
+      return "cpu";
+    case LocationKind::kDisk:
+      return "disk";
+  }
+  return "unknown";
+}
+
+std::string Location::ToString() const {
+  switch (kind) {
+    case LocationKind::kGpu:
+      return absl::StrCat("gpu:", device);
+    case LocationKind::kCpu:
+      return "cpu";
+    case LocationKind::kDisk:
+      return "disk";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Location> Location::Parse(std::string_view text) {
+  if (text == "cpu") return Location{LocationKind::kCpu, 0};
+  if (text == "disk") return Location{LocationKind::kDisk, 0};
+  std::string_view ordinal = text;
+  Location gpu{LocationKind::kGpu, 0};
+  if (absl::ConsumePrefix(&ordinal, "gpu:") && absl::SimpleAtoi(ordinal, &gpu.device) && gpu.device >= 0 &&
+      gpu.ToString() == text) {
+    return gpu;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is no location: write cpu, disk, or gpu:N with the device's number"));
+}
 
 std::string_view ReplicaStateName(ReplicaState state) {
   switch (state) {

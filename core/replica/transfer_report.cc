@@ -2,6 +2,18 @@
 
 namespace tensorcast {
 
+std::string_view SourceTypeName(SourceType type) {
+  switch (type) {
+    case SourceType::kLocal:
+      return "local";
+    case SourceType::kRemote:
+      return "remote";
+    case SourceType::kDisk:
+      return "disk";
+  }
+  return "unknown";
+}
+
 std::string_view StageName(Stage stage) {
   switch (stage) {
     case Stage::kFetch:

@@ -4,16 +4,36 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "base/trace_context.h"
-#include "core/replica/location.h"
-#include "core/replica/source_info.h"
+#include "core/replica/replica.h"
 
 namespace tensorcast {
+
+// Who gives an ingest its bytes.
+enum class SourceType { kLocal, kRemote, kDisk };  // tc.source.type
+std::string_view SourceTypeName(SourceType type);
+
+// The lanes that are no transport's. (Each transport has its name in transport/lanes.)
+inline constexpr std::string_view kLocalLane = "local";    // attach to a daemon of the same host
+inline constexpr std::string_view kDiskLane = "disk";      // this node's own packed files and origins
+inline constexpr std::string_view kMemoryLane = "memory";  // this node's host memory, or a client's
+inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
+
+// Identifies a source in errors, logs, spans and reports.
+struct SourceInfo {
+  SourceType type = SourceType::kLocal;
+  std::string lane;           // a transport's name, or one of those above
+  std::string name;           // whom it reads: a node name, a path
+  std::string grant_id = {};  // of the grant it is read under; empty where none is needed
+  TraceContext span = {};     // reserved for the reading of it, where the other end links to it
+  TraceContext made_by = {};  // the ingest that made the replica it reads, where that is known
+};
 
 enum class Stage : uint8_t { kFetch, kVerify, kPlace };
 std::string_view StageName(Stage stage);

@@ -4,7 +4,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "core/safetensors/safetensors.h"
 #include "core/safetensors/strict_json.h"
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "core/safetensors/strict_json.h"
 
 namespace tensorcast {

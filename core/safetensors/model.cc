@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "core/safetensors/index.h"
 #include "core/safetensors/input_file.h"
 #include "core/safetensors/safetensors.h"

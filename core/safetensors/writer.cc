@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/byte_codec.h"
 #include "base/status.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "core/safetensors/output_file.h"
 #include "core/safetensors/safetensors.h"
 #include "nlohmann/json.hpp"

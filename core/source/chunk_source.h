@@ -16,7 +16,7 @@
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 #include "core/memory/host_pool.h"
-#include "core/replica/source_info.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast {
 

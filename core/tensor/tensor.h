@@ -1,14 +1,61 @@
-// A tensor's description: its name, element type, shape, and where its bytes are in the image.
+// A tensor's description: its name, element type, shape, and where its bytes are in the image. Values and
+// pure functions.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/tensor/dtype.h"
 
 namespace tensorcast {
+
+// Element types: those of the safetensors format, under its names
+// (https://github.com/huggingface/safetensors, `Dtype` in safetensors/src/tensor.rs).
+//
+// The values are part of the manifest's format: never renumber, only append.
+enum class DType : uint8_t {
+  kBool = 1,
+  kF4 = 2,
+  kF6E2M3 = 3,
+  kF6E3M2 = 4,
+  kU8 = 5,
+  kI8 = 6,
+  kF8E5M2 = 7,
+  kF8E4M3 = 8,
+  kF8E8M0 = 9,
+  kI16 = 10,
+  kU16 = 11,
+  kF16 = 12,
+  kBF16 = 13,
+  kI32 = 14,
+  kU32 = 15,
+  kF32 = 16,
+  kC64 = 17,
+  kF64 = 18,
+  kI64 = 19,
+  kU64 = 20,
+  kF8E4M3Fnuz = 21,
+  kF8E5M2Fnuz = 22,
+};
+
+struct DTypeInfo {
+  DType dtype;
+  std::string_view name;  // as safetensors writes it: "BF16", "F8_E4M3"
+  uint32_t bits;          // of one element; F4 and F6 are packed
+};
+
+// All of them, in the order of their values.
+std::span<const DTypeInfo> AllDTypes();
+
+// nullptr for a value that is not in the enumeration.
+const DTypeInfo* FindDType(DType dtype);
+const DTypeInfo* FindDType(std::string_view name);
+
+// REQUIRES: dtype is in the enumeration.
+std::string_view DTypeName(DType dtype);
 
 struct Tensor {
   std::string name;

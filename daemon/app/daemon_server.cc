@@ -12,7 +12,7 @@
 #include "base/address.h"
 #include "base/background.h"
 #include "base/ids.h"
-#include "base/posix/private_files.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "daemon/app/hardware.h"

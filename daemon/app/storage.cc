@@ -4,7 +4,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "base/posix/private_files.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 
 namespace tensorcast::daemon {

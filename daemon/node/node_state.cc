@@ -15,7 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "base/ids.h"
-#include "base/posix/space_reserve.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 
 namespace tensorcast::daemon {

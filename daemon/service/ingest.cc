@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 #include "core/disk/disk_source.h"
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"

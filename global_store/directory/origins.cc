@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "core/replica/source_info.h"
+#include "core/replica/transfer_report.h"
 #include "global_store/directory/directory.h"
 #include "global_store/scheduler/scheduler.h"
 

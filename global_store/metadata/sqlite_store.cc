@@ -8,7 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "base/posix/space_reserve.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "global_store/metadata/database_file.h"
 #include "global_store/metadata/sqlite_connection.h"

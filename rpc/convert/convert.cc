@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/artifact/text.h"
+#include "base/text.h"
 
 namespace tensorcast::rpc {
 namespace {

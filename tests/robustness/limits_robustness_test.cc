@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "base/posix/descriptors.h"
+#include "base/posix/process_limits.h"
 #include "base/steady_time.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/base/no_destructor.h"
-#include "core/replica/source_info.h"
+#include "core/replica/transfer_report.h"
 #include "transport/ucx/ucx_lanes.h"
 
 namespace tensorcast::transport {

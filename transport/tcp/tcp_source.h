@@ -21,7 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/address.h"
-#include "base/posix/descriptors.h"
+#include "base/posix/process_limits.h"
 #include "base/posix/unique_fd.h"
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"

@@ -47,7 +47,7 @@
 #include "base/request_context.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/transfer_report.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 #include "tensorcast/replica.h"
 
 namespace tensorcast::client {

@@ -24,9 +24,9 @@
 #include "absl/status/statusor.h"
 #include "base/steady_time.h"
 #include "core/device/device_runtime.h"
-#include "core/replica/location.h"
+#include "core/replica/replica.h"
 #include "core/replica/transfer_report.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace tensorcast::client {
 

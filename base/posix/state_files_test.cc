@@ -1,5 +1,4 @@
-#include "base/posix/private_files.h"
-#include "base/testing/temp_folder.h"
+#include "base/posix/state_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +7,9 @@
 
 #include <filesystem>
 #include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/testing/temp_folder.h"
 
 namespace tensorcast {
 namespace {
@@ -119,6 +121,24 @@ TEST_F(PrivateFilesTest, AFileIsMadePrivateWithItsContent) {
   EXPECT_EQ(ModeOf(path), 0600u);
   EXPECT_EQ(std::filesystem::file_size(path), 1u);
   EXPECT_FALSE(MakePrivateFile(root_).ok());
+}
+
+TEST(SpaceReserve, TakesRoomUntilItIsReleased) {
+  const std::string path =
+      (std::filesystem::path(::testing::TempDir()) / absl::StrCat("reserve-", getpid())).string();
+  ReserveSpace(path, 256 << 10);
+  struct stat info{};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_GE(info.st_blocks * 512, 256 << 10) << "a sparse file reserves nothing";
+  ReserveSpace(path, 256 << 10);  // again does no harm
+  ReleaseSpace(path);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ReleaseSpace(path);
+}
+
+TEST(SpaceReserve, LeavesNothingWhereThereIsNoFolder) {
+  ReserveSpace("/nowhere/at/all/reserve", 4096);
+  EXPECT_FALSE(std::filesystem::exists("/nowhere"));
 }
 
 }  // namespace

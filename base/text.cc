@@ -1,4 +1,4 @@
-#include "core/artifact/text.h"
+#include "base/text.h"
 
 #include <cstddef>
 #include <cstdint>

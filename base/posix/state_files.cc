@@ -1,4 +1,4 @@
-#include "base/posix/private_files.h"
+#include "base/posix/state_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <system_error>
 
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/posix/unique_fd.h"
@@ -68,6 +69,8 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
   return std::nullopt;
 }
 
+constexpr uint64_t kLeastReserveBytes = 4096;
+
 }  // namespace
 
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others) {
@@ -107,6 +110,22 @@ absl::Status MakePrivateFile(const std::string& path) {
     return ErrnoStatus(errno, "make private", path);
   }
   return absl::OkStatus();
+}
+
+void ReleaseSpace(const std::string& path) {
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  LOG(WARNING) << ErrnoStatus(errno, "remove", path);
+}
+
+void ReserveSpace(const std::string& path, uint64_t bytes) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  int error = file ? ENOSPC : errno;
+  for (; file && error == ENOSPC && bytes >= kLeastReserveBytes; bytes /= 2) {
+    error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
+  }
+  if (error == 0) return;
+  LOG(WARNING) << "No room is kept for the next start: " << ErrnoStatus(error, "reserve", path);
+  if (file) unlink(path.c_str());
 }
 
 }  // namespace tensorcast

@@ -1,9 +1,10 @@
-// Folders and files that hold a process's state, and that nobody else on the host may look into. Stateless;
-// thread-safe.
+// Folders and files that hold a process's state: nobody else on the host may look into them, and there is
+// room for what a start writes. Stateless; thread-safe.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -28,5 +29,14 @@ absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_en
 
 // Sees to it that there is a file at `path`, made empty when missing, that only its owner can open (0600).
 absl::Status MakePrivateFile(const std::string& path);
+
+// A file that only takes up room, so that what has to be written some day finds some: a process gives the
+// room back when it starts, writes what a start writes, and takes it again. Without it a full file system
+// keeps a process from starting that would do no more than read.
+
+// Gives back what is reserved at `path`; nothing there is fine.
+void ReleaseSpace(const std::string& path);
+// Reserves `bytes` there, or as much of them as there is. Says in the log when that is nothing.
+void ReserveSpace(const std::string& path, uint64_t bytes);
 
 }  // namespace tensorcast
