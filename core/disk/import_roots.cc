@@ -63,9 +63,17 @@ std::string Behind(int entry) { return absl::StrCat("/proc/self/fd/", entry); }
 // written out, each first store to one of them does, so that a file which somebody writes through a mapping
 // is seen to change; its time was looked at before, so that a store in the meantime is seen as well. A file
 // system that does not take part (in memory, or stacked) leaves things as they are.
-void WriteOutMappedPages(int fd) {
-  (void)sync_file_range(fd, 0, 0,
-                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+//
+// As long as the disk takes, which for a large file that was just written is many seconds: hence in steps,
+// between which the context is looked at.
+absl::Status WriteOutMappedPages(const RequestContext& context, const OpenedFile& file) {
+  constexpr uint64_t kStepBytes = uint64_t{64} << 20;
+  for (uint64_t offset = 0; offset < file.identity.bytes; offset += kStepBytes) {
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("opening ", file.identity.path, " for an import")));
+    (void)sync_file_range(file.fd.get(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  }
+  return absl::OkStatus();
 }
 
 bool MayRead(int entry) { return faccessat(AT_FDCWD, Behind(entry).c_str(), R_OK, AT_EACCESS) == 0; }
@@ -150,7 +158,8 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   return file;
 }
 
-absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const std::string& path) const {
+absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const RequestContext& context,
+                                                     const std::string& path) const {
   Found found;
   TC_ASSIGN_OR_RETURN(found.path, Resolve(path));
   absl::StatusOr<UniqueFd> entry = Walk(found.path);
@@ -159,12 +168,12 @@ absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const std::string& path) co
   found.is_folder = fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode);
   if (!found.is_folder) {
     TC_ASSIGN_OR_RETURN(found.file, OpenRegular(path, found.path, entry->get()));
-    WriteOutMappedPages(found.file.fd.get());
+    TC_RETURN_IF_ERROR(WriteOutMappedPages(context, found.file));
   }
   return found;
 }
 
-absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const std::string& path,
+absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const RequestContext& context, const std::string& path,
                                                  std::span<const std::string> folders) const {
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
@@ -175,7 +184,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const std::string& path,
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());
   TC_ASSIGN_OR_RETURN(OpenedFile file, OpenRegular(path, real, entry->get()));
-  WriteOutMappedPages(file.fd.get());
+  TC_RETURN_IF_ERROR(WriteOutMappedPages(context, file));
   return file;
 }
 

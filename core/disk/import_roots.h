@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 #include "core/disk/disk_source.h"
 
 namespace tensorcast {
@@ -46,11 +47,15 @@ class ImportRoots {
   };
   // The file or folder at `path`. INVALID_ARGUMENT when it is neither, or the path is not absolute (roots of
   // Everything() take relative ones).
-  absl::StatusOr<Found> Find(const std::string& path) const;
+  //
+  // What somebody wrote to the file through a mapping is written out first, which takes as long as the disk
+  // does; CANCELLED and DEADLINE_EXCEEDED when the context ends meanwhile. OpenFile does the same.
+  absl::StatusOr<Found> Find(const RequestContext& context, const std::string& path) const;
 
   // The regular file at `path`, which must lie in one of `folders`: real paths, as Find gives them.
   // INVALID_ARGUMENT, where the roots tell things apart, for one that lies elsewhere.
-  absl::StatusOr<OpenedFile> OpenFile(const std::string& path, std::span<const std::string> folders) const;
+  absl::StatusOr<OpenedFile> OpenFile(const RequestContext& context, const std::string& path,
+                                      std::span<const std::string> folders) const;
 
   // Whether the folder, a real path as Find gives it, has an entry of that name, be it what it may.
   absl::StatusOr<bool> Has(const std::string& folder, const std::string& name) const;

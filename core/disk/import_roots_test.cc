@@ -15,6 +15,7 @@
 #include <iterator>
 #include <thread>
 
+#include "base/steady_time.h"
 #include "core/disk/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -73,7 +74,7 @@ TEST_F(ImportRootsTest, FindFilesAndFoldersInARootOnceTheirLinksAreResolved) {
   const ImportRoots roots = Roots({Path("link-to-models")});
   for (const std::string& path : {root() + "/deep/model", root() + "/relative", root() + "/absolute",
                                   root() + "/deep/../deep/./model", Path("link-to-models/deep/model")}) {
-    const auto found = roots.Find(path);
+    const auto found = roots.Find({}, path);
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_FALSE(found->is_folder);
     EXPECT_EQ(found->path, root() + "/deep/model");
@@ -81,7 +82,7 @@ TEST_F(ImportRootsTest, FindFilesAndFoldersInARootOnceTheirLinksAreResolved) {
     EXPECT_EQ(Content(found->file), "inside");
   }
   for (const std::string& path : {root(), root() + "/deep"}) {
-    const auto found = roots.Find(path);
+    const auto found = roots.Find({}, path);
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_TRUE(found->is_folder);
     EXPECT_EQ(found->path, path);
@@ -90,8 +91,8 @@ TEST_F(ImportRootsTest, FindFilesAndFoldersInARootOnceTheirLinksAreResolved) {
 
 TEST_F(ImportRootsTest, ALinkMayLeadFromOneRootIntoAnother) {
   fs::create_symlink("../models-of-others/secret", root() + "/link");
-  EXPECT_FALSE(Roots({root()}).Find(root() + "/link").ok());
-  const auto found = Roots({root(), Path("models-of-others")}).Find(root() + "/link");
+  EXPECT_FALSE(Roots({root()}).Find({}, root() + "/link").ok());
+  const auto found = Roots({root(), Path("models-of-others")}).Find({}, root() + "/link");
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->path, Path("models-of-others/secret"));
 }
@@ -105,7 +106,7 @@ TEST_F(ImportRootsTest, AMountThatWentAwayIsNotTakenForFilesThatAreGone) {
     std::thread([&] {  // the filter ends with its thread
       ASSERT_TRUE(FailToOpenFiles(error_number));
       const absl::Status again = roots.OpenAgain(identity).status();
-      const absl::Status found = roots.Find(path).status();
+      const absl::Status found = roots.Find({}, path).status();
       EXPECT_EQ(again, found);
       EXPECT_THAT(again.message(), ::testing::Not(HasSubstr(strerror(error_number)))) << "the log says it";
       code = again.code();
@@ -127,7 +128,7 @@ TEST_F(ImportRootsTest, WhatIsOutsideIsRefusedInTheSameWordsWhetherItIsThereOrNo
   fs::create_symlink("loop", root() + "/loop");
   const ImportRoots roots = Roots({root()});
   const auto words = [&](const std::string& path) {
-    const absl::Status status = roots.Find(path).status();
+    const absl::Status status = roots.Find({}, path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
     EXPECT_EQ(status.message().substr(0, path.size()), path) << status;
     return std::string(status.message().substr(path.size()));
@@ -140,10 +141,10 @@ TEST_F(ImportRootsTest, WhatIsOutsideIsRefusedInTheSameWordsWhetherItIsThereOrNo
         root() + "/deep/model/none", Path("models-of-others/secret/none")}) {
     EXPECT_EQ(words(path), outside) << path;
   }
-  const absl::Status without_roots = ImportRoots().Find(Path("none")).status();
+  const absl::Status without_roots = ImportRoots().Find({}, Path("none")).status();
   EXPECT_EQ(without_roots.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(without_roots.message()), HasSubstr("set daemon.import_roots"));
-  EXPECT_EQ(ImportRoots().Find(Path("models-of-others/secret")).status(), without_roots);
+  EXPECT_EQ(ImportRoots().Find({}, Path("models-of-others/secret")).status(), without_roots);
 }
 
 TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
@@ -161,8 +162,8 @@ TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
     if (is_root && syscall(SYS_setresuid, -1, 65534, -1) != 0) return;
     for (const std::string name : {"none", "unreadable", "unreadable-fifo", "closed/model", "closed/none"}) {
       const std::string path = root() + "/" + name;
-      told.emplace_back(roots.Find(path).status().message().substr(path.size()));
-      told.emplace_back(roots.OpenFile(path, std::vector{root()}).status().message().substr(path.size()));
+      told.emplace_back(roots.Find({}, path).status().message().substr(path.size()));
+      told.emplace_back(roots.OpenFile({}, path, std::vector{root()}).status().message().substr(path.size()));
     }
     const std::string closed = root() + "/closed";
     told.emplace_back(roots.Has(closed, "model").status().message().substr(closed.size()));
@@ -177,29 +178,30 @@ TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
 
 TEST_F(ImportRootsTest, WhoeverMayReadEverythingIsToldWhatIsWrong) {
   const ImportRoots roots = ImportRoots::Everything();
-  EXPECT_EQ(roots.Find(root() + "/none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(roots.Find({}, root() + "/none").status().code(), absl::StatusCode::kNotFound);
   fs::create_symlink("../models-of-others/secret", root() + "/out");
-  const absl::Status out = roots.OpenFile(root() + "/out", std::vector{root()}).status();
+  const absl::Status out = roots.OpenFile({}, root() + "/out", std::vector{root()}).status();
   EXPECT_EQ(out.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(out.message()), HasSubstr(Path("models-of-others/secret")));
-  EXPECT_TRUE(roots.OpenFile(root() + "/out", std::vector{root(), Path("models-of-others")}).ok());
+  EXPECT_TRUE(roots.OpenFile({}, root() + "/out", std::vector{root(), Path("models-of-others")}).ok());
 }
 
 TEST_F(ImportRootsTest, NothingButRegularFilesIsOpened) {
   ASSERT_EQ(mkfifo((root() + "/fifo").c_str(), 0600), 0);
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
-    EXPECT_EQ(roots.Find(root() + "/fifo").status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(roots.OpenFile(root() + "/deep", std::vector{root()}).status().code(),
+    EXPECT_EQ(roots.Find({}, root() + "/fifo").status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(roots.OpenFile({}, root() + "/deep", std::vector{root()}).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(ImportRoots::Everything().Find("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ImportRoots::Everything().Find({}, "/dev/zero").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ImportRootsTest, PathsThatAreNoneAreRefused) {
   const ImportRoots roots = Roots({"/"});
   for (const std::string& path :
        {std::string(), std::string("relative"), std::string("/a\0b", 4), "/" + std::string(5000, 'a')}) {
-    EXPECT_EQ(roots.Find(path).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(roots.Find({}, path).status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
 
@@ -230,6 +232,23 @@ TEST_F(ImportRootsTest, ALinkThatCameToStandInAResolvedPathIsNotFollowed) {
     EXPECT_FALSE(roots.OpenAgain(model).ok()) << "the file is a link";
     fs::rename(root() + "/deep/away", root() + "/deep/model");
   }
+}
+
+TEST_F(ImportRootsTest, WritingOutWhatAFileHoldsEndsWithTheContext) {
+  const std::string large = root() + "/large";
+  WriteFile(large, "");
+  if (truncate(large.c_str(), off_t{4} << 40) != 0) {
+    GTEST_SKIP() << "no sparse files of 4 TiB here: " << std::strerror(errno);
+  }
+  const ImportRoots roots = Roots({root()});
+  // Some 65,000 steps take longer than that, however little each has to write out.
+  const auto soon = [] { return RequestContext{.deadline = SteadyNow() + absl::Milliseconds(1)}; };
+  EXPECT_EQ(roots.Find(soon(), large).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(roots.OpenFile(soon(), large, std::vector{root()}).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  RequestContext cancelled;
+  cancelled.cancellation.Cancel();
+  EXPECT_EQ(roots.Find(cancelled, large).status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(ImportRootsTest, AFileThatIsOpenedAgainMustBeInARootAndAsItWas) {

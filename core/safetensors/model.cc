@@ -25,9 +25,10 @@ std::string_view ParentOf(std::string_view path) {
 // A model's directory: opens files in it and keeps to it, also where links lead out of it.
 class ModelDirectory {
  public:
-  // `path` as it was given, for messages; `real` as the roots found it. The roots must outlive this.
-  ModelDirectory(const ImportRoots& roots, std::string path, std::string real)
-      : roots_(roots), path_(std::move(path)), folders_{std::move(real)} {
+  // `path` as it was given, for messages; `real` as the roots found it. The context and the roots must
+  // outlive this.
+  ModelDirectory(const RequestContext& context, const ImportRoots& roots, std::string path, std::string real)
+      : context_(context), roots_(roots), path_(std::move(path)), folders_{std::move(real)} {
     // The layout of a model hub's download cache: <model>/snapshots/<revision>/ holds only links into
     // <model>/blobs/.
     const std::string_view snapshots = ParentOf(folders_[0]);
@@ -41,10 +42,11 @@ class ModelDirectory {
   absl::StatusOr<bool> Has(std::string_view name) const { return roots_.Has(folders_[0], std::string(name)); }
 
   absl::StatusOr<OpenedFile> Open(std::string_view name) const {
-    return roots_.OpenFile(PathOf(name), folders_);
+    return roots_.OpenFile(context_, PathOf(name), folders_);
   }
 
  private:
+  const RequestContext& context_;
   const ImportRoots& roots_;
   const std::string path_;
   std::vector<std::string> folders_;  // where its files may lie, without links; the first is the directory
@@ -209,11 +211,11 @@ absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, 
 
 }  // namespace
 
-absl::StatusOr<SafetensorsModel> OpenSafetensors(const ImportRoots& roots, const std::string& path,
-                                                 uint64_t chunk_bytes) {
-  TC_ASSIGN_OR_RETURN(ImportRoots::Found found, roots.Find(path));
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ImportRoots& roots,
+                                                 const std::string& path, uint64_t chunk_bytes) {
+  TC_ASSIGN_OR_RETURN(ImportRoots::Found found, roots.Find(context, path));
   if (found.is_folder) {
-    return OpenDirectory(ModelDirectory(roots, path, std::move(found.path)), path, chunk_bytes);
+    return OpenDirectory(ModelDirectory(context, roots, path, std::move(found.path)), path, chunk_bytes);
   }
   std::vector<OpenedFile> files;
   files.push_back(std::move(found.file));
@@ -221,7 +223,7 @@ absl::StatusOr<SafetensorsModel> OpenSafetensors(const ImportRoots& roots, const
 }
 
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64_t chunk_bytes) {
-  return OpenSafetensors(ImportRoots::Everything(), path, chunk_bytes);
+  return OpenSafetensors(RequestContext(), ImportRoots::Everything(), path, chunk_bytes);
 }
 
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes) {

@@ -61,8 +61,9 @@ struct SafetensorsModel {
 // model.safetensors. In a directory nothing outside of it is read (README.md has the one exception). Where
 // shards disagree about a metadata key, the first keeps it and the other's value is under "<shard>/<key>".
 // INVALID_ARGUMENT for anything malformed, naming file and tensor; for files that cannot be opened what
-// `roots` says; NOT_FOUND for a directory without a model.
-absl::StatusOr<SafetensorsModel> OpenSafetensors(const ImportRoots& roots, const std::string& path,
+// `roots` says, and when the context ends meanwhile; NOT_FOUND for a directory without a model.
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ImportRoots& roots,
+                                                 const std::string& path,
                                                  uint64_t chunk_bytes = kDefaultChunkBytes);
 // The same of all that this process may read, for tools: NOT_FOUND for a missing file or shard.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path,

@@ -256,7 +256,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
   const uint64_t chunk_bytes = request.chunk_bytes() == 0 ? kDefaultChunkBytes : request.chunk_bytes();
   TC_ASSIGN_OR_RETURN(SafetensorsModel model,
-                      OpenSafetensors(*options_.import_roots, request.path(), chunk_bytes));
+                      OpenSafetensors(context, *options_.import_roots, request.path(), chunk_bytes));
 
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};

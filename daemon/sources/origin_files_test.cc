@@ -21,7 +21,7 @@ class OriginFilesTest : public ::testing::Test {
     roots_ = *std::move(roots);
     path_ = folder_.path() + "/m.safetensors";
     ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
-    auto found = roots_.Find(path_);
+    auto found = roots_.Find({}, path_);
     ASSERT_TRUE(found.ok()) << found.status();
     v1::Origin::File* file = origin_.add_files();
     file->set_path(found->file.identity.path);

@@ -311,7 +311,7 @@ TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
   auto roots = ImportRoots::Beneath({folder.path()});
   ASSERT_TRUE(roots.ok()) << roots.status();
   roots_ = *std::move(roots);
-  const auto found = roots_.Find(path);
+  const auto found = roots_.Find({}, path);
   ASSERT_TRUE(found.ok()) << found.status();
   v1::RequestReplicaTransportResponse own;
   v1::Origin& origin = *own.add_origins();
