@@ -12,29 +12,45 @@
 
 namespace tensorcast {
 
+class ClientChannel;  // the connection (client_channel.h)
+struct OfferFrame;
+
 class ClaimedReplica {
  public:
   // Connects, claims the ticket and receives the handles. NOT_FOUND for a ticket that is used, expired or
   // unknown; UNAVAILABLE when nobody listens.
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline);
-  virtual ~ClaimedReplica() = default;
+  ~ClaimedReplica();
+  ClaimedReplica(const ClaimedReplica&) = delete;
+  ClaimedReplica& operator=(const ClaimedReplica&) = delete;
 
-  virtual const ReplicaHandles& handles() const = 0;
+  const ReplicaHandles& handles() const { return handles_; }
   // The pool (host) or the packed file (disk); -1 for device memory. Owned by this object.
-  virtual int fd() const = 0;
+  int fd() const { return fd_.get(); }
 
   // Maps a host replica's extents side by side: one contiguous read-only image of image_bytes, valid while
   // this object lives. FAILED_PRECONDITION for other kinds. Idempotent.
-  virtual absl::StatusOr<ConstHostSpan> MapImage() = 0;
+  absl::StatusOr<ConstHostSpan> MapImage();
 
   // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more. Without it
   // the daemon keeps the memory until this process ends.
-  virtual absl::Status AcknowledgeClosed() = 0;
+  absl::Status AcknowledgeClosed();
 
   // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
   // over.
-  virtual bool lost() const = 0;
+  bool lost() const;
+
+ private:
+  class ImageMap;
+  ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, UniqueFd fd);
+
+  // The mapping goes before the connection: the daemon may reuse the memory as soon as that is closed.
+  const std::unique_ptr<ClientChannel> channel_;
+  const ReplicaHandles handles_;
+  const UniqueFd fd_;
+  std::unique_ptr<ImageMap> map_;
+  bool acknowledged_ = false;
 };
 
 // Hands memory over for a put: holds the connection until the put is done.
@@ -46,8 +62,20 @@ class OfferedMemory {
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);
-  virtual ~OfferedMemory() = default;
-  virtual const std::string& token() const = 0;  // names the offer in PutArtifact
+  ~OfferedMemory();
+  OfferedMemory(const OfferedMemory&) = delete;
+  OfferedMemory& operator=(const OfferedMemory&) = delete;
+
+  const std::string& token() const { return token_; }  // names the offer in PutArtifact
+
+ private:
+  OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string token);
+  static absl::StatusOr<std::unique_ptr<OfferedMemory>> Make(const std::string& socket_path,
+                                                             const OfferFrame& offer, int memfd,
+                                                             SteadyTime deadline);
+
+  const std::unique_ptr<ClientChannel> channel_;
+  const std::string token_;
 };
 
 }  // namespace tensorcast

@@ -37,23 +37,26 @@ constexpr int kEventsAtOnce = 64;
 constexpr int kAcceptsAtOnce = 64;
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the system lets nobody in
 
-class HandleServerImpl : public HandleServer {
+}  // namespace
+
+// The server's thread with all that it serves. What other threads reach stands first: the tables lock
+// themselves, the counts are atomic. The rest belongs to the thread alone.
+class HandleServer::Loop {
  public:
-  HandleServerImpl(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll,
-                   UniqueFd wake)
-      : options_(options),
+  Loop(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll, UniqueFd wake)
+      : options(options),
+        tickets(options.ticket_ttl),
         listener_(std::move(listener)),
         epoll_(std::move(epoll)),
-        wake_(std::move(wake)),
-        tickets_(options.ticket_ttl) {}
+        wake_(std::move(wake)) {}
 
-  ~HandleServerImpl() override {
+  ~Loop() {
     stopping_.store(true);
     Wake();
     if (thread_.joinable()) thread_.join();
   }
 
-  absl::Status Init() {
+  absl::Status Start() {
     TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, listener_->fd(), EPOLLIN, kListenerId));
     TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
     thread_ = std::thread([this] { Run(); });
@@ -61,41 +64,19 @@ class HandleServerImpl : public HandleServer {
     return absl::OkStatus();
   }
 
-  const std::string& path() const override { return options_.path; }
-
-  std::string IssueTicket(Claim claim) override {
-    TicketTable::Issued issued = tickets_.Issue(std::move(claim), SteadyNow());
-    if (issued.was_empty) Wake();  // the thread waits for no expiry yet
-    return std::move(issued.ticket);
+  // Lets the thread look at the time and at what changed. On any thread.
+  void Wake() {
+    const uint64_t one = 1;
+    // It fails only when the counter is full, and then the thread wakes anyway.
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
   }
 
-  absl::StatusOr<Offer> TakeOffer(std::string_view token) override {
-    std::optional<Offer> offer = offers_.Take(token);
-    if (!offer) return NothingOffered();
-    return *std::move(offer);
-  }
-
-  absl::Status CheckOffer(std::string_view token) const override {
-    return offers_.Contains(token) ? absl::OkStatus() : NothingOffered();
-  }
-
-  int connections() const override { return connection_count_.load(); }
-  int leases() const override {
-    int leases = 0;
-    for (const Holder holder : {Holder::kClient, Holder::kDaemon}) {
-      for (const int count : leases_.of(holder)) leases += count;
-    }
-    return leases;
-  }
-  int tickets() const override { return tickets_.size(); }
-  HandleCounts counts() const override {
-    const int of_daemons = daemon_connection_count_.load();
-    return {.client_connections = std::max(0, connection_count_.load() - of_daemons),
-            .daemon_connections = of_daemons,
-            .client_leases = leases_.of(Holder::kClient),
-            .daemon_leases = leases_.of(Holder::kDaemon),
-            .tickets = tickets_.Count()};
-  }
+  const Options options;
+  TicketTable tickets;
+  OfferTable offers;
+  std::atomic<int> connection_count = 0;
+  std::atomic<int> daemon_connection_count = 0;  // of them
+  LeaseCounts leases;
 
  private:
   struct Entry {
@@ -105,24 +86,12 @@ class HandleServerImpl : public HandleServer {
     bool of_daemon = false;                              // and counted as such
   };
 
-  static absl::Status NothingOffered() {
-    return absl::NotFoundError(
-        "nothing is offered under this token: its client is gone, or it was taken before; offer the memory "
-        "again");
-  }
-
-  void Wake() {
-    const uint64_t one = 1;
-    // It fails only when the counter is full, and then the thread wakes anyway.
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
-  }
-
   absl::Status Watch(int operation, int fd, uint32_t events, uint64_t id) {
     epoll_event event{};
     event.events = events;
     event.data.u64 = id;
     if (epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, "watching a descriptor of", options_.path);
+    return ErrnoStatus(errno, "watching a descriptor of", options.path);
   }
 
   void Run() {
@@ -138,7 +107,7 @@ class HandleServerImpl : public HandleServer {
   }
 
   int WaitMilliseconds() const {
-    SteadyTime next = std::min(tickets_.next_expiry(), resume_accepting_);
+    SteadyTime next = std::min(tickets.next_expiry(), resume_accepting_);
     if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
     if (next == SteadyTime::InfiniteFuture()) return -1;
     const absl::Duration wait = std::clamp(TimeLeft(next), absl::ZeroDuration(), absl::Minutes(1));
@@ -146,14 +115,13 @@ class HandleServerImpl : public HandleServer {
   }
 
   void HandleTime(SteadyTime now) {
-    const std::vector<Claim> expired = tickets_.TakeExpired(now);  // releases their holds at its end
+    const std::vector<Claim> expired = tickets.TakeExpired(now);  // releases their holds at its end
     if (!expired.empty()) otel::metrics::kTicketsExpired.Add(expired.size());
     if (resume_accepting_ <= now) PauseAccepting(false);
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       const auto it = entries_.find(deadlines_.begin()->second);
-      LOG_EVERY_N_SEC(WARNING, 10) << options_.path
-                                   << ": closing a client that did not finish its request in "
-                                   << options_.exchange_timeout;
+      LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": closing a client that did not finish its request in "
+                                   << options.exchange_timeout;
       Destroy(it);
     }
   }
@@ -194,7 +162,7 @@ class HandleServerImpl : public HandleServer {
         if (restored && was_there) continue;
         if (restored) return;  // the kernel gives a descriptor before it looks whether anybody waits
       }
-      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a client on", options_.path);
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a client on", options.path);
       return PauseAccepting(true);
     }
   }
@@ -209,26 +177,26 @@ class HandleServerImpl : public HandleServer {
 
   absl::Status OutOfDescriptors() const {
     return absl::ResourceExhaustedError(absl::StrCat(
-        options_.path, ": the daemon has no file descriptor left for another client (its limit is ",
+        options.path, ": the daemon has no file descriptor left for another client (its limit is ",
         DescriptorLimit(), "); detach some, or raise its limit of open files"));
   }
 
   absl::Status CheckRoom(int socket) const {
     if (IsReserved(socket)) return OutOfDescriptors();
-    if (connection_count_.load() < options_.max_connections) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(options_.path, " serves its limit of ",
-                                                     options_.max_connections, " clients; detach some"));
+    if (connection_count.load() < options.max_connections) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(options.path, " serves its limit of ",
+                                                     options.max_connections, " clients; detach some"));
   }
 
   void Refuse(UniqueFd socket, const absl::Status& reason) {
-    LOG_EVERY_N_SEC(WARNING, 10) << options_.path << ": refused a client: " << reason;
+    LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": refused a client: " << reason;
     NewConnection(std::move(socket))->Refuse(reason);  // fits a fresh socket's buffer: no need to wait
   }
 
   std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket) {
     return std::make_unique<ServerConnection>(std::move(socket),
-                                              ServerConnection::Shared{&tickets_, &offers_, &leases_},
-                                              SteadyNow() + options_.exchange_timeout);
+                                              ServerConnection::Shared{&tickets, &offers, &leases},
+                                              SteadyNow() + options.exchange_timeout);
   }
 
   // A listener that is ready but cannot be served would keep the thread spinning.
@@ -240,7 +208,7 @@ class HandleServerImpl : public HandleServer {
   }
 
   void AddConnection(UniqueFd socket) {
-    absl::Status verdict = CheckPeer(socket.get(), options_.allowed_groups);
+    absl::Status verdict = CheckPeer(socket.get(), options.allowed_groups);
     if (verdict.ok()) verdict = CheckRoom(socket.get());
     if (!verdict.ok()) return Refuse(std::move(socket), verdict);
     std::unique_ptr<ServerConnection> connection = NewConnection(std::move(socket));
@@ -251,7 +219,7 @@ class HandleServerImpl : public HandleServer {
       connection->Refuse(watched);
       return;
     }
-    connection_count_.fetch_add(1);
+    connection_count.fetch_add(1);
     Update(entries_.emplace(id, Entry{std::move(connection), EPOLLIN}).first);
   }
 
@@ -272,9 +240,7 @@ class HandleServerImpl : public HandleServer {
       }
       entry.events = events;
     }
-    if (connection.of_daemon() && !std::exchange(entry.of_daemon, true)) {
-      daemon_connection_count_.fetch_add(1);
-    }
+    if (connection.of_daemon() && !std::exchange(entry.of_daemon, true)) daemon_connection_count.fetch_add(1);
     SetDeadline(it, connection.deadline());
   }
 
@@ -291,8 +257,8 @@ class HandleServerImpl : public HandleServer {
     const bool of_daemon = it->second.of_daemon;
     entries_.erase(it);  // closes the socket and releases what it held
     if (orphan && !stopping_.load()) AddOrphan(*std::move(orphan));
-    if (of_daemon) daemon_connection_count_.fetch_sub(1);
-    connection_count_.fetch_sub(1);
+    if (of_daemon) daemon_connection_count.fetch_sub(1);
+    connection_count.fetch_sub(1);
   }
 
   void AddOrphan(OrphanedClaim orphan) {
@@ -304,18 +270,11 @@ class HandleServerImpl : public HandleServer {
     orphans_.emplace(id, std::move(orphan));
   }
 
-  const Options options_;
   const std::unique_ptr<UnixListener> listener_;
   const UniqueFd epoll_;
   const UniqueFd wake_;
-  TicketTable tickets_;
-  OfferTable offers_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<int> connection_count_ = 0;
-  std::atomic<int> daemon_connection_count_ = 0;  // of them
-  LeaseCounts leases_;
 
-  // The thread's own.
   uint64_t next_id_ = kFirstFreeId;
   Entries entries_;
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
@@ -326,6 +285,14 @@ class HandleServerImpl : public HandleServer {
   std::thread thread_;
 };
 
+namespace {
+
+absl::Status NothingOffered() {
+  return absl::NotFoundError(
+      "nothing is offered under this token: its client is gone, or it was taken before; offer the memory "
+      "again");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options& options) {
@@ -335,10 +302,51 @@ absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options&
   if (!epoll) return ErrnoStatus(errno, "creating", "an epoll descriptor for the handle socket");
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake) return ErrnoStatus(errno, "creating", "an eventfd for the handle socket");
-  auto server =
-      std::make_unique<HandleServerImpl>(options, std::move(listener), std::move(epoll), std::move(wake));
-  TC_RETURN_IF_ERROR(server->Init());
-  return server;
+  auto loop = std::make_unique<Loop>(options, std::move(listener), std::move(epoll), std::move(wake));
+  TC_RETURN_IF_ERROR(loop->Start());
+  return std::unique_ptr<HandleServer>(new HandleServer(std::move(loop)));
+}
+
+HandleServer::HandleServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+HandleServer::~HandleServer() = default;
+
+const std::string& HandleServer::path() const { return loop_->options.path; }
+
+std::string HandleServer::IssueTicket(Claim claim) {
+  TicketTable::Issued issued = loop_->tickets.Issue(std::move(claim), SteadyNow());
+  if (issued.was_empty) loop_->Wake();  // the thread waits for no expiry yet
+  return std::move(issued.ticket);
+}
+
+absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
+  std::optional<Offer> offer = loop_->offers.Take(token);
+  if (!offer) return NothingOffered();
+  return *std::move(offer);
+}
+
+absl::Status HandleServer::CheckOffer(std::string_view token) const {
+  return loop_->offers.Contains(token) ? absl::OkStatus() : NothingOffered();
+}
+
+int HandleServer::connections() const { return loop_->connection_count.load(); }
+
+int HandleServer::leases() const {
+  int leases = 0;
+  for (const Holder holder : {Holder::kClient, Holder::kDaemon}) {
+    for (const int count : loop_->leases.of(holder)) leases += count;
+  }
+  return leases;
+}
+
+int HandleServer::tickets() const { return loop_->tickets.size(); }
+
+HandleCounts HandleServer::counts() const {
+  const int of_daemons = loop_->daemon_connection_count.load();
+  return {.client_connections = std::max(0, loop_->connection_count.load() - of_daemons),
+          .daemon_connections = of_daemons,
+          .client_leases = loop_->leases.of(Holder::kClient),
+          .daemon_leases = loop_->leases.of(Holder::kDaemon),
+          .tickets = loop_->tickets.Count()};
 }
 
 }  // namespace tensorcast

@@ -48,23 +48,31 @@ class HandleServer {
   static absl::StatusOr<std::unique_ptr<HandleServer>> Start(const Options& options);
   // Closes every connection, releasing what they held, and removes the socket's file. Not to be called by the
   // destructor of a Claim's hold.
-  virtual ~HandleServer() = default;
+  ~HandleServer();
+  HandleServer(const HandleServer&) = delete;
+  HandleServer& operator=(const HandleServer&) = delete;
 
-  virtual const std::string& path() const = 0;
+  const std::string& path() const;
 
   // A ticket that is good for one claim until ticket_ttl has passed; then it lets go of `claim.hold`.
-  virtual std::string IssueTicket(Claim claim) = 0;
+  std::string IssueTicket(Claim claim);
 
   // Takes what a client offered under this token; once. NOT_FOUND when there is none, or its connection is
   // closed.
-  virtual absl::StatusOr<Offer> TakeOffer(std::string_view token) = 0;
+  absl::StatusOr<Offer> TakeOffer(std::string_view token);
   // OK when there is something to take at this moment, else what TakeOffer would say.
-  virtual absl::Status CheckOffer(std::string_view token) const = 0;
+  absl::Status CheckOffer(std::string_view token) const;
 
-  virtual int connections() const = 0;
-  virtual int leases() const = 0;   // claimed tickets
-  virtual int tickets() const = 0;  // unclaimed ones
-  virtual HandleCounts counts() const = 0;
+  int connections() const;
+  int leases() const;   // claimed tickets
+  int tickets() const;  // unclaimed ones
+  HandleCounts counts() const;
+
+ private:
+  class Loop;
+  explicit HandleServer(std::unique_ptr<Loop> loop);
+
+  const std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace tensorcast
