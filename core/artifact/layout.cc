@@ -15,6 +15,26 @@ constexpr uint64_t kChunkGrain = 4096;
 // Offsets fit in a signed 64-bit file offset, and aligning one can't overflow.
 constexpr uint64_t kMaxImageBytes = (uint64_t{1} << 63) - kTensorAlignment;
 
+uint64_t End(const Tensor& tensor) { return tensor.offset + tensor.nbytes; }
+
+// Calls visit(bytes, offset in the image of their first) for the part of each span that lies in `wanted`.
+template <typename Visit>
+absl::Status VisitBytes(ByteRange range, std::span<const std::span<std::byte>> spans, ByteRange wanted,
+                        const Visit& visit) {
+  uint64_t offset = range.offset;
+  for (const std::span<std::byte>& span : spans) {
+    const uint64_t first = std::max(offset, wanted.offset);
+    const uint64_t last = std::min(offset + span.size(), wanted.offset + wanted.bytes);
+    if (first < last) {
+      if (absl::Status status = visit(span.subspan(first - offset, last - first), first); !status.ok()) {
+        return status;
+      }
+    }
+    offset += span.size();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 uint32_t ImageLayout::chunk_count() const {
@@ -55,6 +75,39 @@ absl::Status ValidateLayout(const ImageLayout& layout) {
                                                    " bytes, but its tensors end at ", checker.image_bytes()));
   }
   return CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
+}
+
+std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range) {
+  std::vector<ByteRange> gaps;
+  const uint64_t range_end = range.offset + range.bytes;
+  // Tensors lie in order and do not overlap, so the first that ends behind the range's start is where to
+  // begin.
+  auto tensor = std::partition_point(layout.tensors.begin(), layout.tensors.end(),
+                                     [&](const Tensor& candidate) { return End(candidate) <= range.offset; });
+  uint64_t covered = range.offset;
+  for (; tensor != layout.tensors.end() && tensor->offset < range_end; ++tensor) {
+    if (tensor->offset > covered) gaps.push_back({covered, tensor->offset - covered});
+    covered = std::max(covered, std::min(End(*tensor), range_end));
+  }
+  if (covered < range_end) gaps.push_back({covered, range_end - covered});
+  return gaps;
+}
+
+absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
+                          std::span<const std::span<std::byte>> spans) {
+  auto check = [](std::span<std::byte> bytes, uint64_t offset) {
+    const auto wrong =
+        std::find_if(bytes.begin(), bytes.end(), [](std::byte byte) { return byte != std::byte{0}; });
+    if (wrong == bytes.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("byte ", offset + (wrong - bytes.begin()),
+                     " of the image belongs to no tensor and is not zero: the source "
+                     "must fill the gaps between tensors with zeros"));
+  };
+  for (const ByteRange& gap : PaddingIn(layout, range)) {
+    if (absl::Status status = VisitBytes(range, spans, gap, check); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {

@@ -1,7 +1,9 @@
 // The image's layout: which tensor lies where, and how the image is cut into chunks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +45,16 @@ absl::Status AssignOffsets(ImageLayout& layout);
 
 // The same checks, and that the offsets are those that AssignOffsets would give.
 absl::Status ValidateLayout(const ImageLayout& layout);
+
+// The bytes of an image that belong to no tensor. They are zero by definition; a first ingest checks that
+// they are, since its digests make whatever is there part of the artifact.
+
+// The gaps between tensors, and behind the last, that lie in `range`, in order. REQUIRES: a valid layout.
+std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range);
+
+// INVALID_ARGUMENT naming the first byte of padding that is not zero. `spans` hold the bytes of `range`.
+absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
+                          std::span<const std::span<std::byte>> spans);
 
 // The rules of a layout, one tensor at a time, so that AssignOffsets, ValidateLayout and the manifest's
 // decoder share them and the decoder can say at which byte its input breaks one. For this folder's own use.

@@ -1,15 +1,21 @@
 #include "core/artifact/layout.h"
 
+#include <cstddef>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "base/text.h"
+#include "absl/strings/str_cat.h"
+#include "core/testing/test_artifact.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
   const uint64_t bytes = *TensorBytes(dtype, shape);
@@ -141,33 +147,31 @@ TEST(ImageLayout, ChunkOffsetsPast4GiBAreExact) {
   EXPECT_EQ(layout.chunk(65'535), (ByteRange{(uint64_t{1} << 40) - kDefaultChunkBytes, kDefaultChunkBytes}));
 }
 
-TEST(Utf8, WellFormedTextOfEveryLengthIsAccepted) {
-  for (const std::string_view text :
-       {"", "plain", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
-        "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
-    EXPECT_TRUE(IsValidUtf8(text)) << testing::PrintToString(std::string(text));
-  }
-  EXPECT_TRUE(IsValidUtf8(std::string_view("a\0b", 3)));
+TEST(Padding, IsWhatNoTensorCovers) {
+  const auto artifact = testing::MakeTestArtifact(1, {100, 256, 0, 4000});
+  // 0..100, 256..512, 512..512, 512..4512; the image ends at 4608.
+  ASSERT_EQ(artifact.layout.image_bytes, 4608u);
+  EXPECT_THAT(PaddingIn(artifact.layout, {0, 4096}), ElementsAre(ByteRange{100, 156}));
+  EXPECT_THAT(PaddingIn(artifact.layout, {4096, 512}), ElementsAre(ByteRange{4512, 96}));
+  EXPECT_THAT(PaddingIn(artifact.layout, {150, 50}), ElementsAre(ByteRange{150, 50}));
+  EXPECT_THAT(PaddingIn(artifact.layout, {256, 1000}), IsEmpty());
+  EXPECT_THAT(PaddingIn(artifact.layout, {0, 0}), IsEmpty());
 }
 
-TEST(Utf8, IllFormedBytesAreRejected) {
-  for (const std::string_view text :
-       {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xE1\x80",
-        "\xE1\x80\x41", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF1\x80\x80", "\xF4\x90\x80\x80",
-        "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
-    EXPECT_FALSE(IsValidUtf8(text)) << testing::PrintToString(std::string(text));
-    EXPECT_FALSE(IsValidUtf8("before" + std::string(text))) << testing::PrintToString(std::string(text));
+TEST(Padding, IsCheckedAcrossSpans) {
+  auto artifact = testing::MakeTestArtifact(1, {100, 300});
+  const std::span<std::byte> image(artifact.image);
+  const std::vector<std::span<std::byte>> spans = {image.first(130), image.subspan(130, 1),
+                                                   image.subspan(131)};
+  const ByteRange all{0, artifact.layout.image_bytes};
+  EXPECT_TRUE(CheckPadding(artifact.layout, all, spans).ok());
+  for (const size_t wrong : {size_t{100}, size_t{130}, size_t{255}, artifact.image.size() - 1}) {
+    artifact.image[wrong] = std::byte{1};
+    const absl::Status status = CheckPadding(artifact.layout, all, spans);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("byte ", wrong)));
+    artifact.image[wrong] = std::byte{0};
   }
-}
-
-TEST(QuoteName, EscapesWhatWouldSpoilAMessageAndCutsLongNamesBetweenCharacters) {
-  EXPECT_EQ(QuoteName("layers.0"), "\"layers.0\"");
-  EXPECT_EQ(QuoteName("a\nb"), "\"a\\nb\"");
-  EXPECT_EQ(QuoteName("a\xFF"), "\"a\\xff\"");
-  EXPECT_EQ(QuoteName("\xC3\xA9"), "\"\xC3\xA9\"");
-  std::string long_name(199, 'x');
-  EXPECT_EQ(QuoteName(long_name + "\xC3\xA9"), "\"" + long_name + "...\"");
-  EXPECT_EQ(QuoteName(long_name + "y"), "\"" + long_name + "y\"");
 }
 
 }  // namespace

@@ -1,22 +1,177 @@
+// The cuda backend: its error codes as statuses, streams, and the runtime.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/log/log.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/device/allocation_table.h"
-#include "core/device/cuda_status.h"
-#include "core/device/cuda_stream.h"
 #include "core/device/device_runtime.h"
 #include "core/device/ipc_format.h"
 
 namespace tensorcast {
 namespace {
+
+struct Meaning {
+  absl::StatusCode code;
+  std::string_view advice;
+};
+
+Meaning MeaningOf(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return {absl::StatusCode::kResourceExhausted, "free memory on the device or use another"};
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidDevicePointer:
+    case cudaErrorInvalidHostPointer:
+    case cudaErrorInvalidMemcpyDirection:
+    case cudaErrorInvalidResourceHandle:
+      return {absl::StatusCode::kInvalidArgument, "check the address, size, device or handle"};
+    case cudaErrorNoDevice:
+      return {absl::StatusCode::kUnavailable, "no GPU is visible to this process: see CUDA_VISIBLE_DEVICES"};
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return {absl::StatusCode::kUnavailable,
+              "install an NVIDIA driver that is recent enough for this CUDA version"};
+    case cudaErrorInitializationError:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+    case cudaErrorCudartUnloading:
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsServerNotReady:
+      return {absl::StatusCode::kUnavailable, "check the driver's and the device's state with nvidia-smi"};
+    case cudaErrorMapBufferObjectFailed:
+      return {absl::StatusCode::kNotFound, "the exporter is gone or freed the memory: ask it again"};
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return {absl::StatusCode::kAlreadyExists, "register host memory once"};
+    case cudaErrorHostMemoryNotRegistered:
+      return {absl::StatusCode::kNotFound, "register the host memory first"};
+    case cudaErrorNotPermitted:
+      return {absl::StatusCode::kPermissionDenied, "check the process's privileges and memory lock limit"};
+    case cudaErrorNotSupported:
+    case cudaErrorPeerAccessUnsupported:
+      return {absl::StatusCode::kUnimplemented, "this device or platform cannot do it"};
+    case cudaErrorTimeout:
+      return {absl::StatusCode::kDeadlineExceeded, "try again"};
+    default:
+      return {absl::StatusCode::kInternal,
+              "the device may be unusable for this process from here on: restart it"};
+  }
+}
+
+// OK, or "<operation> <subject>: <CUDA's name and text>; <what to do>". Takes the error out of the thread's
+// record, where it would be reported again by the next call that fails or asks. Errors that broke the CUDA
+// context itself cannot be cleared: they are INTERNAL, and every later call of the process fails too.
+absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
+  const Meaning meaning = MeaningOf(error);
+  return absl::Status(meaning.code, absl::StrCat(operation, " ", subject, ": ", cudaGetErrorName(error), " (",
+                                                 cudaGetErrorString(error), "); ", meaning.advice));
+}
+
+// A device address as CUDA takes it.
+inline void* CudaPointer(DevicePtr pointer) {
+  // The host never reads through it, so the optimizer loses nothing by not knowing where it points.
+  return reinterpret_cast<void*>(pointer.address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+// Makes `device` the thread's current one while it lives. Touching CUDA without one would bring up device 0's
+// context in threads that have nothing to do with device 0.
+class CudaDeviceGuard {
+ public:
+  explicit CudaDeviceGuard(int device);
+  ~CudaDeviceGuard();
+  CudaDeviceGuard(const CudaDeviceGuard&) = delete;
+  CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  int previous_ = -1;
+  absl::Status status_;
+};
+
+CudaDeviceGuard::CudaDeviceGuard(int device) {
+  int current = -1;
+  status_ = CudaStatus(cudaGetDevice(&current), "asking for", "the current device");
+  if (!status_.ok() || current == device) return;
+  status_ = CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
+  if (status_.ok()) previous_ = current;
+}
+
+CudaDeviceGuard::~CudaDeviceGuard() {
+  if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "selecting", "the previous device").IgnoreError();
+}
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(int device, cudaStream_t stream, const AllocationTable& allocations)
+      : device_(device), stream_(stream), allocations_(allocations) {}
+
+  ~CudaStream() override {
+    if (const absl::Status status = Synchronize(); !status.ok()) LOG(WARNING) << "unread error: " << status;
+    const CudaDeviceGuard guard(device_);
+    CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();
+  }
+
+  absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(allocations_.Find(destination, bytes).status());
+    return Enqueue(CudaPointer(destination), source, bytes, cudaMemcpyHostToDevice);
+  }
+
+  absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(allocations_.Find(source, bytes).status());
+    return Enqueue(destination, CudaPointer(source), bytes, cudaMemcpyDeviceToHost);
+  }
+
+  absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(allocations_.Find(destination, bytes).status());
+    TC_RETURN_IF_ERROR(allocations_.Find(source, bytes).status());
+    return Enqueue(CudaPointer(destination), CudaPointer(source), bytes, cudaMemcpyDeviceToDevice);
+  }
+
+  absl::Status Synchronize() override {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    return CudaStatus(cudaStreamSynchronize(stream_), "copying on", absl::StrCat("device ", device_));
+  }
+
+ private:
+  absl::Status Enqueue(void* destination, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return absl::OkStatus();
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    return CudaStatus(cudaMemcpyAsync(destination, source, bytes, kind, stream_), "enqueueing",
+                      absl::StrCat("a copy of ", bytes, " bytes on device ", device_));
+  }
+
+  const int device_;
+  const cudaStream_t stream_;
+  const AllocationTable& allocations_;
+};
+
+// `allocations` must outlive the stream.
+absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, const AllocationTable& allocations) {
+  const CudaDeviceGuard guard(device);
+  TC_RETURN_IF_ERROR(guard.status());
+  cudaStream_t stream = nullptr;
+  TC_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                "creating a stream on", absl::StrCat("device ", device)));
+  return std::make_unique<CudaStream>(device, stream, allocations);
+}
 
 // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML and nvidia-smi write it.
 std::string FormatUuid(const cudaUUID_t& uuid) {

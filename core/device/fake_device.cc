@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <cstring>
+#include <deque>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -12,7 +15,6 @@
 #include "base/status.h"
 #include "core/device/allocation_table.h"
 #include "core/device/fake_memory.h"
-#include "core/device/fake_stream.h"
 
 namespace tensorcast {
 namespace {
@@ -26,6 +28,117 @@ constexpr int kMaxDevices = 64;
 std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
   if (options.hooks != nullptr || HooksOfThisProgram == nullptr) return options.hooks;
   return HooksOfThisProgram();
+}
+
+// A thread that copies, in order, what is enqueued.
+class FakeStream final : public Stream {
+ public:
+  // Both must outlive the stream; `hooks` may be null.
+  FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks);
+  ~FakeStream() override;
+
+  absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override;
+  absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override;
+  absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override;
+  absl::Status Synchronize() override;
+
+ private:
+  // One end of a copy; holds the device memory, if that is what it is, until the copy is done.
+  struct End {
+    std::byte* at = nullptr;
+    std::shared_ptr<FakeMemory> memory;
+  };
+  struct Copy {
+    End destination;
+    End source;
+    uint64_t bytes = 0;
+  };
+
+  absl::StatusOr<End> DeviceEnd(DevicePtr pointer, uint64_t bytes) const;
+  absl::Status Enqueue(absl::StatusOr<End> destination, absl::StatusOr<End> source, uint64_t bytes);
+  void Run();
+  absl::Status Execute(const Copy& copy);
+
+  const AllocationTable& allocations_;
+  FakeDeviceHooks* const hooks_;
+  absl::Mutex mutex_;
+  std::deque<Copy> queue_ ABSL_GUARDED_BY(mutex_);
+  int unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // the queue and the copy that runs
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+FakeStream::FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks)
+    : allocations_(allocations), hooks_(hooks), thread_([this] { Run(); }) {}
+
+FakeStream::~FakeStream() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status FakeStream::CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) {
+  return Enqueue(DeviceEnd(destination, bytes), End{.at = const_cast<std::byte*>(source)}, bytes);
+}
+
+absl::Status FakeStream::CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) {
+  return Enqueue(End{.at = destination}, DeviceEnd(source, bytes), bytes);
+}
+
+absl::Status FakeStream::CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) {
+  return Enqueue(DeviceEnd(destination, bytes), DeviceEnd(source, bytes), bytes);
+}
+
+absl::Status FakeStream::Synchronize() {
+  absl::MutexLock lock(&mutex_);
+  auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return unfinished_ == 0; };
+  mutex_.Await(absl::Condition(&idle));
+  return std::exchange(first_error_, absl::OkStatus());
+}
+
+absl::StatusOr<FakeStream::End> FakeStream::DeviceEnd(DevicePtr pointer, uint64_t bytes) const {
+  TC_ASSIGN_OR_RETURN(DeviceAllocation allocation, allocations_.Find(pointer, bytes));
+  return End{.at = allocation.fake->data() + (pointer.address - allocation.base.address),
+             .memory = allocation.fake};
+}
+
+absl::Status FakeStream::Enqueue(absl::StatusOr<End> destination, absl::StatusOr<End> source,
+                                 uint64_t bytes) {
+  TC_RETURN_IF_ERROR(destination.status());
+  TC_RETURN_IF_ERROR(source.status());
+  if (bytes == 0) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back({*std::move(destination), *std::move(source), bytes});
+  ++unfinished_;
+  return absl::OkStatus();
+}
+
+void FakeStream::Run() {
+  while (true) {
+    Copy copy;
+    {
+      absl::MutexLock lock(&mutex_);
+      auto wanted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_ || !queue_.empty(); };
+      mutex_.Await(absl::Condition(&wanted));
+      if (queue_.empty()) return;
+      copy = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    const absl::Status status = Execute(copy);
+    copy = {};  // lets go of the memory before anybody is told that the copy is done
+    absl::MutexLock lock(&mutex_);
+    first_error_.Update(status);
+    --unfinished_;
+  }
+}
+
+absl::Status FakeStream::Execute(const Copy& copy) {
+  if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy());
+  std::memmove(copy.destination.at, copy.source.at, copy.bytes);
+  return absl::OkStatus();
 }
 
 class FakeRuntime final : public DeviceRuntime {

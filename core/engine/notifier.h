@@ -4,45 +4,37 @@
 // Thread-safe. Destroying it delivers what is queued first.
 #pragma once
 
-#include <deque>
 #include <memory>
-#include <thread>
-#include <variant>
+#include <optional>
+#include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/background.h"
 #include "core/engine/callbacks.h"
 
 namespace tensorcast {
 
 class Notifier {
  public:
-  // `listener` may be null: then nothing is queued.
-  explicit Notifier(ReplicaListener* listener);
-  ~Notifier();
-  Notifier(const Notifier&) = delete;
-  Notifier& operator=(const Notifier&) = delete;
+  // `listener` may be null: then nothing is queued, and there is no thread.
+  explicit Notifier(ReplicaListener* listener) : listener_(listener) {
+    if (listener_ != nullptr) thread_.emplace();
+  }
 
   // Never block on the listener; to be called in the order of the changes.
-  void ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest);
-  void TransferEnded(TransferReport report);
+  void ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest) {
+    if (listener_ == nullptr) return;
+    thread_->Run([listener = listener_, replica = std::move(replica), manifest = std::move(manifest)] {
+      listener->OnReplicaChanged(replica, manifest);
+    });
+  }
+  void TransferEnded(TransferReport report) {
+    if (listener_ == nullptr) return;
+    thread_->Run([listener = listener_, report = std::move(report)] { listener->OnTransferEnded(report); });
+  }
 
  private:
-  struct ReplicaChange {
-    ReplicaInfo replica;
-    std::shared_ptr<const Manifest> manifest;
-  };
-  using Event = std::variant<ReplicaChange, TransferReport>;
-
-  void Enqueue(Event event);
-  void Loop();
-  void Deliver(const Event& event);
-
   ReplicaListener* const listener_;
-  absl::Mutex mutex_;
-  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::optional<SerialExecutor> thread_;
 };
 
 }  // namespace tensorcast

@@ -1,58 +1,19 @@
 // The engine's parts that need no engine.
-#include <set>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "core/device/testing/device_faults.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/device_pool.h"
-#include "core/engine/padding.h"
 #include "core/engine/staging_ring.h"
-#include "core/replica/replica.h"
-#include "core/replica/transfer_report.h"
-#include "core/testing/test_artifact.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-TEST(Location, IsReadBackFromItsText) {
-  for (const Location location : {Location{LocationKind::kCpu, 0}, Location{LocationKind::kDisk, 0},
-                                  Location{LocationKind::kGpu, 0}, Location{LocationKind::kGpu, 15}}) {
-    auto parsed = Location::Parse(location.ToString());
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, location);
-  }
-}
-
-TEST(Location, RefusesTextThatIsNone) {
-  for (const char* text :
-       {"", "CPU", "gpu", "gpu:", "gpu:-1", "gpu:x", "gpu:01", "gpu: 1", "gpu:99999999999", "cpu:0"}) {
-    EXPECT_EQ(Location::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
-  }
-}
-
-TEST(ReplicaState, MovesOnlyAsTheDesignSays) {
-  using enum ReplicaState;
-  const std::set<std::pair<ReplicaState, ReplicaState>> legal = {
-      {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},
-      {kFilling, kFailed},     {kReady, kDraining},    {kDraining, kGone},
-  };
-  const auto all = {kAllocating, kFilling, kReady, kDraining, kGone, kFailed};
-  for (const ReplicaState from : all) {
-    for (const ReplicaState to : all) {
-      EXPECT_EQ(IsLegalTransition(from, to), legal.contains({from, to}))
-          << ReplicaStateName(from) << " -> " << ReplicaStateName(to);
-    }
-  }
-}
 
 TEST(ChunkLedger, GivesEachMissingChunkOnceAndReturnedOnesAgain) {
   ChunkLedger ledger(3);
@@ -78,32 +39,6 @@ TEST(ChunkLedger, OfNoChunksIsDone) {
   ChunkLedger ledger(0);
   EXPECT_TRUE(ledger.all_done());
   EXPECT_FALSE(ledger.Take().has_value());
-}
-
-TEST(Padding, IsWhatNoTensorCovers) {
-  const auto artifact = testing::MakeTestArtifact(1, {100, 256, 0, 4000});
-  // 0..100, 256..512, 512..512, 512..4512; the image ends at 4608.
-  ASSERT_EQ(artifact.layout.image_bytes, 4608u);
-  EXPECT_THAT(PaddingIn(artifact.layout, {0, 4096}), ElementsAre(ByteRange{100, 156}));
-  EXPECT_THAT(PaddingIn(artifact.layout, {4096, 512}), ElementsAre(ByteRange{4512, 96}));
-  EXPECT_THAT(PaddingIn(artifact.layout, {150, 50}), ElementsAre(ByteRange{150, 50}));
-  EXPECT_THAT(PaddingIn(artifact.layout, {256, 1000}), IsEmpty());
-  EXPECT_THAT(PaddingIn(artifact.layout, {0, 0}), IsEmpty());
-}
-
-TEST(Padding, IsCheckedAcrossSpans) {
-  auto artifact = testing::MakeTestArtifact(1, {100, 300});
-  const HostSpan image(artifact.image);
-  const std::vector<HostSpan> spans = {image.first(130), image.subspan(130, 1), image.subspan(131)};
-  const ByteRange all{0, artifact.layout.image_bytes};
-  EXPECT_TRUE(CheckPadding(artifact.layout, all, spans).ok());
-  for (const size_t wrong : {size_t{100}, size_t{130}, size_t{255}, artifact.image.size() - 1}) {
-    artifact.image[wrong] = std::byte{1};
-    const absl::Status status = CheckPadding(artifact.layout, all, spans);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("byte ", wrong)));
-    artifact.image[wrong] = std::byte{0};
-  }
 }
 
 std::unique_ptr<HostPool> SmallPool(uint64_t bytes) {

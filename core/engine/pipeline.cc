@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/engine/padding.h"
+#include "core/artifact/layout.h"
 
 namespace tensorcast {
 namespace {

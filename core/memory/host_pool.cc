@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "core/memory/extent_allocator.h"
 #include "core/memory/host_limits.h"
-#include "core/memory/prefaulter.h"
 #include "core/memory/shared_region.h"
 
 namespace tensorcast {

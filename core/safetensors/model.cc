@@ -1,13 +1,16 @@
+#include <unistd.h>
+
+#include <cerrno>
 #include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "core/safetensors/index.h"
-#include "core/safetensors/input_file.h"
 #include "core/safetensors/safetensors.h"
 
 namespace tensorcast {
@@ -16,6 +19,47 @@ namespace {
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
+constexpr uint64_t kLengthBytes = sizeof(uint64_t);
+
+// Exactly these bytes. DATA_LOSS when the file ends before them: it shrank since it was opened.
+absl::StatusOr<std::string> ReadBytes(const OpenedFile& file, uint64_t offset, uint64_t bytes) {
+  std::string data(bytes, '\0');
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t count =
+        pread(file.fd.get(), data.data() + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "read", file.identity.path);
+    if (count == 0) {
+      return absl::DataLossError(absl::StrCat("the file ended at byte ", offset + done,
+                                              ", while it was being read: does something still write it?"));
+    }
+    done += static_cast<uint64_t>(count);
+  }
+  return data;
+}
+
+// Reads and parses the header of a file; messages do not repeat the file's name.
+absl::StatusOr<SafetensorsHeader> ReadHeader(const OpenedFile& file) {
+  const uint64_t file_bytes = file.identity.bytes;
+  if (file_bytes < kLengthBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file has only ", file_bytes, " bytes: not a safetensors file"));
+  }
+  TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(file, 0, kLengthBytes));
+  const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
+  if (header_bytes > kMaxSafetensorsHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the header's length of ", header_bytes,
+                                                   " bytes is beyond the format's limit of ",
+                                                   kMaxSafetensorsHeaderBytes, ": not a safetensors file"));
+  }
+  if (header_bytes > file_bytes - kLengthBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the header of ", header_bytes,
+                                                   " bytes does not fit in the file of ", file_bytes,
+                                                   " bytes: the file is truncated"));
+  }
+  TC_ASSIGN_OR_RETURN(const std::string header, ReadBytes(file, kLengthBytes, header_bytes));
+  return ParseSafetensorsHeader(header, file_bytes - kLengthBytes - header_bytes);
+}
 
 std::string_view ParentOf(std::string_view path) {
   const size_t slash = path.rfind('/');
@@ -115,7 +159,7 @@ class ModelBuilder {
 // Reads a file, whose name in messages is that of its path.
 absl::Status AddFile(std::string_view shard, OpenedFile file, ModelBuilder& builder) {
   const std::string path = file.identity.path;
-  absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
+  absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
   if (!header.ok()) return Annotate(header.status(), path);
   builder.Add(shard, std::move(file), *std::move(header));
   return absl::OkStatus();
@@ -161,7 +205,7 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
 absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& index,
                       const std::string& shard, size_t expected, ModelBuilder& builder) {
   TC_ASSIGN_OR_RETURN(OpenedFile file, directory.Open(shard));
-  absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(file);
+  absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
   if (!header.ok()) return Annotate(header.status(), directory.PathOf(shard));
   if (const absl::Status agrees = CheckShard(index, shard, expected, *header); !agrees.ok()) {
     return Annotate(agrees, directory.PathOf(shard));

@@ -1,0 +1,41 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace tensorcast {
+namespace {
+
+TEST(Utf8, WellFormedTextOfEveryLengthIsAccepted) {
+  for (const std::string_view text :
+       {"", "plain", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+        "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(IsValidUtf8(text)) << ::testing::PrintToString(std::string(text));
+  }
+  EXPECT_TRUE(IsValidUtf8(std::string_view("a\0b", 3)));
+}
+
+TEST(Utf8, IllFormedBytesAreRejected) {
+  for (const std::string_view text :
+       {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xE1\x80",
+        "\xE1\x80\x41", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF1\x80\x80", "\xF4\x90\x80\x80",
+        "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
+    EXPECT_FALSE(IsValidUtf8(text)) << ::testing::PrintToString(std::string(text));
+    EXPECT_FALSE(IsValidUtf8("before" + std::string(text))) << ::testing::PrintToString(std::string(text));
+  }
+}
+
+TEST(QuoteName, EscapesWhatWouldSpoilAMessageAndCutsLongNamesBetweenCharacters) {
+  EXPECT_EQ(QuoteName("layers.0"), "\"layers.0\"");
+  EXPECT_EQ(QuoteName("a\nb"), "\"a\\nb\"");
+  EXPECT_EQ(QuoteName("a\xFF"), "\"a\\xff\"");
+  EXPECT_EQ(QuoteName("\xC3\xA9"), "\"\xC3\xA9\"");
+  std::string long_name(199, 'x');
+  EXPECT_EQ(QuoteName(long_name + "\xC3\xA9"), "\"" + long_name + "...\"");
+  EXPECT_EQ(QuoteName(long_name + "y"), "\"" + long_name + "y\"");
+}
+
+}  // namespace
+}  // namespace tensorcast

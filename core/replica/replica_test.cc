@@ -1,0 +1,43 @@
+#include "core/replica/replica.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+
+namespace tensorcast {
+namespace {
+
+TEST(Location, IsReadBackFromItsText) {
+  for (const Location location : {Location{LocationKind::kCpu, 0}, Location{LocationKind::kDisk, 0},
+                                  Location{LocationKind::kGpu, 0}, Location{LocationKind::kGpu, 15}}) {
+    auto parsed = Location::Parse(location.ToString());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, location);
+  }
+}
+
+TEST(Location, RefusesTextThatIsNone) {
+  for (const char* text :
+       {"", "CPU", "gpu", "gpu:", "gpu:-1", "gpu:x", "gpu:01", "gpu: 1", "gpu:99999999999", "cpu:0"}) {
+    EXPECT_EQ(Location::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(ReplicaState, MovesOnlyAsTheDesignSays) {
+  using enum ReplicaState;
+  const std::set<std::pair<ReplicaState, ReplicaState>> legal = {
+      {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},
+      {kFilling, kFailed},     {kReady, kDraining},    {kDraining, kGone},
+  };
+  const auto all = {kAllocating, kFilling, kReady, kDraining, kGone, kFailed};
+  for (const ReplicaState from : all) {
+    for (const ReplicaState to : all) {
+      EXPECT_EQ(IsLegalTransition(from, to), legal.contains({from, to}))
+          << ReplicaStateName(from) << " -> " << ReplicaStateName(to);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast
