@@ -6,6 +6,11 @@
 // is decided under one lock, so that there are never two ingests of one artifact to one location, but for
 // those that are being cancelled.
 //
+// Threads are made as they are needed and stay: one that has no job is idle. A job that begins to wait takes
+// itself out of `running_`, and another thread is made where one is needed for a queued job; when it goes on
+// it counts again at once, though there be more running than `max_running_` until one of them ends. So what
+// waits never keeps out what could run, and nothing that goes on has to queue a second time.
+//
 // Thread-safe. Its mutex comes before the jobs', the table's and the notifier's.
 #pragma once
 

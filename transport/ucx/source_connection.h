@@ -1,5 +1,14 @@
 // One receiver's connection to this source: at most one pull at a time, and between pulls idle. Private to
 // this folder; the progress thread's alone.
+//
+//   idle --HELLO--> serving --BYE, revoked--> stopped --sends have ended--> idle
+//                      |                         |    (BYE is answered once reads have ended too)
+//                      '--error, revoked while --'--> closing --closed by force--> gone
+//                         bytes are under way
+//
+// A serving counts as busy (SourceServing::AddBusy) for each send and each read of it, and while a connection
+// that served it closes: so ~Serving, which waits for 0, returns when nothing reads the image any more. A
+// read that ends after its pull did finds its request gone, and drops what it read.
 #pragma once
 
 #include <deque>
