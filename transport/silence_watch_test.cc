@@ -51,7 +51,8 @@ TEST_F(SilenceWatchTest, EachByteBeginsTheLimitAnew) {
   EXPECT_EQ(silences_, 1);
 }
 
-// The limit is over many times when the thread comes back; what arrived meanwhile is read after its timers ran.
+// The limit is over many times when the thread comes back; what arrived meanwhile is read after its timers
+// ran.
 TEST_F(SilenceWatchTest, TimeInWhichTheOwnerDidNotRunIsOneSlice) {
   watch_.set_limit(absl::Milliseconds(1));
   watch_.Start();
