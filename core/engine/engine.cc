@@ -39,7 +39,7 @@ struct StoreEngine::Parts {
       : staging(std::move(staging_buffers)),
         device_pool(options.devices, options.device_pool_bytes),
         notifier(std::make_unique<Notifier>(options.listener)),
-        table(notifier.get()),
+        table(options.node_id, options.devices, notifier.get()),
         removal(&table, options.artifact_store, &disk_names, options.eviction_guard),
         allocator(&table, options.host_pool, &device_pool, options.eviction_guard, StagingBytes(*staging)),
         runner({.table = &table,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,7 @@ namespace tensorcast {
 class ArtifactStore;  // core/disk: the packed files of this node
 
 struct EngineOptions {
+  std::string node_id;                      // of the node whose replicas these are, as their facts say it
   HostPool* host_pool = nullptr;            // must outlive the engine
   DeviceRuntime* devices = nullptr;         // must outlive the engine
   uint64_t device_pool_bytes = 0;           // budget of each device; 0: 90 % of the device

@@ -88,6 +88,10 @@ void ReplicaTable::Add(ReplicaInfo replica, std::shared_ptr<const Manifest> mani
   auto record = std::make_shared<ReplicaRecord>();
   record->info = std::move(replica);
   record->info.ready_since = SteadyTime::InfiniteFuture();
+  record->info.node_id = node_id_;
+  if (record->info.location.kind == LocationKind::kGpu) {
+    record->info.device_uuid = devices_->devices()[record->info.location.device].uuid;
+  }
   record->manifest = std::move(manifest);
   record->chunks.assign(record->info.chunks_total, false);
   record->ingest = std::move(ingest);
@@ -159,6 +163,7 @@ void ReplicaTable::AddPackedFile(std::shared_ptr<PackedFile> file) {
   const ImageLayout& layout = record->manifest->layout();
   record->info = {.id = NewUuid(),
                   .artifact_id = record->manifest->id(),
+                  .node_id = node_id_,
                   .location = {LocationKind::kDisk, 0},
                   .state = ReplicaState::kReady,
                   .image_bytes = layout.image_bytes,

@@ -58,7 +58,9 @@ struct PoolHolders {
 
 class ReplicaTable {
  public:
-  explicit ReplicaTable(Notifier* notifier) : notifier_(notifier) {}
+  // `node_id` and the UUIDs of `devices` (may be null) are said in each replica's facts.
+  ReplicaTable(std::string node_id, const DeviceRuntime* devices, Notifier* notifier)
+      : node_id_(std::move(node_id)), devices_(devices), notifier_(notifier) {}
   // REQUIRES: no lease is left.
   ~ReplicaTable();
   ReplicaTable(const ReplicaTable&) = delete;
@@ -131,6 +133,8 @@ class ReplicaTable {
   ReplicaStorage TakeGone(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeStorage(ReplicaStorage storage, Location pool) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const std::string node_id_;
+  const DeviceRuntime* const devices_;
   Notifier* const notifier_;
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, RecordPtr> records_ ABSL_GUARDED_BY(mutex_);

@@ -37,7 +37,9 @@ bool IsLegalTransition(ReplicaState from, ReplicaState to);
 struct ReplicaInfo {
   std::string id;           // UUID, new for each replica
   std::string artifact_id;  // empty while a first ingest computes it
+  std::string node_id;      // whose it is
   Location location;
+  std::string device_uuid;  // of a GPU
   ReplicaState state = ReplicaState::kAllocating;
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;

@@ -120,16 +120,11 @@ ReplicaFeed::TransferSink TellOfTransfersTo(TransferLog* log) {
 
 // The global store, as this node deals with it.
 struct GlobalStoreSide {
-  GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const DeviceRuntime* devices,
-                  const Storage* storage)
+  GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage)
       : channel(rpc::MakeChannel(options.global_store)),
         client(MakeGlobalStoreClient(channel, options.global_store)),
         known_keys(client.get(), absl::StrCat(options.state_dir, "/known_keys")),
-        link({.node = node,
-              .client = client.get(),
-              .feed = &feed,
-              .devices = devices,
-              .on_replaced = options.on_replaced}),
+        link({.node = node, .client = client.get(), .feed = &feed, .on_replaced = options.on_replaced}),
         guard(client.get(), &link,
               [storage](const ReplicaInfo& replica) { return storage->HasPacked(replica); }) {}
 
@@ -175,12 +170,14 @@ struct SourceSide {
 // servings and the handle server (tickets and connections) end before it.
 struct EngineSide {
   static absl::StatusOr<std::unique_ptr<EngineSide>> Start(const DaemonOptions& options,
-                                                           DeviceRuntime* devices, const Storage& storage,
+                                                           const std::string& node_id, DeviceRuntime* devices,
+                                                           const Storage& storage,
                                                            std::vector<transport::Transport*> transports,
                                                            GlobalStoreSide& store) {
     auto side = std::make_unique<EngineSide>();
     TC_ASSIGN_OR_RETURN(side->engine,
-                        StoreEngine::Create({.host_pool = &storage.pool(),
+                        StoreEngine::Create({.node_id = node_id,
+                                             .host_pool = &storage.pool(),
                                              .devices = devices,
                                              .device_pool_bytes = options.device_pool_bytes,
                                              .artifact_store = storage.artifacts(),
@@ -254,7 +251,6 @@ struct CallSide {
         origins(&storage.import_roots()),
         service({.node = node,
                  .engine = replicas.engine.get(),
-                 .devices = devices,
                  .materializer = &materializer,
                  .ingester = &ingester,
                  .status = &status,
@@ -353,9 +349,9 @@ absl::Status DaemonServer::Parts::Start() {
   TC_RETURN_IF_ERROR(OpenNode());
   std::vector<transport::Transport*> lanes;
   for (const auto& transport : transports) lanes.push_back(transport.get());
-  store = std::make_unique<GlobalStoreSide>(options, node->Describe(), devices, storage.get());
+  store = std::make_unique<GlobalStoreSide>(options, node->Describe(), storage.get());
   sources = std::make_unique<SourceSide>(options, node->id(), devices, *storage, lanes, *store);
-  TC_ASSIGN_OR_RETURN(replicas, EngineSide::Start(options, devices, *storage, lanes, *store));
+  TC_ASSIGN_OR_RETURN(replicas, EngineSide::Start(options, node->id(), devices, *storage, lanes, *store));
   calls = std::make_unique<CallSide>(options, &*node, devices, *storage, lanes, *store, *sources, *replicas);
   TC_RETURN_IF_ERROR(calls->Listen(options));
   const std::vector<std::string>& addresses = calls->server->addresses();

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -243,7 +242,7 @@ absl::Status GlobalStoreLink::SendInventory() {
   for (const ReplicaInfo& replica : inventory) {
     if (replica.artifact_id.empty()) continue;
     if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) messages.emplace_back();
-    SetReplica(replica, node_id(), options_.devices, messages.back().add_replicas());
+    *messages.back().add_replicas() = rpc::ToProto(replica);
   }
   TC_ASSIGN_OR_RETURN(
       const v1::ReconcileInventoryResponse response,
@@ -268,7 +267,7 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     }
     v1::PublishArtifactRequest first;
     *first.mutable_node() = identity();
-    SetReplica(*held->second, node_id(), options_.devices, first.mutable_replica());
+    *first.mutable_replica() = rpc::ToProto(*held->second);
     const absl::Status status =
         options_.client->PublishArtifact(RequestContext::Background(options_.call_timeout), **manifest, first)
             .status();
@@ -293,9 +292,7 @@ absl::Status GlobalStoreLink::SendChanges() {
     v1::UpdateReplicasRequest request;
     *request.mutable_node() = identity();
     request.set_sequence(++sequence_);
-    for (const ReplicaInfo& replica : changed) {
-      SetReplica(replica, node_id(), options_.devices, request.add_replicas());
-    }
+    for (const ReplicaInfo& replica : changed) *request.add_replicas() = rpc::ToProto(replica);
     TC_ASSIGN_OR_RETURN(
         const v1::UpdateReplicasResponse response,
         options_.client->UpdateReplicas(RequestContext::Background(options_.call_timeout), request));

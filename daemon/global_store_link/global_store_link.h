@@ -25,7 +25,6 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
-#include "core/device/device_runtime.h"
 #include "core/replica/replica.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/replica_feed.h"
@@ -48,10 +47,9 @@ class LinkedNode {
 class GlobalStoreLink {
  public:
   struct Options {
-    v1::Node node;                           // as registered
-    GlobalStoreClient* client = nullptr;     // must outlive the link
-    ReplicaFeed* feed = nullptr;             // must outlive the link
-    const DeviceRuntime* devices = nullptr;  // may be null; must outlive the link
+    v1::Node node;                        // as registered
+    GlobalStoreClient* client = nullptr;  // must outlive the link
+    ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
     absl::Duration retry_least = absl::Milliseconds(100);  // after a failed call, doubled up to retry_most
     absl::Duration retry_most = absl::Seconds(2);

@@ -6,7 +6,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-absl::StatusOr<Location> GetGpu(const v1::Location& location, const DeviceRuntime* devices) {
+absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const DeviceRuntime* devices) {
   int device = location.device();
   if (devices != nullptr && !location.device_uuid().empty()) {
     TC_ASSIGN_OR_RETURN(device, devices->FindDevice(location.device_uuid()));
@@ -22,27 +22,24 @@ absl::StatusOr<Location> GetGpu(const v1::Location& location, const DeviceRuntim
 
 }  // namespace
 
-void SetLocation(const Location& location, const DeviceRuntime* devices, v1::Location* out) {
-  *out = rpc::ToProto(location);
+v1::Location ToProto(const Location& location, const DeviceRuntime* devices) {
+  v1::Location message = rpc::ToProto(location);
   if (location.kind == LocationKind::kGpu && devices != nullptr &&
       location.device < static_cast<int>(devices->devices().size())) {
-    out->set_device_uuid(devices->devices()[location.device].uuid);
+    message.set_device_uuid(devices->devices()[location.device].uuid);
   }
+  return message;
 }
 
-absl::StatusOr<Location> GetLocation(const v1::Location& location, const DeviceRuntime* devices) {
-  return location.kind() == v1::LOCATION_KIND_GPU ? GetGpu(location, devices) : rpc::FromProto(location);
+v1::TransferReport ToProto(const TransferReport& report, const DeviceRuntime* devices) {
+  v1::TransferReport message = rpc::ToProto(report);
+  *message.mutable_destination() = ToProto(report.destination, devices);
+  return message;
 }
 
-void SetReplica(const ReplicaInfo& info, std::string_view node_id, const DeviceRuntime* devices,
-                v1::Replica* out) {
-  *out = rpc::ToProto(info, node_id);
-  SetLocation(info.location, devices, out->mutable_location());
-}
-
-void SetReport(const TransferReport& report, const DeviceRuntime* devices, v1::TransferReport* out) {
-  *out = rpc::ToProto(report);
-  SetLocation(report.destination, devices, out->mutable_destination());
+absl::StatusOr<Location> FromProto(const v1::Location& location, const DeviceRuntime* devices) {
+  return location.kind() == v1::LOCATION_KIND_GPU ? GpuFromProto(location, devices)
+                                                  : rpc::FromProto(location);
 }
 
 absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view bytes,

@@ -1,5 +1,5 @@
-// Between the core's values and messages, where that takes this node's devices or a check;
-// plain conversions are in rpc/convert. Pure functions.
+// Between core's values and messages, where that takes this node's devices or a check; all else is
+// rpc/convert's. Pure functions.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,12 @@
 
 namespace tensorcast::daemon {
 
-// `devices` (may be null) fills in device UUIDs.
-void SetLocation(const Location& location, const DeviceRuntime* devices, v1::Location* out);
-// An unset location is CPU. INVALID_ARGUMENT for a negative device, or one this node does not have when
-// `devices` is given; a device UUID, when set, decides over the ordinal.
-absl::StatusOr<Location> GetLocation(const v1::Location& location, const DeviceRuntime* devices);
-
-void SetReplica(const ReplicaInfo& info, std::string_view node_id, const DeviceRuntime* devices,
-                v1::Replica* out);
-void SetReport(const TransferReport& report, const DeviceRuntime* devices, v1::TransferReport* out);
+// As rpc::ToProto, with the UUIDs of `devices` (may be null).
+v1::Location ToProto(const Location& location, const DeviceRuntime* devices);
+v1::TransferReport ToProto(const TransferReport& report, const DeviceRuntime* devices);
+// As rpc::FromProto, and INVALID_ARGUMENT for a device that this node does not have when `devices` is given;
+// a device UUID, when set, decides over the ordinal.
+absl::StatusOr<Location> FromProto(const v1::Location& location, const DeviceRuntime* devices);
 
 // Decodes a manifest that came from another process and makes sure that it is the one asked for: DATA_LOSS
 // when its id, recomputed from the bytes, is another.

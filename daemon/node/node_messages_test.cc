@@ -9,28 +9,28 @@
 namespace tensorcast::daemon {
 namespace {
 
-TEST(Wire, AnUnsetLocationIsTheHostPool) {
-  absl::StatusOr<Location> location = GetLocation(v1::Location(), nullptr);
+TEST(NodeMessages, AnUnsetLocationIsTheHostPool) {
+  absl::StatusOr<Location> location = FromProto(v1::Location(), nullptr);
   ASSERT_TRUE(location.ok());
   EXPECT_EQ(location->ToString(), "cpu");
 }
 
-TEST(Wire, ADeviceThatTheNodeDoesNotHaveIsRefused) {
+TEST(NodeMessages, ADeviceThatTheNodeDoesNotHaveIsRefused) {
   std::unique_ptr<DeviceRuntime> no_devices = CreateNullRuntime();
   v1::Location location;
   location.set_kind(v1::LOCATION_KIND_GPU);
-  EXPECT_EQ(GetLocation(location, no_devices.get()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FromProto(location, no_devices.get()).status().code(), absl::StatusCode::kInvalidArgument);
   location.set_device(-1);
-  EXPECT_EQ(GetLocation(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FromProto(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Wire, ALocationKindOfALaterVersionIsRefused) {
+TEST(NodeMessages, ALocationKindOfALaterVersionIsRefused) {
   v1::Location location;
   location.set_kind(static_cast<v1::LocationKind>(17));
-  EXPECT_EQ(GetLocation(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FromProto(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Wire, AManifestWithAnotherIdThanTheOneAskedForIsDataLoss) {
+TEST(NodeMessages, AManifestWithAnotherIdThanTheOneAskedForIsDataLoss) {
   ImageLayout layout;
   layout.tensors.push_back({.name = "w", .dtype = DType::kU8, .shape = {3}, .nbytes = 3});
   ASSERT_TRUE(AssignOffsets(layout).ok());

@@ -18,6 +18,7 @@
 #include "core/safetensors/safetensors.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -218,7 +219,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
     return absl::UnavailableError(
         absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
   }
-  SetReplica(info, options_.node->id(), options_.devices, result.mutable_replica());
+  *result.mutable_replica() = rpc::ToProto(info);
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(context, artifact, *lease, result.replica()));
   hold.Published();
@@ -226,7 +227,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());
   if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
-    SetReport(*report, options_.devices, result.mutable_transfer());
+    *result.mutable_transfer() = ToProto(*report, options_.devices);
   }
   return result;
 }
@@ -235,7 +236,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                                                     const v1::PutArtifactRequest& request,
                                                     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
-  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
+  TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
                       options_.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
@@ -253,7 +254,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                                                        const v1::ImportArtifactRequest& request,
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
-  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
+  TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   const uint64_t chunk_bytes = request.chunk_bytes() == 0 ? kDefaultChunkBytes : request.chunk_bytes();
   TC_ASSIGN_OR_RETURN(SafetensorsModel model,
                       OpenSafetensors(context, *options_.import_roots, request.path(), chunk_bytes));

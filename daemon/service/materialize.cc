@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestContext& context,
@@ -53,9 +54,7 @@ absl::Status Materializer::CheckLane(const std::string& lane) const {
 
 absl::StatusOr<v1::Replica> Materializer::Describe(const ReplicaLease& lease) const {
   TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease.replica_id()));
-  v1::Replica replica;
-  SetReplica(info, options_.node->id(), options_.devices, &replica);
-  return replica;
+  return rpc::ToProto(info);
 }
 
 absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& request) const {
@@ -69,7 +68,7 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
     const RequestContext& context, const v1::AttachReplicaRequest& request) const {
   if (!request.replica_id().empty()) return options_.engine->LeaseReplica(request.replica_id());
-  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
+  TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
   if (target.key_unconfirmed) {
     // The answer of this call has no place for that mark.
@@ -85,7 +84,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
-  TC_ASSIGN_OR_RETURN(const Location location, GetLocation(request.location(), options_.devices));
+  TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, GetManifest(context, target));
 
@@ -108,7 +107,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   result.set_shared(pending->shared());
   const std::optional<TransferReport> report = pending->report();
   result.set_already_present(!report.has_value());
-  if (report.has_value()) SetReport(*report, options_.devices, result.mutable_transfer());
+  if (report.has_value()) *result.mutable_transfer() = ToProto(*report, options_.devices);
   TC_ASSIGN_OR_RETURN(*result.mutable_replica(), Describe(*lease));
   if (request.attach()) {
     TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(std::move(lease)));

@@ -44,7 +44,8 @@ class ServiceTest : public ::testing::Test {
     auto roots = ImportRoots::Beneath({folder + "/models"});
     ASSERT_TRUE(roots.ok()) << roots.status();
     import_roots = *std::move(roots);
-    auto made_engine = StoreEngine::Create({.host_pool = pool.get(),
+    auto made_engine = StoreEngine::Create({.node_id = "me",
+                                            .host_pool = pool.get(),
                                             .devices = devices.get(),
                                             .artifact_store = artifact_store.get(),
                                             .listener = &feed,
@@ -98,7 +99,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   GlobalStoreLink::Options LinkOptions() {
-    GlobalStoreLink::Options options{.client = &store, .feed = &feed, .devices = devices.get()};
+    GlobalStoreLink::Options options{.client = &store, .feed = &feed};
     options.node.set_node_id("me");
     return options;
   }

@@ -12,25 +12,27 @@ namespace {
 
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
-void SetServing(const ServeReport& report, v1::ServeReport* out) {
-  out->set_grant_id(report.grant_id);
-  out->set_artifact_id(report.artifact_id);
-  out->set_replica_id(report.replica_id);
-  out->set_receiver_node_id(report.receiver_node_id);
-  out->set_lane(report.lane);
-  out->set_bytes(report.bytes);
-  out->set_requests(report.requests);
-  *out->mutable_opened() = rpc::ToProto(ToWallTime(report.opened));
+v1::ServeReport ToProto(const ServeReport& report) {
+  v1::ServeReport message;
+  message.set_grant_id(report.grant_id);
+  message.set_artifact_id(report.artifact_id);
+  message.set_replica_id(report.replica_id);
+  message.set_receiver_node_id(report.receiver_node_id);
+  message.set_lane(report.lane);
+  message.set_bytes(report.bytes);
+  message.set_requests(report.requests);
+  *message.mutable_opened() = rpc::ToProto(ToWallTime(report.opened));
   if (report.requests > 0) {
-    *out->mutable_first_request() = rpc::ToProto(ToWallTime(report.first_request));
-    *out->mutable_last_completion() = rpc::ToProto(ToWallTime(report.last_completion));
+    *message.mutable_first_request() = rpc::ToProto(ToWallTime(report.first_request));
+    *message.mutable_last_completion() = rpc::ToProto(ToWallTime(report.last_completion));
   }
   if (report.closed != SteadyTime::InfiniteFuture()) {
-    *out->mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
+    *message.mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
   }
-  out->set_in_place(report.in_place);
-  *out->mutable_reading() = rpc::ToProto(report.reading);
-  out->set_error(report.error);
+  message.set_in_place(report.in_place);
+  *message.mutable_reading() = rpc::ToProto(report.reading);
+  message.set_error(report.error);
+  return message;
 }
 
 }  // namespace
@@ -46,7 +48,7 @@ std::map<Location, uint64_t> PinnedBytes(const StoreEngine& engine) {
 void StatusReporter::AddPool(Location location, const PoolStats& stats, uint64_t pinned_bytes,
                              google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
   v1::Pool* pool = out->Add();
-  SetLocation(location, options_.devices, pool->mutable_location());
+  *pool->mutable_location() = daemon::ToProto(location, options_.devices);
   pool->set_capacity_bytes(stats.capacity_bytes);
   pool->set_used_bytes(stats.used_bytes);
   pool->set_pinned_bytes(pinned_bytes);
@@ -57,13 +59,13 @@ void StatusReporter::AddPool(Location location, const PoolStats& stats, uint64_t
 void StatusReporter::FillTransfers(v1::GetStatusResponse* out) const {
   BytesByLane received = options_.transfers->bytes();
   for (const TransferReport& report : options_.engine->RunningTransfers()) {
-    SetReport(report, options_.devices, out->add_running_transfers());
+    *out->add_running_transfers() = daemon::ToProto(report, options_.devices);
     AddBytes(report, &received);
   }
   for (const TransferReport& report : options_.transfers->Newest()) {
-    SetReport(report, options_.devices, out->add_recent_transfers());
+    *out->add_recent_transfers() = daemon::ToProto(report, options_.devices);
   }
-  for (const ServeReport& report : options_.servings->Reports()) SetServing(report, out->add_servings());
+  for (const ServeReport& report : options_.servings->Reports()) *out->add_servings() = ToProto(report);
   const BytesByLane served = options_.servings->bytes();
   std::map<std::string, v1::LaneTotal> lanes;
   for (const auto& [lane, bytes] : received) lanes[lane].set_bytes_received(bytes);

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
 #include "otel/api/metrics.h"
 #include "rpc/convert/convert.h"
@@ -172,7 +171,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::ListReplicas(grpc::CallbackServerC
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
     for (const ReplicaInfo& replica : options_.engine->ListReplicas()) {
       if (request->artifact_id().empty() || replica.artifact_id == request->artifact_id()) {
-        SetReplica(replica, options_.node->id(), options_.devices, response->add_replicas());
+        *response->add_replicas() = rpc::ToProto(replica);
       }
     }
     return absl::OkStatus();

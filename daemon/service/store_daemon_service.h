@@ -2,7 +2,6 @@
 // Thread-safe.
 #pragma once
 
-#include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
 #include "daemon/node/local_node.h"
 #include "daemon/service/ingest.h"
@@ -21,7 +20,6 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
   struct Options {
     const LocalNode* node = nullptr;  // all must outlive the server that this is registered with
     StoreEngine* engine = nullptr;
-    const DeviceRuntime* devices = nullptr;
     const Materializer* materializer = nullptr;
     const Ingester* ingester = nullptr;
     const StatusReporter* status = nullptr;

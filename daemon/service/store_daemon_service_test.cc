@@ -24,7 +24,6 @@ class StoreDaemonServiceTest : public ServiceTest {
     service_ =
         std::make_unique<StoreDaemonService>(StoreDaemonService::Options{.node = &node,
                                                                          .engine = engine.get(),
-                                                                         .devices = devices.get(),
                                                                          .materializer = materializer.get(),
                                                                          .ingester = ingester.get(),
                                                                          .status = status.get(),

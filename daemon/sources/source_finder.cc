@@ -140,7 +140,7 @@ class ReplicaSourceProvider : public SourceProvider {
     v1::RequestReplicaTransportRequest request;
     *request.mutable_node() = parts_.link->identity();
     request.set_artifact_id(request_.manifest->id());
-    SetLocation(request_.destination, parts_.devices, request.mutable_destination());
+    *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
     for (const auto& [replica_id, tried] : replicas_) {
       (tried.given_up() ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
       if (tried.corrupt) request.add_corrupt_replicas(replica_id);
@@ -257,8 +257,8 @@ class ReplicaSourceProvider : public SourceProvider {
             parts.peers->ClosePull(call(), address, request).IgnoreError();
           }
           const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
-          LOG_IF(WARNING, !told.ok()) << "The end of transport " << complete.grant_id()
-                                      << " was not told; its grant expires: " << told;
+          LOG_IF(WARNING, !told.ok())
+              << "The end of grant " << complete.grant_id() << " was not told; it expires: " << told;
         });
   }
 

@@ -12,11 +12,10 @@
 #include "base/background.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "global_store/metadata/observed_store.h"
+#include "global_store/metadata/metadata_store.h"
 #include "global_store/service/coordinator.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
-#include "global_store/service/random_secrets.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {

@@ -80,7 +80,7 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
     TC_RETURN_IF_ERROR(ValidateReplica(nodes_.find(request.node.node_id)->second, *request.replica));
     if (request.replica->artifact_id != request.artifact.artifact_id) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the replica ", request.replica->replica_id, " is of ", request.replica->artifact_id,
+          absl::StrCat("the replica ", request.replica->id, " is of ", request.replica->artifact_id,
                        ", but the manifest is of ", request.artifact.artifact_id));
     }
   }
@@ -109,11 +109,11 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   return plan;
 }
 
-void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaFacts& replica) {
+void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica) {
   absl::StatusOr<NodeState*> live = FindLive(node);
   if (!live.ok()) return;
   // The node's own updates are newer than what travelled with the publication.
-  if ((*live)->replicas.contains(replica.replica_id)) return;
+  if ((*live)->replicas.contains(replica.id)) return;
   if (ValidateReplica(**live, replica).ok()) PutReplica(**live, replica);
 }
 

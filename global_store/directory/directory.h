@@ -75,7 +75,7 @@ class Directory {
   // lifted.
   absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
   // After Apply: the replica that came with it. Ignored when its node was replaced or expired meanwhile.
-  void AddPublishedReplica(const NodeIdentity& node, const ReplicaFacts& replica);
+  void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
   // After Apply: the origin that came with it was read just now, whatever was found of it before.
   void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
   // FAILED_PRECONDITION, naming keys, while any is bound to it.
@@ -115,11 +115,11 @@ class Directory {
   // ---- Inventory (inventory.cc) ----
   // True: something was missed, an inventory is wanted.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
-                                      const std::vector<ReplicaFacts>& replicas, SteadyTime now);
+                                      const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   // Replaces all that is known of the node's replicas; returns artifacts that the directory never heard of.
   // An inventory older than the last update changes nothing, and another is asked for.
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
-                                                              const std::vector<ReplicaFacts>& replicas,
+                                                              const std::vector<ReplicaInfo>& replicas,
                                                               SteadyTime now);
   // Granted unless it is the last copy. A replica granted for eviction is no longer offered.
   absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id,
@@ -151,8 +151,7 @@ class Directory {
 
   // Expires nodes and grants; returns the nodes.
   std::vector<NodeView> Tick(SteadyTime now);
-  // Nobody could be heard for that long (this process was stopped, or the clock was set): nodes and grants
-  // get the time again. Negative when the clock was set back.
+  // Nobody could be heard for that long, since this process was stopped: nodes and grants get the time again.
   void Excuse(absl::Duration gap);
 
   DirectoryCounts counts() const;
@@ -163,7 +162,7 @@ class Directory {
   friend class DirectoryInvariants;  // tests
 
   struct HeldReplica {
-    ReplicaFacts facts;
+    ReplicaInfo facts;
     bool evicting = false;  // counted out by RequestEviction
     bool corrupt = false;   // a receiver's digests did not match
     uint32_t waits = 0;     // while it fills: how often in a row it was told to wait for a source
@@ -222,8 +221,8 @@ class Directory {
   // Drops a node's soft state and ends its grants as expired.
   void DropNode(std::string_view node_id, SteadyTime now);
 
-  absl::Status ValidateReplica(const NodeState& node, const ReplicaFacts& replica) const;
-  void PutReplica(NodeState& node, const ReplicaFacts& replica);
+  absl::Status ValidateReplica(const NodeState& node, const ReplicaInfo& replica) const;
+  void PutReplica(NodeState& node, const ReplicaInfo& replica);
   void RemoveReplica(NodeState& node, const std::string& replica_id, SteadyTime now);
   void MarkCorrupt(std::string_view replica_id);
   // Remembers what the node could have served, for while it is away.

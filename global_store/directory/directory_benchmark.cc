@@ -30,10 +30,10 @@ std::string NodeId(int64_t node) { return absl::StrCat("node-", node); }
 std::string ArtifactId(int64_t artifact) { return absl::StrCat("tc1:artifact-", artifact); }
 std::string Key(int64_t artifact) { return absl::StrCat("models/", artifact, "/prod"); }
 
-std::vector<ReplicaFacts> InventoryOf(int64_t node, int64_t artifacts) {
-  std::vector<ReplicaFacts> replicas;
+std::vector<ReplicaInfo> InventoryOf(int64_t node, int64_t artifacts) {
+  std::vector<ReplicaInfo> replicas;
   for (int64_t artifact = node; artifact < artifacts; artifact += kNodes) {
-    replicas.push_back({.replica_id = absl::StrCat("replica-", artifact),
+    replicas.push_back({.id = absl::StrCat("replica-", artifact),
                         .artifact_id = ArtifactId(artifact),
                         .node_id = NodeId(node),
                         .location = {.kind = LocationKind::kCpu},
@@ -129,7 +129,7 @@ void BM_GrantAndComplete(benchmark::State& state) {
 BENCHMARK(BM_GrantAndComplete)->Arg(1000)->Arg(100'000);
 
 void BM_ReconcileOneNode(benchmark::State& state) {
-  const std::vector<ReplicaFacts> inventory = InventoryOf(7, state.range(0));
+  const std::vector<ReplicaInfo> inventory = InventoryOf(7, state.range(0));
   uint64_t sequence = 1;
   Measure(state, [&](Directory& directory, int64_t) {
     return directory.ReconcileInventory({NodeId(7), 1}, ++sequence, inventory, kNow).ok();

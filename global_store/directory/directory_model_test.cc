@@ -183,22 +183,22 @@ class Model : public ::testing::TestWithParam<int> {
     EXPECT_THAT(reply->forgotten_artifacts, ::testing::ElementsAreArray(forgotten));
   }
 
-  ReplicaFacts NewReplica(const std::string& node, ReplicaState state) {
-    return {.replica_id = absl::StrCat("r", ++last_replica_),
+  ReplicaInfo NewReplica(const std::string& node, ReplicaState state) {
+    return {.id = absl::StrCat("r", ++last_replica_),
             .artifact_id = SomeArtifactId(),
             .node_id = node,
             .location = {.kind = Below(4) == 0 ? LocationKind::kDisk : LocationKind::kCpu},
             .state = state};
   }
-  void Note(const ReplicaFacts& facts) {
-    ModelReplica& replica = replicas_[facts.replica_id];
+  void Note(const ReplicaInfo& facts) {
+    ModelReplica& replica = replicas_[facts.id];
     replica.node = facts.node_id;
     replica.artifact = facts.artifact_id;
     replica.disk = facts.location.kind == LocationKind::kDisk;
     replica.ready = facts.state == ReplicaState::kReady;
   }
-  ReplicaFacts FactsOf(const std::string& id, const ModelReplica& replica, ReplicaState state) {
-    return {.replica_id = id,
+  ReplicaInfo FactsOf(const std::string& id, const ModelReplica& replica, ReplicaState state) {
+    return {.id = id,
             .artifact_id = replica.artifact,
             .node_id = replica.node,
             .location = {.kind = replica.disk ? LocationKind::kDisk : LocationKind::kCpu},
@@ -217,7 +217,7 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string node = SomeNodeId();
     if (!nodes_.contains(node)) return;
     const std::string old = SomeReplicaOf(node);
-    ReplicaFacts facts;
+    ReplicaInfo facts;
     if (old.empty() || Below(3) > 0) {
       facts = NewReplica(node, Below(4) == 0 ? ReplicaState::kFilling : ReplicaState::kReady);
       Note(facts);
@@ -235,7 +235,7 @@ class Model : public ::testing::TestWithParam<int> {
   void ReconcileOne() {
     const std::string node = SomeNodeId();
     if (!nodes_.contains(node)) return;
-    std::vector<ReplicaFacts> all;
+    std::vector<ReplicaInfo> all;
     for (auto it = replicas_.begin(); it != replicas_.end();) {
       if (it->second.node != node) {
         ++it;
@@ -254,7 +254,7 @@ class Model : public ::testing::TestWithParam<int> {
     const auto unknown = directory_.ReconcileInventory(Current(node), nodes_[node].sequence, all, now_);
     ASSERT_TRUE(unknown.ok());
     std::set<std::string> expected;
-    for (const ReplicaFacts& facts : all) {
+    for (const ReplicaInfo& facts : all) {
       const std::string& artifact = facts.artifact_id;
       const bool known = published_.contains(artifact) || deleted_.contains(artifact);
       if (facts.state == ReplicaState::kReady && !known) expected.insert(artifact);

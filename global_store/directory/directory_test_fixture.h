@@ -34,10 +34,10 @@ inline NodeFacts SomeNode(const std::string& id, uint64_t incarnation = 1) {
           .devices = {}};
 }
 
-inline ReplicaFacts SomeReplica(const std::string& id, const std::string& artifact_id,
-                                LocationKind kind = LocationKind::kCpu,
-                                ReplicaState state = ReplicaState::kReady) {
-  return {.replica_id = id, .artifact_id = artifact_id, .location = {.kind = kind}, .state = state};
+inline ReplicaInfo SomeReplica(const std::string& id, const std::string& artifact_id,
+                               LocationKind kind = LocationKind::kCpu,
+                               ReplicaState state = ReplicaState::kReady) {
+  return {.id = id, .artifact_id = artifact_id, .location = {.kind = kind}, .state = state};
 }
 
 class DirectoryTest : public ::testing::Test {
@@ -81,7 +81,7 @@ class DirectoryTest : public ::testing::Test {
   }
 
   // The node's next update in sequence.
-  void Update(const std::string& node_id, const std::vector<ReplicaFacts>& replicas) {
+  void Update(const std::string& node_id, const std::vector<ReplicaInfo>& replicas) {
     auto wanted = directory_.UpdateReplicas(Id(node_id), ++sequence_[node_id], replicas, now_);
     ASSERT_TRUE(wanted.ok()) << wanted.status();
     ASSERT_FALSE(*wanted);

@@ -69,7 +69,7 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     if (&node == receiver) return true;
     ++elsewhere;
-    const std::string& id = held.facts.replica_id;
+    const std::string& id = held.facts.id;
     if (node.unreachable || !held.IsSource() || Names(request.excluded_replicas, id)) return true;
     candidates.push_back({.replica_id = id,
                           .end = EndOf(node.facts),

@@ -11,38 +11,35 @@ bool Removes(ReplicaState state) { return state == ReplicaState::kGone || state 
 
 }  // namespace
 
-absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaFacts& replica) const {
-  if (replica.replica_id.empty()) return absl::InvalidArgumentError("a replica has no id");
+absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaInfo& replica) const {
+  if (replica.id.empty()) return absl::InvalidArgumentError("a replica has no id");
   if (!replica.node_id.empty() && replica.node_id != node.facts.node_id) {
     return absl::InvalidArgumentError(absl::StrCat("node ", node.facts.node_id, " reports replica ",
-                                                   replica.replica_id, " of node ", replica.node_id));
+                                                   replica.id, " of node ", replica.node_id));
   }
-  auto holder = node_of_replica_.find(replica.replica_id);
+  auto holder = node_of_replica_.find(replica.id);
   if (holder != node_of_replica_.end() && holder->second != node.facts.node_id) {
-    return absl::InvalidArgumentError(absl::StrCat("replica ", replica.replica_id, " of node ",
-                                                   node.facts.node_id, " is already held by node ",
-                                                   holder->second));
+    return absl::InvalidArgumentError(absl::StrCat("replica ", replica.id, " of node ", node.facts.node_id,
+                                                   " is already held by node ", holder->second));
   }
   if (replica.state == ReplicaState::kReady && replica.artifact_id.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("replica ", replica.replica_id, " is ready, but names no artifact"));
+        absl::StrCat("replica ", replica.id, " is ready, but names no artifact"));
   }
   return absl::OkStatus();
 }
 
-void Directory::PutReplica(NodeState& node, const ReplicaFacts& replica) {
-  HeldReplica& held = node.replicas[replica.replica_id];
+void Directory::PutReplica(NodeState& node, const ReplicaInfo& replica) {
+  HeldReplica& held = node.replicas[replica.id];
   if (!held.facts.artifact_id.empty() && held.facts.artifact_id != replica.artifact_id) {
     auto holders = holders_.find(held.facts.artifact_id);
-    holders->second.erase({node.facts.node_id, replica.replica_id});
+    holders->second.erase({node.facts.node_id, replica.id});
     if (holders->second.empty()) holders_.erase(holders);
   }
   held.facts = replica;  // `evicting` and `corrupt` stay: they go with the replica's id
   held.facts.node_id = node.facts.node_id;
-  node_of_replica_[replica.replica_id] = node.facts.node_id;
-  if (!replica.artifact_id.empty()) {
-    holders_[replica.artifact_id].emplace(node.facts.node_id, replica.replica_id);
-  }
+  node_of_replica_[replica.id] = node.facts.node_id;
+  if (!replica.artifact_id.empty()) holders_[replica.artifact_id].emplace(node.facts.node_id, replica.id);
 }
 
 void Directory::RemoveReplica(NodeState& node, const std::string& id, SteadyTime now) {
@@ -76,18 +73,18 @@ void Directory::MarkCorrupt(std::string_view replica_id) {
 }
 
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uint64_t sequence,
-                                               const std::vector<ReplicaFacts>& replicas, SteadyTime now) {
+                                               const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
-  for (const ReplicaFacts& replica : replicas) TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
+  for (const ReplicaInfo& replica : replicas) TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
   if (sequence <= node->sequence) return node->inventory_wanted;  // a repeated call
   // After a gap these replicas are still as the node says; it is others that may be wrong until the inventory
   // comes.
   if (sequence != node->sequence + 1) node->inventory_wanted = true;
   node->sequence = sequence;
-  for (const ReplicaFacts& replica : replicas) {
+  for (const ReplicaInfo& replica : replicas) {
     NoteReported(identity.node_id, replica.artifact_id);
     if (Removes(replica.state)) {
-      RemoveReplica(*node, replica.replica_id, now);
+      RemoveReplica(*node, replica.id, now);
     } else {
       PutReplica(*node, replica);
     }
@@ -96,15 +93,15 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uin
 }
 
 absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
-    const NodeIdentity& identity, uint64_t sequence, const std::vector<ReplicaFacts>& replicas,
+    const NodeIdentity& identity, uint64_t sequence, const std::vector<ReplicaInfo>& replicas,
     SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   std::set<std::string> unknown;
   std::set<std::string> listed;
-  for (const ReplicaFacts& replica : replicas) {
+  for (const ReplicaInfo& replica : replicas) {
     TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
     if (Removes(replica.state)) continue;
-    listed.insert(replica.replica_id);
+    listed.insert(replica.id);
     if (replica.state == ReplicaState::kReady && !artifacts_.contains(replica.artifact_id) &&
         !tombstones_.contains(replica.artifact_id)) {
       unknown.insert(replica.artifact_id);
@@ -123,7 +120,7 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
     if (!listed.contains(replica_id)) gone.push_back(replica_id);
   }
   for (const std::string& replica_id : gone) RemoveReplica(*node, replica_id, now);
-  for (const ReplicaFacts& replica : replicas) {
+  for (const ReplicaInfo& replica : replicas) {
     if (!Removes(replica.state)) PutReplica(*node, replica);
   }
   node->sequence = sequence;
@@ -147,7 +144,7 @@ void Directory::ForEachReplica(std::string_view artifact_id,
 bool Directory::HasOtherReplica(const HeldReplica& replica) const {
   bool found = false;
   ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
-    found = other.facts.replica_id != replica.facts.replica_id && other.IsSource() &&
+    found = other.facts.id != replica.facts.id && other.IsSource() &&
             (other.facts.location.kind == LocationKind::kDisk || !node.draining);
     return !found;
   });
@@ -157,7 +154,7 @@ bool Directory::HasOtherReplica(const HeldReplica& replica) const {
 bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
   bool found = false;
   ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
-    found = other.facts.replica_id != replica.facts.replica_id && other.IsSource() && !node.draining;
+    found = other.facts.id != replica.facts.id && other.IsSource() && !node.draining;
     return !found;
   });
   return found;

@@ -18,14 +18,14 @@ class Inventory : public DirectoryTest {
   std::vector<std::string> ReplicasOf(const std::string& artifact_id) {
     std::vector<std::string> ids;
     const ArtifactView view = *directory_.DescribeArtifact(artifact_id);
-    for (const ReplicaFacts& replica : view.replicas) ids.push_back(replica.replica_id);
+    for (const ReplicaInfo& replica : view.replicas) ids.push_back(replica.id);
     return ids;
   }
-  absl::StatusOr<bool> UpdateAt(uint64_t sequence, const std::vector<ReplicaFacts>& replicas) {
+  absl::StatusOr<bool> UpdateAt(uint64_t sequence, const std::vector<ReplicaInfo>& replicas) {
     return directory_.UpdateReplicas(Id("a"), sequence, replicas, now_);
   }
   absl::StatusOr<std::vector<std::string>> Reconcile(uint64_t sequence,
-                                                     const std::vector<ReplicaFacts>& replicas) {
+                                                     const std::vector<ReplicaInfo>& replicas) {
     return directory_.ReconcileInventory(Id("a"), sequence, replicas, now_);
   }
 };
@@ -96,7 +96,7 @@ TEST_F(Inventory, WithOneBadReplicaChangesNothingAtAll) {
 TEST_F(Inventory, ANodeSpeaksForItsOwnReplicasOnly) {
   Update("b", {SomeReplica("r", "x")});
   EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {SomeReplica("r", "x")}).status()));
-  ReplicaFacts of_another = SomeReplica("r2", "x");
+  ReplicaInfo of_another = SomeReplica("r2", "x");
   of_another.node_id = "b";
   EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {of_another}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {SomeReplica("r2", "")}).status()))

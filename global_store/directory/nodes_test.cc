@@ -178,7 +178,7 @@ TEST_F(Nodes, ThatDrainAreToldToEvictWhatOthersHaveInMemoryOrOnDisk) {
   Register("b");
   Publish("x");
   Publish("y");
-  ReplicaFacts pinned = SomeReplica("pinned", "x", LocationKind::kGpu);
+  ReplicaInfo pinned = SomeReplica("pinned", "x", LocationKind::kGpu);
   pinned.pinned = true;
   Update("a", {SomeReplica("copied", "x"), SomeReplica("only", "y"), pinned,
                SomeReplica("packed", "x", LocationKind::kDisk)});

@@ -58,26 +58,10 @@ struct NodeView {
   absl::Duration since_heartbeat;
 };
 
-// As a node reports it.
-struct ReplicaFacts {
-  std::string replica_id;
-  std::string artifact_id;
-  std::string node_id;
-  Location location;
-  std::string device_uuid;
-  ReplicaState state = ReplicaState::kAllocating;
-  uint64_t image_bytes = 0;
-  uint32_t chunks_total = 0;
-  uint32_t chunks_present = 0;
-  uint32_t leases = 0;
-  bool pinned = false;
-  SteadyTime last_used;
-};
-
 struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
-  std::vector<ReplicaFacts> replicas;
+  std::vector<ReplicaInfo> replicas;
 };
 
 struct Registration {
@@ -119,7 +103,7 @@ struct EvictionDecision {
 struct PublishRequest {
   NodeIdentity node;
   ArtifactRecord artifact;  // id, sizes and counts; the rest is filled in
-  std::optional<ReplicaFacts> replica;
+  std::optional<ReplicaInfo> replica;
   std::optional<Origin> origin;
   std::string key;  // empty: none is bound
   std::optional<uint64_t> expected_revision;
@@ -164,7 +148,7 @@ struct Grant {
 struct OfferedGrant {
   Grant grant;
   NodeView source;
-  ReplicaFacts replica;
+  ReplicaInfo replica;
   std::string source_key;  // signs the token
   absl::Duration ttl;
 };

@@ -72,7 +72,7 @@ Directory::Filling Directory::FillingElsewhere(const GrantRequest& request, cons
     if (&node == &receiver || node.unreachable || !held.IsFilling()) return true;
     if (!has_sources && now >= held.hope) return true;
     const SourceCandidate candidate{
-        .replica_id = held.facts.replica_id, .end = EndOf(node.facts), .place = held.facts.location.kind};
+        .replica_id = held.facts.id, .end = EndOf(node.facts), .place = held.facts.location.kind};
     if (!ChooseSource(query, {&candidate, 1}).has_value()) return true;
     filling.from_what_it_has |= has_sources;
     if (filling.names.size() < kMostNamed) {
@@ -148,7 +148,7 @@ std::vector<std::string> Directory::UnreachableNodesWith(const GrantRequest& req
                               node.facts.grpc_address));
   };
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
-    const bool excluded = std::ranges::count(request.excluded_replicas, held.facts.replica_id) > 0;
+    const bool excluded = std::ranges::count(request.excluded_replicas, held.facts.id) > 0;
     if (!excluded && (held.IsSource() || held.IsFilling())) add(node, held.facts.location.kind);
     return names.size() < kMostNamed;
   });

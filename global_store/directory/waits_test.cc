@@ -13,7 +13,7 @@ class Waits : public DirectoryTest {
     for (const char* node : {"a", "b", "c"}) Register(node);
     Publish("x");
   }
-  static ReplicaFacts Filling(const std::string& id) {
+  static ReplicaInfo Filling(const std::string& id) {
     return SomeReplica(id, "x", LocationKind::kCpu, ReplicaState::kFilling);
   }
   static bool MustWait(const GrantOffer& offer) {

@@ -1,11 +1,10 @@
-#include "global_store/metadata/memory_store.h"
-
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "global_store/metadata/metadata_store.h"
 
 namespace tensorcast::global_store {
 namespace {

@@ -1,8 +1,6 @@
 #include "global_store/metadata/metadata_store.h"
 
 #include "absl/strings/str_cat.h"
-#include "global_store/metadata/memory_store.h"
-#include "global_store/metadata/sqlite_store.h"
 
 namespace tensorcast::global_store {
 

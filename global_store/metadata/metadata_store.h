@@ -1,11 +1,13 @@
 // Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, and the
-// answers of recent mutations. One interface, one contract suite (metadata_store_test.cc), a backend a file.
+// answers of recent mutations. One interface, one contract suite (metadata_store_test.cc), a source file a
+// backend.
 //
 // Thread-safe. Commits are atomic and, where the backend is durable, synced before they return. A commit that
 // failed changed nothing. Errors: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for a damaged store,
 // UNAVAILABLE where trying again may help.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +57,25 @@ class MetadataStore {
   // Why the next commit would be refused, as far as can be told without one. Cheap.
   virtual absl::Status Check() const = 0;
 };
+
+// One that forgets everything with its process: for tests and for a daemon that works alone.
+std::unique_ptr<MetadataStore> MakeMemoryStore();
+
+struct SqliteOptions {
+  std::string path;
+  uint64_t max_database_bytes = 0;  // 0: what the disk holds
+};
+
+// In one SQLite file (FORMAT.md): a write-ahead log, every commit synced, one connection that writes and one
+// that reads. A lock on the file keeps a second global store out while this one lives, however it ends.
+// Nothing is committed once the file (or its log) was removed or replaced: that is DATA_LOSS. ALREADY_EXISTS
+// when another process has it open, DATA_LOSS when the file is damaged or no database, FAILED_PRECONDITION
+// when a newer version, or something other than a global store, wrote it.
+absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options);
+
+// Says what the store behind it does: a span (MetadataStore/Put, ...), the time and the errors of each
+// operation. A span is the child of the thread's current one.
+std::unique_ptr<MetadataStore> MakeObservedStore(std::unique_ptr<MetadataStore> store);
 
 // `kind` is "sqlite" (with the file's path; its folder must exist) or "memory". INVALID_ARGUMENT for another
 // kind.

@@ -1,9 +1,8 @@
-#include "global_store/metadata/observed_store.h"
-
 #include <type_traits>
 #include <utility>
 
 #include "base/steady_time.h"
+#include "global_store/metadata/metadata_store.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 

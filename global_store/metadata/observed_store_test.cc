@@ -1,5 +1,5 @@
 // What the operations of a metadata store tell those who watch.
-#include "global_store/metadata/observed_store.h"
+#include "global_store/metadata/metadata_store.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,3 @@
-#include "global_store/metadata/sqlite_store.h"
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "global_store/metadata/database_file.h"
+#include "global_store/metadata/metadata_store.h"
 #include "global_store/metadata/sqlite_connection.h"
 #include "global_store/metadata/sqlite_schema.h"
 

@@ -1,5 +1,5 @@
 // What only the SQLite backend promises: durability, exclusion, and clear words for every kind of bad file.
-#include "global_store/metadata/sqlite_store.h"
+#include "global_store/metadata/metadata_store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,9 +1,13 @@
 #include "global_store/service/convert.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/status.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
+
 NodeIdentity FromProto(const v1::NodeIdentity& identity) {
   return {.node_id = identity.node_id(), .incarnation = identity.incarnation()};
 }
@@ -42,20 +46,14 @@ absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::Repeate
   return all;
 }
 
-absl::StatusOr<ReplicaFacts> FromProto(const v1::Replica& replica) {
-  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, rpc::FromProto(replica));
-  return ReplicaFacts{.replica_id = info.id,
-                      .artifact_id = info.artifact_id,
-                      .node_id = replica.node_id(),
-                      .location = info.location,
-                      .device_uuid = replica.location().device_uuid(),
-                      .state = info.state,
-                      .image_bytes = info.image_bytes,
-                      .chunks_total = info.chunks_total,
-                      .chunks_present = info.chunks_present,
-                      .leases = info.leases,
-                      .pinned = info.pinned,
-                      .last_used = info.last_used};
+absl::StatusOr<std::vector<ReplicaInfo>> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::Replica>& replicas) {
+  std::vector<ReplicaInfo> all;
+  for (const v1::Replica& replica : replicas) {
+    TC_ASSIGN_OR_RETURN(ReplicaInfo info, rpc::FromProto(replica));
+    all.push_back(std::move(info));
+  }
+  return all;
 }
 
 absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
@@ -69,26 +67,27 @@ absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
   return facts;
 }
 
-void ToProto(const NodeView& node, v1::Node* out) {
-  out->set_node_id(node.facts.node_id);
-  out->set_name(node.facts.name);
-  out->set_incarnation(node.facts.incarnation);
-  out->set_host_id(node.facts.host_id);
-  out->set_grpc_address(node.facts.grpc_address);
-  out->set_handle_socket(node.facts.handle_socket);
-  for (const std::string& lane : node.facts.lanes) out->add_lanes(lane);
+v1::Node ToProto(const NodeView& node) {
+  v1::Node message;
+  message.set_node_id(node.facts.node_id);
+  message.set_name(node.facts.name);
+  message.set_incarnation(node.facts.incarnation);
+  message.set_host_id(node.facts.host_id);
+  message.set_grpc_address(node.facts.grpc_address);
+  message.set_handle_socket(node.facts.handle_socket);
+  for (const std::string& lane : node.facts.lanes) message.add_lanes(lane);
   for (const DeviceFacts& device : node.facts.devices) {
-    v1::Device* added = out->add_devices();
+    v1::Device* added = message.add_devices();
     added->set_ordinal(device.ordinal);
     added->set_uuid(device.uuid);
     added->set_name(device.name);
     added->set_total_bytes(device.total_bytes);
   }
-  out->set_protocol_version(node.facts.protocol_version);
-  out->set_draining(node.draining);
-  out->set_unreachable(node.unreachable);
+  message.set_protocol_version(node.facts.protocol_version);
+  message.set_draining(node.draining);
+  message.set_unreachable(node.unreachable);
   for (const PoolFacts& pool : node.pools) {
-    v1::Pool* added = out->add_pools();
+    v1::Pool* added = message.add_pools();
     *added->mutable_location() = rpc::ToProto(pool.location);
     added->set_capacity_bytes(pool.capacity_bytes);
     added->set_used_bytes(pool.used_bytes);
@@ -97,50 +96,49 @@ void ToProto(const NodeView& node, v1::Node* out) {
     added->set_failed_allocations(pool.failed_allocations);
     added->set_evictions(pool.evictions);
   }
-  *out->mutable_since_heartbeat() = rpc::ToProto(node.since_heartbeat);
+  *message.mutable_since_heartbeat() = rpc::ToProto(node.since_heartbeat);
+  return message;
 }
 
-void ToProto(const ReplicaFacts& replica, v1::Replica* out) {
-  const ReplicaInfo info{.id = replica.replica_id,
-                         .artifact_id = replica.artifact_id,
-                         .location = replica.location,
-                         .state = replica.state,
-                         .image_bytes = replica.image_bytes,
-                         .chunks_total = replica.chunks_total,
-                         .chunks_present = replica.chunks_present,
-                         .leases = replica.leases,
-                         .pinned = replica.pinned,
-                         .last_used = replica.last_used};
-  *out = rpc::ToProto(info, replica.node_id);
-  out->mutable_location()->set_device_uuid(replica.device_uuid);
-}
-
-void ToProto(const Origin& origin, v1::Origin* out) {
-  out->set_node_id(origin.node_id);
+v1::Origin ToProto(const Origin& origin) {
+  v1::Origin message;
+  message.set_node_id(origin.node_id);
   for (const OriginFile& file : origin.files) {
-    v1::Origin::File* added = out->add_files();
+    v1::Origin::File* added = message.add_files();
     added->set_path(file.path);
     added->set_bytes(file.bytes);
     added->set_mtime_ns(file.mtime_ns);
   }
+  return message;
 }
 
-void ToProto(const ArtifactView& artifact, v1::Artifact* out) {
-  out->set_artifact_id(artifact.record.artifact_id);
-  out->set_image_bytes(artifact.record.image_bytes);
-  out->set_chunk_bytes(artifact.record.chunk_bytes);
-  out->set_tensor_count(artifact.record.tensor_count);
-  *out->mutable_created() = rpc::ToProto(artifact.record.created);
-  for (const std::string& key : artifact.keys) out->add_keys(key);
-  for (const ReplicaFacts& replica : artifact.replicas) ToProto(replica, out->add_replicas());
-  for (const Origin& origin : artifact.record.origins) ToProto(origin, out->add_origins());
+v1::Artifact ToProto(const ArtifactView& artifact) {
+  v1::Artifact message;
+  message.set_artifact_id(artifact.record.artifact_id);
+  message.set_image_bytes(artifact.record.image_bytes);
+  message.set_chunk_bytes(artifact.record.chunk_bytes);
+  message.set_tensor_count(artifact.record.tensor_count);
+  *message.mutable_created() = rpc::ToProto(artifact.record.created);
+  for (const std::string& key : artifact.keys) message.add_keys(key);
+  for (const ReplicaInfo& replica : artifact.replicas) *message.add_replicas() = rpc::ToProto(replica);
+  for (const Origin& origin : artifact.record.origins) *message.add_origins() = ToProto(origin);
+  return message;
 }
 
-void ToProto(const KeyRecord& key, v1::Key* out) {
-  out->set_name(key.name);
-  out->set_artifact_id(key.artifact_id);
-  out->set_revision(key.revision);
-  *out->mutable_updated() = rpc::ToProto(key.updated);
+v1::Key ToProto(const KeyRecord& key) {
+  v1::Key message;
+  message.set_name(key.name);
+  message.set_artifact_id(key.artifact_id);
+  message.set_revision(key.revision);
+  *message.mutable_updated() = rpc::ToProto(key.updated);
+  return message;
+}
+
+absl::StatusOr<size_t> PageSize(int32_t asked) {
+  constexpr int32_t kDefault = 100;
+  constexpr int32_t kLargest = 1000;
+  if (asked < 0) return absl::InvalidArgumentError("a page size is not negative");
+  return static_cast<size_t>(asked == 0 ? kDefault : std::min(asked, kLargest));
 }
 
 }  // namespace tensorcast::global_store

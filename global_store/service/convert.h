@@ -2,6 +2,8 @@
 // folder. Errors: INVALID_ARGUMENT for a message that leaves out or garbles what the contract asks for.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,13 +15,16 @@ namespace tensorcast::global_store {
 NodeIdentity FromProto(const v1::NodeIdentity& identity);
 NodeFacts FromProto(const v1::Node& node);
 absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
-absl::StatusOr<ReplicaFacts> FromProto(const v1::Replica& replica);
+absl::StatusOr<std::vector<ReplicaInfo>> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
 absl::StatusOr<Origin> FromProto(const v1::Origin& origin);
 
-void ToProto(const NodeView& node, v1::Node* out);
-void ToProto(const ReplicaFacts& replica, v1::Replica* out);
-void ToProto(const ArtifactView& artifact, v1::Artifact* out);
-void ToProto(const KeyRecord& key, v1::Key* out);
-void ToProto(const Origin& origin, v1::Origin* out);
+v1::Node ToProto(const NodeView& node);
+v1::Artifact ToProto(const ArtifactView& artifact);
+v1::Key ToProto(const KeyRecord& key);
+v1::Origin ToProto(const Origin& origin);
+
+// How many entries a page of a listing has at most, from what was asked for: 0 stands for the default.
+absl::StatusOr<size_t> PageSize(int32_t asked);
 
 }  // namespace tensorcast::global_store

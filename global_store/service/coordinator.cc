@@ -23,6 +23,14 @@ uint64_t NewEpoch() {
 
 }  // namespace
 
+std::string RandomSecrets::NewGrantId() { return NewUuid(); }
+
+std::string RandomSecrets::NewGrantKey() {
+  std::string key(32, '\0');
+  FillRandom(key.data(), key.size());
+  return key;
+}
+
 Coordinator::Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets)
     : options_(options),
       store_(store),
@@ -83,8 +91,7 @@ absl::StatusOr<std::string> Coordinator::Mutate(
   return std::move(change->response);
 }
 
-absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request,
-                                                     const GrantRequest& transport) {
+absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, const GrantRequest& wanted) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
   if (auto known = grant_of_request_.find(request); !request.empty() && known != grant_of_request_.end()) {
@@ -92,7 +99,7 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request,
       return *std::move(repeated);
     }
   }
-  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(transport, now));
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(wanted, now));
   if (!offer.granted.has_value()) return offer;
   otel::metrics::kGlobalGrantsIssued.Add(1);
   const std::string& grant_id = offer.granted->grant.grant_id;

@@ -4,8 +4,7 @@
 //
 // Two locks, taken in this order:
 //   write_mutex_  one durable change at a time, from its plan to its announcement; held over the commit, and
-//   over calls
-//                 of watchers, which do not block and do not call back;
+//                 over calls of watchers, which do not block and do not call back;
 //   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
 #pragma once
 
@@ -28,6 +27,13 @@
 #include "global_store/service/key_watches.h"
 
 namespace tensorcast::global_store {
+
+// Grant ids and grant keys from the operating system's random numbers. Thread-safe.
+class RandomSecrets final : public Secrets {
+ public:
+  std::string NewGrantId() override;
+  std::string NewGrantKey() override;
+};
 
 // How long a repeated request is recognised.
 inline constexpr absl::Duration kRequestAge = absl::Hours(1);
@@ -70,7 +76,7 @@ class Coordinator {
   }
 
   // As Directory::RequestGrant; the same `request` gets the same grant while that lives.
-  absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& transport)
+  absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Tells the watcher of the keys as they are, then of each change. Returns its id for Unwatch.

@@ -7,8 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "global_store/metadata/memory_store.h"
-#include "global_store/service/random_secrets.h"
+#include "global_store/metadata/metadata_store.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -230,7 +229,7 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
   coordinator_
       ->WithDirectory([](Directory& directory, SteadyTime now) {
         return directory.UpdateReplicas(
-            {"a", 1}, 1, {{.replica_id = "r", .artifact_id = "x", .state = ReplicaState::kReady}}, now);
+            {"a", 1}, 1, {{.id = "r", .artifact_id = "x", .state = ReplicaState::kReady}}, now);
       })
       .IgnoreError();
   const GrantRequest request{.receiver = {"b", 1}, .artifact_id = "x", .destination = {}};

@@ -1,5 +1,6 @@
 #include "global_store/service/global_store_service.h"
 
+#include "base/status.h"
 #include "global_store/service/handlers.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/executor.h"
@@ -48,7 +49,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
           return known.ok() ? inventory->Add(message) : known;
         },
         [this, inventory, response](const RequestContext&) {
-          return handlers_.ReconcileInventory(*inventory, *response);
+          return AnswerWith(response, handlers_.ReconcileInventory(*inventory));
         });
   }
 
@@ -63,7 +64,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
           return known.ok() ? publication->Add(std::move(message)) : known;
         },
         [this, publication, response](const RequestContext& context) {
-          return handlers_.PublishArtifact(context, *publication, *response);
+          return AnswerWith(response, handlers_.PublishArtifact(context, *publication));
         });
   }
 
@@ -90,11 +91,17 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
  private:
   template <class Request, class Response>
   Unary* Run(Call* call, const Request* request, Response* response,
-             absl::Status (Handlers::*method)(const RequestContext&, const Request&, Response&)) {
+             absl::StatusOr<Response> (Handlers::*method)(const RequestContext&, const Request&)) {
     return rpc::HandleUnary(call, executor_,
                             [this, request, response, method](const RequestContext& context) {
-                              return (handlers_.*method)(context, *request, *response);
+                              return AnswerWith(response, (handlers_.*method)(context, *request));
                             });
+  }
+
+  template <class Response>
+  static absl::Status AnswerWith(Response* response, absl::StatusOr<Response> answer) {
+    TC_ASSIGN_OR_RETURN(*response, std::move(answer));
+    return absl::OkStatus();
   }
 
   Handlers handlers_;

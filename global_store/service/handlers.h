@@ -6,11 +6,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "base/status.h"
 #include "global_store/service/coordinator.h"
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/replicator.h"
@@ -29,18 +32,18 @@ class Handlers {
   ~Handlers() { readings_.Cancel(); }
 
   // handlers_nodes.cc
-  absl::Status RegisterNode(const RequestContext& context, const v1::RegisterNodeRequest& request,
-                            v1::RegisterNodeResponse& response);
-  absl::Status Heartbeat(const RequestContext& context, const v1::HeartbeatRequest& request,
-                         v1::HeartbeatResponse& response);
-  absl::Status UpdateReplicas(const RequestContext& context, const v1::UpdateReplicasRequest& request,
-                              v1::UpdateReplicasResponse& response);
-  absl::Status RequestEviction(const RequestContext& context, const v1::RequestEvictionRequest& request,
-                               v1::RequestEvictionResponse& response);
-  absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request,
-                         v1::DrainNodeResponse& response);
-  absl::Status GetClusterStatus(const RequestContext& context, const v1::GetClusterStatusRequest& request,
-                                v1::GetClusterStatusResponse& response);
+  absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
+                                                        const v1::RegisterNodeRequest& request);
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
+                                                  const v1::HeartbeatRequest& request);
+  absl::StatusOr<v1::UpdateReplicasResponse> UpdateReplicas(const RequestContext& context,
+                                                            const v1::UpdateReplicasRequest& request);
+  absl::StatusOr<v1::RequestEvictionResponse> RequestEviction(const RequestContext& context,
+                                                              const v1::RequestEvictionRequest& request);
+  absl::StatusOr<v1::DrainNodeResponse> DrainNode(const RequestContext& context,
+                                                  const v1::DrainNodeRequest& request);
+  absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
+                                                                const v1::GetClusterStatusRequest& request);
 
   // Whether this node may stream something here. Asked before what it streams is kept; does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);
@@ -49,10 +52,10 @@ class Handlers {
   struct Inventory {
     std::optional<NodeIdentity> node;
     uint64_t sequence = 0;
-    std::vector<ReplicaFacts> replicas;
+    std::vector<ReplicaInfo> replicas;
     absl::Status Add(const v1::ReconcileInventoryRequest& message);
   };
-  absl::Status ReconcileInventory(const Inventory& inventory, v1::ReconcileInventoryResponse& response);
+  absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(const Inventory& inventory);
 
   // handlers_artifacts.cc
   // A publication as it arrives. Thread-compatible.
@@ -61,56 +64,61 @@ class Handlers {
     rpc::PieceJoiner manifest;
     absl::Status Add(v1::PublishArtifactRequest message);
   };
-  absl::Status PublishArtifact(const RequestContext& context, const Publication& publication,
-                               v1::PublishArtifactResponse& response);
+  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
+                                                              const Publication& publication);
   absl::Status DescribeArtifact(const v1::DescribeArtifactRequest& request,
                                 rpc::StreamWriter<v1::DescribeArtifactResponse>& writer);
-  absl::Status ListArtifacts(const RequestContext& context, const v1::ListArtifactsRequest& request,
-                             v1::ListArtifactsResponse& response);
-  absl::Status DeleteArtifact(const RequestContext& context, const v1::DeleteArtifactRequest& request,
-                              v1::DeleteArtifactResponse& response);
+  absl::StatusOr<v1::ListArtifactsResponse> ListArtifacts(const RequestContext& context,
+                                                          const v1::ListArtifactsRequest& request);
+  absl::StatusOr<v1::DeleteArtifactResponse> DeleteArtifact(const RequestContext& context,
+                                                            const v1::DeleteArtifactRequest& request);
 
   // handlers_keys.cc
-  absl::Status BindKey(const RequestContext& context, const v1::BindKeyRequest& request,
-                       v1::BindKeyResponse& response);
-  absl::Status ResolveKey(const RequestContext& context, const v1::ResolveKeyRequest& request,
-                          v1::ResolveKeyResponse& response);
-  absl::Status ListKeys(const RequestContext& context, const v1::ListKeysRequest& request,
-                        v1::ListKeysResponse& response);
-  absl::Status DeleteKey(const RequestContext& context, const v1::DeleteKeyRequest& request,
-                         v1::DeleteKeyResponse& response);
+  absl::StatusOr<v1::BindKeyResponse> BindKey(const RequestContext& context,
+                                              const v1::BindKeyRequest& request);
+  absl::StatusOr<v1::ResolveKeyResponse> ResolveKey(const RequestContext& context,
+                                                    const v1::ResolveKeyRequest& request);
+  absl::StatusOr<v1::ListKeysResponse> ListKeys(const RequestContext& context,
+                                                const v1::ListKeysRequest& request);
+  absl::StatusOr<v1::DeleteKeyResponse> DeleteKey(const RequestContext& context,
+                                                  const v1::DeleteKeyRequest& request);
   // Returns at once; the stream ends when the call is cancelled or the watches are closed.
   void WatchKeys(const RequestContext& context, const v1::WatchKeysRequest& request,
                  const std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>& writer,
                  const rpc::Finisher& finisher);
 
   // handlers_transfers.cc
-  absl::Status RequestReplicaTransport(const RequestContext& context,
-                                       const v1::RequestReplicaTransportRequest& request,
-                                       v1::RequestReplicaTransportResponse& response);
-  absl::Status CompleteReplicaTransport(const RequestContext& context,
-                                        const v1::CompleteReplicaTransportRequest& request,
-                                        v1::CompleteReplicaTransportResponse& response);
-  absl::Status ReplicateArtifact(const RequestContext& context, const v1::ReplicateArtifactRequest& request,
-                                 v1::ReplicateArtifactResponse& response);
+  absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
+      const RequestContext& context, const v1::RequestReplicaTransportRequest& request);
+  absl::StatusOr<v1::CompleteReplicaTransportResponse> CompleteReplicaTransport(
+      const RequestContext& context, const v1::CompleteReplicaTransportRequest& request);
+  absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
+      const RequestContext& context, const v1::ReplicateArtifactRequest& request);
 
  private:
-  // A durable change whose plan fills in `response`, once for all repetitions of the request. `content` is
-  // what tells requests of one id apart.
+  // What a durable change would do, and the answer to those who asked for it.
   template <class Response>
-  absl::Status Mutate(
-      const RequestContext& context, std::string_view method, std::string_view content, Response& response,
-      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now, Response&)> prepare) {
-    absl::StatusOr<std::string> answer =
+  struct Plan {
+    Change change;
+    Response response;
+  };
+
+  // A durable change, planned and made once for all repetitions of the request, which get the same answer.
+  // `content` is what tells requests of one id apart.
+  template <class Response>
+  absl::StatusOr<Response> Mutate(
+      const RequestContext& context, std::string_view method, std::string_view content,
+      absl::FunctionRef<absl::StatusOr<Plan<Response>>(const Directory&, absl::Time wall_now)> prepare) {
+    TC_ASSIGN_OR_RETURN(
+        const std::string answer,
         coordinator_.Mutate(RequestKey(context.request_id, method, content),
                             [&](const Directory& directory, absl::Time wall_now) -> absl::StatusOr<Change> {
-                              Response planned;
-                              absl::StatusOr<Change> change = prepare(directory, wall_now, planned);
-                              if (change.ok()) change->response = planned.SerializeAsString();
-                              return change;
-                            });
-    if (!answer.ok()) return answer.status();
-    if (response.ParseFromString(*answer)) return absl::OkStatus();
+                              TC_ASSIGN_OR_RETURN(Plan<Response> plan, prepare(directory, wall_now));
+                              plan.change.response = plan.response.SerializeAsString();
+                              return std::move(plan.change);
+                            }));
+    Response response;
+    if (response.ParseFromString(answer)) return response;
     return absl::DataLossError("the metadata store has a damaged answer for this request id: use a new one");
   }
 
@@ -119,7 +127,7 @@ class Handlers {
   // As the coordinator's; asks for origins on which the answer turns, and has one read where nothing else
   // helps.
   absl::StatusOr<GrantOffer> RequestGrant(const RequestContext& context, const std::string& key,
-                                          const GrantRequest& transport);
+                                          const GrantRequest& wanted);
   void NoteReading(const OriginToCheck& origin, const absl::Status& read);
   // Has the node of an intact origin make a replica of it, and notes how that went. Returns at once.
   void StartReading(const RequestContext& context, const OriginToCheck& origin);

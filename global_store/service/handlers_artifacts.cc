@@ -7,7 +7,6 @@
 #include "core/artifact/manifest.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
-#include "global_store/service/paging.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
@@ -26,7 +25,7 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
       .expected_revision = std::nullopt};
   if (first.has_expected_revision()) request.expected_revision = first.expected_revision();
   if (first.has_replica()) {
-    TC_ASSIGN_OR_RETURN(request.replica, FromProto(first.replica()));
+    TC_ASSIGN_OR_RETURN(request.replica, rpc::FromProto(first.replica()));
   }
   if (first.has_origin()) {
     TC_ASSIGN_OR_RETURN(request.origin, FromProto(first.origin()));
@@ -44,8 +43,8 @@ absl::Status Handlers::Publication::Add(v1::PublishArtifactRequest message) {
   return absl::OkStatus();
 }
 
-absl::Status Handlers::PublishArtifact(const RequestContext& context, const Publication& publication,
-                                       v1::PublishArtifactResponse& response) {
+absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const RequestContext& context,
+                                                                      const Publication& publication) {
   if (!publication.first.has_value()) {
     return absl::InvalidArgumentError("a publication's first message names its node");
   }
@@ -54,23 +53,25 @@ absl::Status Handlers::PublishArtifact(const RequestContext& context, const Publ
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, Manifest::Decode(bytes));
   TC_ASSIGN_OR_RETURN(const PublishRequest request, RequestOf(first, *manifest));
   const std::string content = absl::StrCat(manifest->id(), "\n", first.SerializeAsString());
+  using Publish = Plan<v1::PublishArtifactResponse>;
   return Mutate<v1::PublishArtifactResponse>(
-      context, "PublishArtifact", content, response,
-      [&](const Directory& directory, absl::Time now,
-          v1::PublishArtifactResponse& planned) -> absl::StatusOr<Change> {
+      context, "PublishArtifact", content,
+      [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Publish> {
         TC_ASSIGN_OR_RETURN(PublishPlan plan, directory.PreparePublish(request, now));
-        planned.set_artifact_id(manifest->id());
-        planned.set_existed(plan.existed);
-        planned.set_key_revision(plan.key_revision);
-        Change change{.facts = std::move(plan.facts)};
-        if (!plan.existed) change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
-        change.also_apply = [&request](Directory& applied) {
+        Publish publish{.change = {.facts = std::move(plan.facts)}};
+        publish.response.set_artifact_id(manifest->id());
+        publish.response.set_existed(plan.existed);
+        publish.response.set_key_revision(plan.key_revision);
+        if (!plan.existed) {
+          publish.change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
+        }
+        publish.change.also_apply = [&request](Directory& applied) {
           if (request.replica.has_value()) applied.AddPublishedReplica(request.node, *request.replica);
           if (request.origin.has_value()) {
             applied.RenewOrigin(request.artifact.artifact_id, request.node.node_id);
           }
         };
-        return change;
+        return publish;
       });
 }
 
@@ -85,7 +86,7 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
     TC_ASSIGN_OR_RETURN(manifest, coordinator_.ReadManifest(request.artifact_id()));
   }
   v1::DescribeArtifactResponse first;
-  ToProto(view, first.mutable_artifact());
+  *first.mutable_artifact() = ToProto(view);
   TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
   if (!request.manifest()) return absl::OkStatus();
   for (size_t piece = 0; piece < rpc::PieceCount(manifest.size()); ++piece) {
@@ -96,8 +97,8 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
   return absl::OkStatus();
 }
 
-absl::Status Handlers::ListArtifacts(const RequestContext&, const v1::ListArtifactsRequest& request,
-                                     v1::ListArtifactsResponse& response) {
+absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestContext&,
+                                                                  const v1::ListArtifactsRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
   // Without an age all are meant, also what was published before the clock was set back.
   const absl::Duration min_age = rpc::FromProto(request.min_age());
@@ -106,19 +107,20 @@ absl::Status Handlers::ListArtifacts(const RequestContext&, const v1::ListArtifa
   const std::vector<ArtifactView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.ListArtifacts(request.page_token(), page, request.unkeyed_only(), newest);
   });
-  for (const ArtifactView& view : views) ToProto(view, response.add_artifacts());
+  v1::ListArtifactsResponse response;
+  for (const ArtifactView& view : views) *response.add_artifacts() = ToProto(view);
   if (views.size() == page) response.set_next_page_token(views.back().record.artifact_id);
-  return absl::OkStatus();
+  return response;
 }
 
 // An artifact with keys is refused in any case, so `only_if_unkeyed` changes nothing.
-absl::Status Handlers::DeleteArtifact(const RequestContext& context, const v1::DeleteArtifactRequest& request,
-                                      v1::DeleteArtifactResponse& response) {
+absl::StatusOr<v1::DeleteArtifactResponse> Handlers::DeleteArtifact(
+    const RequestContext& context, const v1::DeleteArtifactRequest& request) {
   return Mutate<v1::DeleteArtifactResponse>(
-      context, "DeleteArtifact", request.SerializeAsString(), response,
-      [&](const Directory& directory, absl::Time now, v1::DeleteArtifactResponse&) -> absl::StatusOr<Change> {
+      context, "DeleteArtifact", request.SerializeAsString(),
+      [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteArtifactResponse>> {
         TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(request.artifact_id(), now));
-        return Change{.facts = std::move(facts)};
+        return Plan<v1::DeleteArtifactResponse>{.change = {.facts = std::move(facts)}};
       });
 }
 

@@ -8,7 +8,6 @@
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
-#include "global_store/service/paging.h"
 
 namespace tensorcast::global_store {
 
@@ -21,52 +20,55 @@ std::string Handlers::RequestKey(std::string_view request_id, std::string_view m
   return absl::StrCat(method, "/", absl::BytesToHexString(digest), "/", request_id);
 }
 
-absl::Status Handlers::BindKey(const RequestContext& context, const v1::BindKeyRequest& request,
-                               v1::BindKeyResponse& response) {
+absl::StatusOr<v1::BindKeyResponse> Handlers::BindKey(const RequestContext& context,
+                                                      const v1::BindKeyRequest& request) {
   std::optional<uint64_t> expected;
   if (request.has_expected_revision()) expected = request.expected_revision();
+  using Bind = Plan<v1::BindKeyResponse>;
   return Mutate<v1::BindKeyResponse>(
-      context, "BindKey", request.SerializeAsString(), response,
-      [&](const Directory& directory, absl::Time now,
-          v1::BindKeyResponse& planned) -> absl::StatusOr<Change> {
+      context, "BindKey", request.SerializeAsString(),
+      [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Bind> {
         TC_ASSIGN_OR_RETURN(KeyPlan plan,
                             directory.PrepareBindKey(request.key(), request.artifact_id(), expected, now));
-        ToProto(plan.key, planned.mutable_key());
-        return Change{.facts = std::move(plan.facts)};
+        Bind bind{.change = {.facts = std::move(plan.facts)}};
+        *bind.response.mutable_key() = ToProto(plan.key);
+        return bind;
       });
 }
 
-absl::Status Handlers::DeleteKey(const RequestContext& context, const v1::DeleteKeyRequest& request,
-                                 v1::DeleteKeyResponse& response) {
+absl::StatusOr<v1::DeleteKeyResponse> Handlers::DeleteKey(const RequestContext& context,
+                                                          const v1::DeleteKeyRequest& request) {
   std::optional<uint64_t> expected;
   if (request.has_expected_revision()) expected = request.expected_revision();
   return Mutate<v1::DeleteKeyResponse>(
-      context, "DeleteKey", request.SerializeAsString(), response,
-      [&](const Directory& directory, absl::Time now, v1::DeleteKeyResponse&) -> absl::StatusOr<Change> {
+      context, "DeleteKey", request.SerializeAsString(),
+      [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteKeyResponse>> {
         TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.PrepareDeleteKey(request.key(), expected, now));
-        return Change{.facts = std::move(plan.facts)};
+        return Plan<v1::DeleteKeyResponse>{.change = {.facts = std::move(plan.facts)}};
       });
 }
 
-absl::Status Handlers::ResolveKey(const RequestContext&, const v1::ResolveKeyRequest& request,
-                                  v1::ResolveKeyResponse& response) {
+absl::StatusOr<v1::ResolveKeyResponse> Handlers::ResolveKey(const RequestContext&,
+                                                            const v1::ResolveKeyRequest& request) {
   TC_ASSIGN_OR_RETURN(const KeyRecord record,
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
                         return directory.ResolveKey(request.key());
                       }));
-  ToProto(record, response.mutable_key());
-  return absl::OkStatus();
+  v1::ResolveKeyResponse response;
+  *response.mutable_key() = ToProto(record);
+  return response;
 }
 
-absl::Status Handlers::ListKeys(const RequestContext&, const v1::ListKeysRequest& request,
-                                v1::ListKeysResponse& response) {
+absl::StatusOr<v1::ListKeysResponse> Handlers::ListKeys(const RequestContext&,
+                                                        const v1::ListKeysRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
   const std::vector<KeyRecord> records = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.ListKeys(request.prefix(), request.page_token(), page);
   });
-  for (const KeyRecord& record : records) ToProto(record, response.add_keys());
+  v1::ListKeysResponse response;
+  for (const KeyRecord& record : records) *response.add_keys() = ToProto(record);
   if (records.size() == page) response.set_next_page_token(records.back().name);
-  return absl::OkStatus();
+  return response;
 }
 
 void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysRequest& request,
@@ -77,7 +79,7 @@ void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysReque
   watcher->prefix = request.prefix();
   watcher->on_change = [writer](const KeyRecord& record) {
     v1::WatchKeysResponse message;
-    ToProto(record, message.mutable_key());
+    *message.mutable_key() = ToProto(record);
     message.set_deleted(record.deleted);
     writer->WriteLatest(std::move(message), record.name);
   };

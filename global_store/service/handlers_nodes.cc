@@ -10,22 +10,9 @@
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
-namespace {
 
-absl::StatusOr<std::vector<ReplicaFacts>> AllFromProto(
-    const google::protobuf::RepeatedPtrField<v1::Replica>& replicas) {
-  std::vector<ReplicaFacts> all;
-  for (const v1::Replica& replica : replicas) {
-    TC_ASSIGN_OR_RETURN(ReplicaFacts facts, FromProto(replica));
-    all.push_back(std::move(facts));
-  }
-  return all;
-}
-
-}  // namespace
-
-absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNodeRequest& request,
-                                    v1::RegisterNodeResponse& response) {
+absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(const RequestContext&,
+                                                                const v1::RegisterNodeRequest& request) {
   if (!options_.own_host_only && IsUnixAddress(request.node().grpc_address())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "node ", request.node().name(), " is at ", request.node().grpc_address(),
@@ -36,16 +23,17 @@ absl::Status Handlers::RegisterNode(const RequestContext&, const v1::RegisterNod
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
                         return directory.RegisterNode(FromProto(request.node()), std::move(pools), now);
                       }));
+  v1::RegisterNodeResponse response;
   response.set_grant_key(registration.grant_key);
   *response.mutable_grant_key_age() = rpc::ToProto(registration.grant_key_age);
   *response.mutable_heartbeat_interval() = rpc::ToProto(options_.heartbeat_interval);
   *response.mutable_node_ttl() = rpc::ToProto(coordinator_.directory_options().node_ttl);
   response.set_store_epoch(coordinator_.epoch());
-  return absl::OkStatus();
+  return response;
 }
 
-absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatRequest& request,
-                                 v1::HeartbeatResponse& response) {
+absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
+                                                          const v1::HeartbeatRequest& request) {
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
   const std::vector<std::string> active(request.active_grants().begin(), request.active_grants().end());
   TC_ASSIGN_OR_RETURN(
@@ -55,6 +43,7 @@ absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatReque
         TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
       }));
+  v1::HeartbeatResponse response;
   response.set_store_epoch(coordinator_.epoch());
   response.set_inventory_wanted(reply.inventory_wanted);
   *response.mutable_grant_key_age() = rpc::ToProto(reply.grant_key_age);
@@ -62,18 +51,19 @@ absl::Status Handlers::Heartbeat(const RequestContext&, const v1::HeartbeatReque
   response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),
                                                  reply.forgotten_artifacts.end());
   response.mutable_evict_replicas()->Assign(reply.evict_replicas.begin(), reply.evict_replicas.end());
-  return absl::OkStatus();
+  return response;
 }
 
-absl::Status Handlers::UpdateReplicas(const RequestContext&, const v1::UpdateReplicasRequest& request,
-                                      v1::UpdateReplicasResponse& response) {
-  TC_ASSIGN_OR_RETURN(const std::vector<ReplicaFacts> replicas, AllFromProto(request.replicas()));
+absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
+    const RequestContext&, const v1::UpdateReplicasRequest& request) {
+  TC_ASSIGN_OR_RETURN(const std::vector<ReplicaInfo> replicas, FromProto(request.replicas()));
   TC_ASSIGN_OR_RETURN(
       const bool wanted, coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
         return directory.UpdateReplicas(FromProto(request.node()), request.sequence(), replicas, now);
       }));
+  v1::UpdateReplicasResponse response;
   response.set_inventory_wanted(wanted);
-  return absl::OkStatus();
+  return response;
 }
 
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
@@ -86,13 +76,12 @@ absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& messa
     node = FromProto(message.node());
     sequence = message.sequence();
   }
-  TC_ASSIGN_OR_RETURN(std::vector<ReplicaFacts> more, AllFromProto(message.replicas()));
+  TC_ASSIGN_OR_RETURN(std::vector<ReplicaInfo> more, FromProto(message.replicas()));
   std::move(more.begin(), more.end(), std::back_inserter(replicas));
   return absl::OkStatus();
 }
 
-absl::Status Handlers::ReconcileInventory(const Inventory& inventory,
-                                          v1::ReconcileInventoryResponse& response) {
+absl::StatusOr<v1::ReconcileInventoryResponse> Handlers::ReconcileInventory(const Inventory& inventory) {
   if (!inventory.node.has_value()) {
     return absl::InvalidArgumentError("an inventory's first message names its node");
   }
@@ -101,18 +90,19 @@ absl::Status Handlers::ReconcileInventory(const Inventory& inventory,
                         return directory.ReconcileInventory(*inventory.node, inventory.sequence,
                                                             inventory.replicas, now);
                       }));
+  v1::ReconcileInventoryResponse response;
   response.mutable_unknown_artifacts()->Assign(unknown.begin(), unknown.end());
-  return absl::OkStatus();
+  return response;
 }
 
-absl::Status Handlers::RequestEviction(const RequestContext& context,
-                                       const v1::RequestEvictionRequest& request,
-                                       v1::RequestEvictionResponse& response) {
+absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
+    const RequestContext& context, const v1::RequestEvictionRequest& request) {
   const NodeIdentity node = FromProto(request.node());
   if (request.withdraw()) {
-    return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+    TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
       return directory.WithdrawEviction(node, request.replica_id());
-    });
+    }));
+    return v1::RequestEvictionResponse();
   }
   const auto decide = [&](Directory& directory, SteadyTime now) {
     return directory.RequestEviction(node, request.replica_id(), now);
@@ -122,9 +112,10 @@ absl::Status Handlers::RequestEviction(const RequestContext& context,
     CheckOrigins(context, decision.unchecked_origins);
     TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
   }
+  v1::RequestEvictionResponse response;
   response.set_granted(decision.granted);
   response.set_reason(decision.reason);
-  return absl::OkStatus();
+  return response;
 }
 
 // One that is intact is enough, and the others are not waited for then.
@@ -142,28 +133,30 @@ bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<Ori
   });
 }
 
-absl::Status Handlers::DrainNode(const RequestContext&, const v1::DrainNodeRequest& request,
-                                 v1::DrainNodeResponse&) {
-  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+absl::StatusOr<v1::DrainNodeResponse> Handlers::DrainNode(const RequestContext&,
+                                                          const v1::DrainNodeRequest& request) {
+  TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.DrainNode(request.node_id(), request.draining());
-  });
+  }));
+  return v1::DrainNodeResponse();
 }
 
-absl::Status Handlers::GetClusterStatus(const RequestContext&, const v1::GetClusterStatusRequest&,
-                                        v1::GetClusterStatusResponse& response) {
+absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(const RequestContext&,
+                                                                        const v1::GetClusterStatusRequest&) {
   std::vector<NodeView> nodes;
   const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     nodes = directory.ListNodes(now);
     return directory.counts();
   });
-  for (const NodeView& node : nodes) ToProto(node, response.add_nodes());
+  v1::GetClusterStatusResponse response;
+  for (const NodeView& node : nodes) *response.add_nodes() = ToProto(node);
   response.set_artifacts(counts.artifacts);
   response.set_keys(counts.keys);
   response.set_replicas(counts.replicas);
   response.set_active_grants(counts.active_grants);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
-  return absl::OkStatus();
+  return response;
 }
 
 }  // namespace tensorcast::global_store

@@ -26,32 +26,33 @@ absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
     case v1::TRANSPORT_OUTCOME_CANCELLED:
       return GrantEnd::kCancelled;
     default:
-      return absl::InvalidArgumentError("a transport ends as succeeded, failed or cancelled: none was named");
+      return absl::InvalidArgumentError("a grant ends as succeeded, failed or cancelled: none was named");
   }
 }
 
-void ToProto(const OfferedGrant& granted, v1::TransportGrant* out) {
+v1::TransportGrant ToProto(const OfferedGrant& granted) {
   const Grant& grant = granted.grant;
-  out->set_grant_id(grant.grant_id);
-  global_store::ToProto(granted.source, out->mutable_source());
-  global_store::ToProto(granted.replica, out->mutable_replica());
-  out->set_lane(grant.lane);
-  *out->mutable_ttl() = rpc::ToProto(granted.ttl);
-  out->set_token(rpc::SignGrant(granted.source_key, {.grant_id = grant.grant_id,
-                                                     .replica_id = grant.replica_id,
-                                                     .artifact_id = grant.artifact_id,
-                                                     .receiver_node_id = grant.receiver_node,
-                                                     .lane = grant.lane,
-                                                     .expires = grant.token_expires}));
+  v1::TransportGrant message;
+  message.set_grant_id(grant.grant_id);
+  *message.mutable_source() = global_store::ToProto(granted.source);
+  *message.mutable_replica() = rpc::ToProto(granted.replica);
+  message.set_lane(grant.lane);
+  *message.mutable_ttl() = rpc::ToProto(granted.ttl);
+  message.set_token(rpc::SignGrant(granted.source_key, {.grant_id = grant.grant_id,
+                                                        .replica_id = grant.replica_id,
+                                                        .artifact_id = grant.artifact_id,
+                                                        .receiver_node_id = grant.receiver_node,
+                                                        .lane = grant.lane,
+                                                        .expires = grant.token_expires}));
+  return message;
 }
 
 }  // namespace
 
-absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
-                                               const v1::RequestReplicaTransportRequest& request,
-                                               v1::RequestReplicaTransportResponse& response) {
+absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTransport(
+    const RequestContext& context, const v1::RequestReplicaTransportRequest& request) {
   TC_ASSIGN_OR_RETURN(const Location destination, rpc::FromProto(request.destination()));
-  const GrantRequest transport{
+  const GrantRequest wanted{
       .receiver = FromProto(request.node()),
       .artifact_id = request.artifact_id(),
       .destination = destination,
@@ -63,24 +64,25 @@ absl::Status Handlers::RequestReplicaTransport(const RequestContext& context,
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const SteadyTime asked = SteadyNow();
-  TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, transport));
+  TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, wanted));
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {offer.granted.has_value()                  ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
                                                                                                 : "refused"});
-  if (offer.granted.has_value()) ToProto(*offer.granted, response.mutable_grant());
-  for (const Origin& origin : offer.origins) global_store::ToProto(origin, response.add_origins());
+  v1::RequestReplicaTransportResponse response;
+  if (offer.granted.has_value()) *response.mutable_grant() = ToProto(*offer.granted);
+  for (const Origin& origin : offer.origins) *response.add_origins() = global_store::ToProto(origin);
   response.set_no_source_reason(offer.no_source_reason);
   response.mutable_waiting_for()->Assign(offer.waiting_for.begin(), offer.waiting_for.end());
   if (offer.retry_after > absl::ZeroDuration()) {
     *response.mutable_retry_after() = rpc::ToProto(offer.retry_after);
   }
-  return absl::OkStatus();
+  return response;
 }
 
 absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context, const std::string& key,
-                                                  const GrantRequest& transport) {
-  TC_ASSIGN_OR_RETURN(GrantOffer offer, coordinator_.RequestGrant(key, transport));
+                                                  const GrantRequest& wanted) {
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, coordinator_.RequestGrant(key, wanted));
   for (int asked = 0; asked < kMostOriginsAsked; ++asked) {
     if (offer.origin_to_check.has_value()) {
       CheckOrigins(context, {*offer.origin_to_check});
@@ -93,7 +95,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
     } else {
       return offer;
     }
-    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestGrant(key, transport));
+    TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestGrant(key, wanted));
   }
   if (offer.origin_to_read.has_value()) StartReading(context, *offer.origin_to_read);
   return offer;
@@ -136,19 +138,18 @@ absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToC
   return read;
 }
 
-absl::Status Handlers::CompleteReplicaTransport(const RequestContext&,
-                                                const v1::CompleteReplicaTransportRequest& request,
-                                                v1::CompleteReplicaTransportResponse&) {
+absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTransport(
+    const RequestContext&, const v1::CompleteReplicaTransportRequest& request) {
   TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request.outcome()));
-  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+  TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     return directory.CompleteGrant(FromProto(request.node()), request.grant_id(), end,
                                    request.source_corrupt(), now);
-  });
+  }));
+  return v1::CompleteReplicaTransportResponse();
 }
 
-absl::Status Handlers::ReplicateArtifact(const RequestContext& context,
-                                         const v1::ReplicateArtifactRequest& request,
-                                         v1::ReplicateArtifactResponse& response) {
+absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
+    const RequestContext& context, const v1::ReplicateArtifactRequest& request) {
   std::vector<Replicator::Target> targets;
   TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     TC_RETURN_IF_ERROR(directory.DescribeArtifact(request.artifact_id()).status());
@@ -161,8 +162,7 @@ absl::Status Handlers::ReplicateArtifact(const RequestContext& context,
     }
     return absl::OkStatus();
   }));
-  response = replicator_.Replicate(context, request.artifact_id(), std::move(targets));
-  return absl::OkStatus();
+  return replicator_.Replicate(context, request.artifact_id(), std::move(targets));
 }
 
 }  // namespace tensorcast::global_store

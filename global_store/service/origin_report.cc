@@ -81,7 +81,7 @@ class Asking {
         : checked(origin),
           stub(v1::StoreDaemon::NewStub(rpc::MakeChannel(origin.grpc_address))),
           client(context) {
-      ToProto(origin.origin, request.mutable_origin());
+      *request.mutable_origin() = ToProto(origin.origin);
     }
     const OriginToCheck& checked;
     const std::unique_ptr<v1::StoreDaemon::Stub> stub;

@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/synchronization/blocking_counter.h"
+#include "base/status.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
@@ -13,39 +15,30 @@
 namespace tensorcast::global_store {
 namespace {
 
-absl::Status Ask(const RequestContext& context, const std::string& artifact_id, const v1::Location& location,
-                 const std::string& address, std::string* replica_id) {
+// The id of the replica that the daemon made.
+absl::StatusOr<std::string> Ask(const RequestContext& context, const std::string& artifact_id,
+                                const v1::Location& location, const std::string& address) {
   auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(address));
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(artifact_id);
   *request.mutable_location() = location;
-  return rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
-                               [&](v1::MaterializeReplicaResponse&& response) {
-                                 if (response.has_result()) {
-                                   *replica_id = response.result().replica().replica_id();
-                                 }
-                                 return absl::OkStatus();
-                               });
-}
-
-void Ask(const RequestContext& context, const std::string& artifact_id, const Replicator::Target& target,
-         v1::ReplicateArtifactResponse::Result* result) {
   std::string replica_id;
-  absl::Status status = target.error;
-  if (status.ok()) status = Ask(context, artifact_id, target.location, target.address, &replica_id);
-  if (status.ok() && replica_id.empty()) {
-    status = absl::InternalError("the daemon ended the stream without a result");
-  }
-  if (!status.ok()) *result->mutable_error() = rpc::ToProto(status);
-  result->set_replica_id(replica_id);
+  TC_RETURN_IF_ERROR(rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, context,
+                                           request, [&](v1::MaterializeReplicaResponse&& response) {
+                                             if (response.has_result()) {
+                                               replica_id = response.result().replica().replica_id();
+                                             }
+                                             return absl::OkStatus();
+                                           }));
+  if (replica_id.empty()) return absl::InternalError("the daemon ended the stream without a result");
+  return replica_id;
 }
 
 }  // namespace
 
 absl::Status Replicator::Materialize(const RequestContext& context, const std::string& artifact_id,
                                      const v1::Location& location, const std::string& address) {
-  std::string replica_id;
-  return Ask(context, artifact_id, location, address, &replica_id);
+  return Ask(context, artifact_id, location, address).status();
 }
 
 v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& context,
@@ -59,7 +52,14 @@ v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& contex
     result->set_node_id(target.node_id);
     *result->mutable_location() = target.location;
     const absl::Status scheduled = executor_.Schedule([&context, &artifact_id, &target, result, &running] {
-      Ask(context.Child(), artifact_id, target, result);
+      const absl::StatusOr<std::string> made =
+          target.error.ok() ? Ask(context.Child(), artifact_id, target.location, target.address)
+                            : target.error;
+      if (made.ok()) {
+        result->set_replica_id(*made);
+      } else {
+        *result->mutable_error() = rpc::ToProto(made.status());
+      }
       running.DecrementCount();
     });
     if (scheduled.ok()) continue;

@@ -196,12 +196,13 @@ absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state) {
   return it->state;
 }
 
-v1::Replica ToProto(const ReplicaInfo& replica, std::string_view node_id) {
+v1::Replica ToProto(const ReplicaInfo& replica) {
   v1::Replica message;
   message.set_replica_id(replica.id);
   message.set_artifact_id(replica.artifact_id);
-  message.set_node_id(std::string(node_id));
+  message.set_node_id(replica.node_id);
   *message.mutable_location() = ToProto(replica.location);
+  message.mutable_location()->set_device_uuid(replica.device_uuid);
   message.set_state(ToProto(replica.state));
   message.set_image_bytes(replica.image_bytes);
   message.set_chunks_total(replica.chunks_total);
@@ -216,7 +217,9 @@ absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica) {
   ReplicaInfo info;
   info.id = replica.replica_id();
   info.artifact_id = replica.artifact_id();
+  info.node_id = replica.node_id();
   TC_ASSIGN_OR_RETURN(info.location, FromProto(replica.location()));
+  info.device_uuid = replica.location().device_uuid();
   TC_ASSIGN_OR_RETURN(info.state, FromProto(replica.state()));
   info.image_bytes = replica.image_bytes();
   info.chunks_total = replica.chunks_total();

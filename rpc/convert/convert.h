@@ -2,8 +2,6 @@
 // INVALID_ARGUMENT names the value that does not exist. Pure functions.
 #pragma once
 
-#include <string_view>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -21,7 +19,7 @@ google::protobuf::Duration ToProto(
 absl::Time FromProto(const google::protobuf::Timestamp& time);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
-// The device's UUID is not filled in: only a node knows its own.
+// The device's UUID is not filled in: a location does not know it.
 v1::Location ToProto(const Location& location);
 // An unset kind means CPU.
 absl::StatusOr<Location> FromProto(const v1::Location& location);
@@ -29,7 +27,8 @@ absl::StatusOr<Location> FromProto(const v1::Location& location);
 v1::ReplicaState ToProto(ReplicaState state);
 absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state);
 
-v1::Replica ToProto(const ReplicaInfo& replica, std::string_view node_id);
+// `ready_since` does not travel.
+v1::Replica ToProto(const ReplicaInfo& replica);
 absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica);
 
 v1::Progress ToProto(const TransferProgress& progress);

@@ -64,7 +64,9 @@ TEST(Convert, TimesBeyondTheCalendarAreItsFirstAndLastMoments) {
 TEST(Convert, AReplicaSurvivesTheRoundTrip) {
   const ReplicaInfo info{.id = "r",
                          .artifact_id = "tc1:a",
+                         .node_id = "node",
                          .location = {LocationKind::kGpu, 1},
+                         .device_uuid = "GPU-1",
                          .state = ReplicaState::kFilling,
                          .image_bytes = 10,
                          .chunks_total = 5,
@@ -72,9 +74,10 @@ TEST(Convert, AReplicaSurvivesTheRoundTrip) {
                          .leases = 1,
                          .pinned = true,
                          .last_used = SteadyTime() + absl::Seconds(100)};
-  const v1::Replica message = ToProto(info, "node");
+  const v1::Replica message = ToProto(info);
   EXPECT_EQ(message.node_id(), "node");
-  EXPECT_EQ(ToProto(*FromProto(message), "node").SerializeAsString(), message.SerializeAsString());
+  EXPECT_EQ(message.location().device_uuid(), "GPU-1");
+  EXPECT_EQ(ToProto(*FromProto(message)).SerializeAsString(), message.SerializeAsString());
 }
 
 TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {

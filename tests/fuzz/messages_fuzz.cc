@@ -10,7 +10,7 @@ namespace tensorcast::fuzz {
 namespace {
 
 v1::Location Say(const Location& location) { return rpc::ToProto(location); }
-v1::Replica Say(const ReplicaInfo& replica) { return rpc::ToProto(replica, "node"); }
+v1::Replica Say(const ReplicaInfo& replica) { return rpc::ToProto(replica); }
 v1::TransferReport Say(const TransferReport& report) { return rpc::ToProto(report); }
 
 // What was understood can be said, is understood again, and means the same.
@@ -64,7 +64,9 @@ void TestOneInput(std::string_view input) {
 std::vector<std::string> Seeds() {
   const ReplicaInfo replica{.id = "r",
                             .artifact_id = "tc1:a",
+                            .node_id = "node",
                             .location = {LocationKind::kGpu, 3},
+                            .device_uuid = "GPU-3",
                             .state = ReplicaState::kFilling,
                             .image_bytes = 1 << 20,
                             .chunks_total = 4,
@@ -77,7 +79,7 @@ std::vector<std::string> Seeds() {
   report.end = report.start + absl::Milliseconds(5);
   report.stages.push_back({.stage = Stage::kVerify, .busy = absl::Milliseconds(3)});
   report.status = absl::DataLossError("chunk 3");
-  v1::Replica hostile = rpc::ToProto(replica, "node");
+  v1::Replica hostile = rpc::ToProto(replica);
   hostile.mutable_last_used()->set_seconds(std::numeric_limits<int64_t>::max());
   hostile.mutable_last_used()->set_nanos(-1);
   absl::Status error = absl::UnavailableError("peer: gone");
@@ -87,7 +89,7 @@ std::vector<std::string> Seeds() {
   return {Seed(3, rpc::ToProto(error)),
           Seed(3, unknown),
           Seed(0, rpc::ToProto(Location{LocationKind::kGpu, 7})),
-          Seed(1, rpc::ToProto(replica, "node")),
+          Seed(1, rpc::ToProto(replica)),
           Seed(2, rpc::ToProto(report)),
           Seed(1, hostile)};
 }
