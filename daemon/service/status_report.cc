@@ -31,7 +31,7 @@ v1::ServeReport ToProto(const ServeReport& report) {
   }
   message.set_in_place(report.in_place);
   *message.mutable_reading() = rpc::ToProto(report.reading);
-  message.set_error(report.error);
+  if (!report.error.ok()) *message.mutable_error() = rpc::ToProto(report.error);
   return message;
 }
 

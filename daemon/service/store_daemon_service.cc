@@ -245,9 +245,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerCont
                                                         const v1::ClosePullRequest* request,
                                                         v1::ClosePullResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    const absl::Status why = request->cancelled()       ? absl::CancelledError(request->error())
-                             : request->error().empty() ? absl::OkStatus()
-                                                        : absl::UnavailableError(request->error());
+    const absl::Status why = rpc::FromProto(request->error());
     response->set_bytes_served(options_.servings->Close(request->grant_id(), why));
     return absl::OkStatus();
   });

@@ -18,8 +18,7 @@ namespace {
 constexpr absl::Duration kRememberClosed = absl::Hours(2);
 
 absl::Status HasEnded(std::string_view grant_id) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("transport ", grant_id, " has ended; ask for a new grant"));
+  return absl::FailedPreconditionError(absl::StrCat("grant ", grant_id, " has ended; ask for a new one"));
 }
 
 bool Matches(const std::string& claimed, const std::string& asked) {
@@ -46,7 +45,7 @@ ServeRegistry::Served::~Served() {
   const bool whole = stats.bytes >= image_->image_bytes();
   record_.End(stats, whole || end_.ok() ? "ok" : absl::IsCancelled(end_) ? "cancelled" : "failed");
   ServeReport report = Report();
-  if (!whole) report.error = std::string(end_.message());
+  if (!whole) report.error = end_;
   serving_.reset();
   image_->Release();
   report.closed = SteadyNow();
@@ -73,8 +72,8 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
       !Matches(claims.receiver_node_id, opening.receiver_node_id) ||
       !transport::LaneCovers(claims.lane, opening.lane)) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "the grant token permits transport ", claims.grant_id, " of replica ", claims.replica_id, " to node ",
-        claims.receiver_node_id, " over ", claims.lane, ", which is not what was asked for"));
+        "the token is of grant ", claims.grant_id, ", which permits node ", claims.receiver_node_id,
+        " to pull replica ", claims.replica_id, " over ", claims.lane, ": that is not what was asked for"));
   }
   absl::MutexLock lock(&mutex_);
   return closed_.contains(opening.grant_id) ? HasEnded(opening.grant_id) : absl::OkStatus();
@@ -197,7 +196,8 @@ void ServeRegistry::Sweep() {
       }
     }
     for (const std::string& id : expired) {
-      LOG(WARNING) << "Transport " << id << " ended: its grant expired and nothing was heard of it since";
+      LOG(WARNING) << "The pull under grant " << id
+                   << " ended: the grant expired and nothing was heard of it since";
       ended.push_back(Take(id, absl::CancelledError("the grant expired and nothing was heard of it since")));
     }
     std::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });

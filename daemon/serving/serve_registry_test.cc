@@ -232,13 +232,13 @@ TEST_F(ServeRegistryTest, NothingIsAttachedToUnderAGrantThatHasEnded) {
 TEST_F(ServeRegistryTest, ASourceThatGaveWhatWasWantedOfItIsNotToldToHaveBeenCancelled) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   registry_->Close("transport", absl::OkStatus());  // after a part of the image, or nothing of it
-  EXPECT_EQ(registry_->Reports()[0].error, "");
+  EXPECT_EQ(registry_->Reports()[0].error, absl::OkStatus());
 }
 
 TEST_F(ServeRegistryTest, AReceiverThatGivesUpIsToldWithItsReason) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   registry_->Close("transport", absl::UnavailableError("no byte arrived"));
-  EXPECT_EQ(registry_->Reports()[0].error, "no byte arrived");
+  EXPECT_EQ(registry_->Reports()[0].error, absl::UnavailableError("no byte arrived"));
 }
 
 TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {

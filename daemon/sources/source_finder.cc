@@ -236,7 +236,7 @@ class ReplicaSourceProvider : public SourceProvider {
     complete.set_outcome(status.ok()                 ? v1::TRANSPORT_OUTCOME_SUCCEEDED
                          : absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED
                                                      : v1::TRANSPORT_OUTCOME_FAILED);
-    complete.set_error(std::string(status.message()));
+    if (!status.ok()) *complete.mutable_error() = rpc::ToProto(status);
     complete.set_source_corrupt(corrupt);
     if (status.ok()) complete.set_bytes(grant.replica().image_bytes());
     const bool close = std::exchange(pull_opened_, false);
@@ -251,8 +251,7 @@ class ReplicaSourceProvider : public SourceProvider {
           if (close) {
             v1::ClosePullRequest request;
             request.set_grant_id(complete.grant_id());
-            request.set_error(complete.error());
-            request.set_cancelled(complete.outcome() == v1::TRANSPORT_OUTCOME_CANCELLED);
+            if (complete.has_error()) *request.mutable_error() = complete.error();
             // A source that cannot be told ends it with the grant.
             parts.peers->ClosePull(call(), address, request).IgnoreError();
           }

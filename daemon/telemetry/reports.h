@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
@@ -33,7 +34,7 @@ struct ServeReport {
   bool in_place = true;                              // sent from where the replica lies
   absl::Duration reading =
       absl::ZeroDuration();  // else: from a GPU or a disk into buffers, summed over reads
-  std::string error;         // why it ended, when not because the receiver had all that it wanted
+  absl::Status error;        // why it ended, when not because the receiver had all that it wanted
 };
 
 using BytesByLane = std::map<std::string, uint64_t>;

@@ -141,6 +141,8 @@ absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToC
 absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTransport(
     const RequestContext&, const v1::CompleteReplicaTransportRequest& request) {
   TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request.outcome()));
+  LOG_IF(INFO, request.has_error()) << "grant " << request.grant_id() << " ended at node "
+                                    << request.node().node_id() << ": " << rpc::FromProto(request.error());
   TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     return directory.CompleteGrant(FromProto(request.node()), request.grant_id(), end,
                                    request.source_corrupt(), now);
