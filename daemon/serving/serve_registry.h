@@ -3,8 +3,8 @@
 // any more.
 //
 // A grant's token is verified before anything else; it names the replica, the receiver and the lane. One pull
-// a transport id: opening it again over the same lane gives the same descriptor, and one that was closed
-// stays closed. Thread-safe.
+// a grant: opening it again over the same lane gives the same descriptor, and one that was closed stays
+// closed. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -61,7 +61,7 @@ class ServeRegistry {
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
   ~ServeRegistry() { CloseAll(); }
 
-  // OK when the token is this node's and permits just this, and its transport has not ended; else as
+  // OK when the token is this node's and permits just this, and the grant has not ended; else as
   // rpc::VerifyGrant says, PERMISSION_DENIED or FAILED_PRECONDITION. An empty receiver or artifact is not
   // compared.
   absl::Status CheckGrant(const PullOpening& opening) const;
@@ -134,7 +134,7 @@ class ServeRegistry {
   mutable absl::Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, SteadyTime, std::less<>> closed_
-      ABSL_GUARDED_BY(mutex_);  // transport id -> forget it then
+      ABSL_GUARDED_BY(mutex_);  // grant id -> forget it then
 };
 
 }  // namespace tensorcast::daemon

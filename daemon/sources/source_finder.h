@@ -25,8 +25,8 @@ namespace tensorcast::daemon {
 struct SourceRequest {
   std::shared_ptr<const Manifest> manifest;
   Location destination;
-  // "local" or a transport's name: only other nodes over that lane. "disk": only this node's packed file and
-  // origins. Empty: the fastest first.
+  // "local" or another lane between nodes: only other nodes, over that lane. "disk": only this node's packed
+  // file and origins. Empty: the fastest first.
   std::string lane;
 };
 

@@ -1,16 +1,16 @@
 // Chooses which replica a receiver pulls from, over which lane. A pure function: no state, no clock, no
 // randomness.
 //
-// What can be used at all: the receiver and the source share a lane (the required one, if any) and work
-// together by protocol version. Of those the best by, in this order:
+// What can be used at all: the receiver and the source share a lane (the required one, if any). Of those the
+// best by, in this order:
 //   1. sources that the receiver did not give up before in this transfer;
 //   2. nodes that are not draining (a draining one serves only what nobody else has);
 //   3. sources below the soft cap on grants (at or above it they serve only when all others are, too);
 //   4. bytes in memory before bytes on a disk;
 //   5. the same host, then the earlier lane in the receiver's own list (fastest first);
 //   6. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
-//   the CPU over
-//      every other lane, where only host memory is registered and a GPU replica is staged through it;
+//      the CPU over every other lane, where only host memory is registered and a GPU replica is staged
+//      through it;
 //   7. the source that serves the fewest grants;
 //   8. the smaller replica id, so that equal inputs give equal answers.
 #pragma once
