@@ -24,13 +24,14 @@ TraceContext MadeBy(const v1::AttachReplicaResponse& response) {
   return TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext());
 }
 
-// What a source over a peer's host memory holds: the lease and the mapping.
+// What a source over another daemon's host memory holds: the lease and the mapping.
 struct AttachedHost {
   std::unique_ptr<ClaimedReplica> claim;
   std::shared_ptr<PoolMapping> pool;
 };
 
-// What a source over a peer's GPU memory holds. The peer may free the memory only after it was closed here.
+// What a source over another daemon's GPU memory holds. That may free the memory only after it was closed
+// here.
 class AttachedDevice {
  public:
   AttachedDevice(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* devices, DevicePtr memory)
@@ -38,7 +39,7 @@ class AttachedDevice {
   ~AttachedDevice() {
     absl::Status status = devices_->CloseIpc(memory_);
     if (status.ok()) status = claim_->AcknowledgeClosed();
-    LOG_IF(WARNING, !status.ok()) << "A peer's device memory was not given back; the peer keeps it: "
+    LOG_IF(WARNING, !status.ok()) << "Device memory of a source was not given back, and the source keeps it: "
                                   << status;
   }
 
@@ -66,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
                                                         const DeviceHandles& handles, DeviceRuntime* devices,
                                                         SourceInfo info, uint64_t image_bytes) {
   if (handles.ipc.bytes < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the peer's allocation has ", handles.ipc.bytes,
+    return absl::InvalidArgumentError(absl::StrCat("the source's allocation has ", handles.ipc.bytes,
                                                    " bytes, fewer than the image's ", image_bytes));
   }
   absl::StatusOr<DevicePtr> opened = devices->OpenIpc(handles.ipc);

@@ -17,14 +17,14 @@ namespace tensorcast::daemon {
 
 absl::StatusOr<std::shared_ptr<PoolMapping>> PoolMapping::Map(int fd, uint64_t bytes) {
   struct stat facts{};
-  if (fstat(fd, &facts) != 0) return ErrnoStatus(errno, "fstat", "a peer's pool");
+  if (fstat(fd, &facts) != 0) return ErrnoStatus(errno, "fstat", "a source's pool");
   // Reading past a file's end is fatal; a sealed pool cannot shrink after this.
   if (bytes == 0 || static_cast<uint64_t>(facts.st_size) < bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a peer's pool should have ", bytes, " bytes but has ", facts.st_size));
+        absl::StrCat("a source's pool should have ", bytes, " bytes but has ", facts.st_size));
   }
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a peer's pool");
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a source's pool");
   return std::shared_ptr<PoolMapping>(new PoolMapping(static_cast<const std::byte*>(base), bytes));
 }
 
@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<ConstHostSpan>> PoolMapping::Spans(const std::vector<
   for (const Extent& extent : extents) {
     if (extent.bytes > bytes_ || extent.offset > bytes_ - extent.bytes) {
       return absl::InvalidArgumentError(absl::StrCat("an extent at ", extent.offset, " of ", extent.bytes,
-                                                     " bytes lies outside the peer's pool of ", bytes_));
+                                                     " bytes lies outside the source's pool of ", bytes_));
     }
     const uint64_t used = std::min(left, extent.bytes);
     if (used > 0) spans.emplace_back(base_ + extent.offset, used);
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<ConstHostSpan>> PoolMapping::Spans(const std::vector<
   }
   if (left > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a peer's extents end ", left, " bytes before the image does"));
+        absl::StrCat("a source's extents end ", left, " bytes before the image does"));
   }
   return spans;
 }
