@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/testing/eventually.h"
 #include "daemon/service/service_fixture.h"
 
 namespace tensorcast::daemon {
@@ -65,6 +66,11 @@ TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
 
 TEST_F(StatusReportTest, ATransferThatEndedIsAmongTheLast) {
   MakeReplica();
+  // Told on the engine's thread, a moment after whoever waits has the replica.
+  ASSERT_TRUE(testing::Eventually([this] {
+    const v1::GetStatusResponse report = status->Report();
+    return report.recent_transfers_size() > 0 && report.active_transfers() == 0;
+  }));
   const v1::GetStatusResponse shown = status->Report();
   ASSERT_EQ(shown.recent_transfers_size(), 1);
   EXPECT_EQ(shown.recent_transfers(0).bytes(), artifact.image.size());
