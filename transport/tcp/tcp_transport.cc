@@ -1,16 +1,21 @@
 #include "transport/tcp/tcp_transport.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <utility>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
+#include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
+#include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_pull.h"
 #include "transport/tcp/tcp_source.h"
 #include "transport/tcp/wire.h"
@@ -26,6 +31,18 @@ constexpr int kMostLoops = 64;
 int LoopsFor(int configured) {
   if (configured > 0) return configured;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+}
+
+// Said at the start, and not by each connection.
+absl::Status CheckCongestionControl(const tcp::SocketOptions& options) {
+  if (options.congestion_control.empty()) return absl::OkStatus();
+  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!probe) return ErrnoStatus(errno, "making", "a TCP socket");
+  if (absl::Status status = tcp::Configure(probe.get(), options); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        status.message(), "; sysctl net.ipv4.tcp_allowed_congestion_control says what there is"));
+  }
+  return absl::OkStatus();
 }
 
 class TcpServing : public Serving {
@@ -88,10 +105,11 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
         "a TCP transport has at most ", kMostLoops, " threads, ", tcp::SourceServing::kMaxConnections,
         " connections a pull and ", tcp::kMaxAddresses, " addresses, and at least one serving thread"));
   }
-  auto state = std::make_unique<State>();
   std::vector<tcp::IoLoop*> loops;
   const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,
                                      .congestion_control = options.congestion_control};
+  TC_RETURN_IF_ERROR(CheckCongestionControl(socket));
+  auto state = std::make_unique<State>();
   for (int i = 0; i < LoopsFor(options.threads); ++i) {
     TC_ASSIGN_OR_RETURN(std::unique_ptr<tcp::IoLoop> loop, tcp::IoLoop::Start(absl::StrCat("tc-tcp-", i)));
     loops.push_back(loop.get());
@@ -150,6 +168,7 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
 Lane TcpLane() {
   return {.name = kTcpLane,
           .help = "plain sockets, between any two hosts",
+          .configured = [](const LaneConfig& config) { return !config.tcp_listen.empty(); },
           .make = [](const LaneConfig& config) -> absl::StatusOr<std::unique_ptr<Transport>> {
             std::vector<std::string> advertise = config.tcp_advertise;
             if (advertise.empty() && !config.advertise_host.empty()) {
