@@ -38,6 +38,9 @@ struct Lane {
   bool opens_pool = false;
   // A host without the hardware for it has one lane less, and is not misconfigured.
   bool optional = false;
+  // Whether the configuration asks for it: without an address to listen on there is none. Null where there is
+  // nothing to ask for.
+  std::function<bool(const LaneConfig&)> configured;
   // Null for a lane that is no transport: the daemon has its own way there. UNAVAILABLE when this host has no
   // network of the lane's kind.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;

@@ -113,7 +113,8 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
   ProcessOptions process;
   process.argv = {options_.binary, "daemon"};
   AddSettings(process.argv, {absl::StrCat("daemon.name=node-", index), "daemon.state_dir=" + directory,
-                             "daemon.import_roots=" + options_.directory, "daemon.ucx_listen=127.0.0.1:0"});
+                             "daemon.import_roots=" + options_.directory, "daemon.tcp_listen=127.0.0.1:0",
+                             "daemon.ucx_listen=127.0.0.1:0"});
   if (options_.global_store) AddSettings(process.argv, {"daemon.global_store=" + global_store_address_});
   AddSettings(process.argv, options_.daemon_settings);
   if (index < static_cast<int>(options_.settings_of_daemon.size())) {

@@ -190,9 +190,11 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
   const bool store_elsewhere = store.ok() && !IsLoopback(store->host) && !IsOwnAddress(*store);
   for (const auto& [key, listen] :
        {std::pair<std::string_view, std::string>{"daemon.listen", config.listen()},
+        std::pair<std::string_view, std::string>{"daemon.tcp_listen", config.tcp_listen()},
         std::pair<std::string_view, std::string>{"daemon.ucx_listen", config.ucx_listen()}}) {
     const absl::StatusOr<HostPort> address = ParseHostPort(listen);
-    if (address.ok() && IsWildcard(*address) && config.advertise().empty()) {
+    const bool told_elsewhere = key == "daemon.tcp_listen" && !config.tcp_advertise().empty();
+    if (address.ok() && IsWildcard(*address) && config.advertise().empty() && !told_elsewhere) {
       findings.Add(key, absl::StrCat(Quoted(listen),
                                      " is every address of this host, and others need one to connect to: set "
                                      "daemon.advertise to host:port, or listen on one address"));
@@ -213,6 +215,7 @@ void CheckLanes(const v1::DaemonConfig& config, Findings& findings) {
       findings.Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
     }
   }
+  if (!config.tcp_listen().empty()) CheckListen("daemon.tcp_listen", config.tcp_listen(), findings);
   if (config.ucx_listen().empty()) return;
   CheckListen("daemon.ucx_listen", config.ucx_listen(), findings);
   const absl::StatusOr<transport::LaneConfig> lanes = ToLaneConfig(config);

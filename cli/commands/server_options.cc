@@ -12,6 +12,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -36,12 +37,14 @@ std::string AdvertisedHost(const v1::DaemonConfig& config) {
 }
 
 absl::Status FillLanes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
-  if (config.ucx_listen().empty()) {
-    LOG(INFO) << "no data plane to other hosts: daemon.ucx_listen is not set";
-    return absl::OkStatus();
-  }
-  options.lanes.assign(config.lanes().begin(), config.lanes().end());
   TC_ASSIGN_OR_RETURN(options.lane_config, ToLaneConfig(config));
+  for (const std::string& name : config.lanes()) {
+    const transport::Lane* lane = transport::FindLane(name);
+    if (lane == nullptr || lane->configured(options.lane_config)) options.lanes.push_back(name);
+  }
+  if (options.lanes.empty()) {
+    LOG(INFO) << "no data plane to other hosts: daemon.tcp_listen is not set, nor is daemon.ucx_listen";
+  }
   return absl::OkStatus();
 }
 
@@ -121,8 +124,13 @@ absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::DaemonConfig& co
 
 absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::DaemonConfig& config) {
   transport::LaneConfig lanes{.advertise_host = AdvertisedHost(config),
+                              .tcp_listen = config.tcp_listen(),
+                              .tcp_advertise = {config.tcp_advertise().begin(), config.tcp_advertise().end()},
+                              .tcp_connections = config.tcp_connections(),
+                              .tcp_congestion_control = config.tcp_congestion_control(),
                               .ucx_listen = config.ucx_listen(),
                               .ucx_rma_tls = config.ucx_rma_tls()};
+  TC_ASSIGN_OR_RETURN(lanes.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
   if (config.ucx_data_ports().empty()) return lanes;
   absl::StatusOr<Ports> ports = ParsePorts(config.ucx_data_ports());
   if (!ports.ok()) return Annotate(ports.status(), "daemon.ucx_data_ports");

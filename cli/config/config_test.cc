@@ -164,12 +164,15 @@ TEST(Config, AValueThatCannotWorkIsAnErrorWithItsLine) {
       {"daemon.listen=127.0.0.1:99999", "a port is a number from 0 to 65535"},
       {"daemon.listen=unix:/x", "see daemon.unix_socket"},
       {"daemon.ucx_listen=::1:7010", "in brackets"},
+      {"daemon.tcp_listen=unix:/x", "see daemon.unix_socket"},
+      {"daemon.tcp_advertise=[0.0.0.0:1]", "name the one that others connect to"},
+      {"daemon.tcp_connections=17", "is not a number from 0"},
       {"daemon.ucx_data_ports=9-7", "is not a range of ports"},
       {"daemon.advertise=0.0.0.0:7001", "name the one that others connect to"},
       {"daemon.global_store=http://a:1", "is not host:port"},
       {"daemon.global_store=a:0", "port 0 cannot be connected to"},
       {"daemon.unix_socket=/" + std::string(107, 'x'), "has 108 bytes"},
-      {"daemon.lanes=[loopback]", "is not one of ucx-rma, ucx"},
+      {"daemon.lanes=[loopback]", "is not one of ucx-rma, ucx, tcp"},
       {"daemon.peer_timeout=0", "is not between 1ms and 365d"},
       {"daemon.peer_timeout=inf", "is not between 1ms and 365d"},
       {"daemon.name=\xff", "is not valid UTF-8"},
@@ -193,6 +196,7 @@ TEST(Config, NothingIsReachedFromAnotherHostAndNothingIsImportedUnlessConfigured
   const v1::Config config = Defaults();
   EXPECT_THAT(config.global_store().listen(), testing::StartsWith("unix:/"));
   EXPECT_EQ(config.daemon().listen(), "");
+  EXPECT_EQ(config.daemon().tcp_listen(), "");
   EXPECT_EQ(config.daemon().ucx_listen(), "");
   EXPECT_THAT(config.daemon().import_roots(), IsEmpty());
 }

@@ -45,6 +45,16 @@ TEST_F(MainJob, GpuMemoryOverUcx) {
   PutAndGet("gpu:1", "ucx");
 }
 
+TEST_F(MainJob, HostMemoryOverTcp) {
+  StartCluster();
+  PutAndGet("cpu", "tcp");
+}
+
+TEST_F(MainJob, GpuMemoryOverTcp) {
+  StartCluster();
+  PutAndGet("gpu:1", "tcp");
+}
+
 TEST_F(MainJob, HostMemoryOverTheLocalLane) {
   StartCluster();
   PutAndGet("cpu", "local");

@@ -4,6 +4,7 @@
 
 #include "absl/base/no_destructor.h"
 #include "core/replica/transfer_report.h"
+#include "transport/tcp/tcp_transport.h"
 #include "transport/ucx/ucx_lanes.h"
 
 namespace tensorcast::transport {
@@ -26,6 +27,7 @@ const std::vector<Lane>& Lanes() {
       LocalLane(),
       UcxRmaLane(),
       UcxMessagesLane(),
+      TcpLane(),
   });
   return *lanes;
 }

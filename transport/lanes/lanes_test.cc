@@ -19,8 +19,8 @@ TEST(Lanes, EachDescribesItselfUnderANameOfItsOwn) {
 }
 
 TEST(Lanes, TheLocalOneIsFirstAndNoTransport) {
-  EXPECT_THAT(LaneNames(), ::testing::ElementsAre("local", "ucx-rma", "ucx"));
-  EXPECT_THAT(TransportLaneNames(), ::testing::ElementsAre("ucx-rma", "ucx"));
+  EXPECT_THAT(LaneNames(), ::testing::ElementsAre("local", "ucx-rma", "ucx", "tcp"));
+  EXPECT_THAT(TransportLaneNames(), ::testing::ElementsAre("ucx-rma", "ucx", "tcp"));
 }
 
 TEST(Lanes, WhoMayReachThePoolMayBeSentAReplicaAndNotTheOtherWayRound) {
@@ -36,11 +36,24 @@ TEST(Lanes, WhoMayReachThePoolMayBeSentAReplicaAndNotTheOtherWayRound) {
 }
 
 TEST(Lanes, ATransportIsMadeUnderTheNameThatItIsListedBy) {
-  const Lane* ucx = FindLane("ucx");
-  ASSERT_NE(ucx, nullptr);
-  auto transport = ucx->make({.ucx_listen = "127.0.0.1:0"});
-  ASSERT_TRUE(transport.ok()) << transport.status();
-  EXPECT_EQ((*transport)->name(), ucx->name);
+  for (const char* name : {"ucx", "tcp"}) {
+    const Lane* lane = FindLane(name);
+    ASSERT_NE(lane, nullptr);
+    auto transport = lane->make({.tcp_listen = "127.0.0.1:0", .ucx_listen = "127.0.0.1:0"});
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    EXPECT_EQ((*transport)->name(), lane->name);
+  }
+}
+
+TEST(Lanes, ATransportIsConfiguredByItsOwnAddress) {
+  const LaneConfig tcp{.tcp_listen = "127.0.0.1:0"};
+  const LaneConfig ucx{.ucx_listen = "127.0.0.1:0"};
+  EXPECT_TRUE(FindLane("tcp")->configured(tcp));
+  EXPECT_FALSE(FindLane("tcp")->configured(ucx));
+  for (const char* name : {"ucx", "ucx-rma"}) {
+    EXPECT_TRUE(FindLane(name)->configured(ucx));
+    EXPECT_FALSE(FindLane(name)->configured(tcp));
+  }
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& 
 }
 
 Lane DescribeLane(UcxLane lane) {
-  return {.name = UcxLaneName(lane), .make = [lane](const LaneConfig& config) { return Open(lane, config); }};
+  return {.name = UcxLaneName(lane),
+          .configured = [](const LaneConfig& config) { return !config.ucx_listen.empty(); },
+          .make = [lane](const LaneConfig& config) { return Open(lane, config); }};
 }
 
 }  // namespace
