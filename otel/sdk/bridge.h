@@ -24,13 +24,16 @@ enum class ExporterKind : uint8_t { kOtlpGrpc, kOtlpHttp, kConsole };
 // kParentRatio: a child as its parent, a root by the ratio. kRatio: all by the ratio.
 enum class SamplerKind : uint8_t { kParentRatio, kRatio, kAlwaysOn, kAlwaysOff };
 
+// Of one span; what is beyond them is dropped or, of a text, cut.
 struct SpanLimits {
-  size_t max_attributes = 64;
-  size_t max_events = 128;
-  size_t max_links = 32;
-  size_t max_attribute_bytes = 1024;
+  size_t max_attributes = 0;
+  size_t max_events = 0;
+  size_t max_links = 0;
+  size_t max_attribute_bytes = 0;
 };
 
+// The limits, sizes and times that are 0 here are to be set: their defaults are those of the configuration
+// (options.h).
 struct BridgeOptions {
   ExporterKind exporter = ExporterKind::kOtlpGrpc;
   std::array<bool, kSignals> on_console{};  // these instead of where `exporter` sends the others
@@ -41,7 +44,7 @@ struct BridgeOptions {
   std::string key_file;
   bool insecure_skip_verify = false;
   std::chrono::milliseconds timeout{0};  // 0: the SDK's
-  std::chrono::milliseconds retry_for{10000};
+  std::chrono::milliseconds retry_for{0};
   std::string compression;  // "none", "gzip"; empty: the SDK's
 
   std::vector<std::pair<std::string, std::string>> resource;
@@ -54,10 +57,10 @@ struct BridgeOptions {
   bool metrics = true;
   bool logs = true;
 
-  size_t queue_size = 2048;
-  size_t batch_size = 512;
-  std::chrono::milliseconds batch_interval{1000};
-  std::chrono::milliseconds metric_interval{10000};
+  size_t queue_size = 0;
+  size_t batch_size = 0;  // at most queue_size
+  std::chrono::milliseconds batch_interval{0};
+  std::chrono::milliseconds metric_interval{0};
 
   ExporterKind ExporterOf(Signal signal) const {
     return on_console[static_cast<size_t>(signal)] ? ExporterKind::kConsole : exporter;

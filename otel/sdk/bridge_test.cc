@@ -81,6 +81,9 @@ class BridgeTest : public ::testing::Test {
     options.counters = &counters_;
     options.sampler = sampler;
     options.complain = [](std::string_view) {};
+    options.limits = {.max_attributes = 64, .max_events = 128, .max_links = 32, .max_attribute_bytes = 1024};
+    options.queue_size = 2048;
+    options.batch_size = 512;
     options.batch_interval = std::chrono::milliseconds(10);
     options.metric_interval = std::chrono::hours(1);
     bridge_ = MakeBridge(options, std::move(exporters));

@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <limits>
+#include <type_traits>
 #include <utility>
 
+#include "absl/log/check.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -13,9 +15,37 @@
 #include "absl/strings/str_split.h"
 #include "base/ids.h"
 #include "base/units.h"
+#include "proto/config_key.pb.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
+
+constexpr size_t kUsualBatch = 512;
+
+// What proto/config.proto declares of a key of this section. Limits and defaults stand there alone: who sets
+// the message by hand (the client library, tests) is held to what is held who writes a file.
+const v1::ConfigKey& Declared(std::string_view key) {
+  const auto* field = v1::OtelConfig::descriptor()->FindFieldByName(std::string(key));
+  CHECK(field != nullptr) << key;
+  return field->options().GetExtension(v1::key);
+}
+
+template <class T>
+T NumberOf(const std::string& declared) {
+  T number{};
+  if constexpr (std::is_floating_point_v<T>) {
+    CHECK(absl::SimpleAtod(declared, &number)) << declared;
+  } else {
+    CHECK(absl::SimpleAtoi(declared, &number)) << declared;
+  }
+  return number;
+}
+
+absl::Duration DurationOf(const std::string& declared) {
+  const absl::StatusOr<absl::Duration> duration = ParseDuration(declared);
+  CHECK_OK(duration.status());
+  return *duration;
+}
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -35,11 +65,15 @@ class Checker {
     status_.Update(Wrong(key, value, wanted));
   }
 
+  // An empty text leaves `out` as it was where the key has no default.
   void Duration(std::string_view key, const std::string& text, absl::Duration* out) {
-    if (text.empty()) return;
-    const absl::StatusOr<absl::Duration> parsed = ParseDuration(text);
-    if (!parsed.ok() || *parsed < absl::Milliseconds(1) || *parsed > absl::Hours(24)) {
-      return Fail(key, text, "a duration between 1ms and 24h, such as 250ms or 10s");
+    const v1::ConfigKey& declared = Declared(key);
+    const std::string& value = text.empty() ? declared.default_value() : text;
+    if (value.empty()) return;
+    const std::string least = declared.least().empty() ? "1ms" : declared.least();
+    const absl::StatusOr<absl::Duration> parsed = ParseDuration(value);
+    if (!parsed.ok() || *parsed < DurationOf(least) || *parsed > DurationOf(declared.most())) {
+      return Fail(key, value, absl::StrCat("a duration from ", least, " to ", declared.most()));
     }
     *out = *parsed;
   }
@@ -50,9 +84,26 @@ class Checker {
     *out = absl::ToChronoMilliseconds(parsed);
   }
 
+  // 0 is the default; where that is 0, too, `out` stays as it was.
   void Count(std::string_view key, int32_t value, size_t* out) {
-    if (value < 0) return Fail(key, absl::StrCat(value), "a positive number");
+    const v1::ConfigKey& declared = Declared(key);
+    if (value < NumberOf<int32_t>(declared.least()) || value > NumberOf<int32_t>(declared.most())) {
+      return Fail(key, absl::StrCat(value),
+                  absl::StrCat("a number from ", declared.least(), " to ", declared.most()));
+    }
+    if (value == 0) value = NumberOf<int32_t>(declared.default_value());
     if (value > 0) *out = static_cast<size_t>(value);
+  }
+
+  // `key` is whom the ratio is from.
+  void Ratio(std::string_view key, const std::string& text, double* out) {
+    const v1::ConfigKey& declared = Declared("sampling_ratio");
+    double ratio = 0;
+    if (!absl::SimpleAtod(text, &ratio) || !(ratio >= NumberOf<double>(declared.least())) ||
+        !(ratio <= NumberOf<double>(declared.most()))) {
+      return Fail(key, text, absl::StrCat("a number between ", declared.least(), " and ", declared.most()));
+    }
+    *out = ratio;
   }
 
   template <class T>
@@ -211,10 +262,7 @@ void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
   if (sampler.ratio.has_value()) bridge.sampling_ratio = *sampler.ratio;
   const std::string argument = Environment("OTEL_TRACES_SAMPLER_ARG");
   if (sampler.ratio.has_value() || argument.empty()) return;
-  if (!absl::SimpleAtod(argument, &bridge.sampling_ratio) ||
-      !(bridge.sampling_ratio >= 0 && bridge.sampling_ratio <= 1)) {
-    check.Fail("sampling_ratio (from OTEL_TRACES_SAMPLER_ARG)", argument, "between 0 and 1");
-  }
+  check.Ratio("sampling_ratio (from OTEL_TRACES_SAMPLER_ARG)", argument, &bridge.sampling_ratio);
 }
 
 void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& options) {
@@ -227,9 +275,8 @@ void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& opti
                              {"always_on", SamplerKind::kAlwaysOn},
                              {"always_off", SamplerKind::kAlwaysOff}},
                             &bridge.sampler);
-  if (config.has_sampling_ratio()) bridge.sampling_ratio = config.sampling_ratio();
-  if (!(bridge.sampling_ratio >= 0 && bridge.sampling_ratio <= 1)) {
-    check.Fail("sampling_ratio", absl::StrCat(bridge.sampling_ratio), "between 0 and 1");
+  if (config.has_sampling_ratio()) {
+    check.Ratio("sampling_ratio", absl::StrCat(config.sampling_ratio()), &bridge.sampling_ratio);
   }
   check.Count("max_span_attributes", config.max_span_attributes(), &bridge.limits.max_attributes);
   check.Count("max_span_events", config.max_span_events(), &bridge.limits.max_events);
@@ -240,7 +287,7 @@ void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& opti
 void ResolveQueues(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   check.Count("queue_size", config.queue_size(), &bridge.queue_size);
-  bridge.batch_size = std::min<size_t>(bridge.batch_size, bridge.queue_size);
+  bridge.batch_size = std::min(kUsualBatch, bridge.queue_size);
   check.Count("batch_size", config.batch_size(), &bridge.batch_size);
   if (bridge.batch_size > bridge.queue_size) {
     check.Fail("batch_size", absl::StrCat(bridge.batch_size),
@@ -248,9 +295,6 @@ void ResolveQueues(const v1::OtelConfig& config, Checker& check, Options& option
   }
   check.Milliseconds("batch_interval", config.batch_interval(), &bridge.batch_interval);
   check.Milliseconds("metric_interval", config.metric_interval(), &bridge.metric_interval);
-  if (bridge.metric_interval < std::chrono::milliseconds(10)) {
-    check.Fail("metric_interval", config.metric_interval(), "at least 10ms");
-  }
   check.Duration("shutdown_timeout", config.shutdown_timeout(), &options.shutdown_timeout);
 }
 

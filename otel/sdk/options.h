@@ -1,7 +1,6 @@
 // What telemetry is told by the section observability.otel of the configuration, resolved with the
-// environment. The keys and their help are in proto/config.proto. A key that is not set (tests set few) means
-// its default, for those the members' initialisers in bridge.h and here; a test beside the configuration
-// holds the two equal.
+// environment. The keys, their help, limits and defaults are in proto/config.proto; a key that is not set
+// (tests and the client library set few) means its default.
 #pragma once
 
 #include <string_view>
@@ -19,7 +18,7 @@ namespace sdk {
 struct Options {
   bool enabled = false;
   BridgeOptions bridge;
-  absl::Duration shutdown_timeout = absl::Seconds(5);
+  absl::Duration shutdown_timeout;
   absl::LogSeverity log_level = absl::LogSeverity::kInfo;
   bool all_attributes = false;
   bool resource_metrics = true;
