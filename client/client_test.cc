@@ -12,9 +12,8 @@
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
-#include "base/testing/temp_folder.h"
 #include "client/admin.h"
-#include "client/fake_daemon.h"
+#include "client/client_fixture.h"
 #include "client/sealed_image.h"
 
 namespace tensorcast::client {
@@ -22,69 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Device memory as far as a client goes: opened, closed.
-class StubDevices final : public DeviceRuntime {
- public:
-  std::string_view backend() const override { return "stub"; }
-  const std::vector<DeviceInfo>& devices() const override { return devices_; }
-  absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return absl::UnimplementedError("stub"); }
-  absl::Status Free(DevicePtr) override { return absl::UnimplementedError("stub"); }
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
-    return absl::UnimplementedError("stub");
-  }
-  absl::Status RegisterHost(std::byte*, uint64_t) override { return absl::OkStatus(); }
-  absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
-  absl::StatusOr<IpcHandle> Export(DevicePtr) override { return absl::UnimplementedError("stub"); }
-  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {
-    opened.push_back(handle.opaque);
-    return DevicePtr{0, 0x1000};
-  }
-  absl::Status CloseIpc(DevicePtr pointer) override {
-    closed.push_back(pointer.address);
-    return absl::OkStatus();
-  }
-
-  std::vector<std::string> opened;
-  std::vector<uint64_t> closed;
-
- private:
-  std::vector<DeviceInfo> devices_;
-};
-
-class ClientTest : public ::testing::Test {
- protected:
-  ClientTest() {
-    daemon_ = std::make_unique<FakeDaemon>(folder_.path());
-    auto client = Client::Connect({.daemon = daemon_->address(), .devices = &devices_});
-    EXPECT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-  }
-  ~ClientTest() override {
-    client_.reset();
-    daemon_.reset();
-  }
-
-  static RequestContext Context() { return RequestContext::Background(absl::Seconds(60)); }
-
-  // Two tensors whose bytes are known, with padding between them.
-  absl::StatusOr<PutResult> PutTwo(const PutOptions& options = {}) {
-    const PutTensor tensors[] = {{"a", DType::kU8, {5}, Bytes("hello")},
-                                 {"b", DType::kF32, {2}, Bytes("12345678")}};
-    return client_->Put(Context(), tensors, {{"format", "pt"}}, options);
-  }
-  static std::span<const std::byte> Bytes(std::string_view text) {
-    return std::as_bytes(std::span(text.data(), text.size()));
-  }
-  static std::string Text(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-
-  const tensorcast::testing::TempFolder folder_;
-  StubDevices devices_;
-  std::unique_ptr<FakeDaemon> daemon_;
-  std::unique_ptr<Client> client_;
-};
 
 TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
   std::vector<uint64_t> progress;
@@ -106,44 +42,6 @@ TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
     EXPECT_TRUE(absl::IsNotFound((*replica)->Find("c").status()));
     EXPECT_FALSE((*replica)->lost());
   }
-}
-
-TEST_F(ClientTest, AReplicaListsItsTensorsInTheImagesOrder) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  auto replica = client_->Get(Context(), put->artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  const std::vector<TensorView>& tensors = (*replica)->tensors();
-  ASSERT_EQ(tensors.size(), 2u);
-  EXPECT_EQ(tensors[0].name, "a");
-  EXPECT_EQ(tensors[0].dtype, DType::kU8);
-  EXPECT_THAT(tensors[0].shape, ElementsAre(5u));
-  EXPECT_EQ(tensors[0].nbytes, 5u);
-  EXPECT_EQ(tensors[0].host.data(), (*replica)->image().data());
-  EXPECT_EQ(tensors[1].name, "b");
-  EXPECT_EQ(tensors[1].dtype, DType::kF32);
-  EXPECT_THAT(tensors[1].shape, ElementsAre(2u));
-  EXPECT_EQ(Text(tensors[1].host), "12345678");
-  EXPECT_FALSE(tensors[1].device);
-}
-
-TEST_F(ClientTest, AReplicaOutlivesItsClient) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  auto replica = client_->Get(Context(), put->artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  client_.reset();
-  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
-  EXPECT_EQ((*replica)->metadata().at("format"), "pt");
-  EXPECT_EQ(daemon_->handles().leases(), 1);
-}
-
-TEST_F(ClientTest, PaddingBetweenTensorsIsZero) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  auto replica = client_->Get(Context(), put->artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_EQ(Text((*replica)->image().subspan(5, 251)), std::string(251, '\0'));
 }
 
 TEST_F(ClientTest, PutPassesItsOptionsOn) {
@@ -174,54 +72,6 @@ TEST_F(ClientTest, TensorsWhoseBytesDoNotFitTheirShapeAreRefusedHere) {
   EXPECT_TRUE(absl::IsInvalidArgument(client_->Put(Context(), twice, {}, {}).status()));
 }
 
-TEST_F(ClientTest, DroppingAReplicaGivesItsLeaseBack) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  auto replica = client_->Get(Context(), put->artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_EQ(daemon_->handles().leases(), 1);
-  replica->reset();
-  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
-}
-
-TEST_F(ClientTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  auto replica = client_->Get(Context(), put->artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  daemon_->StopServing();
-  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return (*replica)->lost(); }));
-  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
-  daemon_->Serve();
-  EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
-}
-
-TEST_F(ClientTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  daemon_->device_claims = true;
-  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_THAT(devices_.opened, ElementsAre("handle"));
-  EXPECT_EQ((*replica)->Find("b")->device.address, 0x1000u + 256);
-  EXPECT_TRUE((*replica)->Find("b")->host.empty());
-  EXPECT_EQ((*replica)->tensors()[1].device.address, 0x1000u + 256);
-  EXPECT_TRUE((*replica)->image().empty());
-  EXPECT_EQ(daemon_->handles().leases(), 1);
-  replica->reset();
-  EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
-  // Without the acknowledgement the daemon would hold the lease until this process ends.
-  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
-}
-
-TEST_F(ClientTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
-  auto client = Client::Connect({.daemon = daemon_->address()});
-  ASSERT_TRUE(client.ok()) << client.status();
-  auto replica = (*client)->Get(Context(), "k", {.location = "gpu:0"});
-  EXPECT_TRUE(absl::IsFailedPrecondition(replica.status())) << replica.status();
-  EXPECT_THAT(replica.status().message(), HasSubstr("ClientOptions::devices"));
-}
-
 TEST_F(ClientTest, ADaemonOfAnotherHostCanBeManagedButNotAttachedTo) {
   auto put = PutTwo({.key = "k"});
   ASSERT_TRUE(put.ok()) << put.status();
@@ -236,15 +86,6 @@ TEST_F(ClientTest, ADaemonOfAnotherHostCanBeManagedButNotAttachedTo) {
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_TRUE((*made)->image().empty());
   EXPECT_EQ((*made)->Find("a")->nbytes, 5u);
-}
-
-TEST_F(ClientTest, ADiskReplicaIsMadeButNotAttached) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  auto replica = client_->Get(Context(), put->artifact_id, {.location = "disk"});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_EQ((*replica)->location().kind, LocationKind::kDisk);
-  EXPECT_EQ(daemon_->handles().tickets(), 0);
 }
 
 TEST_F(ClientTest, UnavailableIsTriedAgainAndOtherErrorsAreNot) {

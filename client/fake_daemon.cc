@@ -326,6 +326,7 @@ Claim FakeDaemon::ClaimOf(const Stored& stored) {
   claim.handles.replica_id = kReplicaId;
   claim.handles.artifact_id = stored.manifest->id();
   claim.handles.image_bytes = stored.manifest->layout().image_bytes;
+  if (image_bytes_of_claims > 0) claim.handles.image_bytes = image_bytes_of_claims;
   claim.hold = stored.memory;
   if (device_claims) {
     claim.handles.memory =

@@ -1,0 +1,181 @@
+#include "tensorcast/replica.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/testing/eventually.h"
+#include "client/client_fixture.h"
+
+namespace tensorcast::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using ReplicaTest = ClientTest;
+
+TEST_F(ReplicaTest, AReplicaListsItsTensorsInTheImagesOrder) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const std::vector<TensorView>& tensors = (*replica)->tensors();
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0].name, "a");
+  EXPECT_EQ(tensors[0].dtype, DType::kU8);
+  EXPECT_THAT(tensors[0].shape, ElementsAre(5u));
+  EXPECT_EQ(tensors[0].nbytes, 5u);
+  EXPECT_EQ(tensors[0].host.data(), (*replica)->image().data());
+  EXPECT_EQ(tensors[1].name, "b");
+  EXPECT_EQ(tensors[1].dtype, DType::kF32);
+  EXPECT_THAT(tensors[1].shape, ElementsAre(2u));
+  EXPECT_EQ(Text(tensors[1].host), "12345678");
+  EXPECT_FALSE(tensors[1].device);
+}
+
+TEST_F(ReplicaTest, AReplicaOutlivesItsClient) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  client_.reset();
+  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+  EXPECT_EQ((*replica)->metadata().at("format"), "pt");
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+}
+
+TEST_F(ReplicaTest, PaddingBetweenTensorsIsZero) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(Text((*replica)->image().subspan(5, 251)), std::string(251, '\0'));
+}
+
+TEST_F(ReplicaTest, DroppingAReplicaGivesItsLeaseBack) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+  replica->reset();
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
+TEST_F(ReplicaTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  daemon_->StopServing();
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return (*replica)->lost(); }));
+  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+  daemon_->Serve();
+  EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
+}
+
+TEST_F(ReplicaTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_THAT(devices_.opened, ElementsAre("handle"));
+  EXPECT_EQ((*replica)->Find("b")->device.address, 0x1000u + 256);
+  EXPECT_TRUE((*replica)->Find("b")->host.empty());
+  EXPECT_EQ((*replica)->tensors()[1].device.address, 0x1000u + 256);
+  EXPECT_TRUE((*replica)->image().empty());
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+  replica->reset();
+  EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
+  // Without the acknowledgement the daemon would hold the lease until this process ends.
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
+TEST_F(ReplicaTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
+  auto client = Client::Connect({.daemon = daemon_->address()});
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto replica = (*client)->Get(Context(), "k", {.location = "gpu:0"});
+  EXPECT_TRUE(absl::IsFailedPrecondition(replica.status())) << replica.status();
+  EXPECT_THAT(replica.status().message(), HasSubstr("ClientOptions::devices"));
+}
+
+TEST_F(ReplicaTest, ADiskReplicaIsMadeButNotAttached) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "disk"});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ((*replica)->location().kind, LocationKind::kDisk);
+  EXPECT_EQ(daemon_->handles().tickets(), 0);
+}
+
+// Tensors without bytes, and one without dimensions.
+TEST_F(ReplicaTest, ScalarsAndTensorsOfNothingAreListedAsTheyAre) {
+  const PutTensor tensors[] = {{"scalar", DType::kU8, {}, Bytes("x")}, {"nothing", DType::kF32, {3, 0}, {}}};
+  auto put = client_->Put(Context(), tensors, {}, {});
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  auto scalar = (*replica)->Find("scalar");
+  ASSERT_TRUE(scalar.ok()) << scalar.status();
+  EXPECT_THAT(scalar->shape, IsEmpty());
+  EXPECT_EQ(Text(scalar->host), "x");
+  auto nothing = (*replica)->Find("nothing");
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_THAT(nothing->shape, ElementsAre(3u, 0u));
+  EXPECT_EQ(nothing->nbytes, 0u);
+  EXPECT_THAT(nothing->host, IsEmpty());
+}
+
+TEST_F(ReplicaTest, ATensorThatIsNotThereIsNamedWithItsArtifact) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const absl::Status missing = (*replica)->Find("c").status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_EQ(missing.message(), absl::StrCat("artifact ", put->artifact_id, " has no tensor \"c\""));
+}
+
+// Nobody reads beyond what the manifest describes.
+TEST_F(ReplicaTest, HandlesThatDoNotFitTheManifestAreDataLossAndNoLease) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->image_bytes_of_claims = 4096;
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  EXPECT_TRUE(absl::IsDataLoss(replica.status())) << replica.status();
+  EXPECT_THAT(replica.status().message(), HasSubstr("has 4096 bytes, but the manifest"));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
+TEST_F(ReplicaTest, AGpuHandleThatCannotBeOpenedFailsTheGetAndGivesTheLeaseBack) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  devices_.open_error = absl::NotFoundError("this process does not see the device");
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
+  EXPECT_TRUE(absl::IsNotFound(replica.status())) << replica.status();
+  EXPECT_THAT(devices_.closed, IsEmpty());
+  // The daemon waits for who may have opened it, until that process is gone or gets another.
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+}
+
+// Memory that this process may still have mapped is not for another replica.
+TEST_F(ReplicaTest, AGpuReplicaThatWasNotClosedIsNotAcknowledged) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  devices_.close_error = absl::InternalError("busy");
+  ::testing::internal::CaptureStderr();
+  replica->reset();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the daemon keeps its memory until"));
+  EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
+  EXPECT_EQ(daemon_->handles().leases(), 1);
+}
+
+}  // namespace
+}  // namespace tensorcast::client
