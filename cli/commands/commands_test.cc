@@ -275,6 +275,50 @@ TEST_F(CommandsTest, ASocketThatIsForOthersIsSaidToBeAtOnce) {
               StartsWith("tensorcast: PERMISSION_DENIED: user 65534 may not connect to "));
 }
 
+// Before a process is started: what cannot be measured is a word and a code, and nothing on stdout.
+TEST_F(CommandsTest, BenchRefusesWhatItCannotMeasure) {
+  const auto refused = [](const Words& words, int code, const std::string& said) {
+    const RunResult result = RunBare(words);
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(said));
+    EXPECT_THAT(result.out, IsEmpty());
+  };
+  refused({"bench"}, 2, "subcommand");
+  refused({"bench", "everything"}, 2, "\"everything\" is no command of tensorcast bench");
+  refused({"bench", "p2p", "--bytes", "0"}, 1, "--bytes must be more than nothing");
+  refused({"bench", "p2p", "--bytes", "large"}, 1, "\"large\" is not a size");
+  refused({"bench", "p2p", "--lane", "carrier-pigeon"}, 2, "ucx");
+  refused({"bench", "attach", "--lane", "ucx"}, 2, "--lane");
+  refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is no number of at least 1");
+}
+
+TEST_F(CommandsTest, OtelSmokeRefusesACollectorThatCannotBe) {
+  const RunResult result = RunBare({"otel-smoke", "--endpoint", "nowhere"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("observability.otel.endpoint: \"nowhere\" is not http://host:port"));
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+TEST_F(CommandsTest, GcAsJsonListsWhatIsDroppedAndOnlyThat) {
+  const std::string id = Json({"put", Model()}).value("artifact_id", "");
+  Good({"put", Model(2), "--key", "kept"});
+  for (const Words& words : {Words{"gc", "--older-than", "0s", "--dry-run"}, {"gc", "--older-than", "0s"}}) {
+    const nlohmann::json dropped = Json(words)["artifacts"];
+    ASSERT_EQ(dropped.size(), 1u);
+    EXPECT_EQ(dropped[0].value("artifact_id", ""), id);
+  }
+  EXPECT_TRUE(Json({"gc", "--older-than", "0s"}).value("artifacts", nlohmann::json::array()).empty());
+}
+
+TEST_F(CommandsTest, RemoveOfAReplicaLeavesTheArtifact) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  const std::string replica = Json({"ls", "--replicas"})["replicas"][0].value("replica_id", "");
+  EXPECT_EQ(Json({"rm", "--replica", replica, "--force"}).value("replica_id", ""), replica);
+  EXPECT_EQ(Json({"ls"})["artifacts"][0].value("artifact_id", ""), id);
+  Bad({"rm", "--replica", replica}, 1, replica);
+  Bad({"rm", "--replica", ""}, 2, "--replica");
+}
+
 TEST_F(CommandsTest, MakeModelSaysWhatItWroteAndRefusesNonsense) {
   const std::string path = Path("made.safetensors");
   EXPECT_EQ(RunBare({"make-model", path, "--size", "1MiB"}).out, "wrote " + path + "\n");

@@ -1,18 +1,14 @@
 #include "cli/config/config.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
-#include <functional>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "cli/config/schema.h"
 
 namespace tensorcast::config {
 namespace {
@@ -210,51 +206,6 @@ TEST(Config, TheDumpShowsEveryKey) {
       EXPECT_THAT(yaml, HasSubstr(absl::StrCat("  ", section->field(k)->name(), ":")));
     }
   }
-}
-
-// Every key of a section and of those below it.
-void ForEachKey(const google::protobuf::Descriptor& section,
-                const std::function<void(const google::protobuf::FieldDescriptor&)>& visit) {
-  for (int i = 0; i < section.field_count(); ++i) {
-    const google::protobuf::FieldDescriptor& field = *section.field(i);
-    field.message_type() != nullptr ? ForEachKey(*field.message_type(), visit) : visit(field);
-  }
-}
-
-TEST(Schema, EveryKeyIsDeclaredWithHelpAndEveryNumberWithLimits) {
-  int keys = 0;
-  ForEachKey(*v1::Config::descriptor(), [&](const google::protobuf::FieldDescriptor& field) {
-    ++keys;
-    EXPECT_TRUE(field.options().HasExtension(v1::key)) << field.full_name();
-    EXPECT_NE(KeyOf(field).help(), "") << field.full_name();
-    const bool number = field.cpp_type() == field.CPPTYPE_INT32 || field.cpp_type() == field.CPPTYPE_DOUBLE;
-    EXPECT_TRUE(number || field.cpp_type() == field.CPPTYPE_STRING || field.cpp_type() == field.CPPTYPE_BOOL)
-        << field.full_name();
-    if (number) {
-      EXPECT_NE(KeyOf(field).least(), "") << field.full_name();
-      EXPECT_NE(KeyOf(field).most(), "") << field.full_name();
-    }
-  });
-  EXPECT_GT(keys, 60);
-}
-
-TEST(Schema, EveryDefaultIsAValueThatTheKeyTakes) {
-  ForEachKey(*v1::Config::descriptor(), [&](const google::protobuf::FieldDescriptor& field) {
-    const std::string& value = KeyOf(field).default_value();
-    if (value.empty() || field.is_repeated() || value.find("$STATE") != std::string::npos) return;
-    EXPECT_TRUE(CheckText(field, value).ok()) << field.full_name() << CheckText(field, value);
-  });
-  const v1::Config defaults = Defaults();
-  for (const std::string& lane : defaults.daemon().lanes()) {
-    EXPECT_TRUE(CheckText(*v1::DaemonConfig::descriptor()->FindFieldByName("lanes"), lane).ok());
-  }
-}
-
-// What root sees: `XDG_STATE_HOME=/var/lib tensorcast config show >cli/config/reference.yaml` makes it again.
-TEST(Schema, TheReferenceShowsEveryKeyAsItIsDeclared) {
-  std::stringstream reference;
-  reference << std::ifstream(TENSORCAST_CONFIG_REFERENCE).rdbuf();
-  EXPECT_EQ(reference.str(), ToYaml(DefaultsWith("/var/lib/tensorcast")));
 }
 
 TEST(Config, LoadReadsAFileAndSaysWhenThereIsNone) {
