@@ -42,8 +42,8 @@ class FakeDaemon {
   std::atomic<bool> hang_materialize{false};     // until cancelled
   std::atomic<int> unavailable_puts{0};          // the next N fail, their offers taken
   std::atomic<bool> corrupt_manifest{false};
-  std::atomic<bool> no_manifests{false};   // at the daemon; the global store has them
-  std::atomic<bool> device_claims{false};  // tickets give device memory
+  std::atomic<bool> no_manifests{false};           // at the daemon; the global store has them
+  std::atomic<bool> device_claims{false};          // tickets give device memory
   std::atomic<uint64_t> image_bytes_of_claims{0};  // that they tell; 0: the true ones
   std::atomic<bool> hide_handle_socket{false};
   std::function<absl::Status(const v1::ImportArtifactRequest&)> on_import;

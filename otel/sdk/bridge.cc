@@ -83,8 +83,7 @@ class SdkLogHandler final : public internal_log::LogHandler {
 
   Counters& counters_;
   const Complain complain_;
-  // Of the last answer that was an error. Signals share it: one may be taken for another's when both fail at
-  // the same moment, and is then retried, or not, as that one.
+  // Of the last answer to an export of metrics that was an error.
   std::atomic<int> http_status_ = 0;
 };
 
@@ -116,13 +115,10 @@ opentelemetry::logs::Severity ToSeverity(int severity) {
   return severity >= 0 && severity < 4 ? kSeverities[severity] : Severity::kInfo;
 }
 
-// What is collected next tells all that a metrics batch had and more: no reason to keep that waiting. The
-// SDK's exporters over HTTP take spans and records apart when they send them: there is nothing left to send
-// again.
+// What is collected next tells all that a metrics batch had and more: no reason to keep that waiting.
 std::chrono::milliseconds RetryFor(Signal signal, const BridgeOptions& options) {
-  if (signal == Signal::kMetrics) return std::min(options.retry_for, options.metric_interval / 2);
-  return options.ExporterOf(signal) == ExporterKind::kOtlpGrpc ? options.retry_for
-                                                               : std::chrono::milliseconds(0);
+  return signal == Signal::kMetrics ? std::min(options.retry_for, options.metric_interval / 2)
+                                    : options.retry_for;
 }
 
 class BridgeImpl final : public Bridge {

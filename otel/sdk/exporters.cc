@@ -9,16 +9,12 @@
 #include "opentelemetry/exporters/ostream/span_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_metric_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_metric_exporter_options.h"
-#include "opentelemetry/exporters/otlp/otlp_http_exporter_factory.h"
-#include "opentelemetry/exporters/otlp/otlp_http_exporter_options.h"
-#include "opentelemetry/exporters/otlp/otlp_http_log_record_exporter_factory.h"
-#include "opentelemetry/exporters/otlp/otlp_http_log_record_exporter_options.h"
 #include "opentelemetry/exporters/otlp/otlp_http_metric_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_http_metric_exporter_options.h"
 #include "opentelemetry/sdk/logs/recordable.h"
 #include "opentelemetry/sdk/metrics/instruments.h"
 #include "opentelemetry/sdk/trace/recordable.h"
-#include "otel/sdk/grpc_exporters.h"
+#include "otel/sdk/otlp_exporters.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
@@ -67,19 +63,17 @@ Options HttpOptions(const BridgeOptions& options, const std::string& path) {
 }
 
 Exporters MakeGrpc(const BridgeOptions& options) {
-  return {.spans = MakeGrpcSpanExporter(GrpcOptions<otlp::OtlpGrpcExporterOptions>(options)),
+  return {.spans = NewSpanExporter(GrpcOptions<otlp::OtlpGrpcExporterOptions>(options)),
           .metrics = otlp::OtlpGrpcMetricExporterFactory::Create(
               GrpcOptions<otlp::OtlpGrpcMetricExporterOptions>(options)),
-          .logs = MakeGrpcLogExporter(GrpcOptions<otlp::OtlpGrpcLogRecordExporterOptions>(options))};
+          .logs = NewLogExporter(GrpcOptions<otlp::OtlpGrpcLogRecordExporterOptions>(options))};
 }
 
 Exporters MakeHttp(const BridgeOptions& options) {
-  return {.spans = otlp::OtlpHttpExporterFactory::Create(
-              HttpOptions<otlp::OtlpHttpExporterOptions>(options, "/v1/traces")),
+  return {.spans = NewSpanExporter(HttpOptions<otlp::OtlpHttpExporterOptions>(options, "/v1/traces")),
           .metrics = otlp::OtlpHttpMetricExporterFactory::Create(
               HttpOptions<otlp::OtlpHttpMetricExporterOptions>(options, "/v1/metrics")),
-          .logs = otlp::OtlpHttpLogRecordExporterFactory::Create(
-              HttpOptions<otlp::OtlpHttpLogRecordExporterOptions>(options, "/v1/logs"))};
+          .logs = NewLogExporter(HttpOptions<otlp::OtlpHttpLogRecordExporterOptions>(options, "/v1/logs"))};
 }
 
 // On stderr: stdout belongs to the commands' results.

@@ -1,11 +1,11 @@
-#include "otel/sdk/grpc_sender.h"
-
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <string_view>
+
+#include "otel/sdk/sender.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
@@ -40,12 +40,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const GrpcSenderOptions& options) {
                                    arguments);
 }
 
-class Sender final : public GrpcSender {
+class GrpcSender final : public Sender {
  public:
-  Sender(const GrpcSenderOptions& options, const std::string& method)
+  GrpcSender(const GrpcSenderOptions& options, const std::string& method)
       : options_(options), method_(method), stub_(MakeChannel(options)) {}
 
-  GrpcSendResult Send(const std::string& message) override {
+  SendResult Send(const std::string& message) override {
     grpc::ClientContext context;
     if (options_.timeout.count() > 0) {
       context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
@@ -77,8 +77,8 @@ class Sender final : public GrpcSender {
 
 }  // namespace
 
-std::unique_ptr<GrpcSender> GrpcSender::Create(const GrpcSenderOptions& options, const std::string& method) {
-  return std::make_unique<Sender>(options, method);
+std::unique_ptr<Sender> NewGrpcSender(const GrpcSenderOptions& options, const std::string& method) {
+  return std::make_unique<GrpcSender>(options, method);
 }
 
 }  // namespace tensorcast::otel::sdk

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -31,12 +32,13 @@ namespace otel_trace = opentelemetry::sdk::trace;
 using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
-// What is known of the export that runs on this thread beside its result. The SDK's HTTP exporters return
-// success when they failed, and say in its log that they did (bridge.cc listens). Its gRPC exporter of
-// metrics does not tell why it failed: what may have been refused for good is then tried again, too.
+// What is known of the export that runs on this thread beside its result. The SDK's exporter of metrics over
+// HTTP returns success when it failed, and says in its log that it did (bridge.cc listens). That over gRPC
+// does not tell why it failed: what may have been refused for good is then tried again, too.
 struct ExportTrouble {
   bool failed = false;
-  bool final = false;  // the collector does not want to be asked again
+  bool final = false;                        // the collector does not want to be asked again
+  std::chrono::milliseconds retry_after{0};  // it wants to be left alone for so long
 };
 inline thread_local ExportTrouble export_trouble;
 
@@ -92,7 +94,8 @@ class Guard {
         break;
       }
       ++counters_.export_failures;
-      const bool again = !export_trouble.final && Clock::now() + pause < retry_until && Pause(pause);
+      const std::chrono::milliseconds length = std::max(Jittered(pause), export_trouble.retry_after);
+      const bool again = !export_trouble.final && Clock::now() + length < retry_until && Pause(length);
       if (!again) {
         counters_.dropped_export_failed += count;
         complain_("an export failed");
@@ -110,6 +113,12 @@ class Guard {
  private:
   static constexpr std::chrono::milliseconds kFirstPause{100};
   static constexpr std::chrono::milliseconds kLongestPause{2000};
+
+  // So that processes which a collector refused together do not come back together.
+  static std::chrono::milliseconds Jittered(std::chrono::milliseconds pause) {
+    thread_local std::minstd_rand random(std::random_device{}());
+    return pause / 2 + std::chrono::milliseconds(random() % (pause.count() / 2 + 1));
+  }
 
   std::chrono::steady_clock::time_point give_up_at() {
     const std::lock_guard lock(mutex_);

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
@@ -124,10 +125,11 @@ class HttpServer {
   std::thread thread_;
 };
 
-std::unique_ptr<Telemetry> Start(const std::string& endpoint) {
+std::unique_ptr<Telemetry> Start(const std::string& endpoint, const std::string& more = "") {
   v1::OtelConfig config = OtelConfig(
       "enabled: true exporter: 'otlp_http' headers: 'x-team=infra' metric_interval: '1h' shutdown_timeout: "
-      "'60s' resource_metrics: false");
+      "'60s' resource_metrics: false " +
+      more);
   config.set_endpoint(endpoint);
   auto telemetry = InitTelemetry(config, "daemon");
   EXPECT_TRUE(telemetry.ok()) << telemetry.status();
@@ -153,7 +155,6 @@ TEST(HttpExporter, PostsEachSignalToItsPath) {
   EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).exported, 1u);
 }
 
-// The SDK's HTTP exporters return success all the same (see guards.h).
 TEST(HttpExporter, AnAnswerThatIsAnErrorCountsAsALossAndIsNotAskedForAgain) {
   HttpServer server({"400 Bad Request"});
   auto telemetry = Start(server.endpoint());
@@ -179,14 +180,65 @@ TEST(HttpExporter, MetricsThatARestartingCollectorRefusesAreSentAgain) {
   EXPECT_EQ(server.count("/v1/metrics"), metrics.exported + 2);
 }
 
-// The SDK's exporters over HTTP take spans apart when they send them.
-TEST(HttpExporter, SpansAreLostWithTheirFirstTry) {
+TEST(HttpExporter, SpansAndLogLinesThatABusyCollectorRefusesAreSentAgain) {
+  HttpServer server({"503 Service Unavailable", "429 Too Many Requests", "200 OK"});
+  auto telemetry = Start(server.endpoint());
+  Span("A/B").End();
+  LOG(INFO) << "sent again";
+  EXPECT_TRUE(telemetry->Flush(absl::Seconds(60)));
+  for (const sdk::Signal signal : {sdk::Signal::kTraces, sdk::Signal::kLogs}) {
+    const sdk::SignalCounters& counters = telemetry->counters().of(signal);
+    EXPECT_EQ(counters.exported, 1u);
+    EXPECT_EQ(counters.export_failures, 2u);
+    EXPECT_EQ(counters.dropped(), 0u);
+  }
+  EXPECT_EQ(server.count("/v1/traces"), 3u);
+  EXPECT_EQ(server.count("/v1/logs"), 3u);
+  otlp::TraceRequest traces;
+  ASSERT_TRUE(traces.ParseFromString(server.posts()["/v1/traces"].body));
+  EXPECT_EQ(traces.resource_spans(0).scope_spans(0).spans(0).name(), "A/B") << "whole at the last try, too";
+}
+
+TEST(HttpExporter, ACollectorThatSaysWhenIsNotAskedBefore) {
+  HttpServer server({"503 Service Unavailable\r\nRetry-After: 1", "200 OK"});
+  auto telemetry = Start(server.endpoint());
+  const SteadyTime start = SteadyNow();
+  Span("A/B").End();
+  EXPECT_TRUE(telemetry->Flush(absl::Seconds(60)));
+  EXPECT_GE(SteadyNow() - start, absl::Seconds(1));
+  EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).exported, 1u);
+}
+
+// retry_for is 10 s.
+TEST(HttpExporter, WhatACollectorWantsTooLateIsGivenUpAtOnce) {
+  HttpServer server({"503 Service Unavailable\r\nRetry-After: Wed, 01 Jan 2300 00:00:00 GMT"});
+  auto telemetry = Start(server.endpoint(), "metrics: false");
+  Span("A/B").End();
+  (void)telemetry->Flush(absl::Seconds(60));
+  EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).dropped_export_failed, 1u);
+  EXPECT_EQ(server.count("/v1/traces"), 1u);
+}
+
+TEST(HttpExporter, WhoShutsDownTriesOnce) {
   HttpServer server({"503 Service Unavailable", "200 OK"});
   auto telemetry = Start(server.endpoint());
   Span("A/B").End();
   telemetry->Shutdown();
   EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).dropped(), 1u);
   EXPECT_EQ(server.count("/v1/traces"), 1u);
+}
+
+TEST(HttpExporter, ACollectorThatIsNotThereCountsAsALossOnceItWasTriedLongEnough) {
+  std::string endpoint;
+  {
+    endpoint = HttpServer({"200 OK"}).endpoint();
+  }
+  auto telemetry = Start(endpoint, "retry_for: '300ms'");
+  Span("A/B").End();
+  (void)telemetry->Flush(absl::Seconds(60));
+  const sdk::SignalCounters& traces = telemetry->counters().of(sdk::Signal::kTraces);
+  EXPECT_EQ(traces.dropped_export_failed, 1u);
+  EXPECT_GE(traces.export_failures, 2u);
 }
 
 // The SDK as it is packaged cannot, says so in its log with each export, and sends what it has as it is.

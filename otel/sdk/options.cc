@@ -192,8 +192,8 @@ void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& opti
   if (config.has_logs()) options.bridge.logs = config.logs();
 }
 
-// The SDK's HTTP exporters, as they are packaged, take the setting and send what they have as it is, with an
-// error line for each export.
+// The SDK's exporter of metrics over HTTP, as it is packaged, takes the setting and sends what it has as it
+// is, with an error line for each export; ours of spans and log records do not compress.
 void ResolveCompression(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   check.Choice<std::string>("compression", config.compression(), {{"none", "none"}, {"gzip", "gzip"}},

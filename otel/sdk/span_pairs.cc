@@ -10,8 +10,8 @@
 #include "opentelemetry/sdk/trace/tracer_provider.h"
 #include "opentelemetry/sdk/trace/tracer_provider_factory.h"
 #include "opentelemetry/trace/tracer.h"
-#include "otel/sdk/grpc_exporters.h"
 #include "otel/sdk/guards.h"
+#include "otel/sdk/otlp_exporters.h"
 #include "otel/sdk/trace_bridge.h"
 
 namespace tensorcast::otel::sdk {
@@ -57,9 +57,12 @@ class SpanPairImpl final : public SpanPair {
             std::make_unique<Discard>(otlp::OtlpGrpcExporterFactory::Create(), nullptr),
             opentelemetry::sdk::resource::Resource::Create({}), MakeSampler(sampled))),
         tracer_(plain_->GetTracer("benchmark")),
-        sink_(MakeTraceSink({.processor = std::make_shared<Discard>(MakeGrpcSpanExporter({}), guard_),
-                             .sampler = MakeSampler(sampled),
-                             .resource = opentelemetry::sdk::resource::Resource::Create({})})) {}
+        sink_(MakeTraceSink(
+            {.processor = std::make_shared<Discard>(NewSpanExporter(otlp::OtlpGrpcExporterOptions()), guard_),
+             .sampler = MakeSampler(sampled),
+             .resource = opentelemetry::sdk::resource::Resource::Create({}),
+             .limits = {
+                 .max_attributes = 64, .max_events = 128, .max_links = 32, .max_attribute_bytes = 1024}})) {}
 
   void RootBySdk() override {
     auto span =

@@ -1,4 +1,4 @@
-#include "otel/sdk/grpc_exporters.h"
+#include "otel/sdk/otlp_exporters.h"
 
 #include <atomic>
 #include <fstream>
@@ -6,10 +6,10 @@
 #include <string>
 
 #include "opentelemetry/sdk/common/global_log_handler.h"
-#include "otel/sdk/grpc_sender.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/log_encoder.h"
 #include "otel/sdk/protobuf_writer.h"
+#include "otel/sdk/sender.h"
 #include "otel/sdk/span_encoder.h"
 
 namespace tensorcast::otel::sdk {
@@ -36,7 +36,7 @@ namespace scope_field {
 enum : uint32_t { kScope = 1, kItems };
 }
 
-GrpcSenderOptions SenderOptions(const otlp::OtlpGrpcClientOptions& options) {
+GrpcSenderOptions ToGrpc(const otlp::OtlpGrpcClientOptions& options) {
   GrpcSenderOptions sender{.endpoint = options.endpoint,
                            .tls = options.use_ssl_credentials,
                            .ca_pem = options.ssl_credentials_cacert_as_string,
@@ -49,6 +49,18 @@ GrpcSenderOptions SenderOptions(const otlp::OtlpGrpcClientOptions& options) {
   }
   sender.headers.assign(options.metadata.begin(), options.metadata.end());
   return sender;
+}
+
+// The SDK has the same options under two names.
+template <class Options>
+HttpSenderOptions ToHttp(const Options& options) {
+  return {.url = options.url,
+          .headers = {options.http_headers.begin(), options.http_headers.end()},
+          .ca_file = options.ssl_ca_cert_path,
+          .cert_file = options.ssl_client_cert_path,
+          .key_file = options.ssl_client_key_path,
+          .insecure_skip_verify = options.ssl_insecure_skip_verify,
+          .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout)};
 }
 
 // An Export...ServiceRequest of items that are all `Encoder`s: all come from MakeRecordable below. All of a
@@ -76,15 +88,15 @@ std::string EncodeRequest(const Items& items) {
 // What the two have in common.
 class Channel {
  public:
-  Channel(const otlp::OtlpGrpcClientOptions& options, const char* method, const char* what)
-      : sender_(GrpcSender::Create(SenderOptions(options), method)), what_(what) {}
+  Channel(std::unique_ptr<Sender> sender, const char* what) : sender_(std::move(sender)), what_(what) {}
 
   ExportResult Send(const std::string& request) noexcept {
     if (shut_down_) return ExportResult::kFailure;
-    const GrpcSendResult sent = sender_->Send(request);
+    const SendResult sent = sender_->Send(request);
     if (sent.error.empty()) return ExportResult::kSuccess;
     export_trouble.final = !sent.retryable;
-    OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << " over gRPC] " << sent.error);
+    export_trouble.retry_after = sent.retry_after;
+    OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << "] " << sent.error);
     return ExportResult::kFailure;
   }
   bool Shutdown() noexcept {
@@ -93,15 +105,14 @@ class Channel {
   }
 
  private:
-  const std::unique_ptr<GrpcSender> sender_;
+  const std::unique_ptr<Sender> sender_;
   const char* const what_;
   std::atomic<bool> shut_down_ = false;
 };
 
-class GrpcSpanExporter final : public trace::SpanExporter {
+class EncodedSpanExporter final : public trace::SpanExporter {
  public:
-  explicit GrpcSpanExporter(const otlp::OtlpGrpcExporterOptions& options)
-      : channel_(options, kTraceMethod, "spans") {}
+  EncodedSpanExporter(std::unique_ptr<Sender> sender, const char* what) : channel_(std::move(sender), what) {}
 
   std::unique_ptr<trace::Recordable> MakeRecordable() noexcept override {
     return std::make_unique<SpanEncoder>();
@@ -116,10 +127,9 @@ class GrpcSpanExporter final : public trace::SpanExporter {
   Channel channel_;
 };
 
-class GrpcLogExporter final : public otel_logs::LogRecordExporter {
+class EncodedLogExporter final : public otel_logs::LogRecordExporter {
  public:
-  explicit GrpcLogExporter(const otlp::OtlpGrpcLogRecordExporterOptions& options)
-      : channel_(options, kLogMethod, "log records") {}
+  EncodedLogExporter(std::unique_ptr<Sender> sender, const char* what) : channel_(std::move(sender), what) {}
 
   std::unique_ptr<otel_logs::Recordable> MakeRecordable() noexcept override {
     return std::make_unique<LogEncoder>();
@@ -136,13 +146,24 @@ class GrpcLogExporter final : public otel_logs::LogRecordExporter {
 
 }  // namespace
 
-std::unique_ptr<trace::SpanExporter> MakeGrpcSpanExporter(const otlp::OtlpGrpcExporterOptions& options) {
-  return std::make_unique<GrpcSpanExporter>(options);
+std::unique_ptr<trace::SpanExporter> NewSpanExporter(const otlp::OtlpGrpcExporterOptions& options) {
+  return std::make_unique<EncodedSpanExporter>(NewGrpcSender(ToGrpc(options), kTraceMethod),
+                                               "spans over gRPC");
 }
 
-std::unique_ptr<otel_logs::LogRecordExporter> MakeGrpcLogExporter(
+std::unique_ptr<trace::SpanExporter> NewSpanExporter(const otlp::OtlpHttpExporterOptions& options) {
+  return std::make_unique<EncodedSpanExporter>(NewHttpSender(ToHttp(options)), "spans over HTTP");
+}
+
+std::unique_ptr<otel_logs::LogRecordExporter> NewLogExporter(
     const otlp::OtlpGrpcLogRecordExporterOptions& options) {
-  return std::make_unique<GrpcLogExporter>(options);
+  return std::make_unique<EncodedLogExporter>(NewGrpcSender(ToGrpc(options), kLogMethod),
+                                              "log records over gRPC");
+}
+
+std::unique_ptr<otel_logs::LogRecordExporter> NewLogExporter(
+    const otlp::OtlpHttpLogRecordExporterOptions& options) {
+  return std::make_unique<EncodedLogExporter>(NewHttpSender(ToHttp(options)), "log records over HTTP");
 }
 
 }  // namespace tensorcast::otel::sdk

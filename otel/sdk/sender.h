@@ -1,0 +1,52 @@
+// Takes messages that are bytes already to a collector, one kind of them each, over gRPC or HTTP. Names
+// neither gRPC, OpenTelemetry nor Abseil: it stands between sources that see one Abseil and sources that see
+// the other.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensorcast::otel::sdk {
+
+struct SendResult {
+  std::string error;                         // what went wrong, or nothing
+  bool retryable = true;                     // whether OTLP lets a client send the same again
+  std::chrono::milliseconds retry_after{0};  // not before, as the collector wants it
+};
+
+// Thread-safe.
+class Sender {
+ public:
+  virtual ~Sender() = default;
+  // Blocks for the answer, whose content is ignored. Connects when it first sends.
+  virtual SendResult Send(const std::string& message) = 0;
+};
+
+struct GrpcSenderOptions {
+  std::string endpoint;  // http://host:port, https://host:port or host:port
+  bool tls = false;
+  std::string ca_pem;  // empty: the machine's own
+  std::string user_agent;
+  std::vector<std::pair<std::string, std::string>> headers;
+  bool gzip = false;
+  std::chrono::nanoseconds timeout{0};  // of a call; 0: none
+};
+// `method`: "/package.Service/Method".
+std::unique_ptr<Sender> NewGrpcSender(const GrpcSenderOptions& options, const std::string& method);
+
+struct HttpSenderOptions {
+  std::string url;  // with its path
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string ca_file;  // these four for https://
+  std::string cert_file;
+  std::string key_file;
+  bool insecure_skip_verify = false;
+  std::chrono::milliseconds timeout{0};  // of a post; REQUIRES: more than 0
+};
+// Posts messages of protobuf.
+std::unique_ptr<Sender> NewHttpSender(const HttpSenderOptions& options);
+
+}  // namespace tensorcast::otel::sdk
