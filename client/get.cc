@@ -31,6 +31,7 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   *request.mutable_location() = rpc::ToProto(location);
   request.set_lane(options.lane);
   request.set_wait_for_space(options.wait_for_space);
+  // A packed file is not attached to: making it is all that is asked.
   request.set_attach(options.attach && location.kind != LocationKind::kDisk);
   if (request.attach() && location.kind == LocationKind::kGpu && devices == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -77,6 +78,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
                       MakeRequest(artifact, options, session_->devices));
   std::string handle_socket;
   if (request.attach()) {
+    // Before anything is made: a daemon of another host is refused here, and no replica is fetched for
+    // nothing.
     TC_ASSIGN_OR_RETURN(handle_socket, session_->link->HandleSocket(context));
   }
   TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
@@ -104,6 +107,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& conte
   std::unique_ptr<Replica> replica;
   const std::string what = absl::StrCat("get ", artifact);
   absl::Status status =
+      // The get as a whole is tried again, never one step of it: a ticket or a replica id means nothing to a
+      // daemon that was restarted between the steps.
       rpc::RetryUnavailable(operation, {.what = what.c_str()}, [&](const rpc::Attempt& attempt) {
         rpc::NoteRetry(span, attempt);
         auto got = GetOnce(operation, artifact, options);

@@ -49,6 +49,7 @@ class KeyWatch {
     present_.clear();
     return rpc::CallServerStream(link_.global_store(), &v1::GlobalStore::Stub::WatchKeys, context_, request,
                                  [&](v1::WatchKeysResponse&& response) {
+                                   // Whatever it says, the server is there.
                                    backoff.Reset();
                                    if (response.listed()) return TellMissing();
                                    present_.insert(response.key().name());
@@ -65,9 +66,12 @@ class KeyWatch {
   absl::Status Tell(const KeyInfo& key) {
     auto it = known_.find(key.name);
     if (key.deleted) {
+      // The caller never heard of it.
       if (it == known_.end()) return absl::OkStatus();
       known_.erase(it);
     } else {
+      // A new connection names all keys again. The artifact is compared too: a global store that was started
+      // with an empty database counts revisions from the beginning.
       const bool same = it != known_.end() && it->second.revision == key.revision &&
                         it->second.artifact_id == key.artifact_id;
       if (same) return absl::OkStatus();
@@ -78,6 +82,8 @@ class KeyWatch {
   }
 
   absl::Status TellMissing() {
+    // Collected first: Tell takes them out of `known_`. When each was deleted nobody knows; "updated" is when
+    // this was noticed.
     std::vector<KeyInfo> deleted;
     for (const auto& [name, known] : known_) {
       if (!present_.contains(name)) {

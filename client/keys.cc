@@ -20,6 +20,8 @@ KeyInfo InfoOf(const v1::Key& key) {
           .updated = rpc::FromProto(key.updated())};
 }
 
+// Pages are read one after another, so keys that are bound or deleted meanwhile may or may not be in the
+// list.
 absl::StatusOr<std::vector<KeyInfo>> ListAllPages(const DaemonLink& link, const RequestContext& operation,
                                                   std::string_view prefix) {
   v1::ListKeysRequest request;

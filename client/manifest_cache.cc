@@ -10,6 +10,8 @@
 namespace tensorcast::client {
 namespace {
 
+// Manifests outgrow a message, so both send them in pieces. No lock is held meanwhile: two callers may fetch
+// the same one, and it is then kept twice until it is forgotten.
 absl::Status FetchFromDaemon(DaemonLink& link, const RequestContext& context, const std::string& artifact_id,
                              rpc::PieceJoiner& bytes) {
   v1::GetManifestRequest request;
@@ -44,6 +46,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ManifestCache::Get(const Request
   }
   TC_RETURN_IF_ERROR(Annotate(fetched, absl::StrCat("fetching the manifest of ", artifact_id)));
   auto manifest = Manifest::Decode(bytes.bytes());
+  // The id is the hash of what the manifest says, so this proves it, whoever it came from.
   if (!manifest.ok() || (*manifest)->id() != artifact_id) {
     return absl::DataLossError(
         absl::StrCat("the manifest that came for ", artifact_id,

@@ -17,6 +17,7 @@ struct PendingGet::State {
       : cancel_with_caller(
             context.cancellation.OnCancel([cancellation = cancellation] { cancellation.Cancel(); })) {}
 
+  // Running, then done (`result` is set), then spent (Wait handed it out; `result` is set still).
   bool IsDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value(); }
 
   const Cancellation cancellation;
@@ -53,6 +54,8 @@ std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std:
                                              const GetOptions& options) {
   auto state = std::make_unique<PendingGet::State>(context);
   RequestContext own = context;
+  // Its own, so that PendingGet::Cancel does not cancel all else that runs under the caller's; the caller's
+  // is passed on to it.
   own.cancellation = state->cancellation;
   // A client of its own, since the caller may destroy this one first.
   auto client = std::shared_ptr<Client>(new Client(session_));

@@ -29,9 +29,11 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
     return absl::NotFoundError(
         absl::StrCat("artifact ", state_->artifact_id, " has no tensor \"", name, "\""));
   }
+  // The views are made in the order of the layout's tensors.
   return state_->tensors[tensor - state_->manifest->layout().tensors.data()];
 }
 
+// The members then end the lease: `claimed` unmaps host memory and closes its connection.
 Replica::State::~State() { CloseDevice(); }
 
 absl::Status Replica::State::Describe(const v1::MaterializeReplicaResult& result) {
@@ -49,6 +51,7 @@ absl::Status Replica::State::Describe(const v1::MaterializeReplicaResult& result
 absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime) {
   claimed = std::move(claim);
   const ReplicaHandles& handles = claimed->handles();
+  // The views are made from the manifest; with a smaller image they would point outside it.
   if (handles.image_bytes != manifest->layout().image_bytes) {
     return absl::DataLossError(absl::StrCat("replica ", replica_id, " has ", handles.image_bytes,
                                             " bytes, but the manifest of ", artifact_id, " describes ",
@@ -88,6 +91,8 @@ absl::Status Replica::State::OpenDevice(const IpcHandle& handle, DeviceRuntime* 
 
 void Replica::State::CloseDevice() {
   if (!device) return;
+  // In this order: the acknowledgement tells the daemon that nothing is open here any more, after which it
+  // may free the memory.
   absl::Status closed = devices->CloseIpc(device);
   if (closed.ok()) closed = claimed->AcknowledgeClosed();
   if (!closed.ok() && !claimed->lost()) {

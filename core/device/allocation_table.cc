@@ -24,6 +24,8 @@ void AllocationTable::Add(DeviceAllocation allocation) {
 
 absl::StatusOr<DeviceAllocation> AllocationTable::Find(DevicePtr pointer, uint64_t bytes) const {
   absl::MutexLock lock(&mutex_);
+  // The last allocation that begins at or before the address is the only one that can hold it. Offsets are
+  // compared, not ends, which could overflow.
   auto after = allocations_.upper_bound(pointer.address);
   if (after != allocations_.begin()) {
     const DeviceAllocation& candidate = std::prev(after)->second;

@@ -52,6 +52,7 @@ Meaning MeaningOf(cudaError_t error) {
     case cudaErrorMpsConnectionFailed:
     case cudaErrorMpsServerNotReady:
       return {absl::StatusCode::kUnavailable, "check the driver's and the device's state with nvidia-smi"};
+    // What cudaIpcOpenMemHandle says when the exporter has ended or has freed the memory.
     case cudaErrorMapBufferObjectFailed:
       return {absl::StatusCode::kNotFound, "the exporter is gone or freed the memory: ask it again"};
     case cudaErrorHostMemoryAlreadyRegistered:
@@ -122,6 +123,7 @@ class CudaStream final : public Stream {
       : device_(device), stream_(stream), allocations_(allocations) {}
 
   ~CudaStream() override {
+    // Copies that are under way read and write memory that its owner may free after this.
     if (const absl::Status status = Synchronize(); !status.ok()) LOG(WARNING) << "unread error: " << status;
     const CudaDeviceGuard guard(device_);
     CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();
@@ -168,6 +170,8 @@ absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, const Allocat
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
   cudaStream_t stream = nullptr;
+  // Non-blocking: an ordinary stream would wait for the legacy default stream, which a program that links us
+  // may use.
   TC_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                 "creating a stream on", absl::StrCat("device ", device)));
   return std::make_unique<CudaStream>(device, stream, allocations);
@@ -232,6 +236,8 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   absl::Status Free(DevicePtr pointer) override {
+    // Out of the table first: from here on no copy of ours can name it, whatever becomes of cudaFree. And
+    // once cudaFree has returned, another thread may be given the same address.
     TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kAllocated).status());
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
@@ -246,6 +252,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
     if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    // Portable: page-locked for the contexts of all devices, not only the current one's.
     return CudaStatus(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "page-locking",
                       absl::StrCat(bytes, " bytes of host memory"));
   }
@@ -275,6 +282,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_ASSIGN_OR_RETURN(const CudaIpcFields fields, DecodeCudaIpc(handle.opaque));
     TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
     if (handle.bytes == 0) return absl::InvalidArgumentError("a device memory handle of 0 bytes");
+    // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {
       return absl::FailedPreconditionError(
           "this process exported the handle itself: use the allocation's own pointer");

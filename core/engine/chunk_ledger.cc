@@ -6,6 +6,8 @@
 
 namespace tensorcast {
 
+// A chunk goes from missing to under way, and to done or back to missing (returned). The states with "again"
+// say that its second fetch is counted already, however often it is fetched after that.
 std::optional<ChunkLedger::Taken> ChunkLedger::Take() {
   for (; next_ < states_.size(); ++next_) {
     State& state = states_[next_];
@@ -24,6 +26,7 @@ void ChunkLedger::PutBack(uint32_t chunk) {
   State& state = states_[chunk];
   CHECK(state == State::kUnderWay || state == State::kUnderWayAgain) << "chunk " << chunk;
   state = state == State::kUnderWay ? State::kReturned : State::kReturnedAgain;
+  // The scan starts anew where something is missing again, so that chunks go out in order.
   next_ = std::min(next_, chunk);
   ++missing_;
 }

@@ -35,6 +35,8 @@ class HostDestination final : public Destination {
   std::unique_ptr<HostAllocation> memory_;
 };
 
+// The staging buffer travels with its chunk and goes back to the ring when the chunk is placed or given up;
+// that is what bounds the chunks under way.
 absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestContext& context,
                                           ByteRange range) {
   TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging->Acquire(context));
@@ -55,6 +57,7 @@ class DeviceDestination final : public Destination {
   }
 
   absl::Status Place(ByteRange range, const ChunkBuffer& buffer) override {
+    // INTERNAL whatever the device said: the fault is this node's, neither the caller's nor a source's.
     absl::Status placed = Copy(range, buffer);
     if (!placed.ok()) {
       return absl::InternalError(
@@ -84,6 +87,7 @@ class DeviceDestination final : public Destination {
     TC_RETURN_IF_ERROR(enqueued);
     TC_RETURN_IF_ERROR(done);
     absl::MutexLock lock(&mutex_);
+    // After an error it is not kept: what state it is in nobody knows.
     idle_streams_.push_back(std::move(stream));
     return absl::OkStatus();
   }

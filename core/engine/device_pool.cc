@@ -42,6 +42,7 @@ DevicePool::DevicePool(DeviceRuntime* devices, uint64_t budget_bytes) : devices_
   absl::MutexLock lock(&mutex_);
   for (const DeviceInfo& device : devices->devices()) {
     PoolStats stats;
+    // A tenth is left for contexts, kernels and whoever else uses the device.
     stats.capacity_bytes = budget_bytes != 0 ? budget_bytes : device.total_bytes / 10 * 9;
     stats_.push_back(stats);
   }
@@ -62,6 +63,8 @@ absl::Status DevicePool::CheckDevice(int device) const {
 absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {
   TC_RETURN_IF_ERROR(CheckDevice(device));
   const uint64_t rounded = WholeGranules(bytes);
+  // The budget first, then the device, so that the mutex is not held while the driver works. What is reserved
+  // counts as used at once; a failure gives it back.
   TC_RETURN_IF_ERROR(Reserve(device, rounded));
   absl::StatusOr<DevicePtr> pointer = devices_->Allocate(device, rounded);
   if (!pointer.ok()) {
@@ -91,6 +94,8 @@ void DevicePool::Release(int device, uint64_t bytes, bool failed) {
   stats_[device].failed_allocations += failed ? 1 : 0;
 }
 
+// Memory that the driver will not take back leaves the budget nevertheless: the allocation that then fails
+// says what the device has.
 void DevicePool::Free(DevicePtr pointer, uint64_t bytes) {
   if (absl::Status freed = devices_->Free(pointer); !freed.ok()) {
     LOG(ERROR) << "gpu:" << pointer.device << ": " << bytes << " bytes could not be freed: " << freed;

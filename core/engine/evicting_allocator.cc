@@ -71,6 +71,8 @@ template <typename Memory>
 absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
     Location pool, const AllocationRequest& request,
     const std::function<absl::StatusOr<Memory>()>& allocate) {
+  // Rounds of: allocate; else evict one and try again; else wait for an event and try again. `refused` are
+  // those that the guard or a new lease kept in this call; they are asked about again after kAskGuardAgain.
   std::set<std::string> refused;
   while (true) {
     // Before the attempt, so that space which appears after it ends the wait below at once.
@@ -79,6 +81,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("waiting for space in ", PoolName(pool))));
     absl::StatusOr<Memory> memory = allocate();
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
+    // Not even an empty pool would do: no use to wait.
     if (WholeGranules(request.bytes) > UsableBytes(pool)) {
       return Full(pool, request, memory.status(), refused.size());
     }
@@ -89,6 +92,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
       if (table_->space_events() != seen) continue;
       return Full(pool, request, memory.status(), refused.size());
     }
+    // Who does not wait for leases still waits for memory in flux, which comes back without anyone's doing.
     const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
     context.deadline = deadline;
     if (request.on_wait) request.on_wait(true);
@@ -98,6 +102,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
   }
 }
 
+// Evicting for a request that would not fit even then destroys copies for nothing.
 bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
   const PoolStats stats = Stats(pool);
   const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
@@ -112,6 +117,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   const otel::Scope scope(span.context().IsValid() ? span.context()
                                                    : needed_by);  // the guard's call is its child
   absl::Status evicted = guard_ == nullptr ? absl::OkStatus() : guard_->MayEvict(*victim);
+  // The guard was asked with no lock held: who leased or pinned the replica meanwhile wins.
   if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_idle = true});
   if (!evicted.ok()) {
     span.SetError(evicted);

@@ -22,6 +22,9 @@ IngestJob::IngestJob(IngestRequest request, const RequestContext& first)
       progress_(request_.layout().image_bytes),
       deadline_(first.deadline) {}
 
+// A job passes through: queued (made) - running (Start) - done (Finish). Abandon and the last Leave can come
+// in each of them; both only cancel the work, which then ends by itself, in Finish. No lock is held while the
+// work is cancelled or callbacks run, since either may call back into the job.
 void IngestJob::Start() {
   absl::MutexLock lock(&mutex_);
   start_ = SteadyNow();
@@ -55,6 +58,8 @@ RequestContext IngestJob::Context() const {
   return context;
 }
 
+// Nobody interested means that it is being cancelled, though its end may be far yet: who comes now needs a
+// new one.
 bool IngestJob::Join(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   if (interests_ == 0 || !abandoned_.ok() || (done_ && !report_.status.ok())) return false;
@@ -68,6 +73,7 @@ void IngestJob::Leave() {
   {
     absl::MutexLock lock(&mutex_);
     if (--interests_ > 0) return;
+    // Done already: its replica was kept for those who asked, and nobody is left.
     unneeded = std::move(lease_);
     if (done_) return;
   }
@@ -94,6 +100,8 @@ bool IngestJob::forgotten() const {
   return forgotten_;
 }
 
+// Decided under the lock that Leave takes: either the lease is kept and the last one to leave drops it, or
+// all have left and it ends with the argument.
 void IngestJob::KeepLease(std::unique_ptr<ReplicaLease> lease) {
   absl::MutexLock lock(&mutex_);
   if (interests_ > 0) lease_ = std::move(lease);
@@ -106,6 +114,8 @@ void IngestJob::Finish(TransferReport report) {
     CHECK(!done_) << "transfer " << transfer_id_ << " ended twice";
     done_ = true;
     report_ = std::move(report);
+    // From here on DropCallbacks finds nothing: a callback may be called although its owner has just dropped
+    // it, and so has to own what it uses.
     callbacks.swap(callbacks_);
   }
   for (const Callback& callback : callbacks) callback.call();
@@ -129,6 +139,8 @@ void IngestJob::DropCallbacks(const void* owner) {
 
 absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
   const Cancellation::Registration wake =
+      // The cancellation is not guarded by the mutex; taking it is what makes absl look at the condition
+      // again.
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   absl::MutexLock lock(&mutex_);
   auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {

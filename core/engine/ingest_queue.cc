@@ -20,6 +20,8 @@ IngestQueue::IngestQueue(ReplicaTable* table, const IngestRunner* runner, Replic
       notifier_(notifier),
       max_running_(static_cast<size_t>(max_running)) {}
 
+// Jobs that are still queued are run, too: their ingests find themselves cancelled at once and end as all
+// others do, with a report and their callbacks. Only an empty queue lets the threads go.
 void IngestQueue::Stop() {
   std::vector<std::thread> threads;
   {
@@ -41,6 +43,8 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
     absl::MutexLock lock(&mutex_);
     if (request.manifest != nullptr) {
       const std::string& artifact_id = request.manifest->id();
+      // Ready is looked at before running: a job stays in `joinable_` until after its replica is ready, so
+      // that no request falls between the two and makes a second one.
       absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->Lease(artifact_id, request.location);
       if (ready.ok()) return std::make_unique<PendingReplica>(table_, *std::move(ready));
       const auto running = joinable_.find({artifact_id, request.location});
@@ -78,11 +82,15 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
 }
 
 void IngestQueue::StartThreads() {
+  // A thread counts as idle from its start on, although it has yet to come to NextJob: so it is not made
+  // twice.
   while (!stopping_ && idle_threads_ < queue_.size() && running_ + idle_threads_ < max_running_) {
     try {
       threads_.emplace_back([this] { ThreadLoop(); });
       ++idle_threads_;
     } catch (const std::system_error& error) {
+      // The job stays queued; a thread that ends another job takes it. Where there is no thread at all yet,
+      // the next request tries again.
       LOG(ERROR) << "no thread for an ingest, it waits for another to end: " << error.what();
       return;
     }
@@ -96,6 +104,7 @@ void IngestQueue::ThreadLoop() {
 IngestQueue::JobPtr IngestQueue::NextJob() {
   absl::MutexLock lock(&mutex_);
   auto may_go_on = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    // Also while stopping a queued job waits for its turn.
     return queue_.empty() ? stopping_ : running_ < max_running_;
   };
   mutex_.Await(absl::Condition(&may_go_on));
@@ -115,11 +124,14 @@ void IngestQueue::RunJob(const JobPtr& job) {
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
     LOG_IF(ERROR, !removed.ok()) << "what is left of " << artifact_id << ": " << removed;
   }
+  // The order to the end: the lease is kept (or dropped), then the job can be joined no longer and counts as
+  // ended, then its end is told. Who is told must find neither a lease for nobody nor a job that counts.
   if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
   {
     absl::MutexLock lock(&mutex_);
     jobs_.erase(job);
     const auto mine = joinable_.find({job->request().artifact_id(), job->request().location});
+    // A job that was being cancelled may have lost its place to a new one.
     if (mine != joinable_.end() && mine->second == job) joinable_.erase(mine);
     --running_;
   }

@@ -41,6 +41,8 @@ void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const RequestContext& context,
                                                                      const SourceFailure* failure) {
+  // A replica of ours has rotted (or its file was written to): whoever reads it next would fail likewise.
+  // Readers that hold a lease keep it.
   if (!local_replica_.empty() && failure != nullptr && failure->corrupt) {
     const absl::Status withdrawn = table_->Drain(local_replica_, {.even_pinned = true});
     if (withdrawn.ok()) {
@@ -53,6 +55,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const Reque
                << " does not match its manifest and is withdrawn: " << failure->status << "; " << withdrawn;
   }
   local_replica_.clear();
+  // Once elsewhere, always elsewhere: a replica that became ready here meanwhile is not looked for again.
   if (!others_asked_) {
     if (std::unique_ptr<ChunkSource> local = NextLocal(); local != nullptr) return local;
   }
@@ -60,6 +63,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const Reque
     return absl::NotFoundError(absl::StrCat("no other replica of ", options_.artifact_id,
                                             " on this node, and no source elsewhere was given"));
   }
+  // The provider is told of failures of sources that it gave, not of ours.
   return others_->Next(context, std::exchange(others_asked_, true) ? failure : nullptr);
 }
 
@@ -67,6 +71,7 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal() {
   if (options_.artifact_id.empty()) return nullptr;
   while (std::unique_ptr<ReplicaLease> lease = table_->LeaseAnywhere(options_.artifact_id, tried_)) {
     const Location location = lease->location();
+    // Before it is opened, so that one that cannot be is not tried forever.
     tried_.insert(location);
     const std::string replica_id = lease->replica_id();
     absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(std::move(lease));
@@ -91,6 +96,7 @@ std::vector<SourceFailure> LocalFirstSources::TakeUnopened() {
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
     std::unique_ptr<ReplicaLease> lease) const {
+  // The source owns the lease: what it reads cannot be evicted under it.
   const std::shared_ptr<ReplicaLease> shared = std::move(lease);
   const ReplicaMemory& memory = shared->memory();
   const uint64_t image_bytes = shared->manifest()->layout().image_bytes;

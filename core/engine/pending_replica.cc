@@ -26,10 +26,14 @@ PendingReplica::~PendingReplica() {
 }
 
 void PendingReplica::Leave() {
+  // The caller's cancellation and the destructor both come here, from two threads perhaps; the interest is
+  // given back once.
   if (!left_.exchange(true)) job_->Leave();
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> PendingReplica::Wait(const RequestContext& context) {
+  // A lease of the caller's own, since Wait may be called again. NOT_FOUND where it was told to drain
+  // meanwhile.
   if (ready_ != nullptr) return table_->Lease(ready_->replica_id());
   TC_ASSIGN_OR_RETURN(const std::string replica_id, job_->Wait(context));
   return table_->Lease(replica_id);

@@ -12,11 +12,14 @@ StageClock::StageClock(const SourceInfo& source) {
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i].stage = static_cast<Stage>(i);
     stages_[i].source = source;
+    // Nothing went through yet. So set, that min and max of the first chunk need no case of their own.
     stages_[i].start = SteadyTime::InfiniteFuture();
     stages_[i].end = SteadyTime::InfinitePast();
   }
 }
 
+// Slots run the stage side by side: the span from `start` to `end` is what the stage took of the clock,
+// `busy` the sum over all slots, which may be more.
 StageReport& StageClock::Extend(Stage stage, SteadyTime start) {
   StageReport& report = stages_[static_cast<size_t>(stage)];
   const SteadyTime end = std::max(start, SteadyNow());
@@ -32,6 +35,7 @@ void StageClock::Passed(Stage stage, SteadyTime start, uint64_t bytes) {
   if (bytes > 0) {
     Extend(stage, start).bytes += bytes;
   } else if (report.start == SteadyTime::InfiniteFuture()) {
+    // Told in the report all the same, with a span of no length.
     report.start = report.end = SteadyNow();
   }
   ++report.chunks;
@@ -82,6 +86,7 @@ std::vector<StageReport> ProgressTracker::Stages() const {
   std::vector<StageReport> stages;
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<const StageClock>& clock : clocks_) {
+    // Under the tracker's mutex then each clock's; never the other way round.
     const std::vector<StageReport> reports = clock->Reports();
     stages.insert(stages.end(), reports.begin(), reports.end());
   }

@@ -15,6 +15,7 @@ constexpr Location kDisk{LocationKind::kDisk, 0};
 
 absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   TC_ASSIGN_OR_RETURN(const ReplicaInfo replica, table_->Find(replica_id));
+  // A pinned one is refused below, by Drain, whatever the guard would say.
   const bool guarded = !force && !replica.pinned && replica.state == ReplicaState::kReady;
   if (guarded && guard_ != nullptr) {
     if (absl::Status allowed = guard_->MayEvict(replica); !allowed.ok()) {
@@ -26,11 +27,13 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   if (replica.state == ReplicaState::kReady) {
     otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
   }
+  // Readers with a lease go on by their descriptor; the name goes now.
   return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
 }
 
 absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, SteadyTime as_of) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
+    // One that became ready after the delete was made by somebody who put the artifact again.
     if (replica.ready_since <= as_of) DrainDeleted(replica);
   }
   return RemovePackedFile(std::string(artifact_id));
@@ -66,6 +69,7 @@ void ReplicaRemoval::DropAllLost() {
 
 void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
   const auto is_lost = [&] { return absl::IsFailedPrecondition(store_->Find(artifact_id).status()); };
+  // Once without the lock, which an ingest to disk holds for long; what is found is looked at again under it.
   if (!table_->Lease(artifact_id, kDisk).ok() || !is_lost()) return;
   // Under this lock a file is there before its replica is ready, and longer than that.
   const NameLocks::Held held = disk_names_->Acquire(artifact_id);

@@ -27,6 +27,7 @@ struct ReplicaRecord {
 
 namespace {
 
+// A replica leaves the table when it is gone, so an id that was evicted and one that never was look the same.
 absl::Status NoSuchReplica(std::string_view id) {
   return absl::NotFoundError(absl::StrCat("no replica ", id, " on this node: it was evicted, or never here"));
 }
@@ -65,6 +66,7 @@ void ReplicaTable::Notify(const ReplicaRecord& record) {
 
 void ReplicaTable::Touch(ReplicaRecord& record) {
   record.info.last_used = SteadyNow();
+  // Two uses can fall into one tick of the clock; the count orders them all the same.
   record.use_order = ++uses_;
 }
 
@@ -83,6 +85,7 @@ ReplicaTable::RecordPtr ReplicaTable::FindReady(std::string_view artifact_id, Lo
   return nullptr;
 }
 
+// What can be done before the lock is: only the entry itself and the news of it need to be in order.
 void ReplicaTable::Add(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest, Cancellation ingest,
                        TraceContext made_by) {
   auto record = std::make_shared<ReplicaRecord>();
@@ -127,6 +130,9 @@ void ReplicaTable::Fail(std::string_view id) {
   ++space_events_;
 }
 
+// Where two ingests made the same artifact at one location (a first ingest learns its artifact id only now,
+// and an ingest that is being cancelled may still end well), the first one here wins. Look-up and move are
+// under one lock, so that there is never a second ready replica.
 std::unique_ptr<ReplicaLease> ReplicaTable::MakeReady(std::string_view id,
                                                       std::shared_ptr<const Manifest> manifest,
                                                       ReplicaStorage storage) {
@@ -205,6 +211,8 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
   return absl::OkStatus();
 }
 
+// The caller frees what it gets by FreeStorage, after the lock: unmapping gigabytes or freeing device memory
+// takes long. Until then `freeing_` says that the space is on its way.
 ReplicaStorage ReplicaTable::TakeGone(const RecordPtr& record) {
   Move(*record, ReplicaState::kGone);
   records_.erase(record->info.id);
@@ -213,6 +221,7 @@ ReplicaStorage ReplicaTable::TakeGone(const RecordPtr& record) {
 }
 
 void ReplicaTable::FreeStorage(ReplicaStorage storage, Location pool) {
+  // First the memory, then the event: whoever is woken must find the space.
   storage = ReplicaStorage();
   absl::MutexLock lock(&mutex_);
   --freeing_[pool];
@@ -229,6 +238,7 @@ absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   }
   if (record->info.pinned != pinned) {
     record->info.pinned = pinned;
+    // Unpinned, it may be evicted: a chance for who waits for space.
     space_events_ += pinned ? 0 : 1;
     Notify(*record);
   }
@@ -251,6 +261,7 @@ std::unique_ptr<ReplicaLease> ReplicaTable::LeaseLocked(const RecordPtr& record)
   return std::unique_ptr<ReplicaLease>(new ReplicaLease(this, record));
 }
 
+// Each lease that ends is an event: whether the replica drains or is now idle, there may be room to be had.
 void ReplicaTable::EndLease(const RecordPtr& record) {
   ReplicaStorage storage;
   {
@@ -297,6 +308,7 @@ std::unique_ptr<ReplicaLease> ReplicaTable::LeaseAnywhere(std::string_view artif
     if (record->info.state == ReplicaState::kReady && record->info.artifact_id == artifact_id &&
         !except.contains(record->info.location) &&
         (best == nullptr || rank(record->info.location.kind) < rank(best->info.location.kind))) {
+      // Of equal rank any will do.
       best = record;
     }
   }
@@ -342,6 +354,7 @@ PoolHolders ReplicaTable::Holders(Location pool) const {
   for (const auto& [id, record] : records_) {
     if (record->info.location != pool) continue;
     if (record->info.state == ReplicaState::kAllocating || record->info.state == ReplicaState::kFilling) {
+      // A cancelled ingest gives its memory back by itself soon.
       holders.in_flux |= record->ingest.IsCancelled();
       if (record->info.state == ReplicaState::kFilling) add(holders.filling, *record);
     } else if (record->info.leases > 0) {
@@ -349,6 +362,7 @@ PoolHolders ReplicaTable::Holders(Location pool) const {
     } else if (record->info.pinned) {
       add(holders.pinned, *record);
     } else {
+      // The guard is being asked: the replica either goes, or is idle again; both end in an event.
       holders.in_flux |= record->reserved;
       add(holders.idle, *record);
     }
@@ -361,6 +375,8 @@ uint64_t ReplicaTable::space_events() const {
   return space_events_;
 }
 
+// The condition reads the cancellation, which this mutex does not guard. Taking the mutex in the callback,
+// and giving it back, is what makes absl look at the condition again.
 void ReplicaTable::WaitForSpace(uint64_t seen, const RequestContext& context) {
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });

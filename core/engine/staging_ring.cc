@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool,
     ring->memory_.push_back(*std::move(memory));
   }
   absl::MutexLock lock(&ring->mutex_);
+  // Only when all are there: `free_` points into `memory_`, which grows no more.
   for (const HostAllocation& memory : ring->memory_) ring->free_.push_back(&memory);
   return ring;
 }

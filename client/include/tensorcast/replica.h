@@ -62,8 +62,8 @@ class Replica {
 
   // The revision of the key that it was asked for by; 0 when it was asked for by id.
   uint64_t key_revision() const;
-  // The global store did not answer: the key is as the daemon last knew it, and may mean something else by
-  // now.
+  // True when the global store did not answer: the key is as the daemon last knew it, and may mean another
+  // artifact by now.
   bool key_unconfirmed() const;
   // How it came to this node; nullopt when it was already there.
   const std::optional<TransferReport>& transfer() const;
@@ -86,8 +86,8 @@ class PendingGet {
   PendingGet(const PendingGet&) = delete;
   PendingGet& operator=(const PendingGet&) = delete;
 
-  // Blocks until the get ends or the deadline: then DEADLINE_EXCEEDED, while the get
-  // goes on and can be waited for again. The result is handed out once; after that FAILED_PRECONDITION.
+  // Blocks until the get ends, at most to the deadline: then DEADLINE_EXCEEDED, while the get goes on and can
+  // be waited for again. The result is handed out once; after that FAILED_PRECONDITION.
   absl::StatusOr<std::unique_ptr<Replica>> Wait(SteadyTime deadline);
   void Cancel();
 
