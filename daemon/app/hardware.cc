@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& 
   }
   absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
   if (cuda.ok() || kind == "cuda") return cuda;
+  // "auto": a host without a driver or a GPU keeps replicas in host memory and on disk.
   LOG(INFO) << "no GPUs: " << cuda.status().message();
   return CreateNullRuntime();
 }
@@ -57,6 +58,7 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& poo
     absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, name);
     if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
     if (*lane == nullptr) continue;
+    // The whole pool, once: replicas come and go in it, and registering memory is slow.
     TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));
     transports.push_back(*std::move(lane));
   }

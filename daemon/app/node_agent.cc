@@ -15,6 +15,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> NodeAgent::FindManifest(std::str
 }
 
 void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
+  // The answer speaks of what this node had reported until here; what OnHeartbeat drops is not younger.
   heartbeat_began_ = SteadyNow();
   options_.publications->BeginHeartbeat();
   options_.status->FillPools(heartbeat->mutable_pools());
@@ -26,6 +27,7 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   const std::vector<std::string> revoked(response.revoked_grants().begin(), response.revoked_grants().end());
   options_.servings->Revoke(revoked);
   options_.grants->Revoke(revoked);
+  // After the revoked ones ended: the others may go on, since the global store was heard.
   options_.servings->Renew();
   for (const std::string& artifact_id : response.forgotten_artifacts()) {
     options_.publications->DropUnlessProtected(artifact_id, [&] {

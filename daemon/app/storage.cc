@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
                                                         .use_huge_pages = options.huge_pages,
                                                         .prefault_threads = options.prefault_threads}));
   TC_RETURN_IF_ERROR(devices->RegisterHost(storage->pool_->base(), storage->pool_->bytes()));
+  // Only now: the destructor must not undo what did not come about.
   storage->page_locked_ = true;
   if (options.disk_tier) {
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk_dir, ""));

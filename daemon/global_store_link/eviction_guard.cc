@@ -9,6 +9,8 @@
 namespace tensorcast::daemon {
 
 absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
+  // First, since its error (a packed file that is listed but is no copy) keeps the replica, whatever the
+  // global store would say.
   TC_ASSIGN_OR_RETURN(const bool durable, durable_here_(replica));
   v1::RequestEvictionRequest request;
   *request.mutable_node() = link_->identity();
@@ -20,12 +22,15 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   const absl::StatusOr<v1::RequestEvictionResponse> decision = client_->RequestEviction(call, request);
   if (decision.ok() && decision->granted()) {
     absl::MutexLock lock(&mutex_);
+    // The global store does not offer the replica any more from its consent on. Remembered, to be taken back
+    // where the eviction does not come about after all (somebody leased it).
     granted_[replica.id] = SteadyNow();
     return absl::OkStatus();
   }
   if (decision.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("the global store keeps it: ", decision->reason()));
   }
+  // Not asked: the file on this node is a copy that needs no consent. A refusal, above, is not overruled.
   if (durable) {
     VLOG(1) << "Evicting " << replica.id
             << " without the global store's consent: a packed file holds the same bytes";

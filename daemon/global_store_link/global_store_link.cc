@@ -44,6 +44,8 @@ void GlobalStoreLink::Start(LinkedNode* node, std::string grpc_address) {
   thread_ = std::thread([this] { Loop(); });
 }
 
+// The goodbye is an empty inventory, sent after the thread has ended, so that nothing comes after it. Only
+// where the global store took the last report: else it is away, or takes another for this node.
 void GlobalStoreLink::Stop(bool goodbye) {
   {
     absl::MutexLock lock(&mutex_);
@@ -107,6 +109,7 @@ absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   // The round that runs now may have taken its changes before this call: the one after it has not.
   const uint64_t wanted = rounds_ + 2;
+  // `woken_` is set for each round anew, since the one that begins takes it away.
   while (rounds_ < wanted && !stopping_) {
     woken_ = true;
     const uint64_t before = rounds_;
@@ -138,6 +141,8 @@ bool GlobalStoreLink::WaitForWork(SteadyTime until) {
   return !stopping_;
 }
 
+// A round is one Step: what is due, in a fixed order. After a good one the thread sleeps until something
+// changed or a heartbeat is due; after a bad one for the backoff, whatever happens meanwhile.
 void GlobalStoreLink::Loop() {
   absl::Duration backoff = options_.retry_least;
   bool registering = false;
@@ -185,9 +190,12 @@ void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
   }
   // What an interrupted call reported may or may not have arrived.
   inventory_due_ = true;
+  // UNAVAILABLE and the like leave it registered: the global store may have been away for a moment only.
   if (MustRegister(status)) registered_ = false;
 }
 
+// An inventory makes the changes before it unnecessary, so it goes first; heartbeats come last, since they
+// tell up to which change the global store should be.
 absl::Status GlobalStoreLink::Step() {
   bool registered;
   {
@@ -207,6 +215,7 @@ absl::Status GlobalStoreLink::Register() {
   *request.mutable_node() = options_.node;
   absl::StatusOr<v1::RegisterNodeResponse> registered =
       options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request);
+  // ABORTED at registration: another process holds this node id.
   if (absl::IsAborted(registered.status())) return Replaced(registered.status());
   replaced_since_ = SteadyTime::InfiniteFuture();
   TC_ASSIGN_OR_RETURN(const v1::RegisterNodeResponse response, std::move(registered));
@@ -258,6 +267,9 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
   for (const ReplicaInfo& replica : inventory) {
     if (replica.state == ReplicaState::kReady) ready[replica.artifact_id] = &replica;
   }
+  // The global store lists replicas of artifacts that it knows only. Those which it does not (it lost its
+  // database) are published again from the manifests here, and their replicas told as if they had just
+  // changed.
   int published = 0;
   for (const std::string& artifact_id : response.unknown_artifacts()) {
     const auto held = ready.find(artifact_id);
@@ -291,6 +303,7 @@ absl::Status GlobalStoreLink::SendChanges() {
     if (changed.empty()) return absl::OkStatus();
     v1::UpdateReplicasRequest request;
     *request.mutable_node() = identity();
+    // A number for each message; the global store that misses one asks for the inventory.
     request.set_sequence(++sequence_);
     for (const ReplicaInfo& replica : changed) *request.add_replicas() = rpc::ToProto(replica);
     TC_ASSIGN_OR_RETURN(
@@ -313,6 +326,8 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
     grant_key_.given = SteadyNow() - rpc::FromProto(response.grant_key_age());
   }
   node_->OnHeartbeat(response);
+  // ABORTED makes the loop register again, at once: a global store that was restarted has to be told
+  // everything.
   if (response.store_epoch() != store_epoch_) {
     return absl::AbortedError("the global store was restarted; registering again");
   }

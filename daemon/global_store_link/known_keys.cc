@@ -40,10 +40,14 @@ KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t m
   Load();
 }
 
+// `asked` is taken before the call: what was noted while it was under way (a bind, another resolve) is as new
+// as its answer or newer, and is not undone by it.
 absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, const std::string& name) {
   const SteadyTime asked = SteadyNow();
   const bool away = global_store_->away_for() > absl::ZeroDuration();
   RequestContext call = context;
+  // Long enough for a global store that is well, less where it is known to be away: a key that is known here
+  // need not cost the caller its whole time.
   call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
   absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name);
   if (key.ok()) {
@@ -104,6 +108,8 @@ void KnownKeys::Put(Entry entry) {
   }
 }
 
+// The file has the last used first; put in from the end, they come to stand in that order again. Their time
+// is the infinite past, so that any answer replaces them.
 void KnownKeys::Load() {
   std::ifstream file(file_, std::ios::binary);
   if (!file) return;
@@ -119,10 +125,12 @@ void KnownKeys::Load() {
 }
 
 void KnownKeys::Save() {
+  // One writer at a time, and the table's mutex is not held while the disk works.
   absl::MutexLock save_lock(&save_mutex_);
   v1::ListKeysResponse known;
   {
     absl::MutexLock lock(&mutex_);
+    // Taken back before the write: a change that comes during it asks for another.
     if (!std::exchange(changed_, false)) return;
     for (const Entry& entry : entries_) *known.add_keys() = entry.key;
   }

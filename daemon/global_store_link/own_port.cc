@@ -33,6 +33,7 @@ void OwnPort::Look() {
   const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   failures_ = silent ? failures_ + 1 : 0;
   const bool unreachable = failures_ >= kFailures;
+  // Logged when it changes, not at each look.
   if (unreachable_.exchange(unreachable) == unreachable) return;
   LOG_IF(ERROR, unreachable) << "Nobody answers at " << address_
                              << ", where others are told to reach this node: it is not offered as a source "

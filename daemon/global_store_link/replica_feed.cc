@@ -27,6 +27,7 @@ void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
   {
     absl::MutexLock lock(&mutex_);
     if (latest_.insert_or_assign(replica.id, replica).second) order_.push_back(replica.id);
+    // What is dropped is not lost: the link sends the inventory instead, which holds all of it.
     if (order_.size() > capacity_) {
       order_.clear();
       latest_.clear();
@@ -34,6 +35,7 @@ void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
     }
     wake = wake_;
   }
+  // Without the lock: the link takes its own mutex in it.
   if (wake) wake();
 }
 
@@ -49,6 +51,7 @@ std::vector<ReplicaInfo> ReplicaFeed::Take(size_t most) {
   return taken;
 }
 
+// Before a snapshot for an inventory, which also makes up for an overflow until now.
 void ReplicaFeed::Clear() {
   absl::MutexLock lock(&mutex_);
   order_.clear();

@@ -8,6 +8,7 @@ namespace {
 
 absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const DeviceRuntime* devices) {
   int device = location.device();
+  // The UUID decides where it is given: ordinals differ from process to process.
   if (devices != nullptr && !location.device_uuid().empty()) {
     TC_ASSIGN_OR_RETURN(device, devices->FindDevice(location.device_uuid()));
   }

@@ -32,10 +32,13 @@ struct Ended {
 
 }  // namespace
 
+// The engine has no callback for progress, so it is looked at every tick, and told where it moved. `ended`
+// outlives this call: an ingest that ends while we leave may still call.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress) {
   auto ended = std::make_shared<Ended>();
   pending.OnDone([ended] { ended->Set(); });
+  // Either event ends the wait; which one it was is said by the pending replica below.
   const auto on_cancel = context.cancellation.OnCancel([ended] { ended->Set(); });
   TransferProgress told;
   while (!ended->WaitUntil(std::min(context.deadline, SteadyNow() + kTick))) {

@@ -19,6 +19,8 @@ absl::Status PastTheEnd(uint64_t offset, uint64_t image_bytes) {
   return absl::OutOfRangeError(absl::StrCat("read at ", offset, " of an image of ", image_bytes, " bytes"));
 }
 
+// Memory of the pool, served where it is. A piece needs no hold of its own: the lease keeps all of it, until
+// Release, which comes after the transport's last read.
 class HostImage : public ServedReplica {
  public:
   explicit HostImage(std::shared_ptr<ReplicaLease> lease)
@@ -51,6 +53,8 @@ class HostImage : public ServedReplica {
   std::vector<ConstHostSpan> segments_;
 };
 
+// A replica on a GPU or a disk. Each piece is read into a buffer of the pool and holds it until the transport
+// has sent it; the number of buffers bounds what all such pulls of this node have under way.
 class StagedImage : public ServedReplica {
  public:
   StagedImage(std::unique_ptr<ChunkSource> source, ImageLayout layout,
@@ -74,6 +78,7 @@ class StagedImage : public ServedReplica {
                                .range = {.offset = offset, .bytes = length},
                                .destination = {&destination, 1}};
     const SteadyTime start = SteadyNow();
+    // No deadline: it reads this node's own hardware.
     TC_RETURN_IF_ERROR(source_->Fetch(RequestContext::Background(), request).status());
     reading_ns_ += absl::ToInt64Nanoseconds(SteadyNow() - start);
     return transport::ServedPiece{.bytes = destination, .hold = std::move(buffer)};
@@ -134,6 +139,8 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
   HostSpan bytes;
   {
     absl::MutexLock lock(&mutex_);
+    // The patience begins anew whenever any buffer comes back: many pulls that share few buffers are slow,
+    // which is no failure; only when none moves is one.
     while (free_.empty()) {
       const uint64_t before = given_back_;
       const auto moved = [this, before]()

@@ -46,6 +46,7 @@ class SingleSourceProvider : public SourceProvider {
 
   absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext&,
                                                     const SourceFailure* failure) override {
+    // The first question; a failure means that the source was given and is in vain, and there is no other.
     if (failure == nullptr && source_ != nullptr) return std::move(source_);
     if (failure == nullptr) {
       return absl::UnavailableError("the only source of this ingest was used already; ask again");
@@ -80,6 +81,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
 
 absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease, Holder holder,
                                                   std::shared_ptr<void> companion) {
+  // What keeps the claim's memory where it is, until the connection that claimed the ticket ends (or the
+  // ticket, if nobody claims it).
   struct Hold {
     std::shared_ptr<void> companion;
     std::unique_ptr<ReplicaLease> lease;  // ends first
@@ -118,6 +121,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_vie
   TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
   const bool on_device = !offer.memfd;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
+  // Nothing is read beyond what was handed over, whatever the call describes.
   if (offered < image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the tensors described take ", image_bytes,
                                                    " bytes but only ", offered,

@@ -30,6 +30,7 @@ absl::StatusOr<std::shared_ptr<PoolMapping>> PoolMapping::Map(int fd, uint64_t b
 
 PoolMapping::~PoolMapping() { munmap(const_cast<std::byte*>(base_), bytes_); }
 
+// The extents come from another process: each is checked against the mapping before anything reads there.
 absl::StatusOr<std::vector<ConstHostSpan>> PoolMapping::Spans(const std::vector<Extent>& extents,
                                                               uint64_t image_bytes) const {
   std::vector<ConstHostSpan> spans;
@@ -60,6 +61,8 @@ absl::StatusOr<std::shared_ptr<PoolMapping>> PeerPools::Get(const std::string& p
       return found->second.mapping;
     }
   }
+  // Without the lock, since mapping takes long. Two who come at once may both map; the later one is kept, the
+  // other goes with its pull. Another pool id is another start of the daemon: its old mapping goes likewise.
   TC_ASSIGN_OR_RETURN(std::shared_ptr<PoolMapping> mapping, PoolMapping::Map(fd, handles.pool_bytes));
   absl::MutexLock lock(&mutex_);
   by_peer_[peer] = Entry{.pool_id = handles.pool_id, .mapping = mapping, .last_used = SteadyNow()};
@@ -71,6 +74,8 @@ void PeerPools::Sweep(SteadyTime now, const std::function<bool(const std::string
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [peer, entry] : by_peer_) {
+      // Only the table holds it. Looked at again below: `alive` is asked without the lock, and a pull may
+      // begin meanwhile.
       if (entry.mapping.use_count() == 1) candidates.push_back(peer);
     }
   }

@@ -26,6 +26,7 @@ bool FromPeer(const SourceInfo& source) {
   return source.type == SourceType::kRemote || source.lane == kLocalLane;
 }
 
+// A transfer that changed sources is named by the furthest of them: peer, then disk, then this node.
 std::string_view IngestName(const TransferReport& report) {
   if (report.stages.empty()) return "StoreEngine/Ingest";  // no source, or no space
   std::string_view name = "StoreEngine/LocalIngest";
@@ -115,6 +116,7 @@ void RecordSpans(const TransferReport& report) {
     span.SetAttribute(attr::kDeviceId, report.destination.device);
   }
   for (const StageReport& stage : report.stages) RecordStageSpan(stage, report.destination.kind, span);
+  // The first source is attempt 1; each change leads to the next.
   int attempt = 1;
   for (const SourceChange& change : report.changes) AddEvents(change, ++attempt, span);
   span.SetError(report.status);
@@ -173,6 +175,7 @@ std::string SourcesText(const TransferReport& report) {
 }  // namespace
 
 void LogTransfer(const TransferReport& report) {
+  // So that the line has the ids of the ingest's span.
   const otel::Scope scope(report.span);
   const std::string artifact = report.artifact_id.empty() ? "a new artifact" : report.artifact_id;
   const std::string line =
@@ -193,6 +196,7 @@ void RecordTransfer(const TransferReport& report) {
 
 otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending) {
   if (!otel::IsTracing() || !pending.shared()) return otel::Span();
+  // Linked and not below it: the ingest belongs to the trace of the request that started it.
   const otel::SpanLink link{.context = pending.ingest()};
   return otel::Span("StoreEngine/JoinIngest", context, {{attr::kShared, true}}, {.links = {&link, 1}});
 }

@@ -31,6 +31,7 @@ bool MergeOrigin(std::vector<Origin>& origins, const Origin& origin) {
 
 }  // namespace
 
+// What was committed. It cannot fail: all checks were made by the Prepare... that planned it.
 void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
   for (const ArtifactRecord& record : facts.artifacts) {
     ApplyArtifact(record);
@@ -44,6 +45,8 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
 
 void Directory::Load(const DurableFacts& facts, SteadyTime now) {
   Apply(facts, now);
+  // Nodes that were here before the restart need that long to be heard again; until then who finds no source
+  // is told to wait for them.
   if (options_.awaits_nodes && !artifacts_.empty()) awaited_until_ = now + options_.node_ttl;
 }
 
@@ -53,6 +56,7 @@ void Directory::ApplyArtifact(const ArtifactRecord& record) {
     tombstones_[record.artifact_id] = record.updated;
     return;
   }
+  // Published again after it was deleted.
   tombstones_.erase(record.artifact_id);
   ArtifactState& artifact = artifacts_[record.artifact_id];
   // What was found of an origin that is another one now says nothing of that.
@@ -75,6 +79,7 @@ void Directory::PurgeTombstones(absl::Time before) {
 }
 
 absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& request, absl::Time now) const {
+  // A process that was replaced, or expired, must not add what would be listed under its successor.
   TC_RETURN_IF_ERROR(CheckIdentity(request.node));
   if (request.replica.has_value()) {
     TC_RETURN_IF_ERROR(ValidateReplica(nodes_.find(request.node.node_id)->second, *request.replica));
@@ -92,6 +97,8 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   record.origins.clear();
   auto known = artifacts_.find(request.artifact.artifact_id);
   plan.existed = known != artifacts_.end();
+  // The same content by another put, or a repeated one: the record keeps its time and gains an origin at
+  // most.
   if (plan.existed) record = known->second.record;
   bool changed = !plan.existed;
   if (request.origin.has_value()) {

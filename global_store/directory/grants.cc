@@ -60,6 +60,8 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   if (artifact == artifacts_.end()) {
     return absl::NotFoundError(absl::StrCat("there is no artifact ", request.artifact_id));
   }
+  // Believed at once: the receiver compared the bytes with the manifest. Others are not given that replica
+  // either.
   for (const std::string& replica_id : request.corrupt_replicas) MarkCorrupt(replica_id);
 
   GrantOffer offer;
@@ -87,6 +89,8 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   if (!choice.has_value()) {
     offer.no_source_reason = absl::StrCat(WhyNoSource(elsewhere, candidates.size(), request.required_lane),
                                           JudgeOrigins(request.artifact_id, now).others);
+    // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for
+    // it.
     const bool fills_itself =
         ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
           return origin.node_id == request.receiver.node_id;
@@ -108,6 +112,7 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
               .token_expires = now - source.grant_key_given +
                                std::clamp(request.timeout, options_.grant_ttl,
                                           std::max(options_.grant_ttl, kMaxTokenAge))};
+  // Counted from here, not from the pull, so that many who ask at one moment are spread over the sources.
   ++source.serving;
   if (HeldReplica* filling = FindDestination(request, *receiver)) {
     filling->waits = 0;

@@ -73,6 +73,7 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
     return Replaced(it->second.facts, id);
   }
   TC_RETURN_IF_ERROR(CheckName(facts));
+  // A higher incarnation: the process before it is gone, and with it what it held and its grants.
   if (absl::IsNotFound(identity)) DropNode(facts.node_id, now);
   NodeState& node = nodes_[facts.node_id];
   node.facts = facts;
@@ -89,6 +90,8 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   return Registration{.grant_key = node.grant_key, .grant_key_age = now - node.grant_key_given};
 }
 
+// Grants first, while both ends can still be told; then what it had is noted as away, then its replicas leave
+// the indices.
 void Directory::DropNode(std::string_view node_id, SteadyTime now) {
   auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return;
@@ -164,6 +167,7 @@ absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, SteadyTim
 std::vector<NodeView> Directory::Tick(SteadyTime now) {
   std::vector<NodeView> silent;
   for (auto& [node_id, node] : nodes_) {
+    // Collected first: dropping a node changes the map.
     if (now - node.last_heartbeat > options_.node_ttl) silent.push_back(ViewOf(node, now));
     absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second < now; });
   }
@@ -177,6 +181,7 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
   return silent;
 }
 
+// The times by which silent nodes and their grants would end move by the gap.
 void Directory::Excuse(absl::Duration gap) {
   for (auto& [node_id, node] : nodes_) {
     node.last_heartbeat += gap;

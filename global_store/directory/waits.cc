@@ -40,6 +40,13 @@ std::string For(absl::Duration duration) {
 
 }  // namespace
 
+// In this order: replicas that fill and nodes that will report; else files of the import that some node could
+// read; else only what is out of reach is named, and there is no time to ask again.
+//
+// Two replicas that wait for each other must not pass for hope. So one that was told to wait kWaitsOfAFilling
+// times counts only while its `hope` lasts, which it is given, each time that it asks, by something that has
+// sources of its own: another filling, a node that will report, files of an import. Hope is not handed on:
+// who waits for such a one gets none from it, and a circle of them ends.
 void Directory::OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
                             size_t elsewhere, SteadyTime now, GrantOffer& offer) {
   Filling filling = FillingElsewhere(request, receiver, query, now);
@@ -100,6 +107,7 @@ void Directory::AddBeginning(const GrantRequest& request, const SourceQuery& que
   }
 }
 
+// Between the grant and the node's report of its new replica nobody would see that one is coming.
 void Directory::NoteBeginning(const GrantRequest& request, SteadyTime now) {
   beginning_[request.artifact_id][request.receiver.node_id] = now + kReportTime;
 }

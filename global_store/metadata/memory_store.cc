@@ -9,6 +9,8 @@
 namespace tensorcast::global_store {
 namespace {
 
+// Everything is gone with the process. A commit is whole because one lock covers it and nothing in it can
+// fail.
 class MemoryStore final : public MetadataStore {
  public:
   std::string_view name() const override { return "memory"; }

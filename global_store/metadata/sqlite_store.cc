@@ -66,6 +66,9 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
   return all;
 }
 
+// Two connections, each with its statements and its lock: WAL lets one read while the other writes. A
+// statement is bound, stepped and reset by one call at a time; one that is not reset would hold a read
+// transaction open, and keep the log from being cut.
 class SqliteStore final : public MetadataStore {
  public:
   SqliteStore(DatabaseFile file, SqliteConnection writer, SqliteConnection reader, WriteStatements writes,
@@ -104,6 +107,8 @@ class SqliteStore final : public MetadataStore {
 absl::Status SqliteStore::Commit(const WriteBatch& batch) {
   absl::MutexLock lock(&write_mutex_);
   TC_RETURN_IF_ERROR(Check());
+  // IMMEDIATE takes the write lock now. A transaction that begins by reading could fail to get it in the
+  // middle.
   TC_RETURN_IF_ERROR(writer_.Execute("BEGIN IMMEDIATE"));
   absl::Status status = WriteAll(batch);
   if (status.ok()) status = writer_.Execute("COMMIT");
@@ -140,7 +145,9 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
                          .BindInteger(6, absl::ToUnixNanos(record.updated))
                          .BindInteger(7, record.deleted ? 1 : 0)
                          .Run());
+  // The row stays as a tombstone; the bytes go.
   if (record.deleted) TC_RETURN_IF_ERROR(writes_.drop_manifest.BindText(1, record.artifact_id).Run());
+  // A record is written whole: its origins take the place of those before.
   TC_RETURN_IF_ERROR(writes_.drop_origins.BindText(1, record.artifact_id).Run());
   for (const Origin& origin : record.origins) {
     for (size_t i = 0; i < origin.files.size(); ++i) {
@@ -196,6 +203,7 @@ absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& a
     }
     std::vector<Origin>& origins = artifact->second.origins;
     const std::string node_id = reads_.origins.Text(1);
+    // Rows come ordered by node, then by the file's place.
     if (origins.empty() || origins.back().node_id != node_id) {
       origins.push_back({.node_id = node_id, .files = {}});
     }
@@ -280,9 +288,11 @@ absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptio
   if (options.path.empty()) return absl::InvalidArgumentError("the sqlite metadata store needs a path");
   TC_ASSIGN_OR_RETURN(DatabaseFile file, DatabaseFile::Open(options.path));
   const std::string reserve = absl::StrCat(options.path, ".reserve");
+  // Given free for SQLite to open with on a full disk, and taken again below.
   ReleaseSpace(reserve);
   TC_ASSIGN_OR_RETURN(SqliteConnection writer, SqliteConnection::Open(options.path));
   TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), options.path));
+  // After the writer has made the schema and the log: the reader may make nothing.
   TC_ASSIGN_OR_RETURN(SqliteConnection reader, SqliteConnection::Open(options.path));
   TC_RETURN_IF_ERROR(Annotate(reader.Execute("PRAGMA query_only = 1"), options.path));
   TC_ASSIGN_OR_RETURN(WriteStatements writes, PrepareWrites(writer));

@@ -15,6 +15,8 @@ bool Allowed(const SourceQuery& query, std::string_view lane) {
   return query.required_lane.empty() || query.required_lane == lane;
 }
 
+// The receiver maps or opens the source's memory itself: on one host, by its handle socket; GPU memory only
+// with a device runtime to open it.
 bool CanAttach(const LaneEnd& receiver, const SourceCandidate& source) {
   const bool same_host = !receiver.host_id.empty() && receiver.host_id == source.end.host_id;
   const bool sockets = !receiver.handle_socket.empty() && !source.end.handle_socket.empty();
@@ -37,6 +39,8 @@ std::optional<Lane> FastestLane(const SourceQuery& query, const SourceCandidate&
   return std::nullopt;
 }
 
+// For a replica on a GPU an attached GPU copy needs no way through the host. Over a lane host memory is
+// served as it is, while the others pass through staging buffers.
 int PlaceCost(const SourceQuery& query, const Lane& lane, LocationKind place) {
   if (place == LocationKind::kDisk) return 2;
   const bool wants_gpu = lane.rank == 0 && query.destination == LocationKind::kGpu;
@@ -47,6 +51,9 @@ int PlaceCost(const SourceQuery& query, const Lane& lane, LocationKind place) {
 
 std::optional<SourceChoice> ChooseSource(const SourceQuery& query,
                                          std::span<const SourceCandidate> candidates) {
+  // In the order of what counts most: sources that this receiver found slow, and those that should go away,
+  // come last; then those that serve many already; a disk is read only where no memory holds it; then the
+  // faster lane. The id breaks ties, so that one state gives one answer.
   using Cost = std::tuple<bool, bool, bool, bool, size_t, int, uint32_t, std::string_view>;
   std::optional<SourceChoice> best;
   Cost best_cost;

@@ -134,6 +134,7 @@ v1::Key ToProto(const KeyRecord& key) {
   return message;
 }
 
+// A page is made under the directory's lock, so nobody gets to ask for all at once.
 absl::StatusOr<size_t> PageSize(int32_t asked) {
   constexpr int32_t kDefault = 100;
   constexpr int32_t kLargest = 1000;

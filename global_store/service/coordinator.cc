@@ -66,9 +66,13 @@ absl::StatusOr<std::string> Coordinator::Mutate(
   absl::MutexLock write_lock(&write_mutex_);
   if (!request.empty()) {
     TC_ASSIGN_OR_RETURN(std::optional<std::string> recorded, store_->FindResponse(request));
+    // Looked for under the mutex: a repetition that comes while the first is being committed waits, and finds
+    // its record.
     if (recorded.has_value()) return *std::move(recorded);
   }
   const absl::Time wall_now = options_.wall_clock();
+  // Planned with the directory still, so that the commit below can wait for the disk with only `write_mutex_`
+  // held. The plan stays right until then: durable facts change under that mutex only.
   absl::StatusOr<Change> change = absl::UnknownError("not prepared");
   {
     absl::MutexLock lock(&mutex_);
@@ -78,6 +82,8 @@ absl::StatusOr<std::string> Coordinator::Mutate(
 
   WriteBatch batch{.facts = change->facts, .manifest = change->manifest, .request = std::nullopt};
   if (!request.empty()) batch.request = RequestRecord{std::string(request), change->response, wall_now};
+  // Nothing was applied yet: where this fails (a full disk) the directory is as before, and the caller may
+  // try again.
   if (!batch.facts.empty() || batch.manifest.has_value() || batch.request.has_value()) {
     TC_RETURN_IF_ERROR(store_->Commit(batch));
   }
@@ -87,6 +93,7 @@ absl::StatusOr<std::string> Coordinator::Mutate(
     if (change->also_apply) change->also_apply(directory_);
     NoteEndedGrants();
   }
+  // Under `write_mutex_` still, so that watchers hear of changes in the order of their commits.
   for (const KeyRecord& record : change->facts.keys) watches_.Tell(record);
   return std::move(change->response);
 }
@@ -95,6 +102,7 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
   if (auto known = grant_of_request_.find(request); !request.empty() && known != grant_of_request_.end()) {
+    // The receiver did not hear the answer. A second grant would count against the source until it expires.
     if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value()) {
       return *std::move(repeated);
     }
@@ -108,6 +116,8 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
   return offer;
 }
 
+// Called after whatever may end a grant: the directory, which keeps no log, has noted those that ended until
+// they are taken here.
 void Coordinator::NoteEndedGrants() {
   for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
     otel::metrics::kGlobalGrantsEnded.Add(1, {GrantEndName(ended.end)});
@@ -146,6 +156,7 @@ void Coordinator::Tick() {
   bool purge = false;
   {
     absl::MutexLock lock(&mutex_);
+    // Nobody was heard because nobody listened: the process was stopped, or the machine asleep.
     const absl::Duration gap = now - last_tick_;
     if (gap > options_.directory.node_ttl / 2) {
       LOG(WARNING) << "the global store was not running for " << gap
@@ -183,6 +194,7 @@ void Coordinator::Purge() {
     return;
   }
   absl::MutexLock lock(&mutex_);
+  // In the store first; where that fails the directory keeps what the store has.
   directory_.PurgeTombstones(now - kTombstoneAge);
 }
 

@@ -35,6 +35,8 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
 
 }  // namespace
 
+// A publication is a stream: the first message says what and by whom, all of them carry pieces of the
+// manifest.
 absl::Status Handlers::Publication::Add(v1::PublishArtifactRequest message) {
   TC_RETURN_IF_ERROR(manifest.Add(message.manifest_piece()));
   if (first.has_value()) return absl::OkStatus();
@@ -52,6 +54,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
   const std::string& bytes = publication.manifest.bytes();
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, Manifest::Decode(bytes));
   TC_ASSIGN_OR_RETURN(const PublishRequest request, RequestOf(first, *manifest));
+  // What makes a repetition the same call: the id stands for the manifest, however it was cut into pieces.
   const std::string content = absl::StrCat(manifest->id(), "\n", first.SerializeAsString());
   using Publish = Plan<v1::PublishArtifactResponse>;
   return Mutate<v1::PublishArtifactResponse>(
@@ -65,6 +68,8 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
         if (!plan.existed) {
           publish.change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
         }
+        // Soft state that comes with it, once it is committed: the replica can then be given to others at
+        // once, before its node's next report.
         publish.change.also_apply = [&request](Directory& applied) {
           if (request.replica.has_value()) applied.AddPublishedReplica(request.node, *request.replica);
           if (request.origin.has_value()) {
@@ -83,6 +88,7 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
                       }));
   std::string manifest;
   if (request.manifest()) {
+    // Read before the first message: once one is sent, an error could only cut the stream off.
     TC_ASSIGN_OR_RETURN(manifest, coordinator_.ReadManifest(request.artifact_id()));
   }
   v1::DescribeArtifactResponse first;

@@ -83,6 +83,7 @@ void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysReque
     message.set_deleted(record.deleted);
     writer->WriteLatest(std::move(message), record.name);
   };
+  // Without a name to be replaced under, so it keeps its place: after all keys as they were.
   watcher->on_listed = [writer] {
     v1::WatchKeysResponse message;
     message.set_listed(true);
@@ -92,6 +93,8 @@ void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysReque
   auto cancelled = std::make_shared<Cancellation::Registration>();
   watcher->on_close = [finisher, cancelled](const absl::Status& status) { finisher.Finish(status); };
   const uint64_t id = coordinator_.Watch(std::move(watcher));
+  // The call ends by whichever comes first, the client's cancellation or the shutdown; the finisher takes the
+  // first.
   *cancelled = context.cancellation.OnCancel([this, id, finisher] {
     coordinator_.Unwatch(id);
     finisher.Finish(absl::CancelledError("the watch was cancelled"));

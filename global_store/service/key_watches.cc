@@ -28,6 +28,8 @@ void KeyWatches::Remove(uint64_t id) {
 }
 
 void KeyWatches::Tell(const KeyRecord& record) {
+  // Called without the lock, by shared pointers: a watcher that is removed meanwhile lives until its call has
+  // returned, and may be told of one change more.
   std::vector<std::shared_ptr<const KeyWatcher>> told;
   {
     absl::MutexLock lock(&mutex_);
@@ -39,6 +41,7 @@ void KeyWatches::Tell(const KeyRecord& record) {
 }
 
 void KeyWatches::Close(const absl::Status& status) {
+  // `closed_` is set under the same lock: a watcher is either among those closed here, or refused by Add.
   std::map<uint64_t, std::shared_ptr<const KeyWatcher>> closing;
   {
     absl::MutexLock lock(&mutex_);
