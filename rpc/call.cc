@@ -22,6 +22,8 @@ void NoteRetry(otel::Span& span, const Attempt& attempt) {
                           {otel::attr::kExceptionMessage, attempt.previous.message()}});
 }
 
+// What a call carries is filed before gRPC sees it: the interceptor that looks it up runs within the call's
+// first operation.
 ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt,
                        const std::string& on_behalf_of) {
   if (!on_behalf_of.empty()) call_.AddMetadata(kCallerKey, on_behalf_of);
@@ -69,6 +71,8 @@ absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& 
   while (true) {
     absl::Status status = context.Check(options.what);
     if (status.ok()) status = work(attempt);
+    // `final`: the work itself knows that another try would be wrong, a stream of which something was passed
+    // on already, for example.
     if (attempt.final || !IsWorthRetrying(status)) return WithFirst(status, attempt, first);
     if (first.ok()) first = status;
     const absl::Duration wait = backoff.Next();

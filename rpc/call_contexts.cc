@@ -21,6 +21,7 @@ CallContexts& CallContexts::ForClient() {
   return *contexts;
 }
 
+// Many small tables, so that calls on different threads seldom meet at a mutex.
 CallContexts::Shard& CallContexts::shard(const void* call) const {
   return shards_[absl::HashOf(call) % shards_.size()];
 }
@@ -74,6 +75,8 @@ SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call) {
   if (deadline >= std::chrono::system_clock::time_point::max() - std::chrono::hours(1)) {
     return SteadyTime::InfiniteFuture();
   }
+  // gRPC speaks in wall time here, though it measures by the monotonic clock: what is left of it by the wall
+  // clock, now, is what is left.
   return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 

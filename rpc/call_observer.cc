@@ -97,6 +97,7 @@ class Layouts {
 
  private:
   const Layout& Make(const Descriptor* type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // Layouts never move or go, so readers keep references without the lock.
     std::unique_ptr<Layout>& made = layouts_[type];
     if (made != nullptr) return *made;
     made = std::make_unique<Layout>();
@@ -188,6 +189,8 @@ MethodName ParseMethod(std::string_view path) {
   return name;
 }
 
+// gRPC destroys some calls without a status having passed the interceptor; each that began is counted as
+// ended all the same.
 CallObserver::~CallObserver() { End(kCancelledCode, "the call ended without a status"); }
 
 void CallObserver::Start(CallSide side, const char* method, std::string_view attempt,
@@ -204,6 +207,7 @@ void CallObserver::Start(CallSide side, const char* method, std::string_view att
   if (!context->request_id.empty()) call_->span.SetAttribute(attr::kRequestId, context->request_id);
   if (!session.empty()) call_->span.SetAttribute(attr::kSessionId, session);
   NoteAttempt(call_->span, side, attempt);
+  // What the call causes from here on is below its span.
   call_->span.AttachTo(context);
 }
 
@@ -251,6 +255,7 @@ void LogFailedCall(std::string_view method, const RequestContext& context, const
   // Each has lines of its own: who asks for what is not there must not hide that a server fails.
   static auto* const of_servers = new Flood;
   static auto* const of_callers = new Flood;
+  // The caller hung up: nobody failed.
   if (CancelledByItsCaller(context, status)) return;
   uint64_t left_out = 0;
   const bool servers_fault = IsServersFault(status.code());

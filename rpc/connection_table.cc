@@ -56,6 +56,8 @@ ConnectionTable::ConnectionTable(int max_connections) : max_connections_(max_con
 
 ConnectionTable::~ConnectionTable() { AllTables::Get().Remove(this); }
 
+// gRPC does not tell when a connection ends, so those that were counted are looked at again, but only when
+// the table seems full, and not so often that looking is all that is done.
 bool ConnectionTable::Full() {
   absl::MutexLock lock(&mutex_);
   const auto full = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

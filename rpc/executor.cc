@@ -22,6 +22,9 @@ Executor::~Executor() {
   for (std::thread& thread : left) thread.join();
 }
 
+// The bound is on tasks that wait, so that a server under a flood says so at once and does not answer
+// everybody too late. A thread cannot join itself: those that left are joined by whoever schedules next, or
+// by the destructor.
 absl::Status Executor::Schedule(Task task) {
   std::vector<std::thread> left;
   {
@@ -42,6 +45,8 @@ absl::Status Executor::Schedule(Task task) {
 }
 
 absl::Status Executor::GrowIfNeeded() {
+  // An idle thread that has yet to wake is counted as idle still, so the queue's length is compared, not
+  // whether there is any.
   if (queue_.size() <= idle_ || running_.size() >= static_cast<size_t>(options_.max_threads)) {
     return absl::OkStatus();
   }
@@ -50,6 +55,7 @@ absl::Status Executor::GrowIfNeeded() {
     const std::thread::id id = thread.get_id();
     running_.emplace(id, std::move(thread));
   } catch (const std::system_error& error) {
+    // With a thread at least the task is run later. With none it would never be.
     if (running_.empty()) {
       return absl::UnavailableError(absl::StrCat("cannot start a thread for the request: ", error.what()));
     }
@@ -63,6 +69,7 @@ void Executor::Run() {
     ++idle_;
     mutex_.AwaitWithTimeout(absl::Condition(this, &Executor::HasWork), options_.idle_timeout);
     --idle_;
+    // Idle for too long, or stopping: a queue with tasks in it is worked off in either case.
     if (queue_.empty()) break;
     Task task = std::move(queue_.front());
     queue_.pop_front();

@@ -49,6 +49,8 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
     std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
     if (!context.has_value()) return;
     const auto attempt = metadata.find(kAttemptKey);
+    // Before the trace is written: it makes the call's span, and that one is to be the parent on the other
+    // side.
     observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second, session_id_,
                     &*context);
     if (context->trace.IsValid()) {
@@ -82,6 +84,8 @@ std::string_view ValueOf(const ReceivedMetadata& metadata, const char* key) {
   return it == metadata.end() ? std::string_view() : std::string_view(it->second.data(), it->second.size());
 }
 
+// They come from outside and go into logs, spans and the database: short, and without blanks or control
+// characters.
 bool IsId(std::string_view text) {
   return text.size() <= kMaxRequestIdBytes && std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
 }

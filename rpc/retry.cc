@@ -32,6 +32,7 @@ absl::Status WithoutRetry(absl::Status status) {
 
 absl::Status SleepFor(const RequestContext& context, absl::Duration duration, std::string_view what) {
   TC_RETURN_IF_ERROR(context.Check(what));
+  // No use to sleep up to the deadline: the caller hears now what it would hear then.
   if (SteadyNow() + duration >= context.deadline) {
     return absl::DeadlineExceededError(
         absl::StrCat(what, ": the deadline leaves no time for another attempt"));
@@ -40,6 +41,7 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
   {
     Cancellation::Registration registration =
         context.cancellation.OnCancel([&cancelled] { cancelled.Notify(); });
+    // Within the registration's scope: its callback refers to the notification on this stack.
     cancelled.WaitForNotificationWithTimeout(duration);
   }
   return context.Check(what);
@@ -48,6 +50,7 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
 absl::Duration Backoff::Next() {
   const absl::Duration step = next_;
   next_ = std::min(next_ * options_.factor, options_.max);
+  // Jitter, so that those who were refused together do not come back together.
   return step * absl::Uniform(random_, 0.5, 1.0);
 }
 

@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                   .unix_groups = options.unix_groups,
                                                   .max_connections = options.max_connections,
                                                   .credentials = options.credentials}));
+  // Without certificates, and with a unix socket that gives every role, there is nothing to check.
   if (options.credentials != nullptr || options.unix_roles != security::kEveryRole) {
     server->access_ = std::make_unique<AccessControl>(options.credentials, options.unix_roles);
   }
@@ -86,8 +87,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC could not start a server");
+  // Last: a connection that is handed over before the server is built would be lost. Those that came since
+  // Listen wait in the kernel's queue.
   server->acceptor_->Start([plain = server->connections_.get(), tls = server->tls_connections_.get()](
                                int listener, UniqueFd connection) {
+    // Unix sockets are in clear in any case: the kernel says who is there.
     HandOver(tls == nullptr || IsUnixSocket(listener) ? *plain : *tls, listener, std::move(connection));
   });
   return server;
@@ -99,6 +103,7 @@ Server::~Server() { Shutdown(SteadyNow()); }
 
 const std::vector<std::string>& Server::addresses() const { return acceptor_->addresses(); }
 
+// No new connections first, then the calls: gRPC lets them end to the deadline and cancels the rest.
 void Server::Shutdown(SteadyTime deadline) {
   if (acceptor_ != nullptr) acceptor_->Stop();
   if (server_ != nullptr) server_->Shutdown(ToGrpcDeadline(deadline));

@@ -38,6 +38,7 @@ absl::StatusOr<Rows> RunControl(const BenchOptions& options) {
 
   Callers resolve(options.context, cluster->processes().global_store_address(), kKey);
   Callers empty(options.context, empty_address, kKey);
+  // Not counted: these open the connections, and let threads and caches come up.
   TC_RETURN_IF_ERROR(resolve.Run(length / 4).status());
   TC_RETURN_IF_ERROR(empty.Run(length / 4).status());
 

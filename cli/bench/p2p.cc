@@ -113,6 +113,7 @@ class P2p {
       wall_ms.push_back(absl::ToDoubleMilliseconds(moved.wall));
       without_reference.push_back(rate);
       absl::StatusOr<double> reference = missing.ok() ? yardstick.measure() : missing;
+      // The program of the reference is not installed: figures go on without it, and the row's note says so.
       if (absl::IsNotFound(reference.status())) {
         missing = reference.status();
         continue;

@@ -31,6 +31,9 @@ constexpr absl::Duration kFlushTimeout = absl::Seconds(10);
 // Figures of one measurement, by metric.
 using Figures = std::vector<double>;
 
+// Two clusters side by side, one observed, and one of each for every six pairs: memory that one happened to
+// get may be better than the other's for as long as a cluster lives, so it is drawn again each round. Within
+// a pair the two follow each other at once, in alternating order.
 class TelemetryBench {
  public:
   explicit TelemetryBench(const BenchOptions& options)

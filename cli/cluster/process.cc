@@ -56,11 +56,15 @@ bool EnterNetwork(int network_namespace) {
          mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
 }
 
+// Between fork and exec, in a process whose other threads are gone with whatever locks they held: system
+// calls only, nothing that allocates.
 [[noreturn]] void RunChild(const ChildPlan& plan, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before the line above took effect.
   if (getppid() != parent) _exit(127);
   // A group of its own: Ctrl-C reaches the parent alone, which then stops its children in order.
   setpgid(0, 0);
+  // The parent blocks the signals that its own thread waits for; a program starts with none blocked.
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -69,6 +73,7 @@ bool EnterNetwork(int network_namespace) {
     dup2(plan.log.get(), STDOUT_FILENO);
     dup2(plan.log.get(), STDERR_FILENO);
   }
+  // All descriptors close at exec; this one is the child's to write its ready line into.
   if (plan.ready_write) fcntl(plan.ready_write.get(), F_SETFD, 0);
   signal(SIGPIPE, SIG_DFL);
   execve(plan.argv[0], plan.argv.data(), plan.envp.data());
@@ -126,6 +131,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& op
   if (pid < 0) return ErrnoStatus(errno, "fork", options.argv[0]);
   if (pid == 0) RunChild(plan, parent);
 
+  // Can be polled, and never names another process, as a number that was used again would.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   return std::unique_ptr<Process>(
       new Process(pid, std::move(pidfd), std::move(ready_read), options.argv[0], options.log_path));
@@ -141,6 +147,7 @@ Process::Process(pid_t pid, UniqueFd pidfd, UniqueFd ready, std::string name, st
 Process::~Process() {
   if (reaped_) return;
   kill(pid_, SIGKILL);
+  // One that a test had stopped is let go, to die.
   kill(pid_, SIGCONT);
   (void)Wait(SteadyTime::InfiniteFuture());
 }
@@ -157,6 +164,7 @@ absl::StatusOr<std::string> Process::WaitReady(SteadyTime deadline) {
     }
     char buffer[512];
     const ssize_t bytes = read(ready_.get(), buffer, sizeof(buffer));
+    // All ends for writing are closed: the process has ended.
     if (bytes <= 0) {
       return absl::UnavailableError(absl::StrCat(
           name_, " (pid ", pid_, ") ended before it was ready; its log ends:\n", FileTail(log_path_, 20)));

@@ -53,6 +53,8 @@ void RemoveWhenTerminatedAgain(std::string path) {
 }
 
 Cancellation OnTerminationSignal() {
+  // A thread of its own waits for the signals, which are blocked in all the others, so no code of ours runs
+  // in a signal handler. The first one cancels; the second one ends the process from here, whatever hangs.
   static const Cancellation cancellation = [] {
     Cancellation cancel;
     std::thread([cancel] {
@@ -63,6 +65,7 @@ Cancellation OnTerminationSignal() {
       sigwait(&signals, &number);
       TemporaryDirectory::RemoveAll();
       RemoveLeftovers();
+      // No destructors: other threads are still at work.
       _exit(kInterrupted);
     }).detach();
     return cancel;
@@ -72,6 +75,7 @@ Cancellation OnTerminationSignal() {
 
 void HandleSignals() {
   const sigset_t signals = TerminationSignals();
+  // Before any other thread exists, so that all of them inherit it.
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   (void)OnTerminationSignal();  // its thread takes them, also from commands that never ask

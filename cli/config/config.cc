@@ -28,6 +28,7 @@ constexpr size_t kLongestFile = 1 << 20;
 constexpr size_t kWidth = 110;  // of help, where it is longer
 
 // Reads one YAML document into a configuration and gathers everything that is wrong with it.
+// What was stored before a mistake was found stays in the configuration, which is then thrown away.
 class YamlReader {
  public:
   explicit YamlReader(std::string_view name) : name_(name) {}
@@ -234,6 +235,8 @@ absl::StatusOr<size_t> ReadSome(int file, const std::string& path, char* bytes, 
 
 // The whole of a configuration file, or of what a pipe brings. A device or a file without end is not one.
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  // O_NONBLOCK for the open alone: that of a pipe without a writer would hang before anybody could say what
+  // it is.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;
@@ -263,6 +266,7 @@ absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets) {
   v1::Config config = Defaults();
   std::vector<std::string> errors = ReadYaml(yaml, name, config);
+  // After the file, and over it.
   for (std::string& error : ApplySets(sets, config)) errors.push_back(std::move(error));
   if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
   return config;

@@ -47,6 +47,8 @@ absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
   const v1::ConfigKey& key = KeyOf(field);
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
     double number = 0, least = 0, most = 0;
+    // A declaration without limits, or with some that are no numbers, is a bug of ours; config_test meets
+    // every key.
     CHECK(absl::SimpleAtod(key.least(), &least) && absl::SimpleAtod(key.most(), &most)) << field.full_name();
     if (absl::SimpleAtod(text, &number) && number >= least && number <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -168,6 +170,7 @@ void SetDefaults(const Descriptor& section, const std::string& prefix, std::stri
     if (field.message_type() != nullptr) {
       SetDefaults(*field.message_type(), path + ".", state_folder, config);
     } else if (const std::string& value = KeyOf(field).default_value(); !value.empty()) {
+      // A default that its own key refuses: a bug of ours, likewise.
       CHECK_OK(SetByPath(config, path, absl::StrReplaceAll(value, {{"$STATE", state_folder}}))) << path;
     }
   }
@@ -181,6 +184,7 @@ absl::Status CheckText(const FieldDescriptor& field, std::string_view text) {
   const v1::ConfigKey& key = KeyOf(field);
   const bool any = key.form() == v1::ConfigKey::ANY && key.choices().empty() && !IsNumber(field);
   if (any || field.message_type() != nullptr) return absl::OkStatus();
+  // The empty text means "work it out", and only where the key's own default is that.
   if (text.empty()) {
     if (key.default_value().empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("a value is needed here; leave the key out to have the default");

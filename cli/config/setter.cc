@@ -141,6 +141,7 @@ absl::Status UnknownKey(const Descriptor& section, std::string_view section_path
                                      section_path.empty() ? "" : absl::StrCat(" in ", section_path));
   Suggestion best;
   FindClosest(section, "", key, best);
+  // Two slips, or a third of a long name: what is further off is no slip of the hand.
   if (best.distance <= std::max<size_t>(2, key.size() / 3)) {
     absl::StrAppend(&message, "; did you mean \"", best.path, "\"?");
   }
@@ -186,6 +187,7 @@ absl::Status SetByPath(Message& config, std::string_view path, const std::string
       continue;
     }
     if (!field->is_repeated()) return SetScalar(*section, *field, text);
+    // A list that is set takes the place of the default list.
     section->GetReflection()->ClearField(section, field);
     for (const std::string& item : Items(text)) TC_RETURN_IF_ERROR(SetScalar(*section, *field, item));
   }

@@ -100,6 +100,8 @@ const SourceWord* WordOf(const SourceInfo& source, const std::vector<SourceWord>
   return found == words.end() ? nullptr : &*found;
 }
 
+// A chunk passes the stages in turn on one thread, so all slots together spend their time on the stages in
+// the proportion of `busy`: the largest share is where a faster part would gain most.
 Bound StageBound(const TransferReport& report, const std::vector<SourceWord>& words) {
   std::vector<StageTotal> totals = TotalsOf(report);
   std::stable_sort(totals.begin(), totals.end(),
@@ -129,6 +131,9 @@ std::string Took(absl::Duration part, const TransferParts& parts) {
 
 }  // namespace
 
+// A sweep over the stages' intervals in order of their start. `reached` is how far the time is accounted for:
+// up to the first interval it is start, what no interval covers after that is a gap, and what intervals cover
+// is moving, each moment once however many overlap there. So the parts add up to the whole.
 TransferParts PartsOf(const TransferReport& report) {
   TransferParts parts{.begin = report.queued, .end = std::max(report.end, report.queued)};
   // One that was given up in the queue never started.
@@ -151,6 +156,7 @@ std::vector<StageTotal> TotalsOf(const TransferReport& report) {
   absl::Duration busy;
   for (const Stage stage : {Stage::kFetch, Stage::kVerify, Stage::kPlace}) {
     StageTotal total{.stage = stage};
+    // A stage that nothing went through is left out, not told as 0 %.
     bool seen = false;
     for (const StageReport& one : report.stages) {
       if (one.stage != stage) continue;
@@ -175,6 +181,7 @@ double AtOnce(const StageReport& stage) {
 Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& words) {
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
+  // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
   const absl::Duration most = std::max({parts.queue, parts.start, parts.moving, parts.gaps, parts.finish});
   if (parts.moving == most && !report.stages.empty()) return StageBound(report, words);
   if (parts.queue == most) {

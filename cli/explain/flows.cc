@@ -19,6 +19,8 @@ std::vector<Flow> FlowsOf(const std::string& receiver, const std::vector<Transfe
       flow.source = stage.source.name;
       flow.lane = stage.source.lane;
       const absl::Duration all = stage.end - stage.start;
+      // A stage that reaches over the window's edge counts by its part within, as if its bytes had come
+      // evenly.
       const double share = all > absl::ZeroDuration() ? absl::FDivDuration(end - begin, all) : 1;
       flow.bytes += static_cast<uint64_t>(static_cast<double>(stage.bytes) * share);
       flow.moving += end - begin;

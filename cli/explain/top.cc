@@ -105,6 +105,8 @@ std::string NodeText(const NodeView& node) {
 // Since the frame before; in the first one, since its first byte moved.
 std::string LiveRate(const TransferReport& report, const TopView& view) {
   const auto before = view.before.find(report.transfer_id);
+  // A report that is no newer than the one before it (the daemon did not answer since) has no rate of its
+  // own.
   if (before != view.before.end() && before->second.at < report.end) {
     const uint64_t had = std::min(before->second.bytes, report.bytes);
     return FormatRate(report.bytes - had, report.end - before->second.at);

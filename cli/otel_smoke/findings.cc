@@ -55,6 +55,7 @@ bool HasAncestor(const Received& received, const ReceivedSpan& span, Like like) 
   return false;
 }
 
+// A link to a span that did not arrive leads nowhere, and one to an ancestor repeats what the tree says.
 bool HasLinkThatSaysSomething(const Received& received, const ReceivedSpan& span) {
   return std::any_of(span.links.begin(), span.links.end(), [&](const ReceivedLink& link) {
     const bool known =

@@ -87,6 +87,10 @@ std::vector<std::string> MetricProblems(const Received& received) {
   return problems;
 }
 
+// In order: a receiver in this process, a cluster that sends to it, three requests with a trace of their own
+// each, then the verdict. The last get's replica is held until the metrics have come, since a gauge of leases
+// shows what is there when it is collected; the spans are complete only once all processes have stopped and
+// flushed.
 class Smoke {
  public:
   Smoke(const RequestContext& context, const Options& options) : context_(context), options_(options) {}
@@ -229,6 +233,7 @@ class Smoke {
   absl::Status GetFromDisk() {
     Say("get on node-0 from its disk");
     TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+    // Else the replica of the put would be attached to, and nothing read.
     TC_RETURN_IF_ERROR(admin->EvictReplica(context_, put_.replica_id, /*force=*/true));
     const RequestContext context = Expect(
         {.what = "disk get",

@@ -83,6 +83,8 @@ struct ProgressBar::State {
   void Draw(const TransferProgress& progress) {
     absl::MutexLock lock(&mutex);
     const absl::Duration elapsed = now() - start;
+    // What is over at once needs no bar, and a file or a pipe gets none. Not after Erase either: the last
+    // report may come late, from another thread.
     if (!terminal || done || elapsed < kQuietTime) return;
     const double share = progress.bytes_total == 0 ? 0
                                                    : static_cast<double>(progress.bytes_done) /

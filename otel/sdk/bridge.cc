@@ -43,6 +43,7 @@ using opentelemetry::nostd::shared_ptr;
 // Longer log lines are cut.
 constexpr size_t kMaxLogBytes = 16 << 10;
 
+// Off on a thread while it does what the SDK would complain of for no reason.
 thread_local bool sdk_may_complain = true;
 
 class SdkLogHandler final : public internal_log::LogHandler {
@@ -175,6 +176,7 @@ class BridgeImpl final : public Bridge {
   }
 
   void Shutdown() override {
+    // Both send what they have, each try bounded by GiveUpAt.
     if (span_processor_ != nullptr) span_processor_->Shutdown();
     if (logger_provider_ != nullptr) logger_provider_->Shutdown();
     // Last: it still tells what became of the others' items.

@@ -18,6 +18,8 @@ size_t HashOf(LabelValues labels) {
 
 }  // namespace
 
+// A cell is made once, never changes but for its total, and lives as long as its counter: so whoever finds it
+// in a list may read it without a lock.
 struct CounterCells::Cell {
   Cell(size_t own_hash, LabelValues values, Cell* next_cell)
       : hash(own_hash),
@@ -47,6 +49,7 @@ void CounterCells::Add(int64_t value, LabelValues labels) {
   const size_t hash = HashOf(labels);
   Cell* found = Find(hash, labels);
   Cell& cell = found != nullptr ? *found : FindOrMake(hash, labels);
+  // Nothing else is read by way of a total, so no order is needed.
   cell.total.fetch_add(value, std::memory_order_relaxed);
 }
 
@@ -67,8 +70,11 @@ CounterCells::Cell* CounterCells::Find(size_t hash, LabelValues labels) const {
 }
 
 CounterCells::Cell& CounterCells::FindOrMake(size_t hash, LabelValues labels) {
+  // One at a time makes cells; readers and adders need no lock. The cell is whole before its list names it
+  // (release), and who reads the list sees it whole (acquire).
   const std::lock_guard lock(growing_);
   std::vector<std::string_view> other;
+  // Labels can come from outside; what is too many goes into one cell, so that the sum stays right.
   if (cells_ >= kMaxCells) {
     other.assign(labels.size(), kOther);
     labels = other;

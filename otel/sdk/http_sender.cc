@@ -100,6 +100,7 @@ class Outcome final : public http::EventHandler {
   }
 
  private:
+  // The client may tell more than one end, an answer and then the closing of its connection.
   void Set(SendResult result) {
     const std::lock_guard lock(mutex_);
     if (!result_.has_value()) result_ = std::move(result);
@@ -132,6 +133,7 @@ class HttpSender final : public Sender {
     request->ReplaceHeader("Content-Type", "application/x-protobuf");
     http::Body body(message.begin(), message.end());
     request->SetBody(body);
+    // Shared with the client's thread, which may still tell of this post after we have given it up.
     const auto outcome = std::make_shared<Outcome>();
     session->SendRequest(outcome);
     // The client ends each post by its timeout; should it not, this thread goes on without it.

@@ -20,6 +20,8 @@
 namespace tensorcast::otel {
 namespace {
 
+// Set while this thread speaks of telemetry itself, or hands a line to it: such lines go to stderr only. Else
+// a collector that is away would make a line for each line that it does not take.
 thread_local bool about_telemetry = false;
 
 // A line for a line: text from outside (a file's name, a peer's error) begins none of its own, and sends
@@ -74,6 +76,7 @@ class StderrSink final : public absl::LogSink {
   void Send(const absl::LogEntry& entry) override {
     const LogFormat format = format_.load();
     if (entry.log_severity() < least_.load()) return;
+    // Abseil writes that one itself, with the stack.
     if (entry.log_severity() == absl::LogSeverity::kFatal && format == LogFormat::kText) return;
     const std::string line = FormatLogLine(entry, CurrentContext(), format);
     std::string_view rest = line;
@@ -116,6 +119,7 @@ TelemetryLogSink::TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::Lo
 TelemetryLogSink::~TelemetryLogSink() { absl::RemoveLogSink(this); }
 
 void TelemetryLogSink::Send(const absl::LogEntry& entry) {
+  // Abseil calls sinks on the thread that logs, so its current span is the line's.
   if (about_telemetry || entry.log_severity() < least_) return;
   const AboutTelemetry guard;
   bridge_->EmitLog({.severity = static_cast<int>(entry.log_severity()),

@@ -88,6 +88,8 @@ struct Instrument {
   shared_ptr<api::ObservableInstrument> observable;
 };
 
+// Instruments by the metric's place in the catalogue: a look-up is an index. Counters are observed ones to
+// the SDK, read from our cells when it collects.
 class Sink final : public MetricSink {
  public:
   explicit Sink(shared_ptr<api::Meter> meter) : meter_(std::move(meter)) {
@@ -132,6 +134,7 @@ class Sink final : public MetricSink {
         break;
     }
     if (made.counted != nullptr) {
+      // The SDK keeps these pointers: into what this sink owns, and into the catalogue, which is static.
       made.observable->AddCallback(&CollectCounted, made.counted.get());
     } else if (made.observable != nullptr) {
       made.observable->AddCallback(&Collect, const_cast<MetricInfo*>(&info));
@@ -145,6 +148,7 @@ class Sink final : public MetricSink {
 
 }  // namespace
 
+// The SDK takes a histogram's buckets from views alone, by the instrument's name.
 void AddViews(sdk_metrics::MeterProvider& provider) {
   for (const MetricInfo& info : MetricsCatalogue()) {
     if (info.kind != MetricKind::kHistogram) continue;

@@ -39,6 +39,8 @@ struct Nvml::Functions {
   }
 };
 
+// At run time, not linked: most hosts have no NVIDIA driver, and the same binary runs there without these
+// metrics.
 std::shared_ptr<const Nvml> Nvml::Load(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return nullptr;
@@ -56,6 +58,7 @@ Nvml::Nvml(void* library, std::unique_ptr<Functions> functions)
   if (functions_->count(&count) != 0) return;
   for (unsigned int i = 0; i < count; ++i) {
     Device device = nullptr;
+    // Null keeps the places of those after it: a GPU that has failed has no figures.
     devices_.push_back(functions_->handle(i, &device) == 0 ? device : nullptr);
   }
 }

@@ -21,6 +21,7 @@ std::unique_ptr<otel_trace::Recordable> SpanBatcher::MakeRecordable() noexcept {
 }
 
 void SpanBatcher::OnEnd(std::unique_ptr<otel_trace::Recordable>&& span) noexcept {
+  // Counted in before the queue: the guard bounds what waits and what is being exported together.
   if (!guard_->Admit()) return;
   bool full = false;
   bool late = false;
@@ -28,6 +29,7 @@ void SpanBatcher::OnEnd(std::unique_ptr<otel_trace::Recordable>&& span) noexcept
     const std::lock_guard lock(mutex_);
     late = ending_;
     if (!late) queue_.push_back(std::move(span));
+    // Only by the one that fills it: the worker is woken once a batch.
     full = queue_.size() == batch_size_;
   }
   if (late) guard_->DropAtShutdown(1);
@@ -36,6 +38,8 @@ void SpanBatcher::OnEnd(std::unique_ptr<otel_trace::Recordable>&& span) noexcept
 
 bool SpanBatcher::ForceFlush(Timeout timeout) noexcept {
   std::unique_lock lock(mutex_);
+  // Spans are numbered by their order in the queue: all up to here are to be out. Those that end meanwhile
+  // are not waited for.
   const uint64_t target = taken_ + queue_.size();
   flush_up_to_ = std::max(flush_up_to_, target);
   work_.notify_one();
@@ -50,6 +54,7 @@ bool SpanBatcher::Shutdown(Timeout timeout) noexcept {
     ending_ = true;
   }
   work_.notify_one();
+  // Several may shut down at once; one joins, the others wait for it.
   const std::lock_guard lock(joining_);
   if (!worker_.joinable()) return true;
   worker_.join();
@@ -71,6 +76,7 @@ void SpanBatcher::Work() {
 bool SpanBatcher::Take(Spans& batch) {
   std::unique_lock lock(mutex_);
   const auto wanted = [this] { return queue_.size() >= batch_size_ || flush_up_to_ > taken_ || ending_; };
+  // While it ends, what is queued goes out in batches still; an empty batch is the end.
   do {
     work_.wait_for(lock, interval_, wanted);
   } while (queue_.empty() && !ending_);

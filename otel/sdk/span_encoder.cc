@@ -60,6 +60,8 @@ void AppendTraceState(String& out, uint32_t field, const opentelemetry::trace::S
 
 }  // namespace
 
+// Fields of a protobuf message may come in any order, so each is appended as it becomes known and nothing is
+// kept to be put together at the end.
 void SpanEncoder::SetIdentity(const otel_api::trace::SpanContext& context,
                               otel_api::trace::SpanId parent) noexcept {
   AppendId(bytes_, span_field::kTraceId, context.trace_id());

@@ -27,6 +27,7 @@ constexpr int kComplaintSeconds = 30;
 // What an export that is given up may still take to return.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
+// One telemetry a process: the sinks are the process's.
 std::atomic<bool> in_use{false};
 
 uint64_t TotalDropped(const Counters& counters) {
@@ -106,6 +107,7 @@ class Enabled final : public Telemetry {
       for (GaugeRegistration& gauge : sdk::ObserveResources()) registrations_.push_back(std::move(gauge));
     }
     auto bridge = sdk::Bridge::Create(options.bridge);
+    // The sinks first, then the switch: who finds telemetry on finds where to send.
     AllowAllAttributes(options.all_attributes);
     InstallTraceSink(SinkKind::kTelemetry, bridge->traces());
     InstallMetricSink(bridge->metrics());
@@ -141,6 +143,7 @@ class Enabled final : public Telemetry {
     }
     if (bridge == nullptr) return;
     Disconnect();
+    // No export is tried again past this; the thread below waits for one that is under way.
     bridge->GiveUpAt(std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(shutdown_timeout_));
     // The last reference goes with the thread, so that a stuck exporter keeps what it uses.
     const bool ended = RunFor(shutdown_timeout_ + kGrace, [bridge = std::move(bridge)]() mutable {
@@ -151,6 +154,7 @@ class Enabled final : public Telemetry {
       LOG(WARNING) << "telemetry: the collector did not take the rest within " << shutdown_timeout_
                    << "; leaving it (" << TotalDropped(*counters_) << " items dropped)";
     }
+    // After the last collection, which tells what became of the rest.
     registrations_.clear();
     in_use = false;
   }

@@ -73,7 +73,7 @@ struct Dropped {
   uint32_t links = 0;
 };
 
-// Ours alone takes it: the SDK's recordables, for OTLP over HTTP and for the console, have no word for it.
+// Ours alone takes it: the SDK's recordable, which the console has, has no word for it.
 void Write(const Dropped& dropped, sdk_trace::Recordable& to) {
   if (dropped.attributes + dropped.events + dropped.links == 0) [[likely]]
     return;
