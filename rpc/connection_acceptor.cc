@@ -83,6 +83,7 @@ void ConnectionAcceptor::Run() {
     polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
     for (const ListeningSockets& listening : listening_) {
       for (const int listener : listening.sockets()) {
+        // poll leaves out what has a negative descriptor: who connects meanwhile waits in the kernel's queue.
         polled.push_back({.fd = pauses ? -1 : listener, .events = POLLIN, .revents = 0});
       }
     }
@@ -96,6 +97,7 @@ void ConnectionAcceptor::Run() {
       absl::SleepFor(kAcceptPause);  // the limit of descriptors was lowered below what is polled
     }
     if (count <= 0) continue;
+    // Stop has been called.
     if (polled[0].revents != 0) return;
     size_t at = 1;
     for (const ListeningSockets& listening : listening_) {
@@ -107,6 +109,7 @@ void ConnectionAcceptor::Run() {
 }
 
 void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listener) {
+  // Only so many before the other listeners have their turn.
   for (int i = 0; i < kAcceptsAtOnce && resume_ <= SteadyNow(); ++i) {
     UniqueFd connection(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection) {

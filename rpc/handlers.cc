@@ -17,6 +17,7 @@ struct Finisher::State {
   explicit State(std::function<void(absl::Status)> f) : finish(std::move(f)) {}
   ~State() { Finish(absl::InternalError("the server dropped this call without an answer")); }
 
+  // Whoever is first: the handler, a cancellation, or the destructor of the last copy.
   void Finish(absl::Status status) {
     if (!finished.exchange(true)) std::exchange(finish, nullptr)(std::move(status));
   }
@@ -91,6 +92,7 @@ void RunOn(Executor& executor, const RequestContext& context, std::function<void
   auto shared_fail = std::make_shared<std::function<void(absl::Status)>>(std::move(fail));
   absl::Status scheduled = executor.Schedule([context, task = std::move(task), shared_fail] {
     const otel::Scope scope(context);  // what is logged below names the call's span
+    // It may have waited for long; a caller that has gone needs no work done.
     absl::Status wanted = context.Check("a request that waited for a thread");
     if (wanted.ok()) {
       task();

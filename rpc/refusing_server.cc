@@ -74,6 +74,7 @@ absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start(const Cred
   std::unique_ptr<RefusingServer> refusing(new RefusingServer);
   grpc::ServerBuilder builder;
   builder.SetOption(std::make_unique<NothingElse>());
+  // gRPC itself ends its connections at that age: clients are told to go, call or no call.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kAgeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kGraceMs);
   builder.RegisterCallbackGenericService(refusing->service_.get());
@@ -95,6 +96,8 @@ RefusingServer::~RefusingServer() {
 
 void RefusingServer::Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason) {
   while (refused_.size() >= MostAtOnce()) EndOldest();
+  // gRPC owns the descriptor that it is given, and does not tell when it is done. Ours is to the same socket,
+  // by which it can be cut off.
   UniqueFd ours(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (!ours) return;  // no descriptor is left even for this
   refused_.push_back({std::move(ours), SteadyNow() + kTime});

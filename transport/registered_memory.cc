@@ -9,6 +9,7 @@ namespace tensorcast::transport {
 namespace {
 
 bool Holds(const std::byte* base, uint64_t bytes, ConstHostSpan span) {
+  // Pointers into different objects: std::less_equal orders them, < need not.
   const std::less_equal<const std::byte*> not_after;
   return not_after(base, span.data()) && not_after(span.data(), base + bytes) &&
          span.size() <= static_cast<uint64_t>(base + bytes - span.data());
@@ -39,6 +40,8 @@ std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
   return std::nullopt;
 }
 
+// Before any lane touches memory: destinations outside what was registered, and offsets outside the image,
+// end here. Compared without sums that could overflow.
 absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t image_bytes, uint64_t offset,
                                     const std::vector<HostSpan>& destination) {
   uint64_t bytes = 0;

@@ -67,6 +67,7 @@ void ServingThreads::Run() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &ServingThreads::WorkOrStop));
+      // Stopping, and all that was submitted has run: each task has somebody who waits for its end.
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -31,6 +31,7 @@ void TakeDescriptors(msghdr& message, Received& received) {
       }
     }
   }
+  // Each descriptor that arrived is closed by its UniqueFd, wanted or not: a peer cannot fill our table.
   if ((message.msg_flags & MSG_CTRUNC) != 0) received.excess_fds = true;
 }
 
@@ -97,6 +98,7 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     }
     if (received.fd) fd_ = std::move(received.fd);
     if (received.closed) closed_ = true;
+    // Nothing more for now, or the end: what there is of the frame is kept for the next call.
     if (received.bytes == 0) return false;
   }
   return true;
@@ -127,6 +129,7 @@ absl::Status FrameWriter::Flush(int socket) {
   while (!queue_.empty()) {
     Item& item = queue_.front();
     const std::string_view rest = std::string_view(item.bytes).substr(item.sent);
+    // The descriptor goes with the first byte alone; a frame that is sent in parts must not bring it twice.
     TC_ASSIGN_OR_RETURN(const size_t sent, SendSome(socket, rest, item.sent == 0 ? item.fd : -1));
     if (sent == 0) return absl::OkStatus();
     item.sent += sent;

@@ -9,6 +9,8 @@ namespace tensorcast {
 
 std::string RandomToken() { return RandomHex(16); }
 
+// All tickets live equally long, so the queue by expiry is in order by itself. A ticket that was claimed
+// stays in it until its time, and is then not found.
 TicketTable::Issued TicketTable::Issue(Claim claim, SteadyTime now) {
   std::string ticket = RandomToken();
   const SteadyTime expiry = now + ttl_;
@@ -22,6 +24,8 @@ TicketTable::Issued TicketTable::Issue(Claim claim, SteadyTime now) {
 std::optional<Claim> TicketTable::Take(std::string_view ticket, SteadyTime now) {
   absl::MutexLock lock(&mutex_);
   const auto it = entries_.find(ticket);
+  // Expired ones are not claimed, though nobody has swept them yet; used and unknown ones look the same to a
+  // guesser.
   if (it == entries_.end() || it->second.expiry <= now) return std::nullopt;
   std::optional<Claim> claim = std::move(it->second.claim);
   entries_.erase(it);

@@ -17,6 +17,7 @@ absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaInfo
     return absl::InvalidArgumentError(absl::StrCat("node ", node.facts.node_id, " reports replica ",
                                                    replica.id, " of node ", replica.node_id));
   }
+  // Replica ids are random. Two nodes with the same one are a copied state folder, or lie.
   auto holder = node_of_replica_.find(replica.id);
   if (holder != node_of_replica_.end() && holder->second != node.facts.node_id) {
     return absl::InvalidArgumentError(absl::StrCat("replica ", replica.id, " of node ", node.facts.node_id,
@@ -102,12 +103,15 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
     TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
     if (Removes(replica.state)) continue;
     listed.insert(replica.id);
+    // Told back, so that the node publishes them again. Not what was deleted: that it is told to forget.
     if (replica.state == ReplicaState::kReady && !artifacts_.contains(replica.artifact_id) &&
         !tombstones_.contains(replica.artifact_id)) {
       unknown.insert(replica.artifact_id);
     }
   }
   std::vector<std::string> unknown_artifacts(unknown.begin(), unknown.end());
+  // The snapshot was taken before an update that has arrived already (a repeated call, a slow one): it would
+  // bring back what is gone.
   if (sequence < node->sequence) {
     node->inventory_wanted = true;
     return unknown_artifacts;
@@ -185,6 +189,8 @@ absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& 
           .unchecked_origins = std::move(origins.unchecked)};
     }
   }
+  // From this moment no copy: neither offered as a source, nor counted when another node asks to evict the
+  // same artifact. So two nodes cannot each rely on the other's copy.
   replica.evicting = true;
   return EvictionDecision{.granted = true, .reason = "", .unchecked_origins = {}};
 }

@@ -36,6 +36,8 @@ constexpr std::array<Stage, 3> kStages = {Stage::kFetch, Stage::kVerify, Stage::
 
 constexpr int kMostDetails = 16;
 
+// Words of newer versions become the most general value that there is: a report is for people, and better
+// told inexactly than not at all. A stage has no such value.
 SourceType ParseSourceType(std::string_view name) {
   auto it = std::find_if(kSourceTypes.begin(), kSourceTypes.end(),
                          [name](SourceType type) { return SourceTypeName(type) == name; });
@@ -94,6 +96,8 @@ v1::Status ToProto(const absl::Status& status) {
   v1::Status message;
   message.set_code(static_cast<int>(status.code()));
   std::string text(status.message());
+  // protobuf refuses a string field that is not UTF-8, and with it the whole message: the error of an error
+  // would hide the first.
   if (!IsValidUtf8(text)) std::ranges::replace_if(text, [](unsigned char c) { return c >= 0x80; }, '?');
   message.set_message(std::move(text));
   // By their type: absl gives them in an order that changes from run to run.
@@ -113,6 +117,7 @@ absl::Status FromProto(const v1::Status& status) {
       status.code() >= 0 && status.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   absl::Status result(known ? static_cast<absl::StatusCode>(status.code()) : absl::StatusCode::kUnknown,
                       status.message());
+  // A peer's message: bounded, since each payload is looked for among those before it.
   for (int i = 0; i < std::min(status.details_size(), kMostDetails); ++i) {
     result.SetPayload(status.details(i).type_url(), absl::Cord(status.details(i).value()));
   }
@@ -121,6 +126,7 @@ absl::Status FromProto(const v1::Status& status) {
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   const absl::Duration since_epoch = Bounded(time) - absl::UnixEpoch();
+  // Floor, not truncation: the nanoseconds of a Timestamp count forward, before 1970 as well.
   const absl::Duration whole = absl::Floor(since_epoch, absl::Seconds(1));
   google::protobuf::Timestamp message;
   message.set_seconds(absl::ToInt64Seconds(whole));
@@ -133,8 +139,11 @@ absl::Time FromProto(const google::protobuf::Timestamp& time) {
 }
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
+  // A Duration message holds some 10,000 years; infinity has to be something that fits and that nobody waits
+  // out.
   constexpr absl::Duration kForever = absl::Hours(24 * 365 * 100);
   const absl::Duration bounded = std::clamp(duration, -kForever, kForever);
+  // Of a Duration both parts have one sign.
   const absl::Duration whole = absl::Trunc(bounded, absl::Seconds(1));
   google::protobuf::Duration message;
   message.set_seconds(absl::ToInt64Seconds(whole));
@@ -165,6 +174,7 @@ v1::Location ToProto(const Location& location) {
 
 absl::StatusOr<Location> FromProto(const v1::Location& location) {
   switch (location.kind()) {
+    // Nothing said: host memory, the default of every request.
     case v1::LOCATION_KIND_UNSPECIFIED:
     case v1::LOCATION_KIND_CPU:
       return Location{LocationKind::kCpu, 0};
@@ -286,6 +296,7 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   result.verified_chunks = report.verified_chunks();
   result.status = FromProto(report.error());
   std::string trace_id;
+  // The id alone, without a span: enough to look the trace up.
   if (report.trace_id().size() == 32 && absl::HexStringToBytes(report.trace_id(), &trace_id)) {
     std::copy(trace_id.begin(), trace_id.end(), result.trace.trace_id.begin());
   }

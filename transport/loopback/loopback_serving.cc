@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kMagic = "TCLB";
 constexpr uint8_t kVersion = 1;
 
+// Both ends of a loopback pull are in this process: a descriptor is a name in this table.
 struct Registry {
   absl::Mutex mutex;
   absl::flat_hash_map<PullId, std::shared_ptr<LoopbackSource>> sources ABSL_GUARDED_BY(mutex);
@@ -40,6 +41,7 @@ class LoopbackServing : public Serving {
       absl::MutexLock lock(&registry.mutex);
       registry.sources.erase(id_);
     }
+    // After its name is gone: no new pull finds it meanwhile.
     source_->Revoke();
   }
 
@@ -85,11 +87,13 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
     return;
   }
   threads_->Submit([self = shared_from_this(), offset, bytes, done = std::move(done)]() mutable {
+    // In use until the read has ended, wanted or not: it reads what a revocation would free.
     done(self->image_->Read(offset, bytes));
     self->EndUse();
   });
 }
 
+// Blocks until nobody reads the image: after this the lease may end.
 void LoopbackSource::Revoke() {
   absl::MutexLock lock(&mutex_);
   revoked_ = true;

@@ -75,6 +75,8 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     loop_->Post([self = shared_from_this(), id] { self->Step(id); });
   }
 
+  // One step of one fetch, then the loop's other tasks: so several fetches go on side by side, and a
+  // cancellation or a revocation comes between two steps.
   void Step(uint64_t id) {
     auto it = fetches_.find(id);
     if (it == fetches_.end()) return;
@@ -84,6 +86,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     } else if (!source_->in_place()) {
       StartRead(id, fetch);
     } else if (source_->BeginUse()) {
+      // Between BeginUse and EndUse a revocation waits.
       Copy(fetch, source_->InPlace(fetch.offset, std::min(fetch.left, kStepBytes)));
       source_->EndUse();
       PostStep(id);

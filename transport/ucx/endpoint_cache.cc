@@ -5,6 +5,7 @@
 
 namespace tensorcast::transport {
 
+// The one that was used last comes first, so that those nobody needs grow old at the back and expire.
 std::shared_ptr<UcxEndpoint> EndpointCache::Take(const std::string& peer) {
   auto it = idle_.find(peer);
   while (it != idle_.end() && !it->second.empty()) {
@@ -29,6 +30,7 @@ void EndpointCache::Give(const std::string& peer, std::shared_ptr<UcxEndpoint> e
 }
 
 void EndpointCache::Shutdown() {
+  // Those that pulls give back from now on are closed as well.
   limits_.idle_a_peer = 0;
   for (auto& [peer, idle] : idle_) {
     for (Idle& one : idle) one.endpoint->Close(nullptr);

@@ -77,6 +77,7 @@ bool RmaPull::NextPiece(Part& piece, uint64_t& address, ucp_rkey_h& rkey) {
       std::upper_bound(segment_ends_.begin(), segment_ends_.end(), piece.offset) - segment_ends_.begin();
   const UcxDescriptor::Segment& segment = descriptor().segments[index];
   const uint64_t left = segment_ends_[index] - piece.offset;
+  // One read is within one segment; the rest of the part is a read of its own.
   if (left < piece.destination.size()) {
     rest_.push_back({piece.fetch, piece.offset + left, piece.destination.subspan(left)});
     piece.destination = piece.destination.first(left);
@@ -116,6 +117,7 @@ void RmaPull::GetEnded(uint64_t fetch, uint64_t bytes, const absl::Status& statu
 void RmaPull::Abandon() {
   abandoned_ = true;
   rest_.clear();
+  // A remote key must outlive the reads that use it: the last of them comes here again.
   if (gets_ == 0) {
     for (ucp_rkey_h rkey : std::exchange(rkeys_, {})) ucp_rkey_destroy(rkey);
   }

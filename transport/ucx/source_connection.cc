@@ -80,6 +80,7 @@ void SourceConnection::On(const wire::Request& request) {
     return;
   }
   serving_->counter.AddRequest();
+  // By request, the bytes that are still to be sent; it is gone when they are, and when its pull has ended.
   requests_.emplace(request.id, request.bytes);
   if (serving_->in_place) {
     QueueInPlace(request);
@@ -117,6 +118,8 @@ void SourceConnection::QueuePieces(uint64_t request_id, uint64_t offset, const S
   }
 }
 
+// On the serving threads, since a read may block on a disk or a buffer; only so many at a time, so that one
+// pull does not take all buffers.
 void SourceConnection::StartReads() {
   while (reading_ < source_->limits().reads_a_pull && !reads_.empty()) {
     const Read read = reads_.front();
@@ -145,6 +148,7 @@ void SourceConnection::ReadDone(const std::shared_ptr<SourceServing>& serving, R
     const uint64_t bytes = piece->bytes.size();
     QueuePieces(read.request_id, read.offset, *piece);
     SendPieces();
+    // A read may give less than was asked for (a buffer's worth): the rest is next, before other requests.
     if (bytes < read.bytes) reads_.push_front({read.request_id, read.offset + bytes, read.bytes - bytes});
   }
   // Releases a piece that is sent or unwanted before the serving may count as idle.
@@ -180,6 +184,7 @@ void SourceConnection::PieceSent(uint64_t request_id, uint64_t bytes, const absl
   if (auto it = requests_.find(request_id); it != requests_.end() && (it->second -= bytes) == 0) {
     requests_.erase(it);
   }
+  // A stopped pull left its serving to the sends that were under way; the last of them gives it back.
   if (stopped_ && sending_ == 0) {
     LeaveServing();
   } else if (active() && status.ok()) {
@@ -209,6 +214,7 @@ void SourceConnection::LeaveServing() {
 }
 
 void SourceConnection::AnswerBye() {
+  // After this the receiver may begin its next pull on this connection.
   if (bye_ && sending_ == 0 && reading_ == 0 && !closing_) {
     bye_ = false;
     endpoint_->SendControl(wire::Bye{});

@@ -49,6 +49,8 @@ absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Accept(UcxWorker* work
 absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker* worker, ucp_ep_params_t& params) {
   std::shared_ptr<UcxEndpoint> endpoint(new UcxEndpoint(worker));
   params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  // Peers may go at any moment: with this mode UCX says so, and completes what was under way. The callback
+  // gets the worker, not this object, which may be gone when a late error is told.
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &UcxEndpoint::ErrorCallback;
   params.err_handler.arg = worker;
@@ -70,6 +72,8 @@ void UcxEndpoint::ErrorCallback(void* arg, ucp_ep_h ep, ucs_status_t status) {
   }
 }
 
+// Told in a task of its own: this may be within one of UCX's callbacks, in which the owner could not close
+// the endpoint. Without an owner (it waits in the cache) nobody is interested.
 void UcxEndpoint::Fail(absl::Status status) {
   if (closing_ || !failure_.ok()) return;
   failure_ = std::move(status);
@@ -94,6 +98,9 @@ void UcxEndpoint::ControlArrived(std::string_view bytes) {
   });
 }
 
+// What is returned to UCX says who has the data: UCS_OK, it is done with; UCS_INPROGRESS, a receive was
+// started for it. An eager piece is in UCX's buffer and is copied here and now; of a rendezvous only the news
+// has arrived, and the bytes come straight to where the owner wants them.
 ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data, uint64_t bytes,
                                       bool rendezvous) {
   const absl::StatusOr<wire::DataHeader> header = wire::DecodeDataHeader(header_bytes);
@@ -135,6 +142,7 @@ void UcxEndpoint::SendControl(const wire::Control& message) {
   operation->header = wire::EncodeControl(message);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  // REPLY tells the other side by which of its endpoints this came, and so whose it is.
   param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = &UcxEndpoint::SendCallback;
   param.user_data = operation;
@@ -183,6 +191,7 @@ void UcxEndpoint::Close(std::function<void()> closed) {
     return;
   }
   closing_ = true;
+  // From here on UCX's callbacks find no endpoint: what still arrives is dropped.
   worker_->RemoveEndpoint(ep_);
   Operation* operation = StartOperation([](const absl::Status&) {});
   ucp_request_param_t param{};
@@ -194,6 +203,8 @@ void UcxEndpoint::Close(std::function<void()> closed) {
   Started(operation, ucp_ep_close_nbx(ep, &param));
 }
 
+// An operation keeps its endpoint alive, and what UCX reads or writes, until Complete, which comes exactly
+// once for each.
 UcxEndpoint::Operation* UcxEndpoint::StartOperation(Done done) {
   ++in_flight_;
   worker_->AddInFlight(1);
@@ -201,6 +212,8 @@ UcxEndpoint::Operation* UcxEndpoint::StartOperation(Done done) {
       .endpoint = shared_from_this(), .header = {}, .hold = nullptr, .done = std::move(done)};
 }
 
+// UCX answers in one of three ways: null, done already, and no callback comes; an error, likewise; or a
+// request, for which the callback comes later.
 void UcxEndpoint::Started(Operation* operation, ucs_status_ptr_t result) {
   if (result == nullptr) {
     Complete(operation, UCS_OK);
@@ -229,6 +242,8 @@ void UcxEndpoint::Complete(Operation* operation, ucs_status_t status) {
   MaybeClosed();
 }
 
+// Closed is: closing was asked for, and nothing is in flight, the close itself included. Only then may memory
+// be used for something else.
 void UcxEndpoint::MaybeClosed() {
   if (!closing_ || in_flight_ > 0) return;
   if (!closed_) {

@@ -33,6 +33,8 @@ UcxPullCore::UcxPullCore(const ReceiverContext& context, UcxDescriptor descripto
 
 UcxPullCore::~UcxPullCore() { CHECK(fetches_.empty() && endpoint_ == nullptr); }
 
+// `self_` holds this object for as long as the connection is not over, whatever becomes of the public handle:
+// UCX and the timers refer to it.
 void UcxPullCore::Connect(std::function<void(absl::Status)> connected) {
   connected_ = std::move(connected);
   self_ = shared_from_this();
@@ -119,6 +121,8 @@ void UcxPullCore::ProtocolError(std::string_view what) {
 
 void UcxPullCore::OnFailed(const absl::Status& status) {
   if (state_ == State::kConnecting) {
+    // An idle endpoint may have died unnoticed, with a source that was restarted. One try with a new one
+    // tells whether the source is there.
     if (endpoint_was_idle_) {
       endpoint_was_idle_ = false;
       std::exchange(endpoint_, nullptr)->Close(nullptr);
@@ -163,6 +167,7 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     MaybeComplete(id);
     return;
   }
+  // Cancelled when the fetch completes, which it does before this object goes.
   fetch.timer = worker().queue().At(deadline, [this, id] { Expire(id); });
   silence_.Start();
   AddParts(id, offset, destination);
@@ -189,6 +194,7 @@ void UcxPullCore::AddParts(uint64_t fetch, uint64_t offset, const std::vector<Ho
   }
 }
 
+// Parts of fetches that have failed stay in the queue and are skipped here.
 bool UcxPullCore::NextPart(Part& part) {
   while (!waiting_.empty()) {
     part = waiting_.front();
@@ -223,6 +229,8 @@ void UcxPullCore::ReceiveEnded(uint64_t fetch, uint64_t bytes, const absl::Statu
   MaybeComplete(fetch);
 }
 
+// Digested while it is copied, for as long as pieces come in the order of the image. The first one that does
+// not ends that, and the fetch has no digest: the engine computes it.
 void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destination, ConstHostSpan piece) {
   silence_.BytesArrived();
   FetchState& state = fetches_.at(fetch);
@@ -236,6 +244,7 @@ void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destinatio
   MaybeComplete(fetch);
 }
 
+// An argument of the caller's that was wrong leaves the pull as it was; any other failure ends it.
 void UcxPullCore::FailFetch(uint64_t fetch, const absl::Status& status) {
   auto it = fetches_.find(fetch);
   if (it == fetches_.end()) return;
@@ -255,6 +264,7 @@ void UcxPullCore::Expire(uint64_t fetch) {
   Break(status, lost);
 }
 
+// Not while a receive is in flight: the caller may use the memory for something else once it is told.
 void UcxPullCore::MaybeComplete(uint64_t fetch) {
   auto it = fetches_.find(fetch);
   if (it == fetches_.end() || it->second.receives > 0 ||
@@ -275,6 +285,9 @@ void UcxPullCore::MaybeComplete(uint64_t fetch) {
   MaybeEnded();
 }
 
+// The pull takes no more fetches; those that it has fail once their receives have ended. `lost`: the
+// connection is of no use any more and is closed by force, which ends those receives. Otherwise it is given
+// back by BYE, for the next pull.
 void UcxPullCore::Break(const absl::Status& status, bool lost) {
   if (broken_.ok()) broken_ = status;
   waiting_.clear();
@@ -309,6 +322,7 @@ void UcxPullCore::MaybeEnded() {
 void UcxPullCore::SayBye() {
   state_ = State::kEnding;
   endpoint_->SendControl(wire::Bye{});
+  // A source that does not answer BYE in time may have stopped.
   drain_timer_ = worker().queue().At(SteadyNow() + context_.drain_timeout, [this] { CloseEndpoint(); });
 }
 
@@ -327,6 +341,7 @@ void UcxPullCore::Over() {
   worker().queue().CancelTimer(drain_timer_);
   silence_.Stop();
   Abandon();
+  // It ended by BYE, or was refused: nothing is under way on it.
   if (endpoint_ != nullptr && state_ != State::kClosing) {
     context_.cache->Give(descriptor_.address, std::move(endpoint_));
   }
@@ -345,6 +360,7 @@ class UcxPull : public Pull {
 
   ~UcxPull() override {
     UcxWorker& worker = core_->worker();
+    // Its receives end by what this thread does next, so it cannot wait for them.
     if (worker.OnThread()) {
       bool ended = false;
       core_->End([&] { ended = true; });

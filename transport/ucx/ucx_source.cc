@@ -43,6 +43,7 @@ void UcxSource::OnConnectionRequest(ucp_conn_request_h request, void* arg) {
 }
 
 void UcxSource::Accept(ucp_conn_request_h request) {
+  // Each has memory of UCX's; a flood must not take all of it.
   if (static_cast<int>(connections_.size()) >= limits_.connections) {
     LOG_EVERY_N_SEC(WARNING, 10) << "refused a receiver's connection: " << limits_.connections << " are open";
     ucp_listener_reject(listener_, request);
@@ -66,8 +67,10 @@ std::shared_ptr<SourceServing> UcxSource::Find(const PullId& id) const {
 void UcxSource::Revoke(const std::shared_ptr<SourceServing>& serving, std::function<void()> done) {
   servings_.erase(serving->id);
   serving->revoked = true;
+  // Held busy meanwhile: else it might count as idle between the first connection that lets go and the next.
   serving->AddBusy(1);
   serving->on_idle = std::move(done);
+  // A copy: connections take themselves out of the set.
   const std::vector<SourceConnection*> connections(serving->connections.begin(), serving->connections.end());
   for (SourceConnection* connection : connections) connection->ServingRevoked();
   serving->AddBusy(-1);

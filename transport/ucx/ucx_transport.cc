@@ -77,6 +77,7 @@ class UcxServing : public Serving {
   ~UcxServing() override {
     CHECK(!worker_->OnThread()) << "a serving was destroyed in a transport callback, which must not block";
     absl::Notification idle;
+    // Blocks until nothing reads the image any more; then the lease that holds its memory may end.
     worker_->Post([this, &idle] { source_->Revoke(serving_, [&idle] { idle.Notify(); }); });
     idle.WaitForNotification();
   }
@@ -104,6 +105,7 @@ struct UcxTransport::State {
   std::string address;
   uint32_t max_piece_bytes = 0;
   RegisteredMemory memory;
+  // In this order: the cache and the source use the worker, and go before it.
   std::unique_ptr<UcxWorker> worker;
   std::unique_ptr<EndpointCache> cache;
   std::unique_ptr<UcxSource> source;
@@ -131,6 +133,7 @@ absl::Status UcxTransport::State::DescribeMemory(const std::vector<ConstHostSpan
   absl::Status status;
   for (const ConstHostSpan& segment : segments) {
     const size_t region = *memory.RegionOf(segment);
+    // Remote keys by the regions' numbers, as the segments name them.
     while (status.ok() && descriptor.rkeys.size() <= region) {
       worker->Run([&] {
         absl::StatusOr<std::string> packed = worker->PackRemoteKey(descriptor.rkeys.size());
@@ -176,6 +179,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   const bool tcp = worker_options.tls == "tcp";
   if (tcp && !rma) {
     worker_options.tcp_segment_bytes = kTcpSegmentBytes;
+    // Never: see above.
     worker_options.rendezvous_bytes = std::numeric_limits<uint64_t>::max();
     limits.piece_bytes = kTcpPieceBytes;
     state->max_piece_bytes = kTcpPieceBytes;
@@ -198,6 +202,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
     data_ports = options.data_ports;
   }
   absl::StatusOr<std::unique_ptr<UcxWorker>> worker = CreateWorker(worker_options, data_host, data_ports);
+  // Whatever UCX called it: the lane cannot be had here, which a daemon with other lanes lives with.
   if (!worker.ok()) return absl::UnavailableError(worker.status().message());
   state->worker = *std::move(worker);
   state->cache = std::make_unique<EndpointCache>(state->worker.get(), EndpointCache::Limits{});
@@ -276,6 +281,8 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
 
   const std::string where = descriptor.address;
   const SteadyTime deadline = std::min(context.deadline, SteadyNow() + state_->options.connect_timeout);
+  // Shared with the progress thread. Three may end the wait, an answer, the timer and the caller's
+  // cancellation; the pull tells the first, and only that.
   auto connecting = std::make_shared<Connecting>();
   std::shared_ptr<UcxPullCore> core =
       state_->NewPull(std::move(descriptor), peer, context.trace.ToTraceparent());

@@ -171,6 +171,7 @@ absl::Status UcxWorker::MapMemory(std::byte* base, uint64_t bytes) {
       UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT;
   params.address = base;
   params.length = bytes;
+  // Peers may read the pool, where they were handed a remote key; nobody writes it from outside.
   params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
   ucp_mem_h handle = nullptr;
   TC_RETURN_IF_ERROR(
@@ -243,9 +244,12 @@ ucs_status_t UcxWorker::OnData(void* arg, const void* header, size_t header_byte
 }
 
 void UcxWorker::Wake() {
+  // The thread looks at its tasks before it sleeps, so it need not wake itself.
   if (!OnThread()) ucp_worker_signal(worker_);
 }
 
+// Spinning costs a core and saves the wake-up, some microseconds that each piece of a transfer would pay; so
+// it does that while operations make progress, and sleeps when they do not.
 void UcxWorker::Loop() {
   thread_id_ = std::this_thread::get_id();
   while (!stop_) {
@@ -266,6 +270,8 @@ bool UcxWorker::Progress() {
 
 void UcxWorker::Sleep() {
   const ucs_status_t status = ucp_worker_arm(worker_);
+  // Arming says that there is something to do already: what arrives between the last progress and the sleep
+  // is not missed.
   if (status == UCS_ERR_BUSY) return;
   if (status != UCS_OK) {
     LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "arming a UCX worker; polling instead");
