@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "security/certificate.h"
 
@@ -23,6 +24,7 @@ using CertificatePtr = std::unique_ptr<X509, decltype(&X509_free)>;
 using BioPtr = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
 constexpr int kSerialBits = 128;
+constexpr std::string_view kScheme = "spiffe://";
 
 absl::Status Failed(std::string_view what) {
   return absl::InternalError(absl::StrCat("OpenSSL could not ", what, ": ", TakeOpenSslErrors()));
@@ -130,7 +132,27 @@ absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const 
       AddExtension(certificate, certificate, "basicConstraints", "critical,CA:TRUE,pathlen:0"));
   TC_RETURN_IF_ERROR(AddExtension(certificate, certificate, "keyUsage", "critical,keyCertSign,cRLSign"));
   TC_RETURN_IF_ERROR(AddExtension(certificate, certificate, "subjectKeyIdentifier", "hash"));
+  // As SPIFFE names one that signs: by its trust domain alone.
+  TC_RETURN_IF_ERROR(
+      AddExtension(certificate, certificate, "subjectAltName", absl::StrCat("URI:", kScheme, trust_domain)));
   return SignedBy(key.get(), certificate, key.get());
+}
+
+absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate) {
+  const CertificatePtr authority(PEM_read_bio_X509(Reading(certificate).get(), nullptr, nullptr, nullptr),
+                                 X509_free);
+  if (authority == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no certificate in PEM form: ", TakeOpenSslErrors()));
+  }
+  TC_ASSIGN_OR_RETURN(const std::string uri, UriOf(*authority));
+  std::string_view domain = uri;
+  if (!absl::ConsumePrefix(&domain, kScheme) || !CheckTrustDomain(domain).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the certificate's URI name, ", uri,
+                     ", is no trust domain: it is no authority that `certs init` made"));
+  }
+  return std::string(domain);
 }
 
 absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, const Name& name,

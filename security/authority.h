@@ -29,6 +29,9 @@ struct Validity {
 // INVALID_ARGUMENT for what is no trust domain.
 absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const Validity& validity);
 
+// The trust domain in an authority's certificate. INVALID_ARGUMENT for one that MakeAuthority did not make.
+absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate);
+
 // A certificate for `name` with a new key, good for both ends of a connection. INVALID_ARGUMENT when the
 // authority's certificate and key do not belong together or cannot be read.
 absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, const Name& name,

@@ -10,6 +10,7 @@
 
 #include <ctime>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,9 @@ absl::StatusOr<absl::Time> TimeOf(const ASN1_TIME* time) {
   return absl::FromTM(fields, absl::UTCTimeZone());
 }
 
-absl::StatusOr<Name> NameOf(const X509& certificate) {
+}  // namespace
+
+absl::StatusOr<std::string> UriOf(const X509& certificate) {
   const std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)> names(
       static_cast<GENERAL_NAMES*>(
           X509_get_ext_d2i(&certificate, NID_subject_alt_name, /*crit=*/nullptr, /*idx=*/nullptr)),
@@ -46,8 +49,10 @@ absl::StatusOr<Name> NameOf(const X509& certificate) {
         absl::StrCat("the certificate has ", uris.size(),
                      " URI names, and exactly one is wanted: make it with `tensorcast certs issue`"));
   }
-  return ParseName(uris.front());
+  return std::move(uris.front());
 }
+
+namespace {
 
 std::string IssuerOf(const X509& certificate) {
   char text[256] = {};
@@ -70,7 +75,8 @@ std::string SerialNumberOf(const X509& certificate) {
 
 absl::StatusOr<Certificate> DescribeCertificate(const X509& certificate) {
   Certificate described;
-  TC_ASSIGN_OR_RETURN(described.name, NameOf(certificate));
+  TC_ASSIGN_OR_RETURN(const std::string uri, UriOf(certificate));
+  TC_ASSIGN_OR_RETURN(described.name, ParseName(uri));
   TC_ASSIGN_OR_RETURN(described.not_before, TimeOf(X509_get0_notBefore(&certificate)));
   TC_ASSIGN_OR_RETURN(described.not_after, TimeOf(X509_get0_notAfter(&certificate)));
   described.issuer = IssuerOf(certificate);

@@ -27,6 +27,9 @@ absl::StatusOr<Certificate> DescribeCertificate(const x509_st& certificate);
 // Of the first certificate of a PEM text.
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem);
 
+// The one URI name that it has. INVALID_ARGUMENT when it has none, or several.
+absl::StatusOr<std::string> UriOf(const x509_st& certificate);
+
 // OpenSSL's last errors on this thread, as text; they are forgotten.
 std::string TakeOpenSslErrors();
 

@@ -24,6 +24,7 @@
   COMMAND(Demo)                      \
   COMMAND(OtelSmoke)                 \
   COMMAND(Config)                    \
+  COMMAND(Certs)                     \
   COMMAND(Bench)
 
 namespace tensorcast::cli {
