@@ -80,6 +80,14 @@ bool IsWildcard(const HostPort& address) {
   return host == "*" || host.find_first_not_of("0.:") == std::string_view::npos;
 }
 
+bool IsLoopback(const HostPort& address) {
+  if (address.host == "localhost") return true;
+  in_addr ipv4{};
+  if (inet_pton(AF_INET, address.host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == IN_LOOPBACKNET;
+  in6_addr ipv6{};
+  return inet_pton(AF_INET6, address.host.c_str(), &ipv6) == 1 && IN6_IS_ADDR_LOOPBACK(&ipv6);
+}
+
 absl::Status CheckSocketPath(std::string_view path) {
   constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
   if (!path.empty() && path.size() <= kMost && !absl::StrContains(path, '\0')) return absl::OkStatus();

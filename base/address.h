@@ -31,6 +31,8 @@ std::string FormatHostPort(const HostPort& address);
 
 // Whether the host stands for every address of a machine: to be listened on, never to be connected to.
 bool IsWildcard(const HostPort& address);
+// Whether the host is this machine alone, by its address or as "localhost". Other names are not asked for.
+bool IsLoopback(const HostPort& address);
 
 // Whether `path` can be that of a unix socket: 1 to 107 bytes.
 absl::Status CheckSocketPath(std::string_view path);

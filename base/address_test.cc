@@ -52,5 +52,15 @@ TEST(Address, TheLoopbackAddressIsOnTheLoopbackInterface) {
   EXPECT_EQ(InterfaceOf(*ResolveAddress({"0.0.0.0", 1})), "");
 }
 
+TEST(Address, LoopbackIsThisMachineAloneAndNoNameThatOnlyLooksSo) {
+  for (const char* host : {"127.0.0.1", "127.9.8.7", "::1", "0:0:0:0:0:0:0:1", "localhost"}) {
+    EXPECT_TRUE(IsLoopback({host, 1})) << host;
+  }
+  for (const char* host :
+       {"127.0.0.1.example", "127.example", "10.0.0.1", "0.0.0.0", "::", "localhost.example", ""}) {
+    EXPECT_FALSE(IsLoopback({host, 1})) << host;
+  }
+}
+
 }  // namespace
 }  // namespace tensorcast

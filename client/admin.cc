@@ -46,8 +46,9 @@ AdminClient::~AdminClient() = default;
 
 absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::string& daemon,
                                                                   absl::Duration connect_timeout,
-                                                                  const Cancellation& cancellation) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(daemon, connect_timeout, cancellation));
+                                                                  const Cancellation& cancellation,
+                                                                  const ClientCertificates& certificates) {
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(daemon, certificates, connect_timeout, cancellation));
   return std::unique_ptr<AdminClient>(new AdminClient(std::move(link)));
 }
 

@@ -15,6 +15,7 @@
 #include "base/request_context.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 
@@ -22,11 +23,11 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // `daemon` is unix:/path or host:port. Fails with UNAVAILABLE when nobody answers within the timeout, with
-  // CANCELLED when it is given up before.
+  // `daemon` is unix:/path or host:port; of a global store, whose calls are then all that can be made. Fails
+  // with UNAVAILABLE when nobody answers within the timeout, with CANCELLED when it is given up before.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
       const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5),
-      const Cancellation& cancellation = {});
+      const Cancellation& cancellation = {}, const ClientCertificates& certificates = {});
   ~AdminClient();
   AdminClient(const AdminClient&) = delete;
   AdminClient& operator=(const AdminClient&) = delete;

@@ -39,8 +39,8 @@ Client::Client(std::shared_ptr<Session> session) : session_(std::move(session)) 
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  TC_ASSIGN_OR_RETURN(auto link,
-                      DaemonLink::Connect(options.daemon, options.connect_timeout, options.cancellation));
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(options.daemon, options.certificates,
+                                                     options.connect_timeout, options.cancellation));
   return std::unique_ptr<Client>(new Client(std::make_shared<Session>(std::move(link), options)));
 }
 

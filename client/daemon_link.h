@@ -14,13 +14,17 @@
 #include "otel/api/span.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
+#include "rpc/credentials.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 
 class DaemonLink {
  public:
   // UNAVAILABLE when the daemon does not answer within the timeout, CANCELLED when it is given up before.
+  // INVALID_ARGUMENT for certificates that do not fit together.
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const std::string& address,
+                                                             const ClientCertificates& certificates,
                                                              absl::Duration timeout,
                                                              const Cancellation& cancellation);
 
@@ -34,7 +38,7 @@ class DaemonLink {
   absl::StatusOr<std::string> HandleSocket(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  explicit DaemonLink(const std::string& address);
+  DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials);
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context,
                                                   absl::Duration retry_for) const;
 

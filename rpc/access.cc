@@ -70,6 +70,11 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
       return decision;
     }
     decision.certificate = *std::move(certificate);
+    // Nobody comes so by TLS; but what is not a unix socket has none of its rights, whatever it is.
+    if (decision.certificate == nullptr && !call.peer().starts_with("unix:")) {
+      decision.refused = absl::UnauthenticatedError("the connection shows no certificate");
+      return decision;
+    }
   }
   if (decision.certificate == nullptr) {
     decision.caller.asking = role;

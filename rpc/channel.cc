@@ -46,8 +46,10 @@ grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
 }
 
 std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& address, const Credentials* own,
-                                                         security::RoleSet servers) {
-  return own == nullptr || IsUnixAddress(address) ? PlainChannelCredentials() : own->ForChannelTo(servers);
+                                                         security::RoleSet servers,
+                                                         const std::string& server_name = "") {
+  return own == nullptr || IsUnixAddress(address) ? PlainChannelCredentials()
+                                                  : own->ForChannelTo(servers, server_name);
 }
 
 }  // namespace
@@ -56,8 +58,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Cha
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address, CredentialsFor(address, options.credentials.get(), options.servers), ArgumentsOf(options),
-      std::move(interceptors));
+      address, CredentialsFor(address, options.credentials.get(), options.servers, options.server_name),
+      ArgumentsOf(options), std::move(interceptors));
 }
 
 absl::Status CheckHealth(const std::string& address, absl::Duration timeout,

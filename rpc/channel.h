@@ -30,7 +30,8 @@ struct ChannelOptions {
   // Whom to take for the server, with credentials.
   security::RoleSet servers =
       security::Only(security::Role::kNode) | security::Only(security::Role::kGlobalStore);
-  std::string session_id;  // told to the server with each call, for its spans; empty: none
+  std::string server_name;  // its name in that role; empty: any
+  std::string session_id;   // told to the server with each call, for its spans; empty: none
 };
 
 // `address` is host:port or unix:/path. Never fails and does not wait: a bad or silent address shows as

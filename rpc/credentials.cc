@@ -46,9 +46,9 @@ constexpr size_t kMaxDescribed = 4096;    // certificates, of peers that come ag
 // What gRPC asks once it has verified a peer's chain.
 class NameVerifier final : public tls::ExternalCertificateVerifier {
  public:
-  // `wanted` 0: every role.
-  NameVerifier(std::shared_ptr<security::Identity> identity, security::RoleSet wanted)
-      : identity_(std::move(identity)), wanted_(wanted) {}
+  // `name` empty: every name of these roles.
+  NameVerifier(std::shared_ptr<security::Identity> identity, security::RoleSet wanted, std::string name)
+      : identity_(std::move(identity)), wanted_(wanted), name_(std::move(name)) {}
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)> /*callback*/,
               grpc::Status* outcome) override {
@@ -65,20 +65,22 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
     TC_ASSIGN_OR_RETURN(const security::Certificate peer,
                         security::ReadCertificate(std::string_view(pem.data(), pem.size())));
     TC_RETURN_IF_ERROR(identity_->CheckPeer(peer));
-    if (wanted_ == 0 || security::Contains(wanted_, peer.name.role)) return absl::OkStatus();
+    const bool named = name_.empty() || peer.name.name == name_;
+    if (security::Contains(wanted_, peer.name.role) && named) return absl::OkStatus();
     const grpc::string_ref target = request.target_name();
-    return absl::PermissionDeniedError(absl::StrCat("at ", std::string_view(target.data(), target.size()),
-                                                    " is ", peer.name.ToString(), ", and a ",
-                                                    security::RolesText(wanted_), " is wanted there"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "at ", std::string_view(target.data(), target.size()), " is ", peer.name.ToString(), ", and ",
+        security::RolesText(wanted_), name_.empty() ? "" : "/", name_, " is wanted there"));
   }
 
   const std::shared_ptr<security::Identity> identity_;
   const security::RoleSet wanted_;
+  const std::string name_;
 };
 
 std::shared_ptr<tls::CertificateVerifier> Verifier(const std::shared_ptr<security::Identity>& identity,
-                                                   security::RoleSet wanted) {
-  return tls::ExternalCertificateVerifier::Create<NameVerifier>(identity, wanted);
+                                                   security::RoleSet wanted, const std::string& name) {
+  return tls::ExternalCertificateVerifier::Create<NameVerifier>(identity, wanted, name);
 }
 
 }  // namespace
@@ -86,28 +88,28 @@ std::shared_ptr<tls::CertificateVerifier> Verifier(const std::shared_ptr<securit
 Credentials::Credentials(std::shared_ptr<security::Identity> identity)
     : identity_(std::move(identity)),
       provider_(std::make_shared<tls::FileWatcherCertificateProvider>(
-          identity_->files().key, identity_->files().certificate, identity_->files().ca, kLookSeconds)) {
-  gpr_set_log_function(TakeLogLine);  // of the whole process
-}
+          identity_->files().key, identity_->files().certificate, identity_->files().ca, kLookSeconds)) {}
 
 Credentials::~Credentials() = default;
 
-std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannelTo(security::RoleSet servers) const {
+std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannelTo(security::RoleSet servers,
+                                                                    const std::string& name) const {
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(provider_);
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
-  options.set_certificate_verifier(Verifier(identity_, servers));
+  options.set_certificate_verifier(Verifier(identity_, servers, name));
   options.set_check_call_host(false);  // names are roles' and nodes', not hosts'
   return tls::TlsCredentials(options);
 }
 
 std::shared_ptr<grpc::ServerCredentials> Credentials::ForServer() const {
+  gpr_set_log_function(TakeLogLine);  // of the whole process, which is a server's
   tls::TlsServerCredentialsOptions options(provider_);
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.set_certificate_verifier(Verifier(identity_, /*wanted=*/0));
+  options.set_certificate_verifier(Verifier(identity_, security::kEveryRole, ""));
   return tls::TlsServerCredentials(options);
 }
 

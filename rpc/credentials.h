@@ -36,8 +36,10 @@ class Credentials {
 
   const security::Identity& identity() const { return *identity_; }
 
-  // For a channel to a server that has one of these roles; a connection to another fails.
-  std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(security::RoleSet servers) const;
+  // For a channel to a server that has one of these roles, and this name in it unless that is empty; a
+  // connection to another fails.
+  std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(security::RoleSet servers,
+                                                         const std::string& name) const;
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
 
   using Certificate = std::shared_ptr<const security::Certificate>;

@@ -206,6 +206,18 @@ TEST_F(SecuredCalls, AServerOfAnotherRoleGetsNoCall) {
   EXPECT_TRUE(Bind(*StubAs(Own("operator"), Only(Role::kNode))).ok());
 }
 
+TEST_F(SecuredCalls, AServerOfAnotherNameGetsNoCall) {
+  Start({.listen = {"127.0.0.1:0"}, .credentials = Own("node/a")});
+  const auto stub_of = [&](const std::string& name) {
+    return v1::GlobalStore::NewStub(
+        MakeChannel(server_->addresses()[0],
+                    {.credentials = Own("operator"), .servers = Only(Role::kNode), .server_name = name}));
+  };
+  EXPECT_EQ(Bind(*stub_of("b")).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_.calls(), 0);
+  EXPECT_TRUE(Bind(*stub_of("a")).ok());
+}
+
 TEST_F(SecuredCalls, ADeniedNameIsRefusedOnAConnectionThatIsOpenAndItsStreamsEnd) {
   StartStore();
   const auto stub = StubAs(Own("client/b"));

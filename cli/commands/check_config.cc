@@ -64,10 +64,6 @@ bool IsOwnAddress(const HostPort& address) {
   return own;
 }
 
-bool IsLoopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
-}
-
 // What CheckSocketPath does not see: nothing but a socket is in the way. Its folder is made by a start.
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings) {
   struct stat info;
@@ -187,7 +183,7 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
     CheckListen("daemon.listen", config.listen(), findings);
   }
   const absl::StatusOr<HostPort> store = ParseHostPort(config.global_store());
-  const bool store_elsewhere = store.ok() && !IsLoopback(store->host) && !IsOwnAddress(*store);
+  const bool store_elsewhere = store.ok() && !IsLoopback(*store) && !IsOwnAddress(*store);
   for (const auto& [key, listen] :
        {std::pair<std::string_view, std::string>{"daemon.listen", config.listen()},
         std::pair<std::string_view, std::string>{"daemon.tcp_listen", config.tcp_listen()},
@@ -199,7 +195,7 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
                                      " is every address of this host, and others need one to connect to: set "
                                      "daemon.advertise to host:port, or listen on one address"));
     }
-    if (address.ok() && IsLoopback(address->host) && store_elsewhere) {
+    if (address.ok() && IsLoopback(*address) && store_elsewhere) {
       findings.Add(
           key,
           absl::StrCat(Quoted(listen), " is reached from this host only, and the global store at ",
@@ -235,11 +231,16 @@ void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
   };
   if (config.global_store().empty()) check("", "", "global-store.sock");  // that of the one within
   const std::string grpc = check("daemon.unix_socket", config.unix_socket(), "daemon.sock");
+  const std::string clients = check("daemon.client_socket", config.client_socket(), "client.sock");
   const std::string handles = check("daemon.handle_socket", config.handle_socket(), "handles.sock");
-  if (grpc == handles) {
-    findings.Add(
-        "daemon.handle_socket",
-        absl::StrCat(Quoted(handles), " is daemon.unix_socket too; the two speak different protocols"));
+  if (grpc == handles || clients == handles) {
+    findings.Add("daemon.handle_socket",
+                 absl::StrCat(Quoted(handles), " is daemon.", grpc == handles ? "unix" : "client",
+                              "_socket too; the two speak different protocols"));
+  }
+  if (grpc == clients) {
+    findings.Add("daemon.client_socket",
+                 absl::StrCat(Quoted(clients), " is daemon.unix_socket too; who comes by one may do less"));
   }
 }
 
@@ -298,6 +299,80 @@ void CheckDaemon(const v1::DaemonConfig& config, Findings& findings) {
   if (!config.disk_dir().empty()) CheckPrivatePlace("daemon.disk_dir", config.disk_dir(), "", findings);
 }
 
+// What `roles` may be started as, by the role that a certificate says.
+bool Fits(security::Role role, Roles roles) {
+  switch (roles) {
+    case Roles::kGlobalStore:
+      return role == security::Role::kGlobalStore;
+    case Roles::kDaemon:
+      return role == security::Role::kNode;
+    case Roles::kAll:
+      return role == security::Role::kGlobalStore || role == security::Role::kNode;
+  }
+  return false;
+}
+
+// Whether it can be reached from other hosts; a mistake in it is told where it is checked.
+bool IsBeyondHost(const std::string& listen) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(listen);
+  return address.ok() && !IsLoopback(*address);
+}
+
+void CheckSecurity(const v1::Config& config, Roles roles, Findings& findings) {
+  const v1::SecurityConfig& security = config.security();
+  const absl::StatusOr<std::shared_ptr<const rpc::Credentials>> credentials = LoadCredentials(security);
+  if (!credentials.ok()) return findings.Add("security", credentials.status());
+  const bool certified = *credentials != nullptr;
+  if (certified && !Fits((*credentials)->identity().self().name.role, roles)) {
+    findings.Add(
+        "security.certificate",
+        absl::StrCat(Quoted(security.certificate()), " is of ",
+                     (*credentials)->identity().self().name.ToString(),
+                     ", and a global store is global-store, a daemon node/NAME: `tensorcast certs issue` "
+                     "makes such"));
+  }
+  if (certified && security.insecure()) {
+    findings.Add("security.insecure",
+                 "there are certificates, and nothing is in clear; leave it out, or them");
+  }
+  for (const auto& [key, value] :
+       {std::pair<std::string_view, std::string_view>{"security.denied", security.denied()},
+        {"security.trust_domain", security.trust_domain()}}) {
+    if (certified || value.empty()) continue;
+    findings.Add(key, absl::StrCat(Quoted(value),
+                                   " is about certificates, and there are none: set security.ca, "
+                                   "security.certificate and security.key"));
+  }
+  const auto check = [&](std::string_view key, const std::string& listen) {
+    if (certified || security.insecure() || !IsBeyondHost(listen)) return;
+    findings.Add(
+        key, absl::StrCat(Quoted(listen),
+                          " is reached from other hosts, and without certificates whoever reaches it may do "
+                          "everything: set security.ca, security.certificate and security.key or, on a "
+                          "network that you trust, security.insecure: true"));
+  };
+  if (roles != Roles::kDaemon) check("global_store.listen", config.global_store().listen());
+  if (roles == Roles::kGlobalStore) return;
+  check("daemon.listen", config.daemon().listen());
+  check("daemon.ucx_listen", config.daemon().ucx_listen());
+  check("daemon.tcp_listen", config.daemon().tcp_listen());
+  if (!certified || security.trusted_fabric()) return;
+  if (!config.daemon().ucx_listen().empty()) {
+    findings.Add("daemon.ucx_listen",
+                 absl::StrCat(Quoted(config.daemon().ucx_listen()),
+                              ": UCX knows no certificates, so whoever reaches its ports reaches this "
+                              "daemon's memory; leave it out or, on a fabric that you trust, set "
+                              "security.trusted_fabric: true"));
+  }
+  if (IsBeyondHost(config.daemon().tcp_listen())) {
+    findings.Add(
+        "daemon.tcp_listen",
+        absl::StrCat(Quoted(config.daemon().tcp_listen()),
+                     ": the lane is in clear as yet; leave it out or, on a fabric that you trust, set "
+                     "security.trusted_fabric: true"));
+  }
+}
+
 void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {
   // Names the key itself.
   const absl::Status otel = otel::sdk::ResolveOptions(config.otel(), "daemon").status();
@@ -323,6 +398,7 @@ absl::Status CheckConfig(const v1::Config& config, Roles roles) {
     CheckLifetimes(config.global_store(), findings);
   }
   if (daemon) CheckDaemon(config.daemon(), findings);
+  CheckSecurity(config, roles, findings);
   CheckObservability(config.observability(), findings);
   return findings.ToStatus();
 }

@@ -7,6 +7,7 @@
 
 #include "cli/commands/server_options.h"
 #include "cli/config/config.h"
+#include "security/testing/test_authority.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 v1::Config ConfigWith(std::vector<std::string> sets) {
-  const std::string folder = testing::TempDir() + "/check_config_test";
+  const std::string folder = ::testing::TempDir() + "/check_config_test";
   sets.insert(sets.begin(),
               {"daemon.state_dir=" + folder + "/node", "daemon.host_pool=192MiB",
                "daemon.device_runtime=none", "global_store.listen=unix:" + folder + "/store.sock",
@@ -61,8 +62,64 @@ TEST(CheckConfig, ADaemonAloneIsAGlobalStoreToo) {
 
 TEST(CheckConfig, AnAddressThatOthersCannotConnectToNeedsOneThatTheyCan) {
   EXPECT_THAT(Refused({"daemon.listen=0.0.0.0:0"}), HasSubstr("set daemon.advertise"));
-  EXPECT_EQ(Refused({"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0"}), "");
+  EXPECT_EQ(Refused({"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "security.insecure=true"}),
+            "");
   EXPECT_THAT(Refused({"daemon.advertise=127.0.0.1:7001"}), HasSubstr("nothing listens: set daemon.listen"));
+}
+
+// Settings for a process with this certificate.
+std::vector<std::string> As(const security::testing::TestAuthority& authority, std::string_view path) {
+  const security::Identity::Files files = authority.Issue(path);
+  return {"security.ca=" + files.ca, "security.certificate=" + files.certificate,
+          "security.key=" + files.key};
+}
+
+std::vector<std::string> With(std::vector<std::string> settings, const std::vector<std::string>& more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+TEST(CheckConfig, NothingListensBeyondThisHostWithoutCertificatesUnlessTheConfigurationSaysSo) {
+  const std::vector<std::string> everywhere = {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0",
+                                               "daemon.ucx_listen=[::]:0", "global_store.listen=[::]:0"};
+  const std::string refused = Refused(everywhere);
+  for (const char* key :
+       {"daemon.listen: \"0.0.0.0:0\"", "daemon.ucx_listen: \"[::]:0\"", "global_store.listen"}) {
+    EXPECT_THAT(refused, HasSubstr(key));
+  }
+  EXPECT_THAT(refused, HasSubstr("security.insecure: true"));
+  EXPECT_EQ(Refused(With(everywhere, {"security.insecure=true"})), "");
+  EXPECT_EQ(
+      Refused({"daemon.listen=127.0.0.1:0", "daemon.ucx_listen=[::1]:0", "global_store.listen=localhost:0"}),
+      "");
+}
+
+TEST(CheckConfig, WithCertificatesPortsMayBeOpenButUcxOnlyOnAFabricThatIsTrusted) {
+  const security::testing::TestAuthority authority;
+  const auto node =
+      With(As(authority, "node/a"), {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0"});
+  EXPECT_EQ(Refused(node, Roles::kDaemon), "");
+  const auto with_ucx = With(node, {"daemon.ucx_listen=127.0.0.1:0"});
+  EXPECT_THAT(Refused(with_ucx, Roles::kDaemon), HasSubstr("security.trusted_fabric: true"));
+  EXPECT_EQ(Refused(With(with_ucx, {"security.trusted_fabric=true"}), Roles::kDaemon), "");
+  EXPECT_THAT(Refused(With(node, {"security.insecure=true"}), Roles::kDaemon),
+              HasSubstr("security.insecure: there are"));
+}
+
+TEST(CheckConfig, ACertificateIsOfTheRoleThatIsStarted) {
+  const security::testing::TestAuthority authority;
+  EXPECT_EQ(Refused(As(authority, "global-store"), Roles::kGlobalStore), "");
+  EXPECT_THAT(Refused(As(authority, "node/a"), Roles::kGlobalStore), HasSubstr("security.certificate"));
+  EXPECT_THAT(Refused(As(authority, "operator"), Roles::kDaemon), HasSubstr("a daemon node/NAME"));
+}
+
+TEST(CheckConfig, CertificatesThatDoNotFitAndWordsAboutNoneAreRefused) {
+  const security::testing::TestAuthority authority;
+  EXPECT_THAT(Refused({"security.ca=" + authority.ca()}), HasSubstr("security.certificate is empty"));
+  EXPECT_THAT(Refused({"security.denied=/no/such/file"}),
+              HasSubstr("security.denied: \"/no/such/file\" is about"));
+  EXPECT_THAT(Refused(With(As(authority, "node/a"), {"security.denied=/no/such/file"}), Roles::kDaemon),
+              HasSubstr("open /no/such/file"));
 }
 
 TEST(CheckConfig, ThePoolHoldsTheDaemonsOwnBuffers) {

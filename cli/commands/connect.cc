@@ -19,6 +19,7 @@ namespace {
 struct Endpoint {
   std::string address;
   absl::Duration connect_timeout;
+  client::ClientCertificates certificates;
 };
 
 // What connecting would only say after it has tried for as long as it may: that this user may not.
@@ -27,9 +28,17 @@ absl::Status CheckMayConnect(const std::string& address) {
   if (path.empty() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES) {
     return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat("user ", geteuid(), " may not connect to ", path,
-                   "; do this as the user who runs the daemon, or let a group in with daemon.handle_groups"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "user ", geteuid(), " may not connect to ", path,
+      "; do this as the user who runs the daemon or, in a group of daemon.handle_groups, connect to its "
+      "client.sock"));
+}
+
+client::ClientCertificates CertificatesOf(const v1::SecurityConfig& config) {
+  return {.ca = config.ca(),
+          .certificate = config.certificate(),
+          .key = config.key(),
+          .trust_domain = config.trust_domain()};
 }
 
 absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
@@ -39,15 +48,22 @@ absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   TC_RETURN_IF_ERROR(
       Annotate(CheckServerAddress(address), flags.daemon.empty() ? "client.daemon" : "--daemon"));
   TC_RETURN_IF_ERROR(CheckMayConnect(address));
-  return Endpoint{address, timeout};
+  return Endpoint{
+      .address = address, .connect_timeout = timeout, .certificates = CertificatesOf(config.security())};
 }
 
 }  // namespace
+
+absl::StatusOr<client::ClientCertificates> ConfiguredCertificates(const CommonFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
+  return CertificatesOf(config.security());
+}
 
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
                                                               DeviceRuntime* devices) {
   TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
   return client::Client::Connect({.daemon = daemon.address,
+                                  .certificates = daemon.certificates,
                                   .connect_timeout = daemon.connect_timeout,
                                   .cancellation = OnTerminationSignal(),
                                   .devices = devices});
@@ -55,7 +71,8 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags&
 
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
-  return client::AdminClient::Connect(daemon.address, daemon.connect_timeout, OnTerminationSignal());
+  return client::AdminClient::Connect(daemon.address, daemon.connect_timeout, OnTerminationSignal(),
+                                      daemon.certificates);
 }
 
 }  // namespace tensorcast::cli

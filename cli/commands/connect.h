@@ -17,5 +17,7 @@ namespace tensorcast::cli {
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
                                                               DeviceRuntime* devices = nullptr);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
+// This program's own, for connections to others than that daemon.
+absl::StatusOr<client::ClientCertificates> ConfiguredCertificates(const CommonFlags& flags);
 
 }  // namespace tensorcast::cli

@@ -22,10 +22,12 @@ struct ExplainFlags {
 constexpr absl::Duration kSourceTimeout = absl::Seconds(2);
 
 // What the daemon of this name says of its side; a `problem` where it cannot be asked.
-absl::Status Ask(const v1::GetClusterStatusResponse& cluster, explain::SourceWord* word) {
+absl::Status Ask(const v1::GetClusterStatusResponse& cluster, const client::ClientCertificates& certificates,
+                 explain::SourceWord* word) {
   for (const v1::Node& node : cluster.nodes()) {
     if (node.name() != word->source) continue;
-    TC_ASSIGN_OR_RETURN(const auto source, client::AdminClient::Connect(node.grpc_address(), kSourceTimeout));
+    TC_ASSIGN_OR_RETURN(const auto source, client::AdminClient::Connect(node.grpc_address(), kSourceTimeout,
+                                                                        OnTerminationSignal(), certificates));
     TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                         source->GetStatus(InterruptibleContext(kSourceTimeout)));
     explain::Hear(status, word);
@@ -35,13 +37,15 @@ absl::Status Ask(const v1::GetClusterStatusResponse& cluster, explain::SourceWor
 }
 
 // Never an error: what a source does not tell is said to be unknown.
-std::vector<explain::SourceWord> AskSources(client::AdminClient& own, const TransferReport& report) {
+std::vector<explain::SourceWord> AskSources(client::AdminClient& own,
+                                            const client::ClientCertificates& certificates,
+                                            const TransferReport& report) {
   std::vector<explain::SourceWord> words = explain::SourcesOf(report);
   absl::StatusOr<v1::GetClusterStatusResponse> cluster;
   for (explain::SourceWord& word : words) {
     if (word.lent) continue;
     if (!cluster.ok()) cluster = own.GetClusterStatus(InterruptibleContext(kSourceTimeout));
-    const absl::Status asked = cluster.ok() ? Ask(*cluster, &word) : cluster.status();
+    const absl::Status asked = cluster.ok() ? Ask(*cluster, certificates, &word) : cluster.status();
     if (!asked.ok()) word.problem = std::string(asked.message());
   }
   return words;
@@ -53,7 +57,9 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
                       admin->GetStatus(InterruptibleContext(absl::Seconds(10))));
   TC_ASSIGN_OR_RETURN(const explain::FoundTransfer found, explain::FindTransfer(status, flags.transfer));
   TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(found.report));
-  const explain::Beyond beyond{.under_way = found.under_way, .sources = AskSources(*admin, report)};
+  TC_ASSIGN_OR_RETURN(const client::ClientCertificates certificates, ConfiguredCertificates(common));
+  const explain::Beyond beyond{.under_way = found.under_way,
+                               .sources = AskSources(*admin, certificates, report)};
   if (common.json) {
     std::printf("{\"transfer\": %s, \"under_way\": %s, \"analysis\": %s}\n", ToJson(found.report).c_str(),
                 found.under_way ? "true" : "false", explain::AnalysisJson(report, beyond.sources).c_str());

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/log/log.h"
@@ -87,6 +88,7 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   options.listen = config.listen();
   options.advertise = config.advertise();
   options.unix_socket = config.unix_socket();
+  options.client_socket = config.client_socket();
   options.handle_socket = config.handle_socket();
   options.state_dir = config.state_dir();
   options.disk_dir = config.disk_dir();
@@ -99,6 +101,17 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config) {
+  if (config.ca().empty() && config.certificate().empty() && config.key().empty()) return nullptr;
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<security::Identity> identity,
+                      security::Identity::Load({.ca = config.ca(),
+                                                .certificate = config.certificate(),
+                                                .key = config.key(),
+                                                .denied = config.denied(),
+                                                .trust_domain = config.trust_domain()}));
+  return std::make_shared<const rpc::Credentials>(std::move(identity));
+}
 
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config) {
   global_store::GlobalStoreOptions options;

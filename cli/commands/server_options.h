@@ -10,9 +10,13 @@
 #include "daemon/app/daemon_options.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/config.pb.h"
+#include "rpc/credentials.h"
 #include "transport/lane.h"
 
 namespace tensorcast::cli {
+
+// What the certificates that the configuration names are loaded into; null where it names none.
+absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config);
 
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
 

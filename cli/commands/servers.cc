@@ -98,6 +98,7 @@ absl::Status MakeSocketFolders(const v1::DaemonConfig& config) {
   // Clients of the groups that are let in pass through them.
   const mode_t others = config.handle_groups().empty() ? 0 : 0011;
   TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.unix_socket", config.unix_socket(), others));
+  TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.client_socket", config.client_socket(), others));
   return MakeSocketFolder("daemon.handle_socket", config.handle_socket(), others);
 }
 
@@ -105,6 +106,20 @@ absl::Status MakeSocketFolders(const v1::DaemonConfig& config) {
 absl::Status MeetLimits() {
   ExitWhenOutOfMemory();
   return RaiseDescriptorLimit();
+}
+
+// Loads the certificates, and says how connections by host:port are secured.
+absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Secure(const v1::SecurityConfig& config) {
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials, LoadCredentials(config));
+  if (credentials != nullptr) {
+    LOG(INFO) << "connections by host:port are mutual TLS; this is "
+              << credentials->identity().self().name.ToString();
+  }
+  LOG_IF(WARNING, config.insecure())
+      << "security.insecure: connections are in clear, and whoever reaches the ports of this process may "
+         "read, write "
+         "and delete everything; set security.ca, security.certificate and security.key instead";
+  return credentials;
 }
 
 void RemoveSocketWhenTerminatedAgain(const std::string& address) {
@@ -118,8 +133,8 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kGlobalStore));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
-  TC_ASSIGN_OR_RETURN(const global_store::GlobalStoreOptions options,
-                      ToGlobalStoreOptions(config.global_store()));
+  TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
+  TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
@@ -138,6 +153,8 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_RETURN_IF_ERROR(MakeSocketFolders(config.daemon()));
   TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config.daemon()));
+  TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
+  options.insecure = config.security().insecure();
   TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
                                          .descriptors = kDaemonDescriptors,
                                          .threads = kDaemonThreads,
@@ -150,6 +167,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
   TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(options)));
   for (const std::string& address : daemon->addresses()) RemoveSocketWhenTerminatedAgain(address);
+  RemoveWhenTerminatedAgain(daemon->client_socket());
   RemoveWhenTerminatedAgain(daemon->handle_socket());
   // A global store that is away is not a reason not to serve: what this node holds can still be attached to.
   if (const absl::Status registered = daemon->WaitRegistered(SteadyNow() + kRegistration); !registered.ok()) {
@@ -157,6 +175,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   }
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", daemon->addresses().front()},
                                                 {"unix", daemon->addresses().back()},
+                                                {"client", "unix:" + daemon->client_socket()},
                                                 {"handles", daemon->handle_socket()}}));
   const absl::Status why = termination.Wait();
   daemon->Shutdown(SteadyNow() + kDrain);

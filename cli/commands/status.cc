@@ -25,6 +25,16 @@ std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools)
   return absl::StrJoin(texts, ", ");
 }
 
+std::string SecurityText(const v1::Security& security) {
+  if (!security.name().empty()) {
+    return absl::StrCat("mutual TLS as ", security.name(), ", until ",
+                        absl::FormatTime(absl::RFC3339_sec, rpc::FromProto(security.certificate_ends()),
+                                         absl::UTCTimeZone()));
+  }
+  return security.insecure() ? "NONE: in clear beyond this host (security.insecure)"
+                             : "none: this host alone";
+}
+
 void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
               status.node().node_id().c_str(), status.node().grpc_address().c_str(),
@@ -32,6 +42,7 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   if (!status.global_store_error().empty()) {
     std::printf("  because    %s\n", status.global_store_error().c_str());
   }
+  std::printf("  security   %s\n", SecurityText(status.security()).c_str());
   std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());

@@ -38,7 +38,8 @@ constexpr size_t kAskers = 16;
 // Asks every node, each over a connection that is kept from one frame to the next.
 class ClusterViewer {
  public:
-  explicit ClusterViewer(std::unique_ptr<client::AdminClient> own) : own_(std::move(own)) {}
+  ClusterViewer(std::unique_ptr<client::AdminClient> own, client::ClientCertificates certificates)
+      : own_(std::move(own)), certificates_(std::move(certificates)) {}
 
   // An error when not even the own daemon answers.
   absl::StatusOr<TopView> Look() {
@@ -76,10 +77,11 @@ class ClusterViewer {
     for (std::thread& asker : askers) asker.join();
   }
 
-  static void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {
+  void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {
     const absl::StatusOr<v1::GetStatusResponse> status = [&]() -> absl::StatusOr<v1::GetStatusResponse> {
       if (client == nullptr) {
-        TC_ASSIGN_OR_RETURN(client, client::AdminClient::Connect(node.node.grpc_address(), kNodeTimeout));
+        TC_ASSIGN_OR_RETURN(client, client::AdminClient::Connect(node.node.grpc_address(), kNodeTimeout,
+                                                                 OnTerminationSignal(), certificates_));
       }
       return client->GetStatus(InterruptibleContext(kNodeTimeout));
     }();
@@ -92,6 +94,7 @@ class ClusterViewer {
   }
 
   const std::unique_ptr<client::AdminClient> own_;
+  const client::ClientCertificates certificates_;
   std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by address; one asker a node
   std::map<std::string, explain::Seen> seen_;                            // in the last frame
 };
@@ -157,7 +160,8 @@ bool Pause(absl::Duration interval) {
 
 absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
   TC_ASSIGN_OR_RETURN(auto own, ConnectAdmin(common));
-  ClusterViewer viewer(std::move(own));
+  TC_ASSIGN_OR_RETURN(client::ClientCertificates certificates, ConfiguredCertificates(common));
+  ClusterViewer viewer(std::move(own), std::move(certificates));
   TC_ASSIGN_OR_RETURN(TopView view, viewer.Look());
   if (common.json || flags.once) {
     std::fputs((common.json ? Json(view) : explain::RenderTop(view)).c_str(), stdout);

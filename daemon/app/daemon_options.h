@@ -17,6 +17,10 @@
 #include "transport/lane.h"
 #include "transport/transport.h"
 
+namespace tensorcast::rpc {
+class Credentials;
+}  // namespace tensorcast::rpc
+
 namespace tensorcast::daemon {
 
 struct DaemonOptions {
@@ -25,9 +29,11 @@ struct DaemonOptions {
   // What others connect to; empty: what it listens on, or unix_socket. With port 0: listen's port. REQUIRES:
   // set when `listen` stands for every address.
   std::string advertise;
-  std::string unix_socket;           // gRPC for clients of this host; empty: <state_dir>/daemon.sock
+  std::string unix_socket;  // gRPC for the daemon's own user; empty: <state_dir>/daemon.sock
+  std::string
+      client_socket;  // gRPC for clients of this host, with their rights; empty: <state_dir>/client.sock
   std::string handle_socket;         // empty: <state_dir>/handles.sock
-  std::vector<gid_t> handle_groups;  // that may use the unix sockets, beside the daemon's own user
+  std::vector<gid_t> handle_groups;  // that may use the last two, beside the daemon's own user
   int max_connections = 16384;       // of gRPC, and as many of the handle socket
   std::string state_dir;
   bool disk_tier = true;
@@ -38,6 +44,9 @@ struct DaemonOptions {
   // Called once, on a thread of the daemon, when it has to stop: another process took its node's place. The
   // daemon serves on until it is shut down, which must not be done in this call. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
+
+  std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
+  bool insecure = false;  // it is in clear beyond this host, and the configuration says so
 
   std::string host_id;             // empty: the boot id
   bool local_lane = true;          // attach to, and be attached to by, daemons of this host

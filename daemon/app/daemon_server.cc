@@ -26,6 +26,7 @@
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/channel.h"
+#include "rpc/credentials.h"
 #include "rpc/executor.h"
 #include "rpc/protocol_version.h"
 #include "rpc/server.h"
@@ -75,12 +76,15 @@ void FillDefaults(DaemonOptions& options) {
   const auto fill = [](std::string& option, const std::string& value) {
     if (option.empty()) option = value;
   };
+  if (options.credentials != nullptr) fill(options.name, options.credentials->identity().self().name.name);
   fill(options.name, HostName());
   fill(options.unix_socket, absl::StrCat(options.state_dir, "/daemon.sock"));
+  fill(options.client_socket, absl::StrCat(options.state_dir, "/client.sock"));
   fill(options.handle_socket, absl::StrCat(options.state_dir, "/handles.sock"));
   fill(options.disk_dir, absl::StrCat(options.state_dir, "/artifacts"));
   // Told to processes with other working folders.
   options.unix_socket = Absolute(options.unix_socket);
+  options.client_socket = Absolute(options.client_socket);
   options.handle_socket = Absolute(options.handle_socket);
   fill(options.global_store_label, options.global_store);
 }
@@ -121,7 +125,9 @@ ReplicaFeed::TransferSink TellOfTransfersTo(TransferLog* log) {
 // The global store, as this node deals with it.
 struct GlobalStoreSide {
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage)
-      : channel(rpc::MakeChannel(options.global_store)),
+      : channel(rpc::MakeChannel(
+            options.global_store,
+            {.credentials = options.credentials, .servers = security::Only(security::Role::kGlobalStore)})),
         client(MakeGlobalStoreClient(channel, options.global_store)),
         known_keys(client.get(), absl::StrCat(options.state_dir, "/known_keys")),
         link({.node = node, .client = client.get(), .feed = &feed, .on_replaced = options.on_replaced}),
@@ -141,7 +147,11 @@ struct GlobalStoreSide {
 struct SourceSide {
   SourceSide(const DaemonOptions& options, const std::string& node_id, DeviceRuntime* devices,
              const Storage& storage, std::vector<transport::Transport*> transports, GlobalStoreSide& store)
-      : peers(MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); })),
+      : peers(MakePeerClient([credentials = options.credentials](const PeerAddress& peer) {
+          return rpc::MakeChannel(peer.address, {.credentials = credentials,
+                                                 .servers = security::Only(security::Role::kNode),
+                                                 .server_name = peer.node});
+        })),
         attacher(peers.get(), &pools, devices, options.peer_timeout),
         opener({.node_id = node_id,
                 .transports = std::move(transports),
@@ -200,6 +210,7 @@ struct EngineSide {
                                                   .transports = std::move(transports),
                                                   .staging = std::move(staging),
                                                   .grant_key = [&store] { return store.link.grant_key(); },
+                                                  .name = options.name,
                                                   .grant_life = options.grant_life,
                                                   .staging_wait = options.peer_timeout});
     return side;
@@ -226,7 +237,9 @@ struct CallSide {
                 .artifact_store = storage.artifacts(),
                 .handles = replicas.handles.get(),
                 .servings = &*replicas.servings,
-                .transfers = &store.transfers}),
+                .transfers = &store.transfers,
+                .credentials = options.credentials.get(),
+                .insecure = options.insecure}),
         materializer({.node = node,
                       .engine = replicas.engine.get(),
                       .devices = devices,
@@ -271,9 +284,15 @@ struct CallSide {
     std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
     if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
     TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
-                                                    .unix_groups = options.handle_groups,
                                                     .services = {&service, proxy.get()},
-                                                    .max_connections = options.max_connections}));
+                                                    .max_connections = options.max_connections,
+                                                    .credentials = options.credentials}));
+    // A server of its own: gRPC does not tell a handler by which socket a call came, nor whose it is.
+    TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
+                                                     .unix_groups = options.handle_groups,
+                                                     .services = {&service, proxy.get()},
+                                                     .max_connections = options.max_connections,
+                                                     .unix_roles = security::Only(security::Role::kClient)}));
     return absl::OkStatus();
   }
 
@@ -286,6 +305,7 @@ struct CallSide {
   StoreDaemonService service;
   const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;
+  std::unique_ptr<rpc::Server> clients;  // of those who have the rights of a client
 };
 
 }  // namespace
@@ -359,15 +379,15 @@ absl::Status DaemonServer::Parts::Start() {
   StartUpkeep(advertised);
   state->KeepRoom();
   LOG(INFO) << "Node " << options.name << " serves at " << addresses.front() << ", on the host at "
-            << options.unix_socket << " and " << options.handle_socket;
+            << options.unix_socket << ", " << options.client_socket << " and " << options.handle_socket;
   return absl::OkStatus();
 }
 
 // What goes on by itself while the node serves.
 void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   node->SetAddress(grpc_address);
-  own_port = std::make_unique<OwnPort>(grpc_address, kPortCheckInterval, [](const std::string& address) {
-    return rpc::CheckHealth(address, kPortCheckTimeout);
+  own_port = std::make_unique<OwnPort>(grpc_address, kPortCheckInterval, [this](const std::string& address) {
+    return rpc::CheckHealth(address, kPortCheckTimeout, options.credentials);
   });
   agent = std::make_unique<NodeAgent>(NodeAgent::Options{.engine = replicas->engine.get(),
                                                          .servings = &*replicas->servings,
@@ -425,7 +445,9 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
       AwaitTransfers(deadline);
     }
     // What still runs now only watches, or ran out of time.
-    calls->server->Shutdown(SteadyNow() + absl::Milliseconds(100));
+    const SteadyTime end = SteadyNow() + absl::Milliseconds(100);
+    calls->server->Shutdown(end);
+    if (calls->clients != nullptr) calls->clients->Shutdown(end);
   }
   chores.reset();
   lost_files.reset();
@@ -445,6 +467,7 @@ DaemonServer::DaemonServer(std::unique_ptr<Parts> parts) : parts_(std::move(part
 DaemonServer::~DaemonServer() { Shutdown(SteadyNow()); }
 
 const std::vector<std::string>& DaemonServer::addresses() const { return parts_->calls->server->addresses(); }
+const std::string& DaemonServer::client_socket() const { return parts_->options.client_socket; }
 const std::string& DaemonServer::handle_socket() const { return parts_->replicas->handles->path(); }
 const std::string& DaemonServer::node_id() const { return parts_->node->id(); }
 StoreEngine& DaemonServer::engine() { return *parts_->replicas->engine; }

@@ -26,8 +26,10 @@ class DaemonServer {
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
   ~DaemonServer();  // Shutdown, at once
 
-  // Where it serves gRPC: host:port first, if it listens there, then the unix socket.
+  // Where it serves gRPC: host:port first, if it listens there, then the unix socket of its own user.
   const std::vector<std::string>& addresses() const;
+  // The paths of the sockets for clients: gRPC with their rights alone, and where they claim handles.
+  const std::string& client_socket() const;
   const std::string& handle_socket() const;
   const std::string& node_id() const;
 

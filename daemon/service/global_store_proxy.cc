@@ -8,6 +8,7 @@
 #include "base/steady_time.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
+#include "rpc/call_contexts.h"
 #include "rpc/handlers.h"
 
 namespace tensorcast::daemon {
@@ -16,7 +17,12 @@ namespace {
 using Stub = v1::GlobalStore::Stub;
 
 // A client retries what is UNAVAILABLE; twice retried would be retried too long.
-rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of the global store"}; }
+// The global store is told who asked: a node's own certificate does not give it a client's rights.
+rpc::CallOptions OnceFor(const grpc::CallbackServerContext& call) {
+  return {.retry_for = absl::ZeroDuration(),
+          .what = "call of the global store",
+          .on_behalf_of = rpc::CallerOf(call).asking};
+}
 
 class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
  public:
@@ -102,16 +108,17 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   Unary* Forward(Call* call, rpc::Executor& executor,
                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                  const Request* request, Response* response, Timeout timeout, OnAnswer on_answer) {
-    return rpc::HandleUnary(
-        call, executor,
-        [this, method, request, response, timeout, on_answer](const RequestContext& context) -> absl::Status {
-          const SteadyTime asked = SteadyNow();
-          absl::StatusOr<Response> answer = rpc::CallUnary(*stub_, method, context, *request, Once());
-          TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
-          *response = *std::move(answer);
-          on_answer(asked);
-          return absl::OkStatus();
-        });
+    return rpc::HandleUnary(call, executor,
+                            [this, method, request, response, timeout, on_answer,
+                             options = OnceFor(*call)](const RequestContext& context) -> absl::Status {
+                              const SteadyTime asked = SteadyNow();
+                              absl::StatusOr<Response> answer =
+                                  rpc::CallUnary(*stub_, method, context, *request, options);
+                              TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
+                              *response = *std::move(answer);
+                              on_answer(asked);
+                              return absl::OkStatus();
+                            });
   }
 
   template <class Response, class Request, class PassOn>
@@ -121,7 +128,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
       const Request* request, PassOn pass_on) {
     return rpc::HandleWriteStream<Response>(
         call, executor,
-        [this, method, request, pass_on](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
+        [this, method, request, pass_on, options = OnceFor(*call)](const RequestContext& context,
+                                                                   rpc::StreamWriter<Response>& writer) {
           const SteadyTime asked = SteadyNow();
           Timeout timeout =
               Timeout::kMeansSilence;  // until it says something: a watch lasts as long as wanted
@@ -131,7 +139,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
                 timeout = Timeout::kMeansNothing;
                 return pass_on(std::move(response), writer);
               },
-              Once());
+              options);
           return client_.Noted(ended, asked, timeout);
         });
   }

@@ -57,12 +57,18 @@ absl::StatusOr<v1::Replica> Materializer::Describe(const ReplicaLease& lease) co
   return rpc::ToProto(info);
 }
 
-absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& request) const {
-  if (request.grant_id().empty()) return absl::OkStatus();
+absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& request,
+                                           const std::string& receiver) const {
+  if (request.grant_id().empty()) {
+    if (receiver.empty()) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        absl::StrCat("node ", receiver, " may attach under a grant alone, and this call has none"));
+  }
   return options_.servings->CheckGrant(PullOpening{.grant_id = request.grant_id(),
                                                    .grant_token = request.grant_token(),
                                                    .replica_id = request.replica_id(),
-                                                   .lane = std::string(kLocalLane)});
+                                                   .lane = std::string(kLocalLane),
+                                                   .receiver_name = receiver});
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
@@ -115,10 +121,11 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   return result;
 }
 
-absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(
-    const RequestContext& context, const v1::AttachReplicaRequest& request) const {
+absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(const RequestContext& context,
+                                                               const v1::AttachReplicaRequest& request,
+                                                               const std::string& receiver) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
-  TC_RETURN_IF_ERROR(CheckPeerAttach(request));
+  TC_RETURN_IF_ERROR(CheckPeerAttach(request, receiver));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, LeaseFor(context, request));
   v1::AttachReplicaResponse response;
   TC_ASSIGN_OR_RETURN(*response.mutable_replica(), Describe(*lease));

@@ -43,7 +43,8 @@ class Materializer {
                                                            const v1::MaterializeReplicaRequest& request,
                                                            const OnProgress& on_progress) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
-                                                   const v1::AttachReplicaRequest& request) const;
+                                                   const v1::AttachReplicaRequest& request,
+                                                   const std::string& receiver = "") const;
 
  private:
   // Which artifact a request means, and the key when it named one.
@@ -61,7 +62,7 @@ class Materializer {
                                                               const Target& target) const;
   absl::Status CheckLane(const std::string& lane) const;
   // The grant of another daemon of this host, in the place of OpenPull.
-  absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request) const;
+  absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const RequestContext& context,
                                                          const v1::AttachReplicaRequest& request) const;
   absl::StatusOr<v1::Replica> Describe(const ReplicaLease& lease) const;

@@ -170,16 +170,25 @@ TEST_F(AttachTest, ADaemonNeedsAGrantForThisReplicaOverTheLocalLane) {
                           .artifact_id = artifact.manifest->id(),
                           .receiver_node_id = "receiver",
                           .lane = "ucx",
-                          .expires = absl::Minutes(1)};
+                          .expires = absl::Minutes(1),
+                          .receiver_name = "receiver"};
   request.set_grant_token(rpc::SignGrant(std::string(32, 'x'), claims));
   EXPECT_EQ(Attach(request).status().code(), absl::StatusCode::kPermissionDenied) << "not the store's";
   request.set_grant_token(rpc::SignGrant(kGrantKey, claims));
   EXPECT_EQ(Attach(request).status().code(), absl::StatusCode::kPermissionDenied) << "a grant to pull";
   claims.lane = "local";
   request.set_grant_token(rpc::SignGrant(kGrantKey, claims));
+  EXPECT_EQ(materializer->Attach(context, request, "another").status().code(),
+            absl::StatusCode::kPermissionDenied)
+      << "by its certificate not the receiver";
   const auto response = Attach(request);
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(handles->counts().tickets[0], 1) << "for host memory";
+  // Whose certificate says that it is a daemon does not attach as a client.
+  v1::AttachReplicaRequest without;
+  without.set_replica_id(replica_id);
+  EXPECT_EQ(materializer->Attach(context, without, "receiver").status().code(),
+            absl::StatusCode::kPermissionDenied);
 }
 
 }  // namespace

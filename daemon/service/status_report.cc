@@ -6,6 +6,7 @@
 #include "base/steady_time.h"
 #include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
+#include "rpc/credentials.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -92,6 +93,13 @@ v1::GetStatusResponse StatusReporter::Report() const {
   const absl::Status standing = options_.link->standing();
   report.set_global_store_reachable(standing.ok());
   report.set_global_store_error(std::string(standing.message()));
+  v1::Security* secured = report.mutable_security();
+  secured->set_insecure(options_.insecure);
+  if (options_.credentials != nullptr) {
+    const security::Certificate own = options_.credentials->identity().self();
+    secured->set_name(own.name.ToString());
+    *secured->mutable_certificate_ends() = rpc::ToProto(own.not_after);
+  }
   FillPools(report.mutable_pools());
   uint32_t leases = 0;
   const std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();

@@ -16,6 +16,10 @@
 #include "daemon/telemetry/reports.h"
 #include "proto/daemon.pb.h"
 
+namespace tensorcast::rpc {
+class Credentials;
+}  // namespace tensorcast::rpc
+
 namespace tensorcast::daemon {
 
 class StatusReporter {
@@ -30,7 +34,9 @@ class StatusReporter {
     const ArtifactStore* artifact_store = nullptr;  // null: no disk tier
     const HandleServer* handles = nullptr;
     const ServeRegistry* servings = nullptr;
-    const TransferLog* transfers = nullptr;  // of this node's own transfers that ended
+    const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
+    const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
+    bool insecure = false;                          // and is so beyond this host
   };
 
   explicit StatusReporter(Options options) : options_(std::move(options)) {}

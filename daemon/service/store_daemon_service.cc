@@ -11,10 +11,12 @@
 #include "base/steady_time.h"
 #include "daemon/telemetry/telemetry.h"
 #include "otel/api/metrics.h"
+#include "rpc/call_contexts.h"
 #include "rpc/convert/convert.h"
 #include "rpc/handlers.h"
 #include "rpc/pieces.h"
 #include "rpc/retry.h"
+#include "security/name.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -27,6 +29,14 @@ OnProgress ProgressTo(rpc::StreamWriter<Response>& writer) {
     *response.mutable_progress() = rpc::ToProto(progress);
     writer.WriteLatest(std::move(response), "progress");
   };
+}
+
+// Which node calls, by its certificate; empty: it came without one.
+std::string NodeNameOf(const grpc::CallbackServerContext& call) {
+  const std::string peer = rpc::CallerOf(call).peer;
+  if (peer.empty()) return "";
+  const absl::StatusOr<security::Name> name = security::ParseName(peer);
+  return name.ok() && name->role == security::Role::kNode ? name->name : "";
 }
 
 std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
@@ -135,10 +145,11 @@ grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* StoreDaemonService::Ma
 grpc::ServerUnaryReactor* StoreDaemonService::AttachReplica(grpc::CallbackServerContext* call,
                                                             const v1::AttachReplicaRequest* request,
                                                             v1::AttachReplicaResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext& context) {
-    TC_ASSIGN_OR_RETURN(*response, options_.materializer->Attach(context, *request));
-    return absl::OkStatus();
-  });
+  return rpc::HandleUnary(
+      call, quick_, [this, request, response, receiver = NodeNameOf(*call)](const RequestContext& context) {
+        TC_ASSIGN_OR_RETURN(*response, options_.materializer->Attach(context, *request, receiver));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerContext* call,
@@ -224,7 +235,8 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
                                                        const v1::OpenPullRequest* request,
                                                        v1::OpenPullResponse* response) {
   return rpc::HandleUnary(
-      call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
+      call, quick_,
+      [this, request, response, receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
         TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
         TC_ASSIGN_OR_RETURN(
             OpenedPull opened,
@@ -233,7 +245,8 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
                                                 .replica_id = request->replica_id(),
                                                 .artifact_id = request->artifact_id(),
                                                 .receiver_node_id = request->receiver_node_id(),
-                                                .lane = request->lane()},
+                                                .lane = request->lane(),
+                                                .receiver_name = receiver},
                                     context.trace));
         response->set_pull_descriptor(std::move(opened.descriptor));
         response->set_made_by(opened.made_by.ToTraceparent());

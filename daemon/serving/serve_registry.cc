@@ -70,10 +70,17 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
   if (claims.grant_id != opening.grant_id || claims.replica_id != opening.replica_id ||
       !Matches(claims.artifact_id, opening.artifact_id) ||
       !Matches(claims.receiver_node_id, opening.receiver_node_id) ||
-      !transport::LaneCovers(claims.lane, opening.lane)) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the token is of grant ", claims.grant_id, ", which permits node ", claims.receiver_node_id,
-        " to pull replica ", claims.replica_id, " over ", claims.lane, ": that is not what was asked for"));
+      !transport::LaneCovers(claims.lane, opening.lane) ||
+      (!opening.receiver_name.empty() && claims.receiver_name != opening.receiver_name)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the token is of grant ", claims.grant_id, ", which permits node ",
+                     claims.receiver_node_id, " (", claims.receiver_name, ") to pull replica ",
+                     claims.replica_id, " over ", claims.lane, ": that is not what was asked for",
+                     opening.receiver_name.empty() ? "" : absl::StrCat(" by ", opening.receiver_name)));
+  }
+  if (!options_.name.empty() && claims.source_name != options_.name) {
+    return absl::PermissionDeniedError(absl::StrCat("the token is of a grant to pull from ",
+                                                    claims.source_name, ", and this is ", options_.name));
   }
   absl::MutexLock lock(&mutex_);
   return closed_.contains(opening.grant_id) ? HasEnded(opening.grant_id) : absl::OkStatus();

@@ -38,6 +38,7 @@ struct PullOpening {
   std::string artifact_id;  // may be empty where the caller does not say
   std::string receiver_node_id;
   std::string lane;
+  std::string receiver_name;  // by its certificate; empty: it came without one, and is what it says
 };
 
 struct OpenedPull {
@@ -53,6 +54,7 @@ class ServeRegistry {
     std::vector<transport::Transport*> transports;
     std::shared_ptr<StagingBuffers> staging;
     std::function<rpc::GrantKey()> grant_key;       // the one given at registration
+    std::string name;                               // of this node; grants name it as their source
     absl::Duration grant_life = absl::Seconds(30);  // without a word from the global store
     absl::Duration staging_wait = absl::Seconds(10);
     std::function<SteadyTime()> now = SteadyNow;

@@ -70,6 +70,7 @@ class ServeRegistryTest : public ::testing::Test {
                                .transports = {lane_.get()},
                                .staging = *staging,
                                .grant_key = [this] { return rpc::GrantKey{std::string(32, 'k'), given_}; },
+                               .name = "source",
                                .grant_life = absl::Seconds(30),
                                .staging_wait = absl::Milliseconds(50),
                                .now = [this] { return now_; }});
@@ -87,13 +88,16 @@ class ServeRegistryTest : public ::testing::Test {
     return (*lease)->replica_id();
   }
 
-  PullOpening Opening(const std::string& replica_id, const std::string& lane = "loopback") {
+  PullOpening Opening(const std::string& replica_id, const std::string& lane = "loopback",
+                      const std::string& source = "source") {
     const rpc::GrantClaims claims{.grant_id = "transport",
                                   .replica_id = replica_id,
                                   .artifact_id = artifact_.manifest->id(),
                                   .receiver_node_id = "receiver",
                                   .lane = lane,
-                                  .expires = now_ - given_ + absl::Seconds(30)};
+                                  .expires = now_ - given_ + absl::Seconds(30),
+                                  .receiver_name = "b",
+                                  .source_name = source};
     return {.grant_id = claims.grant_id,
             .grant_token = rpc::SignGrant(std::string(32, 'k'), claims),
             .replica_id = replica_id,
@@ -150,6 +154,18 @@ TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
   EXPECT_EQ(Leases(), 0);
   EXPECT_EQ(registry_->Close("transport", absl::OkStatus()), 0);
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
+}
+
+TEST_F(ServeRegistryTest, AGrantIsForTheReceiverAndTheSourceThatItNames) {
+  const std::string replica = MakeReplica({LocationKind::kCpu});
+  PullOpening opening = Opening(replica);
+  opening.receiver_name = "c";  // by its certificate
+  EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(registry_->Open(Opening(replica, "loopback", "another")).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Leases(), 0);
+  opening.receiver_name = "b";
+  EXPECT_TRUE(registry_->Open(opening).ok());
 }
 
 TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {

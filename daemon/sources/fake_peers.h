@@ -17,19 +17,19 @@ class FakePeers : public PeerClient {
   std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;
   std::function<absl::StatusOr<v1::OpenPullResponse>(const v1::OpenPullRequest&)> open;
 
-  absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const std::string&,
+  absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const PeerAddress&,
                                                           const v1::AttachReplicaRequest& request) override {
     if (!attach) return absl::UnavailableError("nobody answers");
     return attach(request);
   }
-  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext&, const std::string&,
+  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext&, const PeerAddress&,
                                                 const v1::OpenPullRequest& request) override {
     absl::MutexLock lock(&mutex_);
     opened_.push_back(request);
     if (!open) return absl::UnavailableError("nobody answers");
     return open(request);
   }
-  absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext&, const std::string&,
+  absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext&, const PeerAddress&,
                                                   const v1::ClosePullRequest& request) override {
     absl::MutexLock lock(&mutex_);
     closed_.push_back(request.grant_id());

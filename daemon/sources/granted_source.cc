@@ -48,8 +48,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   request.set_receiver_node_id(options_.node_id);
   request.set_lane(lane);
   *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), TimeLeft(context.deadline)));
-  TC_ASSIGN_OR_RETURN(const v1::OpenPullResponse response,
-                      options_.peers->OpenPull(open, grant.source().grpc_address(), request));
+  TC_ASSIGN_OR_RETURN(
+      const v1::OpenPullResponse response,
+      options_.peers->OpenPull(open, {grant.source().grpc_address(), grant.source().name()}, request));
   *pull_opened = true;
   open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,

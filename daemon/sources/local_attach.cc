@@ -92,8 +92,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   request.set_grant_id(grant.grant_id());
   request.set_grant_token(grant.token());
   if (!reading.IsUnstarted()) request.set_traceparent(reading.ToTraceparent());
-  TC_ASSIGN_OR_RETURN(const v1::AttachReplicaResponse response,
-                      peers_->AttachReplica(attach, grant.source().grpc_address(), request));
+  TC_ASSIGN_OR_RETURN(
+      const v1::AttachReplicaResponse response,
+      peers_->AttachReplica(attach, {grant.source().grpc_address(), grant.source().name()}, request));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,
                       ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline));
 

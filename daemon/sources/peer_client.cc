@@ -23,32 +23,32 @@ class GrpcPeerClient : public PeerClient {
   explicit GrpcPeerClient(ChannelFactory connect) : connect_(std::move(connect)) {}
 
   absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext& context,
-                                                          const std::string& address,
+                                                          const PeerAddress& peer,
                                                           const v1::AttachReplicaRequest& request) override {
-    return rpc::CallUnary(*StubOf(address), &Stub::AttachReplica, context, request, Once());
+    return rpc::CallUnary(*StubOf(peer), &Stub::AttachReplica, context, request, Once());
   }
 
-  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context, const std::string& address,
+  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context, const PeerAddress& peer,
                                                 const v1::OpenPullRequest& request) override {
-    return rpc::CallUnary(*StubOf(address), &Stub::OpenPull, context, request, Once());
+    return rpc::CallUnary(*StubOf(peer), &Stub::OpenPull, context, request, Once());
   }
 
-  absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context, const std::string& address,
+  absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context, const PeerAddress& peer,
                                                   const v1::ClosePullRequest& request) override {
-    return rpc::CallUnary(*StubOf(address), &Stub::ClosePull, context, request, Once());
+    return rpc::CallUnary(*StubOf(peer), &Stub::ClosePull, context, request, Once());
   }
 
  private:
-  std::shared_ptr<Stub> StubOf(const std::string& address) {
+  std::shared_ptr<Stub> StubOf(const PeerAddress& peer) {
     absl::MutexLock lock(&mutex_);
-    std::shared_ptr<Stub>& stub = stubs_[address];
-    if (stub == nullptr) stub = v1::StoreDaemon::NewStub(connect_(address));
+    std::shared_ptr<Stub>& stub = stubs_[peer];
+    if (stub == nullptr) stub = v1::StoreDaemon::NewStub(connect_(peer));
     return stub;
   }
 
   const ChannelFactory connect_;
   absl::Mutex mutex_;
-  std::map<std::string, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+  std::map<PeerAddress, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

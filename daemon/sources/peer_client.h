@@ -1,9 +1,11 @@
 // The calls that one daemon makes to another, by address: a seam that tests fill with a double. Thread-safe.
 #pragma once
 
+#include <compare>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
@@ -15,22 +17,31 @@ class Channel;
 
 namespace tensorcast::daemon {
 
+// A daemon, and the node that it must be where it shows a certificate; empty: any node.
+struct PeerAddress {
+  // Not explicit: where nodes have no certificates, an address says it all.
+  PeerAddress(std::string where, std::string name = "") : address(std::move(where)), node(std::move(name)) {}
+  std::string address;
+  std::string node;
+  friend auto operator<=>(const PeerAddress&, const PeerAddress&) = default;
+};
+
 class PeerClient {
  public:
   virtual ~PeerClient() = default;
 
   virtual absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(
-      const RequestContext& context, const std::string& address, const v1::AttachReplicaRequest& request) = 0;
+      const RequestContext& context, const PeerAddress& peer, const v1::AttachReplicaRequest& request) = 0;
   virtual absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context,
-                                                        const std::string& address,
+                                                        const PeerAddress& peer,
                                                         const v1::OpenPullRequest& request) = 0;
   virtual absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context,
-                                                          const std::string& address,
+                                                          const PeerAddress& peer,
                                                           const v1::ClosePullRequest& request) = 0;
 };
 
-// Keeps one channel an address, made by `connect` at first use.
-using ChannelFactory = std::function<std::shared_ptr<grpc::Channel>(const std::string& address)>;
+// Keeps one channel a peer, made by `connect` at first use.
+using ChannelFactory = std::function<std::shared_ptr<grpc::Channel>(const PeerAddress& peer)>;
 std::unique_ptr<PeerClient> MakePeerClient(ChannelFactory connect);
 
 }  // namespace tensorcast::daemon

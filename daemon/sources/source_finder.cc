@@ -240,25 +240,26 @@ class ReplicaSourceProvider : public SourceProvider {
     complete.set_source_corrupt(corrupt);
     if (status.ok()) complete.set_bytes(grant.replica().image_bytes());
     const bool close = std::exchange(pull_opened_, false);
-    parts_.background->Run(
-        [parts = parts_, complete, close, address = grant.source().grpc_address(), trace = trace_] {
-          const otel::Scope scope(trace);
-          const auto call = [&trace] {
-            RequestContext context = RequestContext::Background(kEndingTimeout);
-            context.trace = trace;
-            return context;
-          };
-          if (close) {
-            v1::ClosePullRequest request;
-            request.set_grant_id(complete.grant_id());
-            if (complete.has_error()) *request.mutable_error() = complete.error();
-            // A source that cannot be told ends it with the grant.
-            parts.peers->ClosePull(call(), address, request).IgnoreError();
-          }
-          const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
-          LOG_IF(WARNING, !told.ok())
-              << "The end of grant " << complete.grant_id() << " was not told; it expires: " << told;
-        });
+    parts_.background->Run([parts = parts_, complete, close,
+                            peer = PeerAddress(grant.source().grpc_address(), grant.source().name()),
+                            trace = trace_] {
+      const otel::Scope scope(trace);
+      const auto call = [&trace] {
+        RequestContext context = RequestContext::Background(kEndingTimeout);
+        context.trace = trace;
+        return context;
+      };
+      if (close) {
+        v1::ClosePullRequest request;
+        request.set_grant_id(complete.grant_id());
+        if (complete.has_error()) *request.mutable_error() = complete.error();
+        // A source that cannot be told ends it with the grant.
+        parts.peers->ClosePull(call(), peer, request).IgnoreError();
+      }
+      const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
+      LOG_IF(WARNING, !told.ok()) << "The end of grant " << complete.grant_id()
+                                  << " was not told; it expires: " << told;
+    });
   }
 
   // The last word of each that was tried.

@@ -70,12 +70,14 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                        .wall_clock = options.wall_clock};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
-  state->service = MakeGlobalStoreService(
-      state->coordinator.get(),
-      {.heartbeat_interval = options.heartbeat_interval, .own_host_only = IsUnixAddress(options.listen)});
+  state->service =
+      MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval,
+                                                        .own_host_only = IsUnixAddress(options.listen),
+                                                        .credentials = options.credentials});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
-                                                         .max_connections = options.max_connections}));
+                                                         .max_connections = options.max_connections,
+                                                         .credentials = options.credentials}));
   state->expiry = std::make_unique<PeriodicTask>(
       TickInterval(options), [coordinator = state->coordinator.get()] { coordinator->Tick(); });
   state->gauges = ObserveCoordinator(state->coordinator.get());

@@ -13,6 +13,10 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
+namespace tensorcast::rpc {
+class Credentials;
+}  // namespace tensorcast::rpc
+
 namespace tensorcast::global_store {
 
 struct GlobalStoreOptions {
@@ -20,11 +24,12 @@ struct GlobalStoreOptions {
   std::string metadata_store = "sqlite";  // or "memory"
   std::string metadata_path;              // SQLite's file; its folder must exist
   absl::Duration heartbeat_interval = absl::Seconds(2);
-  absl::Duration node_ttl = absl::Seconds(10);   // at least two heartbeats
-  absl::Duration grant_ttl = absl::Seconds(30);  // at least two heartbeats
-  uint32_t soft_grants_per_source = 4;           // see global_store/scheduler
-  bool awaits_nodes = true;                      // false: there is one, which works alone
-  int max_connections = 16384;                   // more are refused
+  absl::Duration node_ttl = absl::Seconds(10);          // at least two heartbeats
+  absl::Duration grant_ttl = absl::Seconds(30);         // at least two heartbeats
+  uint32_t soft_grants_per_source = 4;                  // see global_store/scheduler
+  bool awaits_nodes = true;                             // false: there is one, which works alone
+  int max_connections = 16384;                          // more are refused
+  std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
   std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;
 };

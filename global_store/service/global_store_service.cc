@@ -1,8 +1,12 @@
 #include "global_store/service/global_store_service.h"
 
+#include <string_view>
+#include <type_traits>
+
 #include "base/status.h"
 #include "global_store/service/handlers.h"
 #include "proto/global_store.grpc.pb.h"
+#include "rpc/call_contexts.h"
 #include "rpc/executor.h"
 #include "rpc/handlers.h"
 
@@ -43,9 +47,9 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     auto inventory = std::make_shared<Handlers::Inventory>();
     return rpc::HandleReadStream<v1::ReconcileInventoryRequest>(
         call, executor_,
-        [this, inventory](v1::ReconcileInventoryRequest&& message) {
+        [this, inventory, peer = rpc::CallerOf(*call).peer](v1::ReconcileInventoryRequest&& message) {
           const bool first = !inventory->node.has_value();
-          const absl::Status known = first ? handlers_.CheckNode(message.node()) : absl::OkStatus();
+          const absl::Status known = first ? CheckStream(peer, message.node()) : absl::OkStatus();
           return known.ok() ? inventory->Add(message) : known;
         },
         [this, inventory, response](const RequestContext&) {
@@ -58,9 +62,9 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     auto publication = std::make_shared<Handlers::Publication>();
     return rpc::HandleReadStream<v1::PublishArtifactRequest>(
         call, executor_,
-        [this, publication](v1::PublishArtifactRequest&& message) {
+        [this, publication, peer = rpc::CallerOf(*call).peer](v1::PublishArtifactRequest&& message) {
           const bool first = !publication->first.has_value();
-          const absl::Status known = first ? handlers_.CheckNode(message.node()) : absl::OkStatus();
+          const absl::Status known = first ? CheckStream(peer, message.node()) : absl::OkStatus();
           return known.ok() ? publication->Add(std::move(message)) : known;
         },
         [this, publication, response](const RequestContext& context) {
@@ -89,11 +93,32 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   }
 
  private:
+  absl::Status CheckStream(std::string_view peer, const v1::NodeIdentity& node) {
+    TC_RETURN_IF_ERROR(handlers_.CheckSpeaksFor(peer, node.node_id()));
+    return handlers_.CheckNode(node);
+  }
+
+  // What a request says of a node is for that node to say.
+  template <class Request>
+  absl::Status CheckNodeOf(std::string_view peer, const Request& request) {
+    if constexpr (std::is_same_v<Request, v1::RegisterNodeRequest>) {
+      return handlers_.CheckRegisters(peer, request.node());
+    } else if constexpr (requires { request.node(); }) {
+      return handlers_.CheckSpeaksFor(peer, request.node().node_id());
+    } else if constexpr (std::is_same_v<Request, v1::DrainNodeRequest>) {
+      return handlers_.CheckSpeaksFor(peer, request.node_id());
+    } else {
+      return absl::OkStatus();
+    }
+  }
+
   template <class Request, class Response>
   Unary* Run(Call* call, const Request* request, Response* response,
              absl::StatusOr<Response> (Handlers::*method)(const RequestContext&, const Request&)) {
     return rpc::HandleUnary(call, executor_,
-                            [this, request, response, method](const RequestContext& context) {
+                            [this, request, response, method, peer = rpc::CallerOf(*call).peer](
+                                const RequestContext& context) -> absl::Status {
+                              TC_RETURN_IF_ERROR(CheckNodeOf(peer, *request));
                               return AnswerWith(response, (handlers_.*method)(context, *request));
                             });
   }

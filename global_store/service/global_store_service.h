@@ -10,12 +10,17 @@ namespace grpc {
 class Service;
 }  // namespace grpc
 
+namespace tensorcast::rpc {
+class Credentials;
+}  // namespace tensorcast::rpc
+
 namespace tensorcast::global_store {
 
 struct ServiceOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);  // told to the nodes
   // Only nodes of this host come here; else a node's address must be one that other hosts can connect to.
   bool own_host_only = false;
+  std::shared_ptr<const rpc::Credentials> credentials;  // for the calls of daemons; null: those are in clear
 };
 
 // To be registered with an rpc::Server, and to be destroyed after it. `coordinator` must outlive the service.

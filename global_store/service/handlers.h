@@ -27,7 +27,7 @@ namespace tensorcast::global_store {
 class Handlers {
  public:
   Handlers(Coordinator* coordinator, const ServiceOptions& options)
-      : coordinator_(*coordinator), options_(options) {}
+      : coordinator_(*coordinator), options_(options), replicator_(options.credentials) {}
   // Cancels the readings of origins that are under way.
   ~Handlers() { readings_.Cancel(); }
 
@@ -44,6 +44,13 @@ class Handlers {
                                                   const v1::DrainNodeRequest& request);
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
                                                                 const v1::GetClusterStatusRequest& request);
+
+  // Whether a process with this name (the URI in its certificate; empty: it has none, and says what it is)
+  // may speak for this node: PERMISSION_DENIED when it is another node. An operator, and a node that is not
+  // registered, are the call's own business.
+  absl::Status CheckSpeaksFor(std::string_view peer, std::string_view node_id);
+  // The same of a registration: a node is called as its certificate says.
+  absl::Status CheckRegisters(std::string_view peer, const v1::Node& node);
 
   // Whether this node may stream something here. Asked before what it streams is kept; does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);

@@ -8,6 +8,7 @@
 #include "global_store/service/handlers.h"
 #include "global_store/service/origin_report.h"
 #include "rpc/convert/convert.h"
+#include "security/name.h"
 
 namespace tensorcast::global_store {
 
@@ -66,6 +67,28 @@ absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
   return response;
 }
 
+absl::Status Handlers::CheckSpeaksFor(std::string_view peer, std::string_view node_id) {
+  if (peer.empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
+  if (name.role != security::Role::kNode) return absl::OkStatus();
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+    const absl::StatusOr<NodeView> node = directory.FindNode(node_id, now);
+    if (!node.ok() || node->facts.name == name.name) return absl::OkStatus();
+    return absl::PermissionDeniedError(absl::StrCat(peer, " may not speak for node ", node->facts.name, " (",
+                                                    node_id, "): that is for ", node->facts.name, " itself"));
+  });
+}
+
+absl::Status Handlers::CheckRegisters(std::string_view peer, const v1::Node& node) {
+  if (peer.empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
+  if (node.name() != name.name) {
+    return absl::PermissionDeniedError(absl::StrCat(peer, " may not register as ", node.name(),
+                                                    ": leave daemon.name out, or set it to ", name.name));
+  }
+  return CheckSpeaksFor(peer, node.node_id());
+}
+
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
   return coordinator_.WithDirectory(
       [&](Directory& directory, SteadyTime) { return directory.CheckIdentity(FromProto(node)); });
@@ -120,7 +143,8 @@ absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
 
 // One that is intact is enough, and the others are not waited for then.
 bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins) {
-  const std::vector<std::optional<OriginReport>> reports = AskForOrigins(context, origins);
+  const std::vector<std::optional<OriginReport>> reports =
+      AskForOrigins(context, origins, options_.credentials);
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     bool intact = false;
     for (size_t i = 0; i < reports.size(); ++i) {

@@ -30,7 +30,8 @@ absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
   }
 }
 
-v1::TransportGrant ToProto(const OfferedGrant& granted) {
+// `receiver` is its node's name.
+v1::TransportGrant ToProto(const OfferedGrant& granted, std::string receiver) {
   const Grant& grant = granted.grant;
   v1::TransportGrant message;
   message.set_grant_id(grant.grant_id);
@@ -43,7 +44,9 @@ v1::TransportGrant ToProto(const OfferedGrant& granted) {
                                                         .artifact_id = grant.artifact_id,
                                                         .receiver_node_id = grant.receiver_node,
                                                         .lane = grant.lane,
-                                                        .expires = grant.token_expires}));
+                                                        .expires = grant.token_expires,
+                                                        .receiver_name = std::move(receiver),
+                                                        .source_name = granted.source.facts.name}));
   return message;
 }
 
@@ -70,7 +73,13 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
                                                                                                 : "refused"});
   v1::RequestReplicaTransportResponse response;
-  if (offer.granted.has_value()) *response.mutable_grant() = ToProto(*offer.granted);
+  if (offer.granted.has_value()) {
+    TC_ASSIGN_OR_RETURN(const NodeView receiver,
+                        coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+                          return directory.FindNode(offer.granted->grant.receiver_node, now);
+                        }));
+    *response.mutable_grant() = ToProto(*offer.granted, receiver.facts.name);
+  }
   for (const Origin& origin : offer.origins) *response.add_origins() = global_store::ToProto(origin);
   response.set_no_source_reason(offer.no_source_reason);
   response.mutable_waiting_for()->Assign(offer.waiting_for.begin(), offer.waiting_for.end());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <list>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
@@ -43,7 +44,8 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
 // The calls that are under way; gRPC's threads report their ends.
 class Asking {
  public:
-  explicit Asking(const RequestContext& context) : context_(context) {
+  Asking(const RequestContext& context, std::shared_ptr<const rpc::Credentials> credentials)
+      : context_(context), credentials_(std::move(credentials)) {
     context_.deadline = std::min(context.deadline, SteadyNow() + kPatience);
     context_.cancellation = Cancellation();
     given_up_ =
@@ -51,7 +53,7 @@ class Asking {
   }
 
   void Start(const OriginToCheck& checked) {
-    Call& call = calls_.emplace_back(context_, checked);
+    Call& call = calls_.emplace_back(context_, checked, credentials_);
     {
       absl::MutexLock lock(&mutex_);
       ++running_;
@@ -77,9 +79,12 @@ class Asking {
 
  private:
   struct Call {
-    Call(const RequestContext& context, const OriginToCheck& origin)
+    Call(const RequestContext& context, const OriginToCheck& origin,
+         const std::shared_ptr<const rpc::Credentials>& credentials)
         : checked(origin),
-          stub(v1::StoreDaemon::NewStub(rpc::MakeChannel(origin.grpc_address))),
+          stub(v1::StoreDaemon::NewStub(rpc::MakeChannel(
+              origin.grpc_address,
+              {.credentials = credentials, .servers = security::Only(security::Role::kNode)}))),
           client(context) {
       *request.mutable_origin() = ToProto(origin.origin);
     }
@@ -100,6 +105,7 @@ class Asking {
   }
 
   RequestContext context_;
+  const std::shared_ptr<const rpc::Credentials> credentials_;
   Cancellation::Registration given_up_;
   std::list<Call> calls_;
   absl::Mutex mutex_;
@@ -109,10 +115,11 @@ class Asking {
 
 }  // namespace
 
-std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
-                                                       const std::vector<OriginToCheck>& origins) {
+std::vector<std::optional<OriginReport>> AskForOrigins(
+    const RequestContext& context, const std::vector<OriginToCheck>& origins,
+    const std::shared_ptr<const rpc::Credentials>& credentials) {
   const RequestContext call = context.Child();
-  Asking asking(call);
+  Asking asking(call, credentials);
   for (size_t i = 0; i < std::min(origins.size(), kMostAtOnce); ++i) asking.Start(origins[i]);
   return asking.Await();
 }

@@ -17,8 +17,10 @@ namespace {
 
 // The id of the replica that the daemon made.
 absl::StatusOr<std::string> Ask(const RequestContext& context, const std::string& artifact_id,
-                                const v1::Location& location, const std::string& address) {
-  auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(address));
+                                const v1::Location& location, const std::string& address,
+                                const std::shared_ptr<const rpc::Credentials>& credentials) {
+  auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(
+      address, {.credentials = credentials, .servers = security::Only(security::Role::kNode)}));
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(artifact_id);
   *request.mutable_location() = location;
@@ -38,7 +40,7 @@ absl::StatusOr<std::string> Ask(const RequestContext& context, const std::string
 
 absl::Status Replicator::Materialize(const RequestContext& context, const std::string& artifact_id,
                                      const v1::Location& location, const std::string& address) {
-  return Ask(context, artifact_id, location, address).status();
+  return Ask(context, artifact_id, location, address, credentials_).status();
 }
 
 v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& context,
@@ -51,17 +53,19 @@ v1::ReplicateArtifactResponse Replicator::Replicate(const RequestContext& contex
         response.add_results();  // stays where it is when more are added
     result->set_node_id(target.node_id);
     *result->mutable_location() = target.location;
-    const absl::Status scheduled = executor_.Schedule([&context, &artifact_id, &target, result, &running] {
-      const absl::StatusOr<std::string> made =
-          target.error.ok() ? Ask(context.Child(), artifact_id, target.location, target.address)
-                            : target.error;
-      if (made.ok()) {
-        result->set_replica_id(*made);
-      } else {
-        *result->mutable_error() = rpc::ToProto(made.status());
-      }
-      running.DecrementCount();
-    });
+    const absl::Status scheduled =
+        executor_.Schedule([this, &context, &artifact_id, &target, result, &running] {
+          const absl::StatusOr<std::string> made =
+              target.error.ok()
+                  ? Ask(context.Child(), artifact_id, target.location, target.address, credentials_)
+                  : target.error;
+          if (made.ok()) {
+            result->set_replica_id(*made);
+          } else {
+            *result->mutable_error() = rpc::ToProto(made.status());
+          }
+          running.DecrementCount();
+        });
     if (scheduled.ok()) continue;
     *result->mutable_error() = rpc::ToProto(scheduled);
     running.DecrementCount();

@@ -2,6 +2,7 @@
 // Private to this folder. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,12 +10,17 @@
 #include "absl/status/status.h"
 #include "base/request_context.h"
 #include "proto/global_store.pb.h"
+#include "rpc/credentials.h"
 #include "rpc/executor.h"
 
 namespace tensorcast::global_store {
 
 class Replicator {
  public:
+  // `credentials` for its calls; null: those are in clear.
+  explicit Replicator(std::shared_ptr<const rpc::Credentials> credentials)
+      : credentials_(std::move(credentials)) {}
+
   struct Target {
     std::string node_id;
     v1::Location location;
@@ -35,6 +41,7 @@ class Replicator {
   absl::Status Start(rpc::Executor::Task task) { return executor_.Schedule(std::move(task)); }
 
  private:
+  const std::shared_ptr<const rpc::Credentials> credentials_;
   // Apart from the service's own executor, so that those who wait here cannot starve it.
   rpc::Executor executor_;
 };

@@ -16,9 +16,9 @@
 namespace tensorcast::rpc {
 namespace {
 
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 constexpr size_t kMacBytes = 32;
-constexpr size_t kSmallestToken = 1 + 8 + 5 * 2 + kMacBytes;
+constexpr size_t kSmallestToken = 1 + 2 * 8 + 7 * 2 + kMacBytes;
 
 std::string Mac(std::string_view key, std::string_view signed_bytes) {
   CHECK(!key.empty());
@@ -31,14 +31,19 @@ std::string Mac(std::string_view key, std::string_view signed_bytes) {
   return std::string(mac.begin(), mac.end());
 }
 
+// The texts of a token, in their order.
+template <class Claims>
+auto TextsOf(Claims& claims) {
+  return std::array{&claims.grant_id,      &claims.replica_id,  &claims.artifact_id, &claims.receiver_node_id,
+                    &claims.receiver_name, &claims.source_name, &claims.lane};
+}
+
 absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
   ByteReader reader(bytes, ByteOrder::kBigEndian);
   GrantClaims claims;
   claims.expires = absl::Seconds(static_cast<int64_t>(reader.Get<uint64_t>()));
-  for (std::string* field :
-       {&claims.grant_id, &claims.replica_id, &claims.artifact_id, &claims.receiver_node_id, &claims.lane}) {
-    *field = std::string(reader.GetString<uint16_t>());
-  }
+  claims.epoch = reader.Get<uint64_t>();
+  for (std::string* field : TextsOf(claims)) *field = std::string(reader.GetString<uint16_t>());
   if (!reader.AtEnd()) return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
   return claims;
 }
@@ -49,10 +54,8 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   ByteWriter writer(ByteOrder::kBigEndian);
   writer.Put(kVersion).Put(
       static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))));
-  for (const std::string* field :
-       {&claims.grant_id, &claims.replica_id, &claims.artifact_id, &claims.receiver_node_id, &claims.lane}) {
-    writer.PutString<uint16_t>(*field);
-  }
+  writer.Put(claims.epoch);
+  for (const std::string* field : TextsOf(claims)) writer.PutString<uint16_t>(*field);
   CHECK(writer.ok()) << "a grant's names are longer than a token holds";
   std::string token = writer.Take();
   token += Mac(key, token);

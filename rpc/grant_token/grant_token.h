@@ -6,6 +6,7 @@
 // the lane it names. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,10 @@ struct GrantClaims {
   std::string receiver_node_id;
   std::string lane;
   absl::Duration expires;  // to open the pull by, since the key was given; an open pull ends with its grant
+  // Of the nodes, which are those of their certificates where they have some (security/name.h).
+  std::string receiver_name;
+  std::string source_name;
+  uint64_t epoch = 0;  // of the global store that granted it; there is one as yet
 
   friend bool operator==(const GrantClaims&, const GrantClaims&) = default;
 };

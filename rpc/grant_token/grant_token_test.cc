@@ -25,7 +25,10 @@ GrantClaims Claims() {
           .artifact_id = "tc1:a",
           .receiver_node_id = "n2",
           .lane = "ucx",
-          .expires = kLife};
+          .expires = kLife,
+          .receiver_name = "b",
+          .source_name = "a",
+          .epoch = 7};
 }
 
 TEST(GrantToken, TellsTheSourceWhatWasGranted) {
@@ -37,8 +40,9 @@ TEST(GrantToken, TellsTheSourceWhatWasGranted) {
 TEST(GrantToken, HasTheBytesThatTheFormatSays) {
   const std::string token = SignGrant(kKeyBytes, Claims());
   EXPECT_EQ(absl::BytesToHexString(token),
-            "02"
+            "03"
             "0000000000000708"
+            "0000000000000007"
             "0002"
             "7431"
             "0002"
@@ -47,9 +51,13 @@ TEST(GrantToken, HasTheBytesThatTheFormatSays) {
             "7463313a61"
             "0002"
             "6e32"
+            "0001"
+            "62"
+            "0001"
+            "61"
             "0003"
             "756378"
-            "77c5e6682a40da8eafd4f59bd7b617939d52c9fdf61c3bdb1f9a6bf652434f5c");
+            "18e105e6a84b8db61ebf3e11aa92da12da72805fdc6368bf9fef347c49a1ea45");
 }
 
 TEST(GrantToken, OfAnotherKeyIsRefused) {
@@ -98,7 +106,7 @@ TEST(GrantToken, DecoderTakesAnyBytes) {
   for (int i = 0; i < 20000; ++i) {
     std::string token(random() % 200, '\0');
     for (char& c : token) c = static_cast<char>(random());
-    if (!token.empty() && random() % 2 == 0) token[0] = 2;
+    if (!token.empty() && random() % 2 == 0) token[0] = 3;
     EXPECT_FALSE(VerifyGrant(kKey, token, kExpires).ok());
   }
 }

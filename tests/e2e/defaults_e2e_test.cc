@@ -201,7 +201,7 @@ TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
   EXPECT_EQ(RunCommand({"get", "m", "--daemon", Daemon()}).exit_code, 0);
 }
 
-// handle_groups opens both sockets of the daemon to a group, and nothing else of it.
+// handle_groups opens the clients' two sockets of the daemon to a group, and nothing else of it.
 TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string theirs = GroupName(kNobody);
@@ -210,16 +210,21 @@ TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
   for (const std::string& groups : {theirs, theirs + "," + another}) {
     ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.handle_groups=" + groups}));
     ASSERT_EQ(chmod(directory_->path().c_str(), 0755), 0);
-    EXPECT_EQ(ReachedBy(kNobody, kNobody, {Path("node/daemon.sock")}), Path("node/daemon.sock") + "\n");
+    EXPECT_EQ(ReachedBy(kNobody, kNobody, {Path("node/client.sock")}), Path("node/client.sock") + "\n");
     EXPECT_EQ(ReachedBy(kNobody, kNobody, {Path("node/handles.sock")}), Path("node/handles.sock") + "\n");
     std::vector<std::string> others = StatePaths();
     std::erase_if(others, [](const std::string& path) {
-      return path.ends_with("/daemon.sock") || path.ends_with("/handles.sock");
+      return path.ends_with("/client.sock") || path.ends_with("/handles.sock");
     });
     EXPECT_EQ(ReachedBy(kNobody, kNobody, others), "");
     // Who is in none of the groups is turned away, at the latest by the daemon.
-    EXPECT_EQ(RunAs(kNobody, 2, {"ls", "--daemon", Daemon(), "--set", "client.connect_timeout=200ms"}), 1);
-    EXPECT_EQ(RunAs(kNobody, kNobody, {"ls", "--daemon", Daemon()}), 0);
+    const std::string clients = "unix:" + Path("node/client.sock");
+    EXPECT_EQ(RunAs(kNobody, 2, {"ls", "--daemon", clients, "--set", "client.connect_timeout=200ms"}), 1);
+    EXPECT_EQ(RunAs(kNobody, kNobody, {"ls", "--daemon", clients}), 0);
+    // Who is let in may do what a client may, and not what is the operator's.
+    EXPECT_EQ(RunAs(kNobody, kNobody, {"key", "rm", "no-such-key", "--daemon", clients}), 1);
+    EXPECT_THAT(FileTail(Path("daemon.log"), 20),
+                HasSubstr("GlobalStore/DeleteKey: it wants the role operator"));
     daemon_->Stop(kStepTimeout).IgnoreError();
     store_->Stop(kStepTimeout).IgnoreError();
   }
@@ -236,7 +241,8 @@ TEST_F(DefaultDeployment, AFolderThatOthersCanWriteToIsNoStateFolder) {
 }
 
 TEST_F(DefaultDeployment, ADaemonOnEveryAddressIsKnownByTheOneThatItAdvertises) {
-  ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.listen=0.0.0.0:0", "daemon.advertise=localhost:0"}));
+  ASSERT_NO_FATAL_FAILURE(
+      StartDeployment({"daemon.listen=0.0.0.0:0", "daemon.advertise=localhost:0", "security.insecure=true"}));
   const std::set<int> ports = ListeningPorts(daemon_->pid());
   ASSERT_EQ(ports.size(), 1u);
   const CommandResult status = RunCommand({"status", "--json", "--daemon", Daemon()});

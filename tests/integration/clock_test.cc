@@ -30,8 +30,8 @@ class Clock : public ::testing::TestWithParam<int> {
   }
   // A ticket that nobody has claimed yet.
   v1::AttachReplicaResponse Attach(TestNode& node, const std::string& replica_id) {
-    const auto peer =
-        daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+    const auto peer = daemon::MakePeerClient(
+        [](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
     v1::AttachReplicaRequest request;
     request.set_replica_id(replica_id);
     auto attached = peer->AttachReplica(Soon(), node.server().addresses().front(), request);

@@ -137,11 +137,12 @@ TEST(Failure, ShutdownLetsTheTransfersThatRunEnd) {
 }
 
 TEST(Failure, AForgedGrantOpensNothing) {
-  constexpr char kTokenVersion = 2;  // so that it is the signature that is missed
+  constexpr char kTokenVersion = 3;  // so that it is the signature that is missed
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(5, 2, kTestChunkBytes));
-  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  auto peer =
+      daemon::MakePeerClient([](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
 
   v1::OpenPullRequest pull;
   pull.set_grant_id("t");
@@ -309,7 +310,8 @@ TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(14, 2, kTestChunkBytes));
-  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  auto peer =
+      daemon::MakePeerClient([](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
   v1::AttachReplicaRequest request;
   request.set_replica_id(put.replica_id);
   const auto attached = peer->AttachReplica(Soon(), a.server().addresses().front(), request);

@@ -44,7 +44,8 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
   EXPECT_EQ(told(), 0);
   EXPECT_TRUE(Eventually([&] { return leases("client") == 0 && sessions("client") == 0 && pinned() == 0; }));
 
-  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  auto peer =
+      daemon::MakePeerClient([](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
   v1::AttachReplicaRequest request;
   request.set_replica_id(put->replica_id);
   ASSERT_TRUE(peer->AttachReplica(Soon(), a.server().addresses().front(), request).ok());

@@ -32,7 +32,8 @@ class OutOfTurn : public ::testing::Test {
     put_ = *put;
     global_store_ = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()),
                                                   cluster_.global_store().address());
-    peer_ = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+    peer_ = daemon::MakePeerClient(
+        [](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
   }
 
   // A node that is nothing but its calls.

@@ -74,7 +74,8 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   ASSERT_TRUE(b.client().Get(Soon(), "model", {}).ok());
   ASSERT_TRUE(b.client().Get(Soon(), "model", {}).ok());
   // A ticket that nobody claims.
-  auto peer = daemon::MakePeerClient([](const std::string& address) { return rpc::MakeChannel(address); });
+  auto peer =
+      daemon::MakePeerClient([](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
   v1::AttachReplicaRequest attach;
   attach.set_artifact_id(at_a.artifact_id);
   attach.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);

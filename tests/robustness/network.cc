@@ -74,6 +74,8 @@ void Network::Use(ClusterOptions& options, const Ports& ports) const {
   options.global_store_network_namespace = Hub();
   options.global_store_settings.push_back(
       absl::StrCat("global_store.listen=", Address(0), ":", ports.global_store));
+  options.global_store_settings.emplace_back("security.insecure=true");  // the test's own network
+  options.daemon_settings.emplace_back("security.insecure=true");
   for (int node = 0; node < nodes_; ++node) {
     const std::string address = Address(node + 1);
     options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":", ports.daemon),

@@ -2,7 +2,7 @@
 // them. It talks to the store daemon of its own host; weights are never copied into the client. The one
 // header to include: it brings the others that a program needs.
 //
-//   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock"});
+//   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/client.sock"});
 //   if (!client.ok()) return client.status();
 //   const auto context = RequestContext::Background(absl::Seconds(60));  // may take a minute from now
 //   auto replica = (*client)->Get(context, "llama-3-8b/prod", {.location = "cpu"});
@@ -55,8 +55,17 @@ namespace tensorcast::client {
 // What one client's calls share; private to the library.
 struct Session;
 
+// PEM files that make connections to host:port mutual TLS; all empty: in clear. Read again when they change.
+struct ClientCertificates {
+  std::string ca;            // the authorities that are believed
+  std::string certificate;   // of this program: an operator's or a client's
+  std::string key;           // of that; not readable by everybody
+  std::string trust_domain;  // whose names are believed; empty: that of the certificate
+};
+
 struct ClientOptions {
   std::string daemon;  // unix:/path or host:port
+  ClientCertificates certificates = {};
   absl::Duration connect_timeout = absl::Seconds(5);
   Cancellation cancellation;         // of Connect alone; calls have their contexts
   DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
@@ -130,7 +139,7 @@ struct NodeStatus {
 class Client {
  public:
   // Asks the daemon for a sign of life. UNAVAILABLE when it gives none within the timeout, CANCELLED when the
-  // cancellation comes first.
+  // cancellation comes first; INVALID_ARGUMENT for certificates that do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;

@@ -3,7 +3,7 @@
 //
 //   auto telemetry = StartTelemetry({.endpoint = "http://localhost:4317"});
 //   if (!telemetry.ok()) return telemetry.status();
-//   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/daemon.sock", .telemetry = *telemetry});
+//   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/client.sock", .telemetry = *telemetry});
 //
 // Nothing that is instrumented ever waits for an exporter: what cannot be sent is dropped and counted.
 #pragma once
