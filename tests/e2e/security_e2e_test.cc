@@ -1,0 +1,268 @@
+// A cluster with certificates, of real processes: it does its work, and whoever should not is let do nothing.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/posix/unique_fd.h"
+#include "base/testing/eventually.h"
+#include "security/testing/test_authority.h"
+#include "tests/e2e/e2e_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+namespace fs = std::filesystem;
+using security::testing::TestAuthority;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SecurityE2e : public E2eTest {
+ protected:
+  // A server that closes while a stranger still writes is an error of that write, and no signal.
+  SecurityE2e() { signal(SIGPIPE, SIG_IGN); }
+
+  // By `tensorcast certs`, as the documentation says it.
+  void MakeCertificates() {
+    const CommandResult made =
+        RunCommand({"certs", "init", "--folder", Certs(), "--trust-domain", "test.example"});
+    ASSERT_EQ(made.exit_code, 0) << made.output;
+    for (const char* name :
+         {"global-store", "node/node-0", "node/node-1", "operator/ada", "client/trainer"}) {
+      Issue(name);
+    }
+    std::ofstream(Certs() + "/denied") << "# nobody yet\n";
+  }
+  void Issue(const std::string& name, int days = 90) {
+    const CommandResult issued =
+        RunCommand({"certs", "issue", name, "--folder", Certs(), "--days", std::to_string(days)});
+    ASSERT_EQ(issued.exit_code, 0) << issued.output;
+  }
+
+  std::string Certs() const { return directory_->path() + "/certs"; }
+  // The settings of a process with this certificate: "node-node-0".
+  std::vector<std::string> As(const std::string& file) const {
+    return {"security.ca=" + Certs() + "/ca.pem", "security.certificate=" + Certs() + "/" + file + ".pem",
+            "security.key=" + Certs() + "/" + file + ".key", "security.denied=" + Certs() + "/denied"};
+  }
+  // A command of who has this certificate, to this address.
+  CommandResult RunAs(const std::string& file, std::vector<std::string> command, const std::string& address) {
+    for (const std::string& setting : As(file)) command.insert(command.end(), {"--set", setting});
+    command.insert(command.end(), {"--daemon", address, "--set", "client.connect_timeout=2s"});
+    return RunCommand(std::move(command));
+  }
+
+  void StartSecured() {
+    ASSERT_NO_FATAL_FAILURE(MakeCertificates());
+    ClusterOptions options = DefaultOptions();
+    options.daemons = 2;
+    options.global_store_settings = As("global-store");
+    options.global_store_settings.emplace_back("global_store.listen=127.0.0.1:0");
+    for (const char* node : {"node-node-0", "node-node-1"}) {
+      std::vector<std::string> settings = As(node);
+      settings.insert(settings.end(), {"daemon.listen=127.0.0.1:0", "daemon.ucx_listen="});
+      options.settings_of_daemon.push_back(std::move(settings));
+    }
+    ASSERT_NO_FATAL_FAILURE(StartCluster(options));
+  }
+  std::string DaemonLog(int node) const {
+    std::ifstream file(absl::StrCat(directory_->path(), "/node-", node, "/log"));
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  // Whether a gRPC server there speaks to who shows these files, however these are: TLS without the checks
+  // that our own clients make of themselves, then HTTP/2's greeting.
+  static bool SpeaksTo(const std::string& address, const security::Identity::Files& files) {
+    const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
+    if (!files.certificate.empty() &&
+        (SSL_CTX_use_certificate_chain_file(context.get(), files.certificate.c_str()) != 1 ||
+         SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM) != 1)) {
+      ADD_FAILURE() << "cannot use " << files.certificate;
+      return false;
+    }
+    constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+    SSL_CTX_set_alpn_protos(context.get(), kHttp2, sizeof(kHttp2));
+    const auto resolved = ResolveAddress(*ParseHostPort(address));
+    const UniqueFd socket(::socket(resolved->get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(socket.get(), resolved->get(), resolved->length) != 0) return false;
+    const std::unique_ptr<SSL, decltype(&SSL_free)> tls(SSL_new(context.get()), SSL_free);
+    SSL_set_fd(tls.get(), socket.get());
+    if (SSL_connect(tls.get()) != 1) return false;
+    constexpr std::string_view kGreeting("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+    SSL_write(tls.get(), kGreeting.data(), static_cast<int>(kGreeting.size()));
+    // A server that does not want us closes; one that does sends its settings. Either ends the read.
+    char answer[9];
+    return SSL_read(tls.get(), answer, sizeof(answer)) > 0;
+  }
+};
+
+TEST_F(SecurityE2e, DoesItsWorkAndSaysWhoItIs) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m"));  // from node 0
+  TC_ASSERT_OK(Compare(*replica, model).status());
+
+  const CommandResult status =
+      RunCommand({"status", "--json", "--daemon", cluster_->addresses(0).unix_socket});
+  ASSERT_EQ(status.exit_code, 0) << status.output;
+  EXPECT_EQ(nlohmann::json::parse(status.output)["daemon"]["security"]["name"],
+            "spiffe://test.example/tensorcast/node/node-0");
+  // The ports are for those with certificates, whose rights are their roles'.
+  const std::string& port = cluster_->addresses(1).grpc;
+  EXPECT_EQ(RunAs("client-trainer", {"get", "m"}, port).exit_code, 0);
+  EXPECT_EQ(RunAs("operator-ada", {"top", "--once"}, port).exit_code, 0);
+}
+
+TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  const std::string model = MakeModel("model.safetensors", 1 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  const std::vector<std::string> remove = {"key", "rm", "m"};
+
+  const CommandResult by_client = RunAs("client-trainer", remove, cluster_->addresses(1).grpc);
+  EXPECT_EQ(by_client.exit_code, 1);
+  EXPECT_THAT(by_client.output, HasSubstr("spiffe://test.example/tensorcast/client/trainer may not call "
+                                          "GlobalStore/DeleteKey: it wants the role operator"));
+  // A daemon forwards nobody's wish to delete, not even its own operator's: its certificate would be enough
+  // to.
+  const CommandResult by_socket =
+      RunCommand({"key", "rm", "m", "--daemon", cluster_->addresses(0).unix_socket});
+  EXPECT_EQ(by_socket.exit_code, 1);
+  EXPECT_THAT(by_socket.output, HasSubstr("on behalf of operator"));
+  EXPECT_EQ(RunAs("node-node-1", remove, cluster_->global_store_address()).exit_code, 1);
+  EXPECT_EQ(RunAs("client-trainer", {"key", "resolve", "m"}, cluster_->global_store_address()).exit_code, 0);
+
+  const CommandResult by_operator = RunAs("operator-ada", remove, cluster_->global_store_address());
+  EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
+  EXPECT_NE(RunAs("client-trainer", {"key", "resolve", "m"}, cluster_->global_store_address()).exit_code, 0);
+}
+
+TEST_F(SecurityE2e, StrangersGetNotAByteAndTheClusterGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  const TestAuthority other("test.example");
+  // Of our own authority, and over.
+  std::ifstream certificate(Certs() + "/ca.pem"), key(Certs() + "/ca.key");
+  const security::CertifiedKey ours{{std::istreambuf_iterator<char>(certificate), {}},
+                                    {std::istreambuf_iterator<char>(key), {}}};
+  const absl::Time now = absl::Now();
+  TC_ASSERT_OK_AND_ASSIGN(
+      const security::CertifiedKey over,
+      security::IssueCertificate(ours, *security::ParseNameIn("test.example", "operator/ada"),
+                                 {.from = now - absl::Hours(2), .until = now - absl::Hours(1)}));
+  std::ofstream(Certs() + "/over.pem") << over.certificate;
+  std::ofstream(Certs() + "/over.key") << over.key;
+  // Of our own authority, with a name of another domain.
+  TC_ASSERT_OK_AND_ASSIGN(
+      const security::CertifiedKey foreign,
+      security::IssueCertificate(ours, *security::ParseNameIn("other.example", "operator/ada"),
+                                 {.from = now - absl::Hours(1), .until = now + absl::Hours(1)}));
+  std::ofstream(Certs() + "/foreign.pem") << foreign.certificate;
+  std::ofstream(Certs() + "/foreign.key") << foreign.key;
+  const auto files = [&](const std::string& name) {
+    return security::Identity::Files{.certificate = Certs() + "/" + name + ".pem",
+                                     .key = Certs() + "/" + name + ".key"};
+  };
+  for (const std::string& port :
+       {cluster_->global_store_address(), cluster_->addresses(0).grpc, cluster_->addresses(1).grpc}) {
+    EXPECT_TRUE(SpeaksTo(port, files("client-trainer"))) << port;
+    EXPECT_FALSE(SpeaksTo(port, {})) << port << ": without a certificate";
+    EXPECT_FALSE(SpeaksTo(port, files("over"))) << port << ": with one that is over";
+    EXPECT_FALSE(SpeaksTo(port, files("foreign"))) << port << ": with a name of another domain";
+    EXPECT_FALSE(SpeaksTo(port, other.Issue("operator/ada"))) << port << ": of another authority";
+    EXPECT_NE(RunCommand({"status", "--daemon", port, "--set", "client.connect_timeout=500ms"}).exit_code, 0)
+        << port << ": in clear";
+  }
+  // A name is denied without a restart.
+  std::ofstream(Certs() + "/denied") << "spiffe://test.example/tensorcast/client/trainer\n";
+  for (const std::string& port : {cluster_->global_store_address(), cluster_->addresses(0).grpc}) {
+    EXPECT_TRUE(testing::Eventually([&] { return !SpeaksTo(port, files("client-trainer")); })) << port;
+    EXPECT_TRUE(SpeaksTo(port, files("operator-ada"))) << port;
+  }
+
+  const std::string model = MakeModel("model.safetensors", 1 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m").status());
+}
+
+TEST_F(SecurityE2e, ANodeIsWhoItsCertificateSays) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  Issue("node/evil");
+  const auto start = [&](const std::string& folder, const std::string& name) {
+    std::vector<std::string> argv = {DefaultOptions().binary, "daemon"};
+    std::vector<std::string> settings = As("node-evil");
+    settings.insert(settings.end(),
+                    {"daemon.state_dir=" + folder, "daemon.host_pool=192MiB", "daemon.listen=127.0.0.1:0",
+                     "daemon.global_store=" + cluster_->global_store_address(), "daemon.name=" + name});
+    for (const std::string& setting : settings) argv.insert(argv.end(), {"--set", setting});
+    return Process::Start({.argv = std::move(argv), .log_path = folder + ".log"});
+  };
+  const auto says = [](const std::string& folder, const std::string& what) {
+    return testing::Eventually([&] {
+      std::ifstream file(folder + ".log");
+      return std::string(std::istreambuf_iterator<char>(file), {}).find(what) != std::string::npos;
+    });
+  };
+  // By another's name.
+  const std::string renamed = directory_->path() + "/renamed";
+  TC_ASSERT_OK_AND_ASSIGN(const auto first, start(renamed, "node-0"));
+  EXPECT_TRUE(says(renamed, "node/evil may not register as node-0"));
+  // With another's id.
+  const std::string stolen = directory_->path() + "/stolen";
+  fs::create_directory(stolen);
+  fs::permissions(stolen, fs::perms::owner_all);
+  fs::copy_file(directory_->path() + "/node-0/node_id", stolen + "/node_id");
+  TC_ASSERT_OK_AND_ASSIGN(const auto second, start(stolen, "evil"));
+  EXPECT_TRUE(says(stolen, "node/evil may not speak for node node-0"));
+
+  const CommandResult status = RunCommand({"status", "--daemon", cluster_->addresses(0).unix_socket});
+  EXPECT_EQ(status.exit_code, 0) << status.output;
+  EXPECT_THAT(status.output, Not(HasSubstr("evil")));
+  first->Stop(kStepTimeout).IgnoreError();
+  second->Stop(kStepTimeout).IgnoreError();
+}
+
+TEST_F(SecurityE2e, CertificatesAreReplacedWithoutARestart) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  const auto ends = [&]() -> std::string {
+    const CommandResult status =
+        RunCommand({"status", "--json", "--daemon", cluster_->addresses(0).unix_socket});
+    return nlohmann::json::parse(status.output)["daemon"]["security"]["certificate_ends"];
+  };
+  const std::string before = ends();
+  Issue("node/node-0", 30);
+  EXPECT_TRUE(testing::Eventually([&] { return ends() < before; }));
+  const std::string model = MakeModel("model.safetensors", 1 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m").status());
+  EXPECT_EQ(RunAs("client-trainer", {"status"}, cluster_->addresses(0).grpc).exit_code, 0);
+}
+
+TEST_F(SecurityE2e, AnAuthorityIsMadeOnceAndItsCertificatesAreShown) {
+  ASSERT_NO_FATAL_FAILURE(MakeCertificates());
+  EXPECT_EQ(RunCommand({"certs", "init", "--folder", Certs(), "--trust-domain", "test.example"}).exit_code,
+            1);
+  const CommandResult wrong = RunCommand({"certs", "issue", "root", "--folder", Certs()});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.output, HasSubstr("node/NAME"));
+  const CommandResult shown = RunCommand({"certs", "show", "--json", "--file", Certs() + "/node-node-0.pem"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_EQ(nlohmann::json::parse(shown.output)[0]["name"], "spiffe://test.example/tensorcast/node/node-0");
+  for (const char* key : {"ca.key", "node-node-0.key"}) {
+    EXPECT_EQ(fs::status(Certs() + "/" + key).permissions(), fs::perms::owner_read | fs::perms::owner_write)
+        << key;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast
