@@ -80,6 +80,7 @@ void Network::Use(ClusterOptions& options, const Ports& ports) const {
     const std::string address = Address(node + 1);
     options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":", ports.daemon),
                                           absl::StrCat("daemon.ucx_listen=", address, ":", ports.ucx),
+                                          "daemon.tcp_listen=",  // the cluster's own is loopback's
                                           absl::StrCat("daemon.host_id=host-", node)});
     options.network_namespaces.push_back(Namespace(node));
   }
