@@ -84,6 +84,7 @@ absl::Status AwaitListening(const RequestContext& context, std::string_view name
 absl::StatusOr<std::string> OutputOf(const RequestContext& context, Process& process, std::string_view name) {
   const SteadyTime deadline = SteadyNow() + kProgramTimeout;
   absl::StatusOr<int> code = absl::DeadlineExceededError("not waited for yet");
+  // In small steps, so that Ctrl-C ends it.
   while (absl::IsDeadlineExceeded(code.status())) {
     TC_RETURN_IF_ERROR(context.Check("bench"));
     if (SteadyNow() > deadline) return Annotate(code.status(), name);

@@ -9,7 +9,7 @@ namespace tensorcast::bench {
 namespace {
 
 constexpr char kKey[] = "memory";
-// What the issue allows a daemon beyond its pools.
+// What a daemon may have beyond its pools.
 constexpr double kLimitMib = 100;
 
 double Mib(uint64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(kMiB); }

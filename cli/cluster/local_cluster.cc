@@ -27,6 +27,8 @@ void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>&
   }
 }
 
+// Guards the list, and is held while folders are removed: the thread of the second signal removes all that
+// there are, and must not meet a destructor half way.
 absl::Mutex temporary_mutex(absl::kConstInit);
 
 std::set<std::string>& TemporaryPaths() ABSL_EXCLUSIVE_LOCKS_REQUIRED(temporary_mutex) {
@@ -81,6 +83,7 @@ std::string LocalCluster::daemon_directory(int index) const {
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const ClusterOptions& options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
   if (options.global_store) TC_RETURN_IF_ERROR(cluster->StartGlobalStore());
+  // All are launched before the first is waited for: they start side by side.
   for (int i = 0; i < options.daemons; ++i) TC_RETURN_IF_ERROR(cluster->LaunchDaemon(i));
   for (int i = 0; i < options.daemons; ++i) TC_RETURN_IF_ERROR(cluster->AwaitDaemon(i));
   return cluster;
@@ -115,6 +118,7 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
   AddSettings(process.argv, {absl::StrCat("daemon.name=node-", index), "daemon.state_dir=" + directory,
                              "daemon.import_roots=" + options_.directory, "daemon.tcp_listen=127.0.0.1:0",
                              "daemon.ucx_listen=127.0.0.1:0"});
+  // Without it each daemon has a global store of its own.
   if (options_.global_store) AddSettings(process.argv, {"daemon.global_store=" + global_store_address_});
   AddSettings(process.argv, options_.daemon_settings);
   if (index < static_cast<int>(options_.settings_of_daemon.size())) {
@@ -166,6 +170,7 @@ absl::Status LocalCluster::Stop(absl::Duration grace) {
   for (Daemon& daemon : daemons_) {
     if (daemon.process != nullptr) note(*daemon.process, daemon.process->Wait(deadline));
   }
+  // After the daemons, which say goodbye to it.
   if (global_store_ != nullptr) note(*global_store_, global_store_->Stop(grace));
   for (Daemon& daemon : daemons_) daemon.process.reset();
   global_store_.reset();

@@ -24,6 +24,7 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   if (!IsArtifactId(flags.artifact)) {
     TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(context, flags.artifact));
     artifact_id = key.artifact_id;
+    // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
     TC_RETURN_IF_ERROR(client->DeleteKey(context, flags.artifact, key.revision));
   }
   if (flags.force) {

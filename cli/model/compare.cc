@@ -99,6 +99,7 @@ absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> repl
     return absl::DataLossError(absl::StrCat("the replica has ", replica.size(), " tensors, ", model_path,
                                             " has ", model.layout.tensors.size()));
   }
+  // As many on both sides and each of the model's found: then there are no others.
   absl::flat_hash_map<std::string_view, const client::TensorView*> by_name;
   for (const client::TensorView& view : replica) by_name.emplace(view.name, &view);
   TensorReader reader(devices);

@@ -86,6 +86,7 @@ HostHandles ReadHostHandles(ByteReader& in) {
   host.pool_id = std::string(in.GetString<uint16_t>());
   host.pool_bytes = in.Get<uint64_t>();
   const uint32_t count = in.Get<uint32_t>();
+  // Before memory is reserved: the count comes from outside.
   if (count > in.remaining() / kExtentBytes) {
     in.Fail("more extents than the frame holds");
     return host;
@@ -265,6 +266,8 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
     default:
       in.Fail("an unknown type of frame");
   }
+  // Nothing is skipped: what one side writes and the other does not read is a difference of versions, and
+  // HELLO is for those.
   if (in.remaining() > 0) in.Fail("bytes behind the last field");
   if (!in.ok()) {
     return absl::InvalidArgumentError(

@@ -150,6 +150,8 @@ const Grant* Directory::FindGrant(std::string_view grant_id) const {
 
 absl::Status Directory::CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
                                       bool source_corrupt, SteadyTime now) {
+  // A node that the global store has just forgotten (it was restarted, the node expired) may still complete:
+  // only a successor of the receiver makes it void.
   absl::Status identity = CheckIdentity(receiver);
   if (absl::IsAborted(identity)) return identity;
   auto grant = grants_.find(grant_id);
@@ -160,6 +162,7 @@ absl::Status Directory::CompleteGrant(const NodeIdentity& receiver, std::string_
                                                     receiver.node_id));
   }
   if (source_corrupt) MarkCorrupt(grant->second.replica_id);
+  // The source is told although the receiver closes the pull itself: that call may be lost.
   TellRevoked(grant->second.source_node, grant->first, now);
   EndGrant(grant, end);
   return absl::OkStatus();

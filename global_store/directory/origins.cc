@@ -35,6 +35,7 @@ std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const 
 
 void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                            std::string_view reason, SteadyTime now) {
+  // Says nothing of the files, only that its node is not to be asked again for a while.
   if (finding == OriginFinding::kSilent) {
     if (auto node = nodes_.find(origin.node_id); node != nodes_.end()) node->second.silent_since = now;
     return;
@@ -44,6 +45,8 @@ void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, O
   for (const Origin& known : artifact->second.record.origins) {
     if (known != origin) continue;
     OriginNote& note = artifact->second.origin_notes[origin.node_id];
+    // Gone is final until the origin is published again: a file that was put back need not be what was
+    // imported.
     if (note.finding == OriginFinding::kGone) return;
     note = {.finding = finding, .reason = std::string(reason), .noted = now};
   }
@@ -110,17 +113,20 @@ void Directory::OfferOrigins(const GrantRequest& request, const NodeState& recei
     // One that it holds in memory is what it would answer with.
     const HeldReplica* held = FindInMemory(request.artifact_id, node);
     if (held != nullptr && !held->evicting) continue;
+    // It asked for leave to evict it and may have done so: in a moment it is offered again or gone.
     if (held != nullptr) {
       offer.waiting_for = {absl::StrCat("a replica that ", node.facts.name, " may be about to evict")};
       offer.retry_after = kAskAgain;
       return;
     }
+    // Under way (`until` ahead, no error), failed a moment ago (with the error), or neither.
     OriginReading& reading = artifact.readings[origin.node_id];
     if (reading.until > now && !reading.error.empty()) {
       offer.waiting_for.push_back(absl::StrCat("the files that ", node.facts.name,
                                                " imported, which it could not read (", reading.error, ")"));
       continue;
     }
+    // The first who asks starts the reading, once for all; the others are told to wait for it.
     if (reading.until <= now) {
       reading = {.error = "", .until = now + kLongestReading};
       offer.origin_to_read = {request.artifact_id, origin, node.facts.grpc_address};
@@ -131,6 +137,8 @@ void Directory::OfferOrigins(const GrantRequest& request, const NodeState& recei
   }
 }
 
+// One origin that was found intact lately is enough. Otherwise those that nobody has looked at are named, for
+// the caller to ask their nodes with no lock held, and to come here again.
 Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, SteadyTime now) const {
   OriginsAsCopies judged;
   auto artifact = artifacts_.find(artifact_id);

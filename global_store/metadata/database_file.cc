@@ -26,6 +26,8 @@ absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
   lock.l_whence = SEEK_SET;
   lock.l_start = kLockedByte;
   lock.l_len = 1;
+  // Of the open file description: an ordinary lock of the process would go when SQLite closes any descriptor
+  // of the file.
   if (fcntl(file.fd_.get(), F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES) return ErrnoStatus(errno, "lock", path);
     return absl::AlreadyExistsError(absl::StrCat(
@@ -44,6 +46,8 @@ absl::Status DatabaseFile::Watch(const std::string& path) {
   return absl::OkStatus();
 }
 
+// What was removed or replaced is still written to by this process, and is gone with it: a commit would be
+// acknowledged and lost.
 absl::Status DatabaseFile::Check() const {
   for (const Watched& file : watched_) {
     struct stat now{};

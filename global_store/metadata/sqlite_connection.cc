@@ -64,6 +64,7 @@ absl::Status SqliteStatus(int code, sqlite3* db) {
 
 SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
 
+// SQLITE_STATIC: nothing is copied, so what is bound has to stay until Run or Reset.
 SqliteStatement& SqliteStatement::BindText(int parameter, std::string_view text) {
   sqlite3_bind_text64(statement_, parameter, text.empty() ? "" : text.data(), text.size(), SQLITE_STATIC,
                       SQLITE_UTF8);
@@ -108,6 +109,7 @@ int64_t SqliteStatement::Integer(int column) const { return sqlite3_column_int64
 
 absl::StatusOr<SqliteConnection> SqliteConnection::Open(const std::string& path) {
   sqlite3* db = nullptr;
+  // NOMUTEX: a connection is used under a lock of ours, so SQLite need not take one of its own.
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);
   SqliteConnection connection(db);  // to be closed even when it did not open

@@ -69,6 +69,11 @@ std::string_view Component(std::string_view name) { return name.substr(0, name.f
 
 }  // namespace
 
+// Whoever ends a span appends to a buffer under the mutex; a thread of its own takes the whole buffer and
+// writes it, so that nobody waits for the disk. What does not fit is dropped and counted.
+//
+// The file is a JSON array that is only closed by Close. Viewers read one without its end, too, so a process
+// that dies leaves a file that can be looked at.
 class TraceFile::Writer {
  public:
   Writer(int fd, std::string path, const TraceFileOptions& options)
@@ -96,6 +101,7 @@ class TraceFile::Writer {
     {
       absl::MutexLock lock(&mutex_);
       if (closing_) {
+        // Somebody else closes it: this one returns when that is done.
         mutex_.Await(absl::Condition(&closed_));
         return status_;
       }

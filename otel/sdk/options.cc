@@ -234,6 +234,8 @@ void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& op
   bridge.cert_file = config.tls().cert_file();
   bridge.key_file = config.tls().key_file();
   bridge.insecure_skip_verify = config.tls().insecure_skip_verify();
+  // The SDK's own is 10 s, longer than shutdown_timeout: an export that is stuck would outlive the process's
+  // end.
   if (Environment("OTEL_EXPORTER_OTLP_TIMEOUT").empty()) bridge.timeout = std::chrono::seconds(3);
   check.Milliseconds("timeout", config.timeout(), &bridge.timeout);
   check.Milliseconds("retry_for", config.retry_for(), &bridge.retry_for);
@@ -267,6 +269,8 @@ void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
 
 void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
+  // The standard's two variables are one setting: either the configuration says it, or they do, never half of
+  // each.
   const bool configured = !config.sampler().empty() || config.has_sampling_ratio();
   if (options.enabled && !configured) ResolveStandardSampler(check, bridge);
   check.Choice<SamplerKind>("sampler", config.sampler(),
@@ -287,6 +291,7 @@ void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& opti
 void ResolveQueues(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   check.Count("queue_size", config.queue_size(), &bridge.queue_size);
+  // Fits a queue that was made smaller than the usual batch.
   bridge.batch_size = std::min(kUsualBatch, bridge.queue_size);
   check.Count("batch_size", config.batch_size(), &bridge.batch_size);
   if (bridge.batch_size > bridge.queue_size) {
@@ -303,6 +308,8 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
+// Last in the list wins at the SDK: ours, then what the configuration says. What the environment names is
+// taken out of ours, since the SDK puts ours above it.
 void ResolveResource(const v1::OtelConfig& config, std::string_view role, Checker& check,
                      BridgeOptions& bridge) {
   std::string service = config.service_name();

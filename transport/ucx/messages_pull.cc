@@ -12,6 +12,7 @@
 namespace tensorcast::transport {
 namespace {
 
+// The pieces that have arrived do not overlap each other, so only the neighbours on both sides can.
 bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint64_t end) {
   auto next = arrived.lower_bound(offset);
   return (next != arrived.end() && next->first < end) ||
@@ -47,6 +48,8 @@ class MessagesPull : public UcxPullCore {
 };
 
 void MessagesPull::Pump() {
+  // The receiver paces the pull: so many requests are out at once, and each that is whole lets the next one
+  // go.
   const size_t credit = std::min(context().parts_in_flight, welcome().max_requests);
   Part part;
   while (open() && requests_.size() < credit && NextPart(part)) {
@@ -69,7 +72,10 @@ absl::StatusOr<HostSpan> MessagesPull::Arrived(const wire::DataHeader& header, u
     return absl::InternalError(absl::StrCat("the source sent a piece outside of its request: ", bytes,
                                             " bytes at ", header.offset, " for ", size, " at ", begin));
   }
+  // Booked before it is copied: a piece that comes twice, or over another, is refused, and the bytes that are
+  // in place are counted once.
   request.arrived.emplace(header.offset, header.offset + bytes);
+  // Its fetch has failed; the piece still counts towards the end of its request.
   if (!Wanted(request.part.fetch)) {
     PieceOver(header.request_id, bytes);
     return HostSpan();

@@ -38,6 +38,7 @@ std::string Encode(const Welcome& welcome) {
 
 std::string Encode(const Error& error) {
   const std::string_view text = error.status.message().substr(0, kMaxErrorTextBytes);
+  // A text that is cut says most of it; a frame that is too long would end the pull.
   return Start(Type::kError)
       .Put(error.request_id)
       .Put(static_cast<uint8_t>(error.status.code()))
@@ -55,6 +56,8 @@ absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", what, " message from the peer"));
 }
 
+// A reader that runs out gives zeros and says so at the end (AtEnd), so fields are read first and judged
+// once.
 absl::StatusOr<Control> DecodeHello(ByteReader reader) {
   Hello hello;
   const bool magic = reader.GetBytes(kHelloMagic.size()) == kHelloMagic;
@@ -145,6 +148,7 @@ absl::StatusOr<DataHeader> DecodeDataHeader(std::string_view bytes) {
 }
 
 absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version) {
+  // The highest that both speak. It is the source that decides; the receiver checks it in WELCOME.
   const uint8_t version = std::min(max_version, kMaxVersion);
   if (version < std::max(min_version, kMinVersion)) {
     return absl::FailedPreconditionError(absl::StrCat("the receiver speaks versions ", min_version, " to ",
