@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::strin
   // A global store answers, too: to whom an operator has to go whose calls no daemon may forward.
   if (absl::IsUnimplemented(status.status())) return link;
   if (!status.ok()) {
+    // Anything else is an answer, and says better what is wrong.
     const bool silent = absl::IsDeadlineExceeded(status.status()) || absl::IsUnavailable(status.status());
     if (!silent) return Annotate(status.status(), absl::StrCat("the daemon at ", address));
     return absl::UnavailableError(
@@ -76,6 +77,7 @@ absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus(const RequestContext
 absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& context) {
   {
     absl::MutexLock lock(&mutex_);
+    // A daemon that was started again may have another one; only where this one is gone is it asked.
     if (IsSocket(handle_socket_)) return handle_socket_;
   }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, GetStatus(context, rpc::CallOptions().retry_for));
@@ -92,6 +94,7 @@ absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& conte
   return path;
 }
 
+// One id and one trace for all calls of an operation: repetitions are recognised by the id.
 RequestContext OperationContext(const RequestContext& context) {
   RequestContext operation = context;
   if (operation.request_id.empty()) operation.request_id = NewUuid();

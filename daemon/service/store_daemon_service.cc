@@ -94,6 +94,8 @@ constexpr absl::Duration kLeastWatchInterval = absl::Milliseconds(50);
 
 }  // namespace
 
+// Two executors: calls that wait for a transfer, a disk or other nodes run on `waiting_`, those that answer
+// at once on `quick_`, so that no number of transfers keeps a status or an attach from its answer.
 grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreDaemonService::PutArtifact(
     grpc::CallbackServerContext* call) {
   struct Received {
@@ -206,6 +208,7 @@ grpc::ServerWriteReactor<v1::GetStatusResponse>* StoreDaemonService::WatchStatus
         const absl::Duration asked =
             request->has_interval() ? rpc::FromProto(request->interval()) : absl::Seconds(1);
         const absl::Duration interval = std::max(asked, kLeastWatchInterval);
+        // A watch would otherwise hold up the daemon that stops.
         while (!options_.node->draining()) {
           writer.WriteLatest(options_.status->Report(), "status");
           TC_RETURN_IF_ERROR(rpc::SleepFor(context, interval, "watch of the status"));
@@ -268,6 +271,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::CheckOrigin(grpc::CallbackServerCo
                                                           const v1::CheckOriginRequest* request,
                                                           v1::CheckOriginResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
+    // Its address may be another node's by now.
     if (request->origin().node_id() != options_.node->id()) {
       return absl::InvalidArgumentError(absl::StrCat("the origin is on node ", request->origin().node_id(),
                                                      ", this is ", options_.node->id()));

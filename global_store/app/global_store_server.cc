@@ -39,6 +39,7 @@ absl::Status Check(const GlobalStoreOptions& options) {
 }
 
 absl::Duration TickInterval(const GlobalStoreOptions& options) {
+  // Often enough to notice silence well within a node's time to live.
   return std::clamp(options.heartbeat_interval / 2, absl::Milliseconds(10), absl::Seconds(1));
 }
 
@@ -92,6 +93,7 @@ GlobalStoreServer::~GlobalStoreServer() { Shutdown(absl::ZeroDuration()); }
 const std::string& GlobalStoreServer::address() const { return state_->server->addresses()[0]; }
 
 void GlobalStoreServer::Shutdown(absl::Duration grace) {
+  // First: watches end by nothing else, and would hold the server for the whole grace.
   state_->coordinator->CloseWatches(
       absl::UnavailableError("the global store is shutting down: connect again"));
   state_->server->Shutdown(SteadyNow() + grace);

@@ -132,6 +132,8 @@ absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
   };
   TC_ASSIGN_OR_RETURN(EvictionDecision decision, coordinator_.WithDirectory(decide));
   if (!decision.unchecked_origins.empty()) {
+    // With no lock held, for seconds perhaps; then the directory is asked again, since anything may have
+    // changed meanwhile. Origins that are still not known count as none.
     CheckOrigins(context, decision.unchecked_origins);
     TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
   }

@@ -92,6 +92,8 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
 absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context, const std::string& key,
                                                   const GrantRequest& wanted) {
   TC_ASSIGN_OR_RETURN(GrantOffer offer, coordinator_.RequestGrant(key, wanted));
+  // The directory says what has to be known before it can answer; nodes are asked with no lock held, what
+  // they say is noted, and the directory is asked anew. It names a finding once, so each round comes further.
   for (int asked = 0; asked < kMostOriginsAsked; ++asked) {
     if (offer.origin_to_check.has_value()) {
       CheckOrigins(context, {*offer.origin_to_check});
@@ -120,6 +122,7 @@ void Handlers::NoteReading(const OriginToCheck& origin, const absl::Status& read
 void Handlers::StartReading(const RequestContext& context, const OriginToCheck& origin) {
   RequestContext reading = RequestContext::Background(kLongestReading);
   reading.trace = context.trace;
+  // Not the caller's: others wait for the same reading, and the caller asks again by another call.
   reading.cancellation = readings_;
   const absl::Status started =
       replicator_.Start([this, reading, origin] { NoteReading(origin, ReadOrigin(reading, origin)); });

@@ -76,7 +76,7 @@ struct ClientOptions {
 
 struct GetOptions {
   std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
-  std::string lane;              // force "local", "ucx", "ucx-rma" or "disk"; empty: the fastest
+  std::string lane;              // force "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
   bool wait_for_space = false;   // to the deadline, where the pool is full of what is in use
   bool attach = true;            // false: make the replica on the daemon's node, and only describe it
   std::function<void(const TransferProgress&)> on_progress;
