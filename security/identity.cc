@@ -246,12 +246,13 @@ struct Identity::State {
       stamps = std::move(found);
     }
     // Each by itself: a name is denied also while a certificate is being replaced.
-    auto names = ReadDenied(files.denied);
-    if (names.ok()) admission->denied.Set(*std::move(names));
+    absl::StatusOr<std::set<std::string, std::less<>>> names = ReadDenied(files.denied);
+    const absl::Status listed = names.status();
+    if (listed.ok()) admission->denied.Set(*std::move(names));
     TC_ASSIGN_OR_RETURN(Loaded fresh, LoadCertificates(files, admission));
     absl::MutexLock lock(&mutex);
     loaded = std::move(fresh);
-    return names.status();
+    return listed;
   }
 
   void Look(const Files& files) {
