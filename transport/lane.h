@@ -14,6 +14,10 @@
 #include "base/units.h"
 #include "transport/transport.h"
 
+namespace tensorcast::security {
+class Identity;
+}
+
 namespace tensorcast::transport {
 
 // What the configuration says of the network between daemons. A lane takes what is its own.
@@ -23,6 +27,8 @@ struct LaneConfig {
   std::string tcp_listen;                           // host:port of the lane "tcp"
   // Where others reach it, as "host:port"; empty: at advertise_host and tcp_listen's port.
   std::vector<std::string> tcp_advertise;
+  // Who this process is, where there are certificates: "tcp" is then encrypted. Null: it is not.
+  std::shared_ptr<const security::Identity> identity;
   int tcp_connections = 0;             // of one pull; 0: by the number of cores
   std::string tcp_congestion_control;  // the kernel's name of one; empty: the host's choice
   std::string ucx_listen;  // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any

@@ -81,7 +81,8 @@ THIRD_PARTIES = (
     ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
     ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),
     ThirdParty("OpenSSL", re.compile(r"^openssl/"),
-               ("security", "core/artifact", "rpc/grant_token", "global_store/service", "tests/fuzz"), True),
+               ("security", "core/artifact", "rpc/grant_token", "global_store/service", "transport/tcp", "tests/fuzz"),
+               True),
     ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("cli/config",), True),
     ThirdParty("CLI11", re.compile(r"^CLI/"), ("cli/commands",), True),
 )

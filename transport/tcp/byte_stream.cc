@@ -1,5 +1,6 @@
 #include "transport/tcp/byte_stream.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -22,6 +23,9 @@ class PlainStream : public ByteStream {
   explicit PlainStream(UniqueFd socket) : socket_(std::move(socket)) {}
 
   int fd() const override { return socket_.get(); }
+  uint32_t Events(bool has_output) const override { return has_output ? EPOLLIN | EPOLLOUT : EPOLLIN; }
+  bool has_buffered() const override { return false; }
+  const std::string& peer() const override { return nobody_; }
 
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
     msghdr message = MessageOf(into);
@@ -44,6 +48,7 @@ class PlainStream : public ByteStream {
   }
 
   const UniqueFd socket_;
+  const std::string nobody_;
 };
 
 }  // namespace

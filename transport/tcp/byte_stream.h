@@ -4,12 +4,18 @@
 
 #include <sys/uio.h>
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
+
+namespace tensorcast::security {
+class Identity;
+}
 
 namespace tensorcast::transport::tcp {
 
@@ -20,14 +26,32 @@ class ByteStream {
 
   // To wait for; nothing else is to be done with it.
   virtual int fd() const = 0;
+  // What to wait for: epoll's events, when bytes wait to be written or do not. May change with each Read and
+  // Write.
+  virtual uint32_t Events(bool has_output) const = 0;
+  // Whether the next Read may find bytes that were taken from the socket already, of which epoll says
+  // nothing.
+  virtual bool has_buffered() const = 0;
+  // The name in the certificate of the other end; empty where there is none, and before the first bytes were
+  // moved.
+  virtual const std::string& peer() const = 0;
 
   // Each moves as many bytes as can be moved now; 0: none, wait for the socket. UNAVAILABLE when the other
-  // end has closed the connection, or it broke. REQUIRES: there is room, or there are bytes.
+  // end has closed the connection, or it broke; UNAUTHENTICATED or PERMISSION_DENIED when it is not who it
+  // should be. REQUIRES: there is room, or there are bytes; after a Write that moved fewer bytes than it was
+  // given, the next begins with those that were left.
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
 };
 
 // The socket's bytes as they are. The socket is connected and does not block.
 std::unique_ptr<ByteStream> NewPlainStream(UniqueFd socket);
+
+// Encrypted, by TLS 1.3; both ends show a certificate of a node. The client's end also insists on the name
+// `expected`, before it sends anything. The two are introduced by the first Reads and Writes.
+absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
+    UniqueFd socket, std::shared_ptr<const security::Identity> identity);
+absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
+    UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected);
 
 }  // namespace tensorcast::transport::tcp

@@ -58,6 +58,7 @@ void PullStream::Connect(std::vector<SocketAddress> addresses, std::string where
 
 void PullStream::Attempt() {
   loop_->queue().CancelTimer(attempt_timer_);
+  loop_->queue().CancelTimer(resume_timer_);
   if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
   stream_.reset();
   reader_ = FrameReader();
@@ -73,7 +74,12 @@ void PullStream::Attempt() {
     Attempt();
     return;
   }
-  stream_ = NewPlainStream(*std::move(socket));
+  absl::StatusOr<std::unique_ptr<ByteStream>> stream = Wrap(*std::move(socket));
+  if (!stream.ok()) {
+    Close(stream.status());
+    return;
+  }
+  stream_ = *std::move(stream);
   const absl::StatusOr<IoLoop::WatchId> watch = loop_->Watch(stream_->fd(), events_ = EPOLLOUT, this);
   if (!watch.ok()) {
     Close(watch.status());
@@ -86,6 +92,11 @@ void PullStream::Attempt() {
       Attempt();
     });
   }
+}
+
+absl::StatusOr<std::unique_ptr<ByteStream>> PullStream::Wrap(UniqueFd socket) {
+  if (options_.identity == nullptr) return NewPlainStream(std::move(socket));
+  return NewTlsClientStream(std::move(socket), options_.identity, descriptor_.source);
 }
 
 void PullStream::Connected() {
@@ -120,7 +131,12 @@ void PullStream::ReadSome() {
     }
     read += *bytes;
   }
-  if (state_ != State::kClosed) Flush();
+  if (state_ == State::kClosed) return;
+  if (stream_->has_buffered()) {
+    loop_->queue().CancelTimer(resume_timer_);
+    resume_timer_ = loop_->queue().At(SteadyNow(), [this] { ReadSome(); });
+  }
+  Flush();
 }
 
 absl::StatusOr<size_t> PullStream::ReadOnce() {
@@ -359,7 +375,7 @@ void PullStream::Flush() {
       return;
     }
   }
-  SetEvents(writer_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  SetEvents(stream_->Events(!writer_.empty()));
 }
 
 void PullStream::SetEvents(uint32_t events) {
@@ -378,6 +394,7 @@ void PullStream::Close(const absl::Status& why) {
   open_ = false;
   closed_ = why;
   loop_->queue().CancelTimer(attempt_timer_);
+  loop_->queue().CancelTimer(resume_timer_);
   if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
   stream_.reset();
   writer_.Clear();

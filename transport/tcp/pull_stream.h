@@ -22,6 +22,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/address.h"
 #include "base/steady_time.h"
@@ -62,6 +63,7 @@ class PullStream : private IoLoop::Handler {
   };
   struct Options {
     SocketOptions socket;
+    std::shared_ptr<const security::Identity> identity;  // for TLS; null: without
     // The receiver's credit: requests are of at most so many bytes, and one more is made while less than the
     // window is on its way.
     uint64_t request_bytes = uint64_t{16} << 20;
@@ -117,6 +119,7 @@ class PullStream : private IoLoop::Handler {
 
   void OnReady(uint32_t events) override;
   void Attempt();
+  absl::StatusOr<std::unique_ptr<ByteStream>> Wrap(UniqueFd socket);
   void Connected();
   void Fail(const absl::Status& status);
   void Silent();
@@ -164,6 +167,7 @@ class PullStream : private IoLoop::Handler {
   std::unique_ptr<ByteStream> stream_;
   std::optional<IoLoop::WatchId> watch_;
   uint32_t events_ = 0;
+  TaskQueue::TimerId resume_timer_ = TaskQueue::kNoTimer;  // there are bytes that epoll says nothing of
   FrameReader reader_;
   FrameWriter writer_;
   Welcome welcome_;

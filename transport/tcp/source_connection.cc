@@ -135,20 +135,18 @@ void SourceConnection::OnReady(uint32_t events) {
 }
 
 void SourceConnection::ReadFrames() {
-  const iovec room = reader_.Room();
-  const absl::StatusOr<size_t> bytes = stream_->Read({&room, 1});
-  if (!bytes.ok()) {
-    if (!requests_.empty()) LOG(WARNING) << "a receiver's pull ended early: " << bytes.status();
-    Close();
-    return;
-  }
-  reader_.Received(*bytes);
   absl::Status status;
-  while (status.ok() && !ended_) {
-    absl::StatusOr<std::optional<Frame>> frame = reader_.Next();
-    if (frame.ok() && !frame->has_value()) break;
-    status = frame.ok() ? Take(**frame) : frame.status();
-  }
+  do {
+    const iovec room = reader_.Room();
+    const absl::StatusOr<size_t> bytes = stream_->Read({&room, 1});
+    if (!bytes.ok()) {
+      if (!requests_.empty()) LOG(WARNING) << "a receiver's pull ended early: " << bytes.status();
+      Close();
+      return;
+    }
+    reader_.Received(*bytes);
+    status = TakeFrames();
+  } while (status.ok() && !ended_ && stream_->has_buffered());
   if (ended_) return;
   if (!status.ok()) {
     LOG(WARNING) << "a receiver broke the pull protocol and was let go: " << status;
@@ -156,6 +154,15 @@ void SourceConnection::ReadFrames() {
     return;
   }
   Flush();
+}
+
+absl::Status SourceConnection::TakeFrames() {
+  while (!ended_) {
+    TC_ASSIGN_OR_RETURN(const std::optional<Frame> frame, reader_.Next());
+    if (!frame.has_value()) break;
+    TC_RETURN_IF_ERROR(Take(*frame));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SourceConnection::Take(const Frame& frame) {
@@ -312,7 +319,7 @@ void SourceConnection::Flush() {
   }
   if (!serving_->in_place()) StartReads();
   const bool more = !writer_.empty() || (serving_->in_place() && !requests_.empty());
-  const uint32_t events = more ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  const uint32_t events = stream_->Events(more);
   if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
 }
 

@@ -107,6 +107,8 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   };
 
   void ReadFrames();
+  // Those that have arrived whole.
+  absl::Status TakeFrames();
   absl::Status Take(const Frame& frame);
   absl::Status On(const Request& request);
   absl::Status On(const Cancel& cancel);

@@ -58,16 +58,31 @@ class TcpSource::Stranger : public IoLoop::Handler {
 
   // An error is worth telling; one who is no receiver, or is gone, is let go without a word.
   absl::Status Read() {
-    const iovec room = reader_.Room();
-    const absl::StatusOr<size_t> bytes = stream_->Read({&room, 1});
-    if (bytes.ok()) reader_.Received(*bytes);
-    const absl::StatusOr<std::optional<Frame>> frame = reader_.Next();
-    done_ = !bytes.ok() || !frame.ok();
-    if (done_ || !frame->has_value()) return absl::OkStatus();
+    absl::StatusOr<std::optional<Frame>> frame = std::nullopt;
+    do {
+      const iovec room = reader_.Room();
+      const absl::StatusOr<size_t> bytes = stream_->Read({&room, 1});
+      if (bytes.ok()) reader_.Received(*bytes);
+      frame = reader_.Next();
+      done_ = !bytes.ok() || !frame.ok();
+      if (absl::IsUnauthenticated(bytes.status()) || absl::IsPermissionDenied(bytes.status())) {
+        LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "let a stranger go: " << bytes.status();
+      }
+    } while (!done_ && !frame->has_value() && stream_->has_buffered());
+    if (done_ || !frame->has_value()) {
+      if (!done_) WaitForMore();
+      return absl::OkStatus();
+    }
     done_ = true;
     const auto* hello = std::get_if<Hello>(&**frame);
     // Nothing follows a HELLO before its WELCOME.
     return hello != nullptr && reader_.empty() ? source_->Admit(*this, *hello) : absl::OkStatus();
+  }
+
+  // During its introduction a stream may wait for room to write.
+  void WaitForMore() {
+    const uint32_t events = stream_->Events(/*has_output=*/false);
+    if (events != events_) loop().Change(*watch_, stream_->fd(), events_ = events);
   }
 
   TcpSource* const source_;
@@ -75,6 +90,7 @@ class TcpSource::Stranger : public IoLoop::Handler {
   FrameReader reader_;
   bool done_ = false;
   std::optional<IoLoop::WatchId> watch_;
+  uint32_t events_ = EPOLLIN;
   TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;
 };
 
@@ -141,9 +157,15 @@ bool TcpSource::AcceptOne() {
     LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << status;
     return true;
   }
+  absl::StatusOr<std::unique_ptr<ByteStream>> stream =
+      options_.identity == nullptr ? NewPlainStream(std::move(socket))
+                                   : NewTlsServerStream(std::move(socket), options_.identity);
+  if (!stream.ok()) {
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << stream.status();
+    return true;
+  }
   if (strangers_.size() >= options_.max_strangers) strangers_.pop_front();
-  Stranger& stranger =
-      *strangers_.emplace_back(std::make_unique<Stranger>(this, NewPlainStream(std::move(socket))));
+  Stranger& stranger = *strangers_.emplace_back(std::make_unique<Stranger>(this, *std::move(stream)));
   if (!stranger.Start(SteadyNow() + options_.stranger_timeout).ok()) strangers_.pop_back();
   return true;
 }

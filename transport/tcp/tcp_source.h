@@ -34,6 +34,7 @@ class TcpSource : private IoLoop::Handler {
  public:
   struct Options {
     SocketOptions socket;
+    std::shared_ptr<const security::Identity> identity;  // for TLS; null: without
     SourceLimits limits;
     size_t max_strangers = 64;
     absl::Duration stranger_timeout = absl::Seconds(5);

@@ -12,6 +12,7 @@
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
+#include "security/identity.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
@@ -76,6 +77,7 @@ struct TcpTransport::State {
   tcp::ReceiverContext receiver;
   std::unique_ptr<tcp::TcpSource> source;  // null: it only receives
   std::vector<std::string> addresses;
+  std::shared_ptr<const security::Identity> identity;
 };
 
 absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
@@ -110,6 +112,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
                                      .congestion_control = options.congestion_control};
   TC_RETURN_IF_ERROR(CheckCongestionControl(socket));
   auto state = std::make_unique<State>();
+  state->identity = options.identity;
   for (int i = 0; i < LoopsFor(options.threads); ++i) {
     TC_ASSIGN_OR_RETURN(std::unique_ptr<tcp::IoLoop> loop, tcp::IoLoop::Start(absl::StrCat("tc-tcp-", i)));
     loops.push_back(loop.get());
@@ -118,7 +121,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   state->receiver = {
       .loops = loops,
       .memory = &state->memory,
-      .stream = {.socket = socket},
+      .stream = {.socket = socket, .identity = options.identity},
       .connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size()),
       .connect_timeout = options.connect_timeout};
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
@@ -126,6 +129,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
     State& made = *transport->state_;
     made.source = std::make_unique<tcp::TcpSource>(
         std::move(loops), tcp::TcpSource::Options{.socket = socket,
+                                                  .identity = options.identity,
                                                   .stranger_timeout = options.stranger_timeout,
                                                   .serving_threads = options.serving_threads});
     TC_RETURN_IF_ERROR(made.Listen(options));
@@ -154,7 +158,10 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
   }
   auto serving = std::make_shared<tcp::SourceServing>(NewPullId(), std::move(image));
   std::string descriptor = tcp::EncodeDescriptor(
-      {.pull_id = serving->id(), .image_bytes = serving->image_bytes(), .addresses = state_->addresses});
+      {.pull_id = serving->id(),
+       .image_bytes = serving->image_bytes(),
+       .addresses = state_->addresses,
+       .source = state_->identity == nullptr ? "" : state_->identity->self().name.ToString()});
   state_->source->Add(serving);
   return std::make_unique<TcpServing>(state_->source.get(), std::move(serving), std::move(descriptor));
 }
@@ -162,6 +169,14 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
 absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext& context,
                                                             std::string_view descriptor) {
   TC_ASSIGN_OR_RETURN(tcp::Descriptor decoded, tcp::DecodeDescriptor(descriptor));
+  // Neither end goes on in clear where the other one wants to know whom it speaks to.
+  if (decoded.source.empty() != (state_->identity == nullptr)) {
+    return absl::FailedPreconditionError(
+        decoded.source.empty()
+            ? "the source has no certificate, and this node speaks to none without: configure security on it"
+            : absl::StrCat("the source ", decoded.source,
+                           " speaks to nodes with a certificate only: configure security on this one"));
+  }
   return tcp::ConnectPull(state_->receiver, context, std::move(decoded));
 }
 
@@ -178,7 +193,8 @@ Lane TcpLane() {
                                          .advertise = std::move(advertise),
                                          .connections = config.tcp_connections,
                                          .congestion_control = config.tcp_congestion_control,
-                                         .peer_timeout = config.peer_timeout});
+                                         .peer_timeout = config.peer_timeout,
+                                         .identity = config.identity});
           }};
 }
 

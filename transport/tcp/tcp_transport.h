@@ -16,6 +16,10 @@
 #include "transport/lane.h"
 #include "transport/transport.h"
 
+namespace tensorcast::security {
+class Identity;
+}
+
 namespace tensorcast::transport {
 
 struct TcpOptions {
@@ -35,6 +39,8 @@ struct TcpOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // Whoever connects and says nothing is let go after so long.
   absl::Duration stranger_timeout = absl::Seconds(5);
+  // Who this process is: connections are TLS, and both ends show certificates. Null: they are not encrypted.
+  std::shared_ptr<const security::Identity> identity;
   // Threads on which images that are not in place are read.
   int serving_threads = 4;
 };

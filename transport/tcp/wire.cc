@@ -229,7 +229,8 @@ std::string EncodeDescriptor(const Descriptor& descriptor) {
       .Put(descriptor.image_bytes)
       .Put(static_cast<uint8_t>(descriptor.addresses.size()));
   for (const std::string& address : descriptor.addresses) writer.PutString<uint8_t>(address);
-  CHECK(writer.ok()) << "an address of more than 255 bytes";
+  writer.PutString<uint16_t>(descriptor.source);
+  CHECK(writer.ok()) << "an address of more than 255 bytes, or a name of more than 65535";
   return writer.Take();
 }
 
@@ -252,6 +253,7 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes) {
   for (int i = 0; i < addresses && reader.ok(); ++i) {
     descriptor.addresses.emplace_back(reader.GetString<uint8_t>());
   }
+  descriptor.source = std::string(reader.GetString<uint16_t>());
   if (!reader.AtEnd()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "malformed TCP descriptor: ", reader.ok() ? "something follows its end" : reader.failure()));

@@ -99,10 +99,11 @@ struct Descriptor {
   PullId pull_id{};
   uint64_t image_bytes = 0;
   std::vector<std::string> addresses;  // "host:port", the one to be tried first at the front
+  std::string source;                  // the name in the source's certificate; empty: it speaks without TLS
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
-// REQUIRES: 1 to kMaxAddresses addresses of at most 255 bytes each.
+// REQUIRES: 1 to kMaxAddresses addresses of at most 255 bytes each, and a name of at most 65535.
 std::string EncodeDescriptor(const Descriptor& descriptor);
 // INVALID_ARGUMENT for bytes that are none, FAILED_PRECONDITION for those of another version.
 absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes);

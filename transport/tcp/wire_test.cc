@@ -104,7 +104,8 @@ TEST(Wire, TheBytesAreThoseOfTheFormat) {
             "000102030405060708090a0b0c0d0e0f"
             "3412000000000000"
             "01"
-            "0d31302e302e302e313a37303030");
+            "0d31302e302e302e313a37303030"
+            "0000");
 }
 
 TEST(Wire, FramesThatMeanNothingAreRefused) {
@@ -164,6 +165,8 @@ TEST(Wire, TheNewestCommonVersionIsSpoken) {
 
 TEST(Descriptor, IsReadAsItWasWritten) {
   Descriptor descriptor{.pull_id = TestId(7), .image_bytes = 5, .addresses = {"[fd00::1]:7000", "node-a:1"}};
+  EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
+  descriptor.source = "spiffe://a.example/tensorcast/node/b";
   EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
   descriptor.addresses = std::vector<std::string>(kMaxAddresses, std::string(255, 'x'));
   EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);

@@ -34,7 +34,7 @@ struct LaneUnderTest {
 inline constexpr uint64_t kTestChunkBytes = uint64_t{1} << 20;
 
 // A source and a receiver in this process, each with a registered memory of its own.
-class TransportContract : public testing::TestWithParam<LaneUnderTest> {
+class TransportContract : public ::testing::TestWithParam<LaneUnderTest> {
  protected:
   static constexpr uint64_t kMemoryBytes = 48 * kTestChunkBytes;
 

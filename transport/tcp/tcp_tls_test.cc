@@ -1,0 +1,121 @@
+// Pulls between ends that show certificates: who is let in, and who is not.
+#include <gmock/gmock.h>
+
+#include "base/testing/eventually.h"
+#include "security/testing/test_authority.h"
+#include "transport/tcp/raw_peer.h"
+#include "transport/tcp/tcp_transport.h"
+#include "transport/tcp/wire.h"
+#include "transport/testing/test_image.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+using security::testing::TestAuthority;
+
+constexpr uint64_t kImageBytes = 100000;
+
+class TlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    source_ = NewTransport(authority_.Load("node/source"));
+    WritePattern(memory_.span(0, kImageBytes), 0);
+    serving_ =
+        source_->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}))
+            .value();
+  }
+
+  std::unique_ptr<TcpTransport> NewTransport(std::shared_ptr<security::Identity> identity) {
+    auto transport = TcpTransport::Create({.identity = std::move(identity)}).value();
+    EXPECT_EQ(transport->RegisterMemory(memory_.data(), memory_.bytes()), absl::OkStatus());
+    return transport;
+  }
+
+  // A pull of the image, by whoever this is.
+  absl::Status PullAs(std::shared_ptr<security::Identity> identity) {
+    return PullBy(*NewTransport(std::move(identity)), serving_->descriptor());
+  }
+  absl::Status PullBy(TcpTransport& receiver, const std::string& descriptor) {
+    auto pull = receiver.Connect(RequestContext::Background(absl::Seconds(30)), descriptor);
+    if (!pull.ok()) return pull.status();
+    Completions done;
+    (*pull)->Fetch(0, {Destination()}, SteadyTime::InfiniteFuture(), done.Expect());
+    EXPECT_TRUE(done.Wait());
+    return done.statuses()[0];
+  }
+  HostSpan Destination() const { return memory_.span(kImageBytes, kImageBytes); }
+
+  // Nobody got a byte, and a node is served as before.
+  void ExpectNothingServedButToNodes() {
+    EXPECT_EQ(serving_->stats().bytes, 0u);
+    EXPECT_EQ(PullAs(authority_.Load("node/other")), absl::OkStatus());
+    EXPECT_TRUE(HoldsPattern(Destination(), 0));
+  }
+
+  TestMemory memory_{1 << 20};
+  TestAuthority authority_;
+  std::unique_ptr<TcpTransport> source_;
+  std::unique_ptr<Serving> serving_;
+};
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) || absl::IsUnavailable(status);
+}
+
+TEST_F(TlsTest, ANodePullsFromANode) {
+  EXPECT_EQ(PullAs(authority_.Load("node/receiver")), absl::OkStatus());
+  EXPECT_TRUE(HoldsPattern(Destination(), 0));
+}
+
+TEST_F(TlsTest, ACertificateOfAnotherAuthorityIsRefused) {
+  const TestAuthority other;
+  EXPECT_TRUE(IsRefusal(PullAs(other.Load("node/receiver"))));
+  ExpectNothingServedButToNodes();
+}
+
+TEST_F(TlsTest, ACertificateOfAnotherRoleIsRefused) {
+  for (const char* name : {"client/c", "operator/o", "global-store/g"}) {
+    EXPECT_TRUE(IsRefusal(PullAs(authority_.Load(name)))) << name;
+  }
+  ExpectNothingServedButToNodes();
+}
+
+TEST_F(TlsTest, ASourceOfAnotherNameThanTheDescriptorSaysIsNotAskedForAnything) {
+  Descriptor descriptor = DecodeDescriptor(serving_->descriptor()).value();
+  EXPECT_EQ(descriptor.source, authority_.Uri("node/source"));
+  descriptor.source = authority_.Uri("node/somebody-else");
+  const auto receiver = NewTransport(authority_.Load("node/receiver"));
+  const absl::Status status = PullBy(*receiver, EncodeDescriptor(descriptor));
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+  EXPECT_THAT(status.message(), ::testing::AllOf(::testing::HasSubstr(authority_.Uri("node/source")),
+                                                 ::testing::HasSubstr(descriptor.source)));
+  ExpectNothingServedButToNodes();
+}
+
+TEST_F(TlsTest, WhoHasNoCertificateAndWhoHasOneDoNotSpeakInClear) {
+  EXPECT_EQ(PullAs(nullptr).code(), absl::StatusCode::kFailedPrecondition);
+  const auto plain = NewTransport(nullptr);
+  const auto serving =
+      plain->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}))
+          .value();
+  const auto receiver = NewTransport(authority_.Load("node/receiver"));
+  EXPECT_EQ(PullBy(*receiver, serving->descriptor()).code(), absl::StatusCode::kFailedPrecondition);
+  ExpectNothingServedButToNodes();
+}
+
+TEST_F(TlsTest, OneWhoKnowsThePullsSecretAndShowsNoCertificateIsLetGo) {
+  RawPeer peer = RawPeer::ConnectTo(source_->address());
+  peer.Send(Hello{.pull_id = DecodeDescriptor(serving_->descriptor())->pull_id});
+  EXPECT_TRUE(peer.IsClosed());
+  ExpectNothingServedButToNodes();
+}
+
+TEST_F(TlsTest, ADeniedNameIsRefused) {
+  const auto denied = authority_.Load("node/denied");
+  authority_.Deny("node/denied");
+  // The files are looked at every second.
+  ASSERT_TRUE(::tensorcast::testing::Eventually([&] { return IsRefusal(PullAs(denied)); }));
+}
+
+}  // namespace
+}  // namespace tensorcast::transport::tcp
