@@ -38,6 +38,8 @@ class MessagesPull : public UcxPullCore {
     Part part;
     std::map<uint64_t, uint64_t> arrived;  // pieces: offset in the image -> end
     uint64_t left = 0;                     // bytes that are not in place yet
+    // The source sends nothing more for it: what is left is being received, and only that may end it.
+    bool failed = false;
   };
   // Checks a piece against its request and books it. Where it goes; empty when nobody wants it any more.
   absl::StatusOr<HostSpan> Arrived(const wire::DataHeader& header, uint64_t bytes);
@@ -64,6 +66,7 @@ absl::StatusOr<HostSpan> MessagesPull::Arrived(const wire::DataHeader& header, u
   auto it = requests_.find(header.request_id);
   if (it == requests_.end()) return absl::InternalError("the source sent a piece that was not asked for");
   Outstanding& request = it->second;
+  if (request.failed) return absl::InternalError("the source sent a piece of a request that it had refused");
   const uint64_t begin = request.part.offset;
   const uint64_t size = request.part.destination.size();
   if (bytes == 0 || header.offset < begin || header.offset - begin > size ||
@@ -116,8 +119,9 @@ void MessagesPull::PieceOver(uint64_t request_id, uint64_t bytes) {
 
 bool MessagesPull::RequestFailed(uint64_t request_id, const absl::Status& status) {
   auto it = requests_.find(request_id);
-  if (it == requests_.end()) return false;
-  const Outstanding& request = it->second;
+  if (it == requests_.end() || it->second.failed) return false;
+  Outstanding& request = it->second;
+  request.failed = true;
   const uint64_t fetch = request.part.fetch;
   uint64_t arrived = 0;
   for (const auto& [offset, end] : request.arrived) arrived += end - offset;

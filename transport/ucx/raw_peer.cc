@@ -84,6 +84,7 @@ class RawPeer::Connection : public EndpointOwner {
   void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
     worker_->Run([&] { endpoint_->SendData(header, {bytes, nullptr}, [](const absl::Status&) {}); });
   }
+  void AtOnce(const std::function<void()>& sends) { worker_->Run(sends); }
 
   absl::StatusOr<wire::Control> Next() {
     absl::MutexLock lock(&mutex_);
@@ -156,6 +157,8 @@ void RawPeer::SendBytes(unsigned id, std::string bytes) { connection_->SendBytes
 void RawPeer::SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
   connection_->SendPiece(header, bytes);
 }
+
+void RawPeer::AtOnce(const std::function<void()>& sends) { connection_->AtOnce(sends); }
 
 absl::StatusOr<wire::Control> RawPeer::Next() { return connection_->Next(); }
 

@@ -2,6 +2,7 @@
 // Thread-safe, but for Connect and Listen, of which one is called once. Every call has an end.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -26,6 +27,9 @@ class RawPeer {
   void Send(const wire::Control& message);
   void SendBytes(unsigned id, std::string bytes);
   void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes);
+  // Calls `sends`. Nothing that arrives is looked at before it returns: a rendezvous that it begins is still
+  // under way when it sends what follows.
+  void AtOnce(const std::function<void()>& sends);
 
   // The next message, or FAILED_PRECONDITION when the connection was closed instead.
   absl::StatusOr<wire::Control> Next();
