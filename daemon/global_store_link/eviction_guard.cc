@@ -1,5 +1,7 @@
 #include "daemon/global_store_link/eviction_guard.h"
 
+#include <utility>
+
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -7,6 +9,11 @@
 #include "otel/api/span.h"
 
 namespace tensorcast::daemon {
+namespace {
+
+constexpr int kComplaintSeconds = 60;
+
+}  // namespace
 
 absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   // First, since its error (a packed file that is listed but is no copy) keeps the replica, whatever the
@@ -42,30 +49,39 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
 
 void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replicas,
                                           absl::Duration unused_for) {
-  std::vector<std::string> unused;
+  std::vector<std::pair<std::string, SteadyTime>> unused;
   {
     absl::MutexLock lock(&mutex_);
     std::map<std::string, SteadyTime> open;
     for (const ReplicaInfo& replica : replicas) {
       const auto granted = granted_.find(replica.id);
       if (granted == granted_.end()) continue;
+      open.insert(*granted);
       if (replica.state == ReplicaState::kReady && SteadyNow() - granted->second >= unused_for) {
-        unused.push_back(replica.id);
-      } else {
-        open.insert(*granted);
+        unused.push_back(*granted);
       }
     }
     granted_ = std::move(open);  // the rest is gone
   }
-  for (const std::string& replica_id : unused) {
+  for (const auto& [replica_id, granted] : unused) {
     v1::RequestEvictionRequest request;
     *request.mutable_node() = link_->identity();
     request.set_replica_id(replica_id);
     request.set_withdraw(true);
     const absl::Status status =
         client_->RequestEviction(RequestContext::Background(timeout_), request).status();
-    LOG_IF(WARNING, !status.ok()) << "Replica " << replica_id
-                                  << " stays, but is no longer offered to others: " << status;
+    // The consent is kept until the global store has heard of this: until then it leaves the replica out. It
+    // would not hear of the others either, so that they wait for the next call too.
+    if (!status.ok()) {
+      LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
+          << unused.size() << " replicas stay, such as " << replica_id
+          << ", but are not offered to others until the global store has been told so: " << status;
+      return;
+    }
+    absl::MutexLock lock(&mutex_);
+    // Unless another consent was given meanwhile, which may be in use.
+    const auto current = granted_.find(replica_id);
+    if (current != granted_.end() && current->second == granted) granted_.erase(current);
   }
 }
 

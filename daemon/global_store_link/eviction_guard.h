@@ -33,7 +33,8 @@ class ClusterEvictionGuard : public EvictionGuard {
   absl::Status MayEvict(const ReplicaInfo& replica) override;
 
   // Takes consents back that the engine did not use: of replicas that are still there, `ready`, this long
-  // after the global store stopped counting them.
+  // after the global store stopped counting them. What the global store could not be told is told with the
+  // next call.
   void WithdrawUnused(const std::vector<ReplicaInfo>& replicas, absl::Duration unused_for = absl::Seconds(5));
 
  private:

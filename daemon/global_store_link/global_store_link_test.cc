@@ -250,5 +250,22 @@ TEST_F(LinkTest, AConsentThatWasNotUsedIsTakenBack) {
   });
 }
 
+TEST_F(LinkTest, AConsentIsTakenBackAgainUntilTheGlobalStoreHasHeardOfIt) {
+  ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
+  const std::vector<ReplicaInfo> replicas = {Info("one"), Info("two")};
+  for (const ReplicaInfo& replica : replicas) ASSERT_TRUE(guard.MayEvict(replica).ok());
+  store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
+  guard.WithdrawUnused(replicas, absl::ZeroDuration());
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  for (int i = 0; i < 2; ++i) guard.WithdrawUnused(replicas, absl::ZeroDuration());
+  store_.With([](auto& store) {
+    ASSERT_EQ(store.evictions.size(), 4) << "two asked for, each withdrawn once";
+    EXPECT_EQ(store.evictions[2].replica_id(), "one");
+    EXPECT_TRUE(store.evictions[2].withdraw());
+    EXPECT_EQ(store.evictions[3].replica_id(), "two");
+    EXPECT_TRUE(store.evictions[3].withdraw());
+  });
+}
+
 }  // namespace
 }  // namespace tensorcast::daemon
