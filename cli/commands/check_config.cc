@@ -364,13 +364,6 @@ void CheckSecurity(const v1::Config& config, Roles roles, Findings& findings) {
                               "daemon's memory; leave it out or, on a fabric that you trust, set "
                               "security.trusted_fabric: true"));
   }
-  if (IsBeyondHost(config.daemon().tcp_listen())) {
-    findings.Add(
-        "daemon.tcp_listen",
-        absl::StrCat(Quoted(config.daemon().tcp_listen()),
-                     ": the lane is in clear as yet; leave it out or, on a fabric that you trust, set "
-                     "security.trusted_fabric: true"));
-  }
 }
 
 void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {

@@ -8,10 +8,20 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "core/device/fake_device.h"
+#include "rpc/credentials.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
 namespace {
+
+// Lanes show the certificate that this process's servers show.
+transport::LaneConfig ConfigOf(const DaemonOptions& options) {
+  transport::LaneConfig config = options.lane_config;
+  if (options.credentials != nullptr) {
+    config.identity = {options.credentials, &options.credentials->identity()};
+  }
+  return config;
+}
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptions& options,
                                                                const std::string& name) {
@@ -21,7 +31,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptio
     return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
                                                    absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
-  absl::StatusOr<std::unique_ptr<transport::Transport>> made = lane->make(options.lane_config);
+  absl::StatusOr<std::unique_ptr<transport::Transport>> made = lane->make(ConfigOf(options));
   // A host without the hardware has one lane less; it is not misconfigured.
   if (lane->optional && absl::IsUnavailable(made.status())) {
     LOG(INFO) << "lane " << name << " is not available here: " << made.status().message();

@@ -124,6 +124,16 @@ TEST_F(SecurityE2e, DoesItsWorkAndSaysWhoItIs) {
   EXPECT_EQ(RunAs("operator-ada", {"top", "--once"}, port).exit_code, 0);
 }
 
+// Its ends refuse each other where one has no certificate: transport/tcp/tcp_tls_test.cc.
+TEST_F(SecurityE2e, BytesGoOverTheLaneThatShowsCertificates) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "tcp"}));
+  EXPECT_EQ(replica->transfer()->stages.front().source.lane, "tcp");
+  TC_ASSERT_OK(Compare(*replica, model).status());
+}
+
 TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const std::string model = MakeModel("model.safetensors", 1 << 20);
