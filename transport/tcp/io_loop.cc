@@ -113,10 +113,11 @@ void IoLoop::WaitOnce() {
   std::array<epoll_event, kEventsATurn> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsATurn, wait_ms);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == kWakeId) {
+    const WatchId id = events[i].data.u64;  // a copy: the struct is packed
+    if (id == kWakeId) {
       uint64_t posts;
       (void)!read(wake_.get(), &posts, sizeof(posts));
-    } else if (const auto handler = handlers_.find(events[i].data.u64); handler != handlers_.end()) {
+    } else if (const auto handler = handlers_.find(id); handler != handlers_.end()) {
       handler->second->OnReady(events[i].events);
     }
   }
