@@ -45,11 +45,7 @@ TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
 }
 
 TEST_F(ClientTest, PutPassesItsOptionsOn) {
-  ASSERT_TRUE(
-      PutTwo(
-          {.key = "k", .expected_revision = 0, .durable = true, .chunk_bytes = 8192, .wait_for_space = true})
-          .ok());
-  EXPECT_EQ(daemon_->last_put.chunk_bytes(), 8192u);
+  ASSERT_TRUE(PutTwo({.key = "k", .expected_revision = 0, .durable = true, .wait_for_space = true}).ok());
   EXPECT_TRUE(daemon_->last_put.durable());
   EXPECT_TRUE(daemon_->last_put.wait_for_space());
   EXPECT_TRUE(daemon_->last_put.binding().has_expected_revision());
@@ -299,7 +295,7 @@ TEST(SealedImage, LargeTensorsAreCopiedWholeBySeveralThreads) {
   std::vector<std::byte> large((uint64_t{70} << 20) + 3);
   for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<std::byte>(i * 31 / 4093);
   const PutTensor tensors[] = {{"large", DType::kU8, {large.size()}, large}};
-  auto image = BuildSealedImage(tensors, 0);
+  auto image = BuildSealedImage(tensors);
   ASSERT_TRUE(image.ok()) << image.status();
   std::vector<std::byte> back(large.size());
   ASSERT_EQ(pread(image->memfd.get(), back.data(), back.size(), 0), static_cast<ssize_t>(back.size()));

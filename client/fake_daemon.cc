@@ -18,7 +18,6 @@ constexpr size_t kSmallPiece = 100;  // so that a test's manifest comes in sever
 
 ImageLayout LayoutOf(const v1::PutArtifactRequest& put) {
   ImageLayout layout;
-  if (put.chunk_bytes() != 0) layout.chunk_bytes = put.chunk_bytes();
   for (const auto& description : put.tensors()) {
     Tensor tensor;
     tensor.name = description.name();
@@ -31,11 +30,12 @@ ImageLayout LayoutOf(const v1::PutArtifactRequest& put) {
   return layout;
 }
 
-std::vector<Digest> DigestsOf(const ImageLayout& layout, const std::byte* image) {
-  std::vector<Digest> digests;
+std::vector<ChunkDigests> DigestsOf(const ImageLayout& layout, const std::byte* image) {
+  std::vector<ChunkDigests> digests;
   for (uint32_t i = 0; i < layout.chunk_count(); ++i) {
     const ByteRange range = layout.chunk(i);
-    digests.push_back(ComputeDigest({image + range.offset, range.bytes}));
+    const std::span<const std::byte> chunk(image + range.offset, range.bytes);
+    digests.push_back({.xxh3 = ComputeDigest(chunk), .blake3 = ComputeBlake3(chunk)});
   }
   return digests;
 }
@@ -300,7 +300,7 @@ absl::StatusOr<std::string> FakeDaemon::Keep(const v1::PutArtifactRequest& put) 
   if (image == MAP_FAILED) return absl::InternalError("cannot map the offer");
   TC_ASSIGN_OR_RETURN(HostAllocation memory, pool_->Allocate(offer.bytes));
   const auto* next = static_cast<const std::byte*>(image);
-  std::vector<Digest> digests = DigestsOf(layout, next);
+  std::vector<ChunkDigests> digests = DigestsOf(layout, next);
   for (const HostSpan& span : memory.Spans(0, offer.bytes)) {
     std::memcpy(span.data(), next, span.size());
     next += span.size();

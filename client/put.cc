@@ -28,7 +28,6 @@ template <class Request>
 absl::Status SetOptions(const PutOptions& options, Request& request) {
   TC_ASSIGN_OR_RETURN(const Location location, Location::Parse(options.location));
   *request.mutable_location() = rpc::ToProto(location);
-  request.set_chunk_bytes(options.chunk_bytes);
   request.set_durable(options.durable);
   request.set_wait_for_space(options.wait_for_space);
   if (!options.key.has_value()) return absl::OkStatus();
@@ -101,7 +100,7 @@ absl::StatusOr<PutResult> PutUnder(otel::Span& span, DaemonLink& link, const Req
                                    std::span<const PutTensor> tensors,
                                    const std::map<std::string, std::string>& metadata,
                                    const PutOptions& options) {
-  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, options.chunk_bytes));
+  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors));
   std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());

@@ -20,9 +20,8 @@ namespace {
 constexpr uint64_t kCopyBytes = uint64_t{8} << 20;  // of one piece of work
 constexpr unsigned kMaxCopyThreads = 4;
 
-absl::StatusOr<ImageLayout> LayoutOf(std::span<const PutTensor> tensors, uint64_t chunk_bytes) {
+absl::StatusOr<ImageLayout> LayoutOf(std::span<const PutTensor> tensors) {
   ImageLayout layout;
-  if (chunk_bytes != 0) layout.chunk_bytes = chunk_bytes;
   layout.tensors.reserve(tensors.size());
   for (const PutTensor& tensor : tensors) {
     layout.tensors.push_back(
@@ -93,9 +92,9 @@ absl::Status Fill(int fd, std::span<const PutTensor> tensors, const ImageLayout&
 
 }  // namespace
 
-absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors, uint64_t chunk_bytes) {
+absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors) {
   SealedImage image;
-  TC_ASSIGN_OR_RETURN(image.layout, LayoutOf(tensors, chunk_bytes));
+  TC_ASSIGN_OR_RETURN(image.layout, LayoutOf(tensors));
   image.memfd = UniqueFd(memfd_create("tensorcast-put", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!image.memfd) return ErrnoStatus(errno, "create", "memory for the image to put");
   const int fd = image.memfd.get();

@@ -17,7 +17,7 @@ struct SealedImage {
 };
 
 // INVALID_ARGUMENT as AssignOffsets, naming the tensor; RESOURCE_EXHAUSTED when the host lacks the memory.
-// `chunk_bytes` 0: the default. Copies with several threads where there is much to copy.
-absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors, uint64_t chunk_bytes);
+// Copies with several threads where there is much to copy.
+absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors);
 
 }  // namespace tensorcast::client

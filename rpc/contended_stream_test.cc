@@ -28,7 +28,7 @@ class EchoDaemon final : public v1::StoreDaemon::CallbackService {
     return HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
         call, executor_,
         [bytes](v1::PutArtifactRequest&& request) {
-          *bytes += request.chunk_bytes();
+          *bytes += request.binding().expected_revision();
           return absl::OkStatus();
         },
         [bytes](const RequestContext&, StreamWriter<v1::PutArtifactResponse>& writer) {
@@ -61,7 +61,7 @@ bool OneCall(v1::StoreDaemon::Stub& stub, const RequestContext& context) {
       stub, &v1::StoreDaemon::Stub::PutArtifact, context, kRequests,
       [](size_t i) {
         v1::PutArtifactRequest request;
-        request.set_chunk_bytes(i);
+        request.mutable_binding()->set_expected_revision(i);
         return request;
       },
       [&](v1::PutArtifactResponse&& response) {

@@ -108,7 +108,7 @@ Deployment* CommandsTest::deployment = nullptr;
 
 TEST_F(CommandsTest, PutPrintsTheArtifactItsKeyAndWhereTheTimeWent) {
   const std::string first = Good({"put", Model(), "--key", "first"});
-  EXPECT_THAT(first, StartsWith("tc1:"));
+  EXPECT_THAT(first, StartsWith("tc2:"));
   EXPECT_THAT(first, HasSubstr("key first, revision 1\n"));
   EXPECT_THAT(first, HasSubstr("GB/s"));
   EXPECT_THAT(first, Not(HasSubstr("already stored")));
@@ -117,7 +117,7 @@ TEST_F(CommandsTest, PutPrintsTheArtifactItsKeyAndWhereTheTimeWent) {
 
 TEST_F(CommandsTest, PutAsJsonIsTheResultOfTheContract) {
   const nlohmann::json put = Json({"put", Model(), "--key", "json"});
-  EXPECT_THAT(put.value("artifact_id", ""), StartsWith("tc1:"));
+  EXPECT_THAT(put.value("artifact_id", ""), StartsWith("tc2:"));
   EXPECT_EQ(put.value("key_revision", ""), "1");
   EXPECT_NE(put["replica"].value("replica_id", ""), "");
   EXPECT_TRUE(put.contains("transfer"));

@@ -101,7 +101,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
 }
 
 void AddFlags(Flags& flags, GetFlags& values) {
-  flags.Add("artifact", values.artifact, "A key, or an artifact id (tc1:...)", {.required = true});
+  flags.Add("artifact", values.artifact, "A key, or an artifact id (tc2:...)", {.required = true});
   flags.Add("--device", values.device, "gpu:N, cpu or disk", {.show_default = true});
   flags.Add("--lane", values.lane,
             absl::StrCat("Force the way: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));

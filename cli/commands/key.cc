@@ -104,7 +104,7 @@ void AddExpectedRevision(Flags& flags, KeyFlags& values) {
 
 void AddBindFlags(Flags& flags, KeyFlags& values) {
   AddName(flags, values, "The name; it is made, or led to another artifact");
-  flags.Add("artifact", values.artifact, "An artifact id (tc1:...)", {.required = true});
+  flags.Add("artifact", values.artifact, "An artifact id (tc2:...)", {.required = true});
   AddExpectedRevision(flags, values);
 }
 

@@ -57,7 +57,7 @@ Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
 }
 
 ImageLayout LayoutOf(std::vector<Tensor> tensors) {
-  ImageLayout layout{.tensors = std::move(tensors), .chunk_bytes = 4096};
+  ImageLayout layout{.tensors = std::move(tensors)};
   EXPECT_TRUE(AssignOffsets(layout).ok());
   return layout;
 }

@@ -42,8 +42,8 @@ void ForEachChunk(benchmark::State& state, Work work) {
     return;
   }
   for (auto _ : state) {
-    for (size_t offset = 0; offset < kImageBytes; offset += kDefaultChunkBytes) {
-      const size_t bytes = std::min<size_t>(kDefaultChunkBytes, kImageBytes - offset);
+    for (size_t offset = 0; offset < kImageBytes; offset += kMaxChunkBytes) {
+      const size_t bytes = std::min<size_t>(kMaxChunkBytes, kImageBytes - offset);
       work(Destination().data() + offset, std::span<const std::byte>(Source()).subspan(offset, bytes));
     }
   }

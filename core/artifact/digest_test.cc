@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/artifact/digest.h"
+#include "core/artifact/test_util.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast {
@@ -46,6 +46,21 @@ TEST(Blake3Digest, IsTheFirst32BytesOfBlake3) {
   for (size_t i = 0; i < counted.size(); ++i) counted[i] = static_cast<char>(i % 251);
   EXPECT_EQ(ComputeBlake3(AsBytes(counted)).ToHex(),
             "ecbf9ff05e2ec5fd331a6fb97fa198df8e18b631c7abca6e8ebaa3bf5a5c0493");
+}
+
+// Why there are two digests.
+TEST(Digest, CanBeKeptByOtherBytesWhichBlake3Tells) {
+  for (const size_t size : {size_t{1088}, size_t{5000}, size_t{1} << 20}) {
+    for (uint32_t seed = 0; seed < 100; ++seed) {
+      const std::vector<std::byte> bytes = RandomBytes(size, seed);
+      std::vector<std::byte> forged = bytes;
+      testing::ForgeKeepingXxh3(forged);
+      ASSERT_NE(forged, bytes);
+      ASSERT_EQ(ComputeDigest(forged), ComputeDigest(bytes)) << size << " bytes, seed " << seed;
+      ASSERT_NE(ComputeBlake3(forged), ComputeBlake3(bytes));
+      if (size > 5000) break;
+    }
+  }
 }
 
 TEST(Digest, HexIsTheBytesInOrder) {

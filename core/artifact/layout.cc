@@ -1,6 +1,7 @@
 #include "core/artifact/layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "absl/log/check.h"
@@ -37,6 +38,10 @@ absl::Status VisitBytes(ByteRange range, std::span<const std::span<std::byte>> s
 
 }  // namespace
 
+uint64_t ChunkBytesOf(uint64_t image_bytes) {
+  return std::clamp(std::bit_floor(image_bytes / 256), kMinChunkBytes, kMaxChunkBytes);
+}
+
 uint32_t ImageLayout::chunk_count() const {
   DCHECK_GT(chunk_bytes, 0u);
   return static_cast<uint32_t>(image_bytes / chunk_bytes + (image_bytes % chunk_bytes != 0 ? 1 : 0));
@@ -55,9 +60,11 @@ absl::Status AssignOffsets(ImageLayout& layout) {
   for (const Tensor& tensor : layout.tensors) {
     TC_ASSIGN_OR_RETURN(offsets.emplace_back(), checker.Next(tensor));
   }
-  TC_RETURN_IF_ERROR(CheckChunkBytes(layout.chunk_bytes, checker.image_bytes()));
+  const uint64_t chunk_bytes = ChunkBytesOf(checker.image_bytes());
+  TC_RETURN_IF_ERROR(CheckChunkBytes(chunk_bytes, checker.image_bytes()));
   for (size_t i = 0; i < offsets.size(); ++i) layout.tensors[i].offset = offsets[i];
   layout.image_bytes = checker.image_bytes();
+  layout.chunk_bytes = chunk_bytes;
   return absl::OkStatus();
 }
 
@@ -75,6 +82,10 @@ absl::Status ValidateLayout(const ImageLayout& layout) {
                                                    " bytes, but its tensors end at ", checker.image_bytes()));
   }
   return CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
+}
+
+bool SameImage(const ImageLayout& a, const ImageLayout& b) {
+  return a.image_bytes == b.image_bytes && a.tensors == b.tensors;
 }
 
 std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range) {
@@ -143,8 +154,7 @@ absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes) {
   const uint64_t chunks = image_bytes / chunk_bytes + (image_bytes % chunk_bytes != 0 ? 1 : 0);
   if (chunks > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat("an image of ", image_bytes, " bytes makes ", chunks,
-                                                   " chunks of ", chunk_bytes,
-                                                   " bytes, more than 2^32-1: choose larger chunks"));
+                                                   " chunks of ", chunk_bytes, " bytes, more than 2^32-1"));
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,13 @@
 namespace tensorcast {
 
 inline constexpr uint64_t kTensorAlignment = 256;
-inline constexpr uint64_t kDefaultChunkBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
+inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
+
+// The one size that an image of so many bytes is cut into: 2^floor(log2(image_bytes / 256)), at least
+// kMinChunkBytes and at most kMaxChunkBytes. So the same tensors are the same artifact whoever puts them, and
+// an image of 256 MiB or more has at least 256 chunks to verify, relay and fetch again.
+uint64_t ChunkBytesOf(uint64_t image_bytes);
 
 struct ByteRange {
   uint64_t offset = 0;
@@ -29,7 +35,7 @@ struct ByteRange {
 struct ImageLayout {
   std::vector<Tensor> tensors;
   uint64_t image_bytes = 0;
-  uint64_t chunk_bytes = kDefaultChunkBytes;
+  uint64_t chunk_bytes = kMinChunkBytes;  // ChunkBytesOf(image_bytes); another in manifests of version 1
 
   uint32_t chunk_count() const;
   // REQUIRES: chunk < chunk_count(). The last chunk may be shorter.
@@ -38,13 +44,17 @@ struct ImageLayout {
   friend bool operator==(const ImageLayout&, const ImageLayout&) = default;
 };
 
-// Sets every tensor's offset and the image's size from names, types, shapes and order. INVALID_ARGUMENT for
-// a repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an image past 2^63
-// bytes, a chunk size that is not a positive multiple of 4096, or more than 2^32-1 chunks.
+// Sets every tensor's offset, the image's size and the chunks' from names, types, shapes and order.
+// INVALID_ARGUMENT for a repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an
+// image past 2^63 bytes, or more than 2^32-1 chunks.
 absl::Status AssignOffsets(ImageLayout& layout);
 
-// The same checks, and that the offsets are those that AssignOffsets would give.
+// The same checks, and that the offsets are those that AssignOffsets would give. Chunks may have another
+// size, a positive multiple of 4096, as in manifests of version 1.
 absl::Status ValidateLayout(const ImageLayout& layout);
+
+// Whether both are of the same image, however it is cut into chunks.
+bool SameImage(const ImageLayout& a, const ImageLayout& b);
 
 // The bytes of an image that belong to no tensor. They are zero by definition; a first ingest checks that
 // they are, since its digests make whatever is there part of the artifact.

@@ -22,9 +22,18 @@ Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
   return Tensor{.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .nbytes = bytes};
 }
 
-ImageLayout LayoutOf(std::vector<Tensor> tensors, uint64_t chunk_bytes = kDefaultChunkBytes) {
-  return ImageLayout{.tensors = std::move(tensors), .chunk_bytes = chunk_bytes};
+ImageLayout LayoutOf(std::vector<Tensor> tensors) { return ImageLayout{.tensors = std::move(tensors)}; }
+
+// As a manifest of version 1 may be cut.
+ImageLayout ChunkedLayout(uint64_t bytes, uint64_t chunk_bytes) {
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {bytes})});
+  EXPECT_TRUE(AssignOffsets(layout).ok());
+  layout.chunk_bytes = chunk_bytes;
+  return layout;
 }
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 void ExpectRejected(ImageLayout layout, std::string_view reason) {
   const ImageLayout before = layout;
@@ -88,27 +97,52 @@ TEST(AssignOffsets, RejectsSizesThatDoNotFollowFromTypeAndShape) {
 }
 
 TEST(AssignOffsets, RejectsAnImagePastTwoToThe63Bytes) {
-  ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {UINT64_MAX})}, uint64_t{1} << 40), "2^63");
+  ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {UINT64_MAX})}), "2^63");
   ExpectRejected(LayoutOf({MakeTensor("v", DType::kU8, {uint64_t{1} << 62}),
-                           MakeTensor("w", DType::kU8, {uint64_t{1} << 62})},
-                          uint64_t{1} << 40),
+                           MakeTensor("w", DType::kU8, {uint64_t{1} << 62})}),
                  "tensor \"w\"");
-  ImageLayout largest = LayoutOf({MakeTensor("w", DType::kU8, {uint64_t{1} << 62})}, uint64_t{1} << 40);
-  EXPECT_TRUE(AssignOffsets(largest).ok());
-}
-
-TEST(AssignOffsets, RejectsChunkSizesThatAreNotPositiveMultiplesOf4096) {
-  for (const uint64_t chunk_bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4097}, UINT64_MAX}) {
-    ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {1})}, chunk_bytes), "chunk size");
-  }
 }
 
 TEST(AssignOffsets, RejectsMoreChunksThanFitIn32Bits) {
-  const uint64_t most = uint64_t{UINT32_MAX} * 4096;
-  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {most})}, 4096);
+  const uint64_t most = uint64_t{UINT32_MAX} * kMaxChunkBytes;
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {most})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
   EXPECT_EQ(layout.chunk_count(), UINT32_MAX);
-  ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {most + 1})}, 4096), "2^32-1");
+  ImageLayout larger = LayoutOf({MakeTensor("w", DType::kU8, {most + 1})});
+  const ImageLayout before = larger;
+  EXPECT_THAT(AssignOffsets(larger).message(), HasSubstr("2^32-1"));
+  EXPECT_EQ(larger, before);
+}
+
+TEST(AssignOffsets, CutsTheImageIntoChunksByItsSizeAlone) {
+  struct Example {
+    uint64_t image_bytes;
+    uint64_t chunk_bytes;
+  };
+  for (const Example& example :
+       {Example{0, kMiB}, Example{256, kMiB}, Example{256 * kMiB, kMiB}, Example{512 * kMiB - 256, kMiB},
+        Example{512 * kMiB, 2 * kMiB}, Example{kGiB - 256, 2 * kMiB}, Example{kGiB, 4 * kMiB},
+        Example{3 * kGiB, 8 * kMiB}, Example{4 * kGiB - 256, 8 * kMiB}, Example{4 * kGiB, 16 * kMiB},
+        Example{1000 * kGiB, 16 * kMiB}}) {
+    EXPECT_EQ(ChunkBytesOf(example.image_bytes), example.chunk_bytes) << example.image_bytes;
+    ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {example.image_bytes})});
+    layout.chunk_bytes = 4096;
+    ASSERT_TRUE(AssignOffsets(layout).ok());
+    EXPECT_EQ(layout.chunk_bytes, example.chunk_bytes) << example.image_bytes;
+  }
+}
+
+TEST(ValidateLayout, RejectsChunkSizesThatAreNotPositiveMultiplesOf4096) {
+  for (const uint64_t chunk_bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4097}, UINT64_MAX}) {
+    EXPECT_THAT(ValidateLayout(ChunkedLayout(1, chunk_bytes)).message(), HasSubstr("chunk size"));
+  }
+  EXPECT_TRUE(ValidateLayout(ChunkedLayout(1, 4096)).ok());
+}
+
+TEST(ValidateLayout, RejectsMoreChunksThanFitIn32Bits) {
+  const uint64_t most = uint64_t{UINT32_MAX} * 4096;
+  EXPECT_TRUE(ValidateLayout(ChunkedLayout(most, 4096)).ok());
+  EXPECT_THAT(ValidateLayout(ChunkedLayout(most + 1, 4096)).message(), HasSubstr("2^32-1"));
 }
 
 TEST(ValidateLayout, RejectsEveryOffsetAndSizeButTheAssignedOnes) {
@@ -123,9 +157,17 @@ TEST(ValidateLayout, RejectsEveryOffsetAndSizeButTheAssignedOnes) {
   EXPECT_THAT(ValidateLayout(longer).message(), HasSubstr("768 bytes, but its tensors end at 512"));
 }
 
+TEST(SameImage, LooksAtTheTensorsAndNotAtTheChunks) {
+  const ImageLayout layout = ChunkedLayout(10'000, 4096);
+  EXPECT_TRUE(SameImage(layout, ChunkedLayout(10'000, 8192)));
+  EXPECT_FALSE(SameImage(layout, ChunkedLayout(10'001, 4096)));
+  ImageLayout renamed = layout;
+  renamed.tensors[0].name = "v";
+  EXPECT_FALSE(SameImage(layout, renamed));
+}
+
 TEST(ImageLayout, ChunksCoverTheImageOnceAndTheLastMayBeShorter) {
-  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {10'000})}, 4096);
-  ASSERT_TRUE(AssignOffsets(layout).ok());
+  const ImageLayout layout = ChunkedLayout(10'000, 4096);
   EXPECT_EQ(layout.image_bytes, 10'240u);
   ASSERT_EQ(layout.chunk_count(), 3u);
   EXPECT_EQ(layout.chunk(0), (ByteRange{0, 4096}));
@@ -134,17 +176,16 @@ TEST(ImageLayout, ChunksCoverTheImageOnceAndTheLastMayBeShorter) {
 }
 
 TEST(ImageLayout, AnImageOfWholeChunksHasNoShortOne) {
-  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {8192})}, 4096);
-  ASSERT_TRUE(AssignOffsets(layout).ok());
+  const ImageLayout layout = ChunkedLayout(8192, 4096);
   ASSERT_EQ(layout.chunk_count(), 2u);
   EXPECT_EQ(layout.chunk(1), (ByteRange{4096, 4096}));
 }
 
 TEST(ImageLayout, ChunkOffsetsPast4GiBAreExact) {
-  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {uint64_t{1} << 40})});
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {1024 * kGiB})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
   ASSERT_EQ(layout.chunk_count(), 65'536u);
-  EXPECT_EQ(layout.chunk(65'535), (ByteRange{(uint64_t{1} << 40) - kDefaultChunkBytes, kDefaultChunkBytes}));
+  EXPECT_EQ(layout.chunk(65'535), (ByteRange{1024 * kGiB - kMaxChunkBytes, kMaxChunkBytes}));
 }
 
 TEST(Padding, IsWhatNoTensorCovers) {

@@ -15,7 +15,6 @@
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/byte_codec.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -23,8 +22,9 @@
 namespace tensorcast {
 
 struct ManifestFields {
+  uint16_t version = 0;
   ImageLayout layout;
-  std::vector<Digest> digests;
+  std::vector<ChunkDigests> digests;
   std::map<std::string, std::string> metadata;
 };
 
@@ -32,9 +32,15 @@ struct ManifestFields {
 namespace {
 
 constexpr std::string_view kMagic = "TCMF";
-constexpr uint16_t kVersion = 1;
-constexpr uint8_t kDigestXxh3128 = 1;
-constexpr uint64_t kDigestBytes = sizeof(Digest::bytes);
+constexpr uint16_t kVersion = 2;  // of what is made; 1 is still read
+constexpr uint64_t kXxh3Bytes = sizeof(Digest::bytes);
+constexpr uint64_t kBlake3Bytes = sizeof(Blake3Digest::bytes);
+// Of one chunk.
+constexpr uint64_t DigestBytes(uint16_t version) {
+  return version == 1 ? kXxh3Bytes : kXxh3Bytes + kBlake3Bytes;
+}
+// Each version has one: XXH3-128 alone, or with BLAKE3.
+constexpr uint8_t DigestAlgorithm(uint16_t version) { return version == 1 ? 1 : 2; }
 // The least that a count can stand for in the input; what bounds an allocation by the input's size.
 constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
 constexpr uint64_t kMinMetadataBytes = 4 + 4;
@@ -89,6 +95,11 @@ class ManifestReader {
 
   ByteReader bytes_;
 };
+
+template <size_t N>
+std::string_view Bytes(const std::array<uint8_t, N>& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
 
 void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
   writer.PutString<uint32_t>(tensor.name);
@@ -153,33 +164,38 @@ absl::Status ReadMetadata(ManifestReader& reader, uint32_t count,
   return absl::OkStatus();
 }
 
-absl::Status ReadDigests(ManifestReader& reader, uint32_t count, std::vector<Digest>& digests) {
-  if (reader.left() != count * kDigestBytes) {
+absl::Status ReadDigests(ManifestReader& reader, ManifestFields& fields) {
+  const uint32_t count = fields.layout.chunk_count();
+  if (reader.left() != count * DigestBytes(fields.version)) {
     return reader.Error(reader.position(), absl::StrCat(reader.left(), " bytes are left instead of those of ",
                                                         count, " digests"));
   }
-  digests.resize(count);
-  for (Digest& digest : digests) {
-    TC_ASSIGN_OR_RETURN(const std::string_view raw, reader.Raw(kDigestBytes, "a digest"));
-    std::memcpy(digest.bytes.data(), raw.data(), kDigestBytes);
+  fields.digests.resize(count);
+  for (ChunkDigests& digests : fields.digests) {
+    TC_ASSIGN_OR_RETURN(const std::string_view xxh3, reader.Raw(kXxh3Bytes, "a digest"));
+    std::memcpy(digests.xxh3.bytes.data(), xxh3.data(), kXxh3Bytes);
+    if (fields.version == 1) continue;
+    TC_ASSIGN_OR_RETURN(const std::string_view blake3, reader.Raw(kBlake3Bytes, "a digest"));
+    std::memcpy(digests.blake3.emplace().bytes.data(), blake3.data(), kBlake3Bytes);
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadPreamble(ManifestReader& reader) {
+absl::Status ReadPreamble(ManifestReader& reader, uint16_t& version) {
   TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
   if (magic != kMagic) {
     return reader.Error(0, absl::StrCat("it begins with ", QuoteName(magic), " instead of \"", kMagic, "\""));
   }
-  uint16_t version = 0;
   TC_RETURN_IF_ERROR(reader.Integer(version, "the version"));
-  if (version != kVersion) {
-    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only version ",
+  if (version == 0 || version > kVersion) {
+    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only 1 to ",
                                         kVersion, ": use a build that knows it"));
   }
   uint8_t digest = 0;
   TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
-  if (digest != kDigestXxh3128) return reader.Error(6, absl::StrCat("unknown digest algorithm ", digest));
+  if (digest != DigestAlgorithm(version)) {
+    return reader.Error(6, absl::StrCat("digest algorithm ", digest, " in a manifest of version ", version));
+  }
   uint8_t zero = 0;
   TC_RETURN_IF_ERROR(reader.Integer(zero, "the reserved byte"));
   return zero == 0 ? absl::OkStatus() : reader.Error(7, "the reserved byte is not zero");
@@ -199,8 +215,17 @@ absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
   return absl::OkStatus();
 }
 
+// Of today's version; those of version 1 chose.
+absl::Status CheckChunkRule(const ImageLayout& layout) {
+  if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the chunk size is ", layout.chunk_bytes, " bytes, but an image of ", layout.image_bytes,
+                   " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes)));
+}
+
 absl::Status CheckFields(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));
+  TC_RETURN_IF_ERROR(CheckChunkRule(fields.layout));
   if (fields.layout.tensors.size() > kMaxLength) {
     return absl::InvalidArgumentError("more than 2^32-1 tensors");
   }
@@ -211,21 +236,26 @@ absl::Status CheckFields(const ManifestFields& fields) {
     }
   }
   if (fields.digests.size() != fields.layout.chunk_count()) {
-    return absl::InvalidArgumentError(absl::StrCat(fields.digests.size(), " digests for ",
+    return absl::InvalidArgumentError(absl::StrCat("digests of ", fields.digests.size(), " chunks for ",
                                                    fields.layout.chunk_count(),
-                                                   " chunks: each chunk needs one"));
+                                                   " chunks: each chunk needs its own"));
+  }
+  for (size_t chunk = 0; chunk < fields.digests.size(); ++chunk) {
+    if (fields.digests[chunk].blake3.has_value()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " has no BLAKE3"));
   }
   return CheckMetadata(fields.metadata);
 }
 
-// INVALID_ARGUMENT for fields that a manifest can't have; whatever is encoded decodes to the same fields.
+// INVALID_ARGUMENT for fields that a manifest of today's version can't have; whatever is encoded decodes to
+// the same fields.
 absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckFields(fields));
   const ImageLayout& layout = fields.layout;
   ByteWriter writer;
   writer.Put(kMagic);
   writer.Put(kVersion);
-  writer.Put(kDigestXxh3128);
+  writer.Put(DigestAlgorithm(kVersion));
   writer.Put(uint8_t{0});
   writer.Put(layout.chunk_bytes);
   writer.Put(layout.image_bytes);
@@ -236,31 +266,32 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
     writer.PutString<uint32_t>(key);
     writer.PutString<uint32_t>(value);
   }
-  for (const Digest& digest : fields.digests) {
-    writer.Put(std::string_view(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()));
+  for (const ChunkDigests& digests : fields.digests) {
+    writer.Put(Bytes(digests.xxh3.bytes));
+    writer.Put(Bytes(digests.blake3->bytes));
   }
   return writer.Take();
 }
 
-// INVALID_ARGUMENT, with the offset of the offending field, for anything but the encoding of valid fields.
+// INVALID_ARGUMENT, with the offset of the offending field, for anything but the encoding of valid fields,
+// of either version.
 absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
   ManifestReader reader(bytes);
   ManifestFields fields;
-  TC_RETURN_IF_ERROR(ReadPreamble(reader));
+  TC_RETURN_IF_ERROR(ReadPreamble(reader, fields.version));
   const uint64_t sizes_at = reader.position();
   TC_RETURN_IF_ERROR(reader.Integer(fields.layout.chunk_bytes, "the chunk size"));
   TC_RETURN_IF_ERROR(reader.Integer(fields.layout.image_bytes, "the image size"));
-  if (const absl::Status chunks = CheckChunkBytes(fields.layout.chunk_bytes, fields.layout.image_bytes);
-      !chunks.ok()) {
-    return reader.Error(sizes_at, chunks.message());
-  }
+  absl::Status chunks = CheckChunkBytes(fields.layout.chunk_bytes, fields.layout.image_bytes);
+  if (fields.version != 1) chunks.Update(CheckChunkRule(fields.layout));
+  if (!chunks.ok()) return reader.Error(sizes_at, chunks.message());
   uint32_t tensors = 0;
   uint32_t metadata = 0;
   TC_RETURN_IF_ERROR(reader.Count(tensors, kMinTensorBytes, "a tensor count"));
   TC_RETURN_IF_ERROR(reader.Count(metadata, kMinMetadataBytes, "a metadata count"));
   TC_RETURN_IF_ERROR(ReadTensors(reader, tensors, fields.layout));
   TC_RETURN_IF_ERROR(ReadMetadata(reader, metadata, fields.metadata));
-  TC_RETURN_IF_ERROR(ReadDigests(reader, fields.layout.chunk_count(), fields.digests));
+  TC_RETURN_IF_ERROR(ReadDigests(reader, fields));
   return fields;
 }
 
@@ -269,7 +300,9 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
 // The artifact id.
 namespace {
 
-constexpr std::string_view kPrefix = "tc1:";
+// By the manifest's version.
+constexpr std::array<std::string_view, 2> kPrefixes = {"tc1:", "tc2:"};
+constexpr size_t kPrefixBytes = kPrefixes[0].size();
 constexpr std::string_view kBase32Alphabet = "abcdefghijklmnopqrstuvwxyz234567";  // RFC 4648, lower case
 constexpr size_t kSha256Bytes = 32;
 constexpr size_t kBase32Characters = (kSha256Bytes * 8 + 4) / 5;
@@ -299,8 +332,8 @@ void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Manifest>> Manifest::Create(
-    ImageLayout layout, std::vector<Digest> digests, std::map<std::string, std::string> metadata) {
-  ManifestFields fields{std::move(layout), std::move(digests), std::move(metadata)};
+    ImageLayout layout, std::vector<ChunkDigests> digests, std::map<std::string, std::string> metadata) {
+  ManifestFields fields{kVersion, std::move(layout), std::move(digests), std::move(metadata)};
   TC_ASSIGN_OR_RETURN(std::string bytes, EncodeManifest(fields));
   return Make(std::move(fields), std::move(bytes));
 }
@@ -315,7 +348,7 @@ std::shared_ptr<const Manifest> Manifest::Make(ManifestFields fields, std::strin
   manifest->layout_ = std::move(fields.layout);
   manifest->digests_ = std::move(fields.digests);
   manifest->metadata_ = std::move(fields.metadata);
-  manifest->id_ = ArtifactId(bytes);
+  manifest->id_ = ArtifactId(fields.version, bytes);
   manifest->bytes_ = std::move(bytes);
   manifest->by_name_.resize(manifest->layout_.tensors.size());
   std::iota(manifest->by_name_.begin(), manifest->by_name_.end(), 0u);
@@ -334,20 +367,28 @@ const Tensor* Manifest::Find(std::string_view name) const {
   return &layout_.tensors[*found];
 }
 
-std::string ArtifactId(std::string_view canonical_manifest) {
-  std::string id(kPrefix);
-  id.reserve(kPrefix.size() + kBase32Characters);
+std::string ArtifactId(uint16_t version, std::string_view canonical_manifest) {
+  std::string id(kPrefixes.at(version - 1));
+  id.reserve(kPrefixBytes + kBase32Characters);
   AppendBase32(Sha256(canonical_manifest), id);
   return id;
 }
 
 bool IsArtifactId(std::string_view text) {
-  if (!absl::ConsumePrefix(&text, kPrefix) || text.size() != kBase32Characters ||
-      text.find_first_not_of(kBase32Alphabet) != std::string_view::npos) {
+  if (!BeginsAsArtifactId(text)) return false;
+  text.remove_prefix(kPrefixBytes);
+  if (text.size() != kBase32Characters || text.find_first_not_of(kBase32Alphabet) != std::string_view::npos) {
     return false;
   }
   // The last character holds one bit of the hash; the other four are zero.
   return text.back() == 'a' || text.back() == 'q';
 }
+
+bool BeginsAsArtifactId(std::string_view text) {
+  return std::ranges::any_of(kPrefixes,
+                             [&](std::string_view prefix) { return absl::StartsWith(text, prefix); });
+}
+
+bool IsVersion1Id(std::string_view artifact_id) { return absl::StartsWith(artifact_id, kPrefixes[0]); }
 
 }  // namespace tensorcast

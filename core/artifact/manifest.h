@@ -19,22 +19,24 @@ struct ManifestFields;
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
-  // INVALID_ARGUMENT when the layout is not valid, there is not one digest a chunk, or metadata is not UTF-8.
+  // Of today's version. INVALID_ARGUMENT when the layout is not valid, there are not both digests of each
+  // chunk, or metadata is not UTF-8.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
-                                                                std::vector<Digest> digests,
+                                                                std::vector<ChunkDigests> digests,
                                                                 std::map<std::string, std::string> metadata);
 
-  // INVALID_ARGUMENT (with the byte offset) for bytes that are not exactly the canonical encoding of a
-  // manifest; never crashes and never allocates more than a small multiple of `bytes`.
+  // Of any version. INVALID_ARGUMENT (with the byte offset) for bytes that are not exactly the canonical
+  // encoding of a manifest; never crashes and never allocates more than a small multiple of `bytes`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
   const ImageLayout& layout() const { return layout_; }
-  const std::vector<Digest>& digests() const { return digests_; }  // one a chunk
+  // One a chunk; in version 1 without BLAKE3.
+  const std::vector<ChunkDigests>& digests() const { return digests_; }
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;
   }  // the user's, e.g. "format"
   const std::string& bytes() const { return bytes_; }  // canonical encoding
-  const std::string& id() const { return id_; }        // "tc1:..."
+  const std::string& id() const { return id_; }        // "tc2:...", or "tc1:..." of version 1
 
   // nullptr when there is no tensor of that name.
   const Tensor* Find(std::string_view name) const;
@@ -44,15 +46,20 @@ class Manifest {
   static std::shared_ptr<const Manifest> Make(ManifestFields fields, std::string bytes);
 
   ImageLayout layout_;
-  std::vector<Digest> digests_;
+  std::vector<ChunkDigests> digests_;
   std::map<std::string, std::string> metadata_;
   std::string bytes_;
   std::string id_;
   std::vector<uint32_t> by_name_;  // tensor indices, sorted by name
 };
 
-// "tc1:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
-std::string ArtifactId(std::string_view canonical_manifest);
+// "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes;
+// "tc1:" for those of version 1.
+std::string ArtifactId(uint16_t version, std::string_view canonical_manifest);
 bool IsArtifactId(std::string_view text);
+// Whether it begins as an id does. No key may, so that nobody takes one for the other.
+bool BeginsAsArtifactId(std::string_view text);
+// Of an artifact whose manifest is of version 1, and so has no digest that cannot be forged.
+bool IsVersion1Id(std::string_view artifact_id);
 
 }  // namespace tensorcast

@@ -1,11 +1,14 @@
 #include "core/artifact/manifest.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/artifact/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -19,29 +22,37 @@ Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
   return Tensor{.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .nbytes = bytes};
 }
 
-ImageLayout LayoutOf(std::vector<Tensor> tensors, uint64_t chunk_bytes) {
-  ImageLayout layout{.tensors = std::move(tensors), .chunk_bytes = chunk_bytes};
+ImageLayout LayoutOf(std::vector<Tensor> tensors) {
+  ImageLayout layout{.tensors = std::move(tensors)};
   EXPECT_TRUE(AssignOffsets(layout).ok());
   return layout;
 }
 
+// Both digests of a chunk: bytes from `first` on, each one more than the one before.
+ChunkDigests DigestsFrom(uint8_t first) {
+  ChunkDigests digests{.xxh3 = {}, .blake3 = Blake3Digest()};
+  std::iota(digests.xxh3.bytes.begin(), digests.xxh3.bytes.end(), first);
+  std::iota(digests.blake3->bytes.begin(), digests.blake3->bytes.end(), digests.xxh3.bytes.back() + 1);
+  return digests;
+}
+
+ImageLayout ExampleLayout() {
+  return LayoutOf({MakeTensor("w", DType::kBF16, {2, 3}), MakeTensor("s", DType::kF32, {})});
+}
+
 // The worked example of FORMAT.md.
 std::shared_ptr<const Manifest> Example() {
-  Digest digest;
-  for (size_t i = 0; i < digest.bytes.size(); ++i) digest.bytes[i] = static_cast<uint8_t>(0xA0 + i);
-  auto manifest = Manifest::Create(
-      LayoutOf({MakeTensor("w", DType::kBF16, {2, 3}), MakeTensor("s", DType::kF32, {})}, 4096), {digest},
-      {{"format", "pt"}});
+  auto manifest = Manifest::Create(ExampleLayout(), {DigestsFrom(0xA0)}, {{"format", "pt"}});
   EXPECT_TRUE(manifest.ok()) << manifest.status();
   return *manifest;
 }
 
 constexpr std::string_view kExampleHex =
     "54434d46"
-    "0100"
-    "01"
-    "00"  // magic, version, digest algorithm, reserved
-    "0010000000000000"
+    "0200"
+    "02"
+    "00"  // magic, version, digest algorithms, reserved
+    "0000100000000000"
     "0002000000000000"  // chunk size, image size
     "02000000"
     "01000000"  // tensors, metadata entries
@@ -63,8 +74,40 @@ constexpr std::string_view kExampleHex =
     "666f726d6174"
     "02000000"
     "7074"
+    "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"                                   // XXH3
+    "b0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecf";  // BLAKE3
+constexpr std::string_view kExampleId = "tc2:tekuzysohm52rhigfgea44ezivlz4hslgtlc6yl4fnjgug3ymxiq";
+
+// The same artifact as builds before version 2 made it, in chunks of 4096 bytes.
+constexpr std::string_view kVersion1Hex =
+    "54434d46"
+    "0100"
+    "01"
+    "00"
+    "0010000000000000"
+    "0002000000000000"
+    "02000000"
+    "01000000"
+    "01000000"
+    "77"
+    "0d"
+    "02000000"
+    "0200000000000000"
+    "0300000000000000"
+    "0000000000000000"
+    "0c00000000000000"
+    "01000000"
+    "73"
+    "10"
+    "00000000"
+    "0001000000000000"
+    "0400000000000000"
+    "06000000"
+    "666f726d6174"
+    "02000000"
+    "7074"
     "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
-constexpr std::string_view kExampleId = "tc1:lff7dai4gj7gyje6azsyrifeimwhm4qkxkmgx4ouf6ofru7dcysq";
+constexpr std::string_view kVersion1Id = "tc1:lff7dai4gj7gyje6azsyrifeimwhm4qkxkmgx4ouf6ofru7dcysq";
 
 std::string Unhex(std::string_view hex) {
   std::string bytes;
@@ -106,6 +149,21 @@ TEST(Manifest, DecodesTheGoldenBytes) {
   EXPECT_EQ((*manifest)->id(), example->id());
 }
 
+TEST(Manifest, DecodesTheGoldenBytesOfVersion1) {
+  const auto manifest = Manifest::Decode(Unhex(kVersion1Hex));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  ImageLayout layout = ExampleLayout();
+  layout.chunk_bytes = 4096;
+  EXPECT_EQ((*manifest)->layout(), layout);
+  ASSERT_EQ((*manifest)->digests().size(), 1u);
+  EXPECT_EQ((*manifest)->digests()[0], (ChunkDigests{.xxh3 = DigestsFrom(0xA0).xxh3, .blake3 = {}}));
+  EXPECT_EQ((*manifest)->metadata(), Example()->metadata());
+  EXPECT_EQ((*manifest)->bytes(), Unhex(kVersion1Hex));
+  EXPECT_EQ((*manifest)->id(), kVersion1Id);
+  EXPECT_TRUE(IsVersion1Id((*manifest)->id()));
+  EXPECT_FALSE(IsVersion1Id(kExampleId));
+}
+
 TEST(Manifest, AnEmptyArtifactIsValid) {
   const auto manifest = Manifest::Create(ImageLayout{}, {}, {});
   ASSERT_TRUE(manifest.ok());
@@ -122,10 +180,10 @@ TEST(Manifest, EmptyTensorsScalarsAndEveryDTypeSurviveTheRoundTrip) {
   for (const DTypeInfo& info : AllDTypes()) {
     tensors.push_back(MakeTensor(std::string(info.name), info.dtype, {4, 2}));
   }
-  const ImageLayout layout = LayoutOf(std::move(tensors), 4096);
+  const ImageLayout layout = LayoutOf(std::move(tensors));
   const std::map<std::string, std::string> metadata = {
       {"", "empty key"}, {"empty value", ""}, {"\xC3\xA9", "\xE2\x82\xAC"}};
-  const auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), metadata);
+  const auto manifest = Manifest::Create(layout, testing::NoDigests(layout), metadata);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   const auto decoded = Manifest::Decode((*manifest)->bytes());
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -134,26 +192,25 @@ TEST(Manifest, EmptyTensorsScalarsAndEveryDTypeSurviveTheRoundTrip) {
 }
 
 TEST(Manifest, EveryFieldIsPartOfTheId) {
-  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})}, 4096);
-  const std::string id = (*Manifest::Create(layout, {Digest{}}, {}))->id();
-  EXPECT_EQ((*Manifest::Create(layout, {Digest{}}, {}))->id(), id);
-  EXPECT_NE((*Manifest::Create(layout, {Digest{{1}}}, {}))->id(), id);
-  EXPECT_NE((*Manifest::Create(layout, {Digest{}}, {{"a", "b"}}))->id(), id);
-  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("v", DType::kF32, {2})}, 4096), {Digest{}}, {}))->id(),
-            id);
-  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("w", DType::kI32, {2})}, 4096), {Digest{}}, {}))->id(),
-            id);
-  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("w", DType::kF32, {1, 2})}, 4096), {Digest{}}, {}))->id(),
-            id);
-  EXPECT_NE((*Manifest::Create(LayoutOf({MakeTensor("w", DType::kF32, {2})}, 8192), {Digest{}}, {}))->id(),
-            id);
+  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})});
+  const ChunkDigests digests = DigestsFrom(1);
+  const auto id = [](const ImageLayout& of, const ChunkDigests& chunk,
+                     const std::map<std::string, std::string>& metadata = {}) {
+    return Manifest::Create(of, {chunk}, metadata).value()->id();
+  };
+  EXPECT_EQ(id(layout, digests), id(layout, digests));
+  EXPECT_NE(id(layout, {.xxh3 = {}, .blake3 = digests.blake3}), id(layout, digests));
+  EXPECT_NE(id(layout, {.xxh3 = digests.xxh3, .blake3 = Blake3Digest()}), id(layout, digests));
+  EXPECT_NE(id(layout, digests, {{"a", "b"}}), id(layout, digests));
+  EXPECT_NE(id(LayoutOf({MakeTensor("v", DType::kF32, {2})}), digests), id(layout, digests));
+  EXPECT_NE(id(LayoutOf({MakeTensor("w", DType::kI32, {2})}), digests), id(layout, digests));
+  EXPECT_NE(id(LayoutOf({MakeTensor("w", DType::kF32, {1, 2})}), digests), id(layout, digests));
 }
 
 TEST(Manifest, FindsTensorsByName) {
   const ImageLayout layout = LayoutOf(
-      {MakeTensor("z", DType::kU8, {1}), MakeTensor("a", DType::kU8, {1}), MakeTensor("m", DType::kU8, {1})},
-      4096);
-  const auto manifest = *Manifest::Create(layout, {Digest{}}, {});
+      {MakeTensor("z", DType::kU8, {1}), MakeTensor("a", DType::kU8, {1}), MakeTensor("m", DType::kU8, {1})});
+  const auto manifest = *Manifest::Create(layout, testing::NoDigests(layout), {});
   for (const std::string name : {"z", "a", "m"}) {
     ASSERT_NE(manifest->Find(name), nullptr);
     EXPECT_EQ(manifest->Find(name)->name, name);
@@ -164,57 +221,84 @@ TEST(Manifest, FindsTensorsByName) {
 }
 
 TEST(Manifest, CreateRejectsWhatCanNotBeEncoded) {
-  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})}, 4096);
-  EXPECT_THAT(Manifest::Create(layout, {}, {}).status().message(), HasSubstr("0 digests for 1 chunks"));
-  EXPECT_FALSE(Manifest::Create(layout, {Digest{}, Digest{}}, {}).ok());
-  EXPECT_THAT(Manifest::Create(layout, {Digest{}}, {{"k", "\xFF"}}).status().message(), HasSubstr("UTF-8"));
-  EXPECT_THAT(Manifest::Create(layout, {Digest{}}, {{"\xFF", "v"}}).status().message(), HasSubstr("UTF-8"));
+  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})});
+  const ChunkDigests digests = DigestsFrom(1);
+  const auto reason = [](const absl::StatusOr<std::shared_ptr<const Manifest>>& manifest) {
+    EXPECT_EQ(manifest.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(manifest.status().message());
+  };
+  EXPECT_THAT(reason(Manifest::Create(layout, {}, {})), HasSubstr("digests of 0 chunks for 1 chunks"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {digests, digests}, {})), HasSubstr("digests of 2 chunks"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {{.xxh3 = digests.xxh3, .blake3 = {}}}, {})),
+              HasSubstr("chunk 0 has no BLAKE3"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {digests}, {{"k", "\xFF"}})), HasSubstr("UTF-8"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {digests}, {{"\xFF", "v"}})), HasSubstr("UTF-8"));
   ImageLayout moved = layout;
   moved.tensors[0].offset = 256;
-  EXPECT_EQ(Manifest::Create(moved, {Digest{}}, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(reason(Manifest::Create(moved, {digests}, {})), HasSubstr("offset 256"));
+  ImageLayout chunked = layout;
+  chunked.chunk_bytes = 4096;
+  EXPECT_THAT(reason(Manifest::Create(chunked, {digests}, {})),
+              HasSubstr("an image of 256 bytes is cut into chunks of 1048576"));
 }
 
 TEST(ManifestDecode, RejectsEveryTruncation) {
-  const std::string bytes = ExampleBytes();
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(Manifest::Decode(std::string_view(bytes).substr(0, size)).ok()) << size << " bytes";
+  for (const std::string& bytes : {ExampleBytes(), Unhex(kVersion1Hex)}) {
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(Manifest::Decode(std::string_view(bytes).substr(0, size)).ok()) << size << " bytes";
+    }
   }
 }
 
-TEST(ManifestDecode, RejectsTrailingBytes) { ExpectRejected(ExampleBytes() + '\0', "bytes are left"); }
+TEST(ManifestDecode, RejectsTrailingBytes) {
+  ExpectRejected(ExampleBytes() + '\0', "bytes are left");
+  ExpectRejected(Unhex(kVersion1Hex) + '\0', "bytes are left");
+}
 
 // The encoding is unique: no other bytes decode to the same fields.
 TEST(ManifestDecode, AChangedByteIsEitherRejectedOrAnotherManifestsCanonicalEncoding) {
-  const std::string original = ExampleBytes();
-  int accepted = 0;
-  for (size_t position = 0; position < original.size(); ++position) {
-    for (int value = 0; value < 256; ++value) {
-      std::string changed = original;
-      changed[position] = static_cast<char>(value);
-      const auto decoded = Manifest::Decode(changed);
-      if (!decoded.ok() || changed == original) continue;
-      ++accepted;
-      const auto again =
-          Manifest::Create((*decoded)->layout(), (*decoded)->digests(), (*decoded)->metadata());
-      ASSERT_TRUE(again.ok()) << "byte " << position << " = " << value << ": " << again.status();
-      ASSERT_EQ((*again)->bytes(), changed) << "byte " << position << " = " << value;
-      ASSERT_NE((*again)->id(), kExampleId);
+  const auto encoded = [](const Manifest& manifest) {
+    if (IsVersion1Id(manifest.id())) {
+      return testing::EncodeVersion1Manifest(manifest.layout(), manifest.digests(), manifest.metadata());
     }
+    const auto again = Manifest::Create(manifest.layout(), manifest.digests(), manifest.metadata());
+    EXPECT_TRUE(again.ok()) << again.status();
+    return again.ok() ? (*again)->bytes() : "";
+  };
+  for (const std::string& original : {ExampleBytes(), Unhex(kVersion1Hex)}) {
+    const std::string id = (*Manifest::Decode(original))->id();
+    int accepted = 0;
+    for (size_t position = 0; position < original.size(); ++position) {
+      for (int value = 0; value < 256; ++value) {
+        std::string changed = original;
+        changed[position] = static_cast<char>(value);
+        const auto decoded = Manifest::Decode(changed);
+        if (!decoded.ok() || changed == original) continue;
+        ++accepted;
+        ASSERT_EQ(encoded(**decoded), changed) << "byte " << position << " = " << value;
+        ASSERT_NE((*decoded)->id(), id);
+      }
+    }
+    EXPECT_GT(accepted, 16 * 255);  // at least every change of the digest
   }
-  EXPECT_GT(accepted, 16 * 255);  // at least every change of the digest
 }
 
 TEST(ManifestDecode, RejectsAWrongPreamble) {
   ExpectRejected("", "at byte 0");
   ExpectRejected(Patched(0, "55"), "instead of \"TCMF\"");
-  ExpectRejected(Patched(4, "0200"), "format version 2");
-  ExpectRejected(Patched(6, "02"), "digest algorithm 2");
+  ExpectRejected(Patched(4, "0000"), "format version 0");
+  ExpectRejected(Patched(4, "0300"), "format version 3");
+  ExpectRejected(Patched(6, "01"), "at byte 6: digest algorithm 1 in a manifest of version 2");
+  ExpectRejected(Patched(4, "0100"), "at byte 6: digest algorithm 2 in a manifest of version 1");
   ExpectRejected(Patched(7, "01"), "at byte 7");
 }
 
 TEST(ManifestDecode, RejectsWrongSizes) {
   ExpectRejected(Patched(8, "0100000000000000"), "at byte 8: the chunk size of 1 bytes");
   ExpectRejected(Patched(8, "0000000000000000"), "chunk size");
+  for (const std::string_view chunk_bytes : {"0010000000000000", "0000080000000000", "0000200000000000"}) {
+    ExpectRejected(Patched(8, chunk_bytes), "an image of 512 bytes is cut into chunks of 1048576");
+  }
   ExpectRejected(Patched(16, "0003000000000000"), "768 bytes, but its tensors end at 512");
   ExpectRejected(Patched(16, "ffffffffffffffff"), "2^32-1");
 }
@@ -246,14 +330,15 @@ TEST(ManifestDecode, RejectsMetadataOutOfOrderRepeatedOrNotUtf8) {
 }
 
 TEST(ManifestDecode, RejectsAnImageSizeThatAsksForMoreDigestsThanThereAre) {
-  // One tensor of 1 TiB in 4 KiB chunks, but no digest.
-  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {4096})}, 4096);
-  std::string bytes = (*Manifest::Create(layout, {Digest{}}, {}))->bytes();
+  // One tensor of 1 TiB, but no digests of its 65,536 chunks.
+  const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {4096})});
+  std::string bytes = (*Manifest::Create(layout, testing::NoDigests(layout), {}))->bytes();
+  bytes.replace(8, 8, Unhex("0000000100000000"));  // chunk size
   const std::string tebibyte = Unhex("0000000000010000");
   bytes.replace(16, 8, tebibyte);  // image size
   bytes.replace(42, 8, tebibyte);  // dimension
   bytes.replace(58, 8, tebibyte);  // tensor size
-  ExpectRejected(bytes, "digests");
+  ExpectRejected(bytes, "48 bytes are left instead of those of 65536 digests");
 }
 
 TEST(Manifest, OfAHundredThousandTensorsGoesRound) {
@@ -262,8 +347,8 @@ TEST(Manifest, OfAHundredThousandTensorsGoesRound) {
     tensors.push_back(MakeTensor(absl::StrCat("model.layers.", i / 100, ".experts.", i % 100, ".weight"),
                                  DType::kBF16, {64, 2}));
   }
-  const ImageLayout layout = LayoutOf(std::move(tensors), kDefaultChunkBytes);
-  const auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {});
+  const ImageLayout layout = LayoutOf(std::move(tensors));
+  const auto manifest = Manifest::Create(layout, testing::NoDigests(layout), {});
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   const auto decoded = Manifest::Decode((*manifest)->bytes());
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -273,19 +358,22 @@ TEST(Manifest, OfAHundredThousandTensorsGoesRound) {
 
 TEST(ArtifactId, IsBase32OfSha256) {
   // SHA-256 of nothing is e3b0c442...b855.
-  EXPECT_EQ(ArtifactId(""), "tc1:4oymiquy7qobjgx36tejs35zeqt24qpemsnzgtfeswmrw6csxbkq");
-  EXPECT_EQ(ArtifactId("abc"), "tc1:xj4bnp4pahh6uqkbidpf3lrceoyagyndsylxvhfucd7wd4qacwwq");
+  EXPECT_EQ(ArtifactId(2, ""), "tc2:4oymiquy7qobjgx36tejs35zeqt24qpemsnzgtfeswmrw6csxbkq");
+  EXPECT_EQ(ArtifactId(1, ""), "tc1:4oymiquy7qobjgx36tejs35zeqt24qpemsnzgtfeswmrw6csxbkq");
+  EXPECT_EQ(ArtifactId(2, "abc"), "tc2:xj4bnp4pahh6uqkbidpf3lrceoyagyndsylxvhfucd7wd4qacwwq");
 }
 
 TEST(ArtifactId, RecognisesOnlyWholeIds) {
   const std::string id = Example()->id();
   EXPECT_TRUE(IsArtifactId(id));
   EXPECT_FALSE(IsArtifactId(""));
+  EXPECT_TRUE(IsArtifactId(kVersion1Id));
   EXPECT_FALSE(IsArtifactId("tc1:"));
+  EXPECT_FALSE(IsArtifactId("tc2:"));
   EXPECT_FALSE(IsArtifactId(id.substr(0, id.size() - 1)));
   EXPECT_FALSE(IsArtifactId(id + "a"));
   EXPECT_FALSE(IsArtifactId(id.substr(4)));
-  EXPECT_FALSE(IsArtifactId("tc2:" + id.substr(4)));
+  EXPECT_FALSE(IsArtifactId("tc3:" + id.substr(4)));
   std::string upper = id;
   upper[10] = 'A';
   EXPECT_FALSE(IsArtifactId(upper));

@@ -179,7 +179,8 @@ TEST_F(DiskTier, CommitRefusesAManifestThatDoesNotFit) {
   auto small = store->Create(layout, 100);
   ASSERT_TRUE(small.ok());
   EXPECT_TRUE((*small)->Write(0, {&span, 1}).ok());
-  const auto large = Manifest::Create(layout, {ComputeDigest(span)}, {{"key", std::string(5000, 'v')}});
+  const auto large = Manifest::Create(layout, {{.xxh3 = ComputeDigest(span), .blake3 = ComputeBlake3(span)}},
+                                      {{"key", std::string(5000, 'v')}});
   EXPECT_EQ((*small)->Commit(*large).status().code(), absl::StatusCode::kInvalidArgument) << "too large";
 }
 
@@ -254,9 +255,9 @@ TEST_F(DiskTier, DamagedAndForeignFilesAreLeftAloneAndNotOffered) {
   EXPECT_EQ(Open()->List().size(), 1u) << "whole again";
 
   WriteFile(folder_.File("notes.txt"), "mine");
-  WriteFile(folder_.File(PackedFileName(ArtifactId("other"))), "short");
-  std::filesystem::copy_file(path, folder_.File(PackedFileName(ArtifactId("renamed"))));
-  std::filesystem::create_directory(folder_.File(PackedFileName(ArtifactId("folder"))));
+  WriteFile(folder_.File(PackedFileName(ArtifactId(2, "other"))), "short");
+  std::filesystem::copy_file(path, folder_.File(PackedFileName(ArtifactId(2, "renamed"))));
+  std::filesystem::create_directory(folder_.File(PackedFileName(ArtifactId(2, "folder"))));
   EXPECT_EQ(Open()->List().size(), 1u);
   EXPECT_EQ(folder_.Names().size(), 5u);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);

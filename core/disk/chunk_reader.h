@@ -22,13 +22,14 @@ namespace tensorcast {
 class ChunkReader {
  public:
   // `read_bytes`, whole blocks, bounds one read; a buffer holds as many. All must outlive the reader.
-  ChunkReader(std::span<const std::unique_ptr<FileReader>> files, BounceBuffers* buffers, uint64_t read_bytes)
-      : files_(files), buffers_(buffers), read_bytes_(read_bytes) {}
+  ChunkReader(std::span<const std::unique_ptr<FileReader>> files, BounceBuffers* buffers, uint64_t read_bytes,
+              bool with_blake3)
+      : files_(files), buffers_(buffers), read_bytes_(read_bytes), digest_(with_blake3) {}
   ~ChunkReader() { buffers_->Give(std::move(window_.memory)); }
 
   // `what` names the work in errors of the context.
   absl::Status Read(const RequestContext& context, std::string_view what, std::span<const FilePiece> pieces);
-  Digest digest() const { return digest_.Finish(); }
+  ChunkDigests digests() const { return digest_.FinishChunk(); }
 
  private:
   // A stretch of a file that is in the buffer.

@@ -47,10 +47,10 @@ class DiskSource final : public ChunkSource {
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
 
-  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
-                                              const ChunkRequest& request) override {
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
     const DiskOperation read("read");
-    absl::StatusOr<Digest> digest = Read(context, request);
+    absl::StatusOr<ChunkDigests> digest = Read(context, request);
     // Who lost interest tells nothing about the disk.
     if (digest.ok() || context.Check("read").ok()) read.End(digest.ok());
     if (!digest.ok()) return digest.status();
@@ -59,14 +59,14 @@ class DiskSource final : public ChunkSource {
   }
 
  private:
-  absl::StatusOr<Digest> Read(const RequestContext& context, const ChunkRequest& request) {
+  absl::StatusOr<ChunkDigests> Read(const RequestContext& context, const ChunkRequest& request) {
     TC_RETURN_IF_ERROR(CheckRange(info_, request, extents_.image_bytes()));
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     const std::vector<FilePiece> pieces = extents_.Cut(request.range, request.destination);
-    ChunkReader reader(files_, &buffers_, read_bytes_);
+    ChunkReader reader(files_, &buffers_, read_bytes_, request.blake3);
     TC_RETURN_IF_ERROR(reader.Read(context, DescribeFetch(info_, request), pieces));
     TC_RETURN_IF_ERROR(CheckUnchanged(pieces));
-    return reader.digest();
+    return reader.digests();
   }
 
   // After the reads: bytes that were written over in the meantime are not passed on as the file's.

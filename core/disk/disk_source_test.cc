@@ -29,9 +29,9 @@ DiskSourceOptions With(FileIo* io, DiskSourceOptions options) {
   return options;
 }
 
-absl::StatusOr<std::optional<Digest>> Fetch(ChunkSource& source, ByteRange range,
-                                            std::vector<HostSpan> destination) {
-  return source.Fetch(RequestContext::Background(absl::Minutes(1)), {0, range, destination});
+absl::StatusOr<std::optional<ChunkDigests>> Fetch(ChunkSource& source, ByteRange range,
+                                                  std::vector<HostSpan> destination) {
+  return source.Fetch(RequestContext::Background(absl::Minutes(1)), {0, range, destination, /*blake3=*/true});
 }
 
 // A file of its own for each test, cold unless told otherwise.
@@ -60,7 +60,8 @@ class Disk : public ::testing::Test {
     EXPECT_TRUE(memory.text() == image.substr(range.offset, range.bytes))
         << range.offset << " + " << range.bytes;
     ASSERT_TRUE(digest->has_value());
-    EXPECT_EQ(**digest, ComputeDigest(std::as_bytes(std::span(image.substr(range.offset, range.bytes)))));
+    const auto expected = std::as_bytes(std::span(image.substr(range.offset, range.bytes)));
+    EXPECT_EQ(**digest, (ChunkDigests{.xxh3 = ComputeDigest(expected), .blake3 = ComputeBlake3(expected)}));
   }
 
   TestFolder folder_;
@@ -140,7 +141,7 @@ TEST_F(Disk, ADestinationInPiecesIsFilledInOrder) {
   const auto digest =
       Fetch(*source, {4096, total}, {first.span(), second.span(), HostSpan(), third.span(8, 300 * kKiB)});
   ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_EQ(**digest, ComputeDigest(std::as_bytes(std::span(bytes)).subspan(4096, total)));
+  EXPECT_EQ((*digest)->xxh3, ComputeDigest(std::as_bytes(std::span(bytes)).subspan(4096, total)));
   EXPECT_TRUE(first.text() == bytes.substr(4096, first.bytes));
   EXPECT_EQ(second.text(), bytes.substr(4096 + first.bytes, 1000));
   EXPECT_TRUE(third.text().substr(8, 300 * kKiB) == bytes.substr(4096 + first.bytes + 1000, 300 * kKiB));

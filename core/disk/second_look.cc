@@ -106,7 +106,7 @@ absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile>
           DigestOf(context, *source, chunk, range, HostSpan(buffer.get(), kStepBytes));
       if (!digest.ok()) {
         chunks.Fail(digest.status());
-      } else if (*digest != manifest.digests()[chunk]) {
+      } else if (*digest != manifest.digests()[chunk].xxh3) {
         chunks.Fail(absl::AbortedError(
             absl::StrCat("chunk ", chunk, " was not the same when ", FilesOf(range, extents, paths),
                          " was read a second time: something writes the file; import it when that is done")));

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "core/artifact/test_util.h"
 #include "core/disk/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,15 +25,11 @@ class SecondLookTest : public ::testing::Test {
   SecondLookTest() : a_(Make("a", 1)), b_(Make("b", 2)) {
     layout_.tensors.push_back(
         {.name = "t", .dtype = DType::kU8, .shape = {2 * kFileBytes}, .nbytes = 2 * kFileBytes});
-    layout_.chunk_bytes = kChunkBytes;
     EXPECT_TRUE(AssignOffsets(layout_).ok());
     const std::string image = Pattern(kFileBytes, 1) + Pattern(kFileBytes, 2);
-    std::vector<Digest> digests;
-    for (uint32_t i = 0; i < layout_.chunk_count(); ++i) {
-      const ByteRange range = layout_.chunk(i);
-      digests.push_back(ComputeDigest(std::as_bytes(std::span(image)).subspan(range.offset, range.bytes)));
-    }
-    manifest_ = *Manifest::Create(layout_, std::move(digests), {});
+    layout_.chunk_bytes = kChunkBytes;
+    const std::vector<ChunkDigests> digests = testing::DigestsOf(layout_, std::as_bytes(std::span(image)));
+    manifest_ = *Manifest::Decode(testing::EncodeVersion1Manifest(layout_, digests, {}));
   }
 
   FileIdentity Make(const std::string& name, uint32_t seed) {

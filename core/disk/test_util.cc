@@ -9,6 +9,7 @@
 
 #include "absl/log/check.h"
 #include "base/posix/unique_fd.h"
+#include "core/artifact/test_util.h"
 
 namespace tensorcast {
 
@@ -68,11 +69,7 @@ ImageLayout OneTensorLayout(uint64_t image_bytes) {
 
 std::shared_ptr<const Manifest> ManifestOf(const std::string& image) {
   ImageLayout layout = OneTensorLayout(image.size());
-  std::vector<Digest> digests;
-  for (uint32_t i = 0; i < layout.chunk_count(); ++i) {
-    const ByteRange range = layout.chunk(i);
-    digests.push_back(ComputeDigest(std::as_bytes(std::span(image)).subspan(range.offset, range.bytes)));
-  }
+  std::vector<ChunkDigests> digests = testing::DigestsOf(layout, std::as_bytes(std::span(image)));
   auto manifest = Manifest::Create(std::move(layout), std::move(digests), {});
   CHECK_OK(manifest.status());
   return *manifest;

@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 
 class EngineLocal : public EngineFixture {
  protected:
-  const TestArtifact artifact_ = MakeTestArtifact(1, {20000, 5, 3000});
+  const TestArtifact artifact_ = MakeTestArtifact(1, {20000, 5, 3000}, 4096);
 
   // Flips one byte of the packed file's image.
   void CorruptFile() {

@@ -49,7 +49,8 @@ struct StoreEngine::Parts {
                 .devices = options.devices,
                 .artifact_store = options.artifact_store,
                 .disk_names = &disk_names,
-                .copy_threads = CopyThreads(options)}),
+                .copy_threads = CopyThreads(options),
+                .distrust_other_hosts = options.distrust_other_hosts}),
         queue(&table, &runner, &removal, notifier.get(), options.max_concurrent_ingests) {}
 
   const std::unique_ptr<StagingRing> staging;

@@ -38,7 +38,10 @@ struct EngineOptions {
   int max_concurrent_ingests = 4;           // more wait in a queue
   int copy_threads = 0;                     // slots of one ingest from memory; 0: one a core, at most 4
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
-  uint64_t staging_buffer_bytes = kDefaultChunkBytes;  // the largest chunk that can be staged
+  uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
+  // Compare also the BLAKE3 of chunks from another host, where the manifest has it (tc1: ones have not), so
+  // that no node can forge them. XXH3 is always compared.
+  bool distrust_other_hosts = false;
 };
 
 class StoreEngine {

@@ -9,11 +9,7 @@
 #include "base/steady_time.h"
 
 namespace tensorcast::testing {
-namespace {
-
-constexpr uint64_t kStagingBytes = 64 << 10;
-
-}  // namespace
+namespace {}  // namespace
 
 void RecordingListener::OnReplicaChanged(const ReplicaInfo& replica,
                                          const std::shared_ptr<const Manifest>& manifest) {
@@ -118,6 +114,7 @@ void EngineFixture::Restart() {
   options.copy_threads = 2;
   options.staging_buffers = setup_.staging_buffers;
   options.staging_buffer_bytes = kStagingBytes;
+  options.distrust_other_hosts = setup_.distrust_other_hosts;
   auto engine = StoreEngine::Create(options);
   CHECK_OK(engine.status());
   engine_ = *std::move(engine);

@@ -19,6 +19,7 @@
 
 namespace tensorcast::testing {
 
+inline constexpr uint64_t kStagingBytes = kMinChunkBytes;  // of one staging buffer
 inline constexpr Location kCpu{LocationKind::kCpu, 0};
 inline constexpr Location kGpu{LocationKind::kGpu, 0};
 inline constexpr Location kDisk{LocationKind::kDisk, 0};
@@ -63,6 +64,7 @@ class EngineFixture : public ::testing::Test {
     int max_concurrent_ingests = 4;
     bool disk = true;
     bool guard = false;
+    bool distrust_other_hosts = false;
   };
 
   EngineFixture();

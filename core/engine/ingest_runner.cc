@@ -71,7 +71,8 @@ class IngestRun {
     std::shared_ptr<const Manifest> manifest = request_.manifest;
     if (manifest == nullptr) {
       // The manifest to come is as long as this one: digests are of fixed length.
-      std::vector<Digest> digests(request_.new_layout.chunk_count());
+      std::vector<ChunkDigests> digests(request_.new_layout.chunk_count(),
+                                        {.xxh3 = {}, .blake3 = Blake3Digest()});
       TC_ASSIGN_OR_RETURN(manifest,
                           Manifest::Create(request_.new_layout, std::move(digests), request_.new_metadata));
     }
@@ -91,10 +92,11 @@ class IngestRun {
         IngestPipeline(
             {.subject = request_.subject(),
              .layout = &request_.layout(),
-             .expected = request_.manifest != nullptr ? &request_.manifest->digests() : nullptr,
+             .expected = request_.manifest.get(),
              .destination = &destination,
              .sources = &sources,
              .progress = &job_.progress(),
+             .distrust_other_hosts = options_.distrust_other_hosts,
              .context = [this] { return job_.Context(); },
              .on_chunk = [this](uint32_t chunk) { options_.table->AddChunk(job_.replica_id(), chunk); }})
             .Run();

@@ -29,6 +29,7 @@ struct IngestRunnerOptions {
   ArtifactStore* artifact_store = nullptr;  // may be null
   NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes
   int copy_threads = 1;
+  bool distrust_other_hosts = false;
 };
 
 class IngestRunner {

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/steady_time.h"
+#include "core/artifact/test_util.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
@@ -26,7 +27,7 @@ class EngineIngest : public EngineFixture {};
 
 TEST_F(EngineIngest, BringsAnArtifactToEveryLocation) {
   Start();
-  const TestArtifact artifact = MakeTestArtifact(1, {10000, 300, 5000});
+  const TestArtifact artifact = MakeTestArtifact(1, {10000, 300, 5000}, 4096);
   for (const Location location : {kCpu, kGpu, kDisk}) {
     Restart();
     ASSERT_TRUE(engine_->Forget(artifact.manifest->id(), SteadyTime::InfiniteFuture()).ok());
@@ -346,7 +347,7 @@ TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
   EXPECT_EQ(materialize(artifact.manifest, {LocationKind::kGpu, 2}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(materialize(artifact.manifest, kDisk).code(), absl::StatusCode::kFailedPrecondition);
-  const TestArtifact coarse = MakeChunkedArtifact(16, 2, 128 << 10);
+  const TestArtifact coarse = MakeChunkedArtifact(16, 2, 2 * kStagingBytes);
   const absl::Status unstageable = materialize(coarse.manifest, kGpu);
   EXPECT_EQ(unstageable.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(unstageable.message(), HasSubstr("staging buffers"));
@@ -360,7 +361,7 @@ TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
 
 TEST_F(EngineIngest, OfANewArtifactComputesItsIdentity) {
   Start();
-  const TestArtifact artifact = MakeTestArtifact(17, {5000, 77, 9000});
+  const TestArtifact artifact = MakeTestArtifact(17, {kMinChunkBytes, 77, 9000});
   for (const Location location : {kCpu, kGpu, kDisk}) {
     auto lease = IngestFirst(artifact, location, GoodProvider(artifact));
     ASSERT_TRUE(lease.ok()) << lease.status();
@@ -427,6 +428,69 @@ TEST_F(EngineIngest, OfANewArtifactNeedsAValidLayoutAndASource) {
   artifact.layout.tensors[0].offset = 256;
   EXPECT_EQ(IngestFirst(artifact, kCpu, GoodProvider(artifact)).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// Of two chunks, the second one forged.
+class EngineForgery : public EngineFixture {
+ protected:
+  EngineForgery() : artifact_(MakeChunkedArtifact(30, 2, kMinChunkBytes)), forged_(artifact_.image) {
+    ForgeKeepingXxh3(std::span(forged_).subspan(kMinChunkBytes));
+  }
+  void StartWith(bool distrust_other_hosts) {
+    Setup setup;
+    setup.distrust_other_hosts = distrust_other_hosts;
+    Start(setup);
+  }
+  std::shared_ptr<SourceControl> Liar(bool deliver_digests = false) const {
+    return MakeControl(forged_, {.name = "liar", .deliver_digests = deliver_digests});
+  }
+
+  const TestArtifact artifact_;
+  std::vector<std::byte> forged_;
+};
+
+TEST_F(EngineForgery, WithMatchingXxh3IsFoundByBlake3AndItsSourceNamed) {
+  StartWith(true);
+  for (const bool deliver_digests : {false, true}) {
+    for (const Location location : {kCpu, kGpu, kDisk}) {
+      auto provider = ProviderOf({Liar(deliver_digests), MakeControl(artifact_.image)});
+      auto lease = Get(artifact_, location, provider);
+      ASSERT_TRUE(lease.ok()) << lease.status();
+      EXPECT_TRUE(Read(**lease) == artifact_.image);
+      ASSERT_THAT(provider->failures(), SizeIs(1));
+      EXPECT_TRUE(provider->failures()[0].corrupt);
+      EXPECT_EQ(provider->failures()[0].source.name, "liar");
+      EXPECT_THAT(provider->failures()[0].status.message(),
+                  AllOf(HasSubstr("chunk 1 "), HasSubstr("liar is forged: its XXH3 is right")));
+      lease->reset();
+      ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
+    }
+  }
+}
+
+TEST_F(EngineForgery, FromTheOnlySourceEndsTheIngest) {
+  StartWith(true);
+  const absl::Status status = Get(artifact_, kCpu, ProviderOf({Liar()})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("forged"));
+  EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
+}
+
+TEST_F(EngineForgery, IsNotLookedForWhereOtherHostsAreTrusted) {
+  StartWith(false);
+  auto lease = Get(artifact_, kCpu, ProviderOf({Liar()}));
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Read(**lease) == forged_);
+}
+
+TEST_F(EngineForgery, CannotBeFoundInAnArtifactOfVersion1) {
+  StartWith(true);
+  const TestArtifact old = MakeTestArtifact(31, {20'000}, 4096);
+  std::vector<std::byte> forged = old.image;
+  ForgeKeepingXxh3(std::span(forged).first(4096));
+  auto lease = Get(old, kCpu, ProviderOf({MakeControl(forged)}));
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Read(**lease) == forged);
 }
 
 TEST_F(EngineIngest, RunsNoMoreAtOnceThanItMay) {

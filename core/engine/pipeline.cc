@@ -19,11 +19,23 @@ namespace {
 constexpr int kSlotsBesideFetches = 2;
 constexpr int kMaxSlots = 64;
 
-Digest DigestOf(std::span<const HostSpan> spans) {
-  if (spans.size() == 1) return ComputeDigest(spans.front());
-  DigestBuilder builder;
-  for (const HostSpan& span : spans) builder.Update(span);
-  return builder.Finish();
+ChunkDigests DigestsOf(const ChunkRequest& request) {
+  DigestBuilder builder(request.blake3);
+  for (const HostSpan& span : request.destination) builder.Update(span);
+  return builder.FinishChunk();
+}
+
+// What a chunk has to match, and does not; empty where it does. XXH3 first: bytes that differ by accident are
+// no forgery.
+std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
+  if (found.xxh3 != expected.xxh3) {
+    return absl::StrCat("has digest ", found.xxh3.ToHex(), ", its manifest says ", expected.xxh3.ToHex());
+  }
+  if (found.blake3.has_value() && expected.blake3.has_value() && *found.blake3 != *expected.blake3) {
+    return absl::StrCat("is forged: its XXH3 is right, but its BLAKE3 is ", found.blake3->ToHex(),
+                        ", its manifest says ", expected.blake3->ToHex());
+  }
+  return "";
 }
 
 absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFailure>& before) {
@@ -176,11 +188,11 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
   absl::Cleanup end_fetch = [this, &run] { EndFetch(run); };
   absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(plan_.context(), range);
   if (!buffer.ok()) return GiveUp(run, chunk, buffer.status());
-  const ChunkRequest request{chunk, range, buffer->spans};
-  absl::StatusOr<std::optional<Digest>> digest = Fetch(run, request);
-  if (!digest.ok()) {
+  const ChunkRequest request{chunk, range, buffer->spans, WantsBlake3(run, chunk)};
+  absl::StatusOr<std::optional<ChunkDigests>> digests = Fetch(run, request);
+  if (!digests.ok()) {
     if (absl::Status wanted = CheckContext(); !wanted.ok()) return GiveUp(run, chunk, wanted);
-    return GiveUpSource(run, chunk, digest.status(), /*corrupt=*/false);
+    return GiveUpSource(run, chunk, digests.status(), /*corrupt=*/false);
   }
   std::move(end_fetch).Invoke();
   if (plan_.expected == nullptr) {
@@ -188,36 +200,47 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
       return GiveUp(run, chunk, padding);
     }
   }
-  if (!Verify(run, request, *digest)) return;
+  if (!Verify(run, request, *digests)) return;
   if (absl::Status placed = Place(run, request, *buffer); !placed.ok()) return GiveUp(run, chunk, placed);
   Commit(run, chunk, range.bytes);
 }
 
-absl::StatusOr<std::optional<Digest>> IngestPipeline::Fetch(SourceRun& run, const ChunkRequest& request) {
-  const SteadyTime start = SteadyNow();
-  absl::StatusOr<std::optional<Digest>> digest = run.source.Fetch(plan_.context(), request);
-  if (digest.ok()) {
-    run.clock->Passed(Stage::kFetch, start, request.range.bytes);
-  } else {
-    run.clock->Failed(Stage::kFetch, start, digest.status());
-  }
-  return digest;
+bool IngestPipeline::WantsBlake3(const SourceRun& run, uint32_t chunk) const {
+  if (plan_.expected == nullptr) return true;
+  return plan_.distrust_other_hosts && run.source.info().type == SourceType::kRemote &&
+         plan_.expected->digests()[chunk].blake3.has_value();
 }
 
-bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest) {
+absl::StatusOr<std::optional<ChunkDigests>> IngestPipeline::Fetch(SourceRun& run,
+                                                                  const ChunkRequest& request) {
   const SteadyTime start = SteadyNow();
-  const uint64_t bytes_read = digest.has_value() ? 0 : request.range.bytes;
-  if (!digest.has_value()) digest = DigestOf(request.destination);
-  if (plan_.expected != nullptr && *digest != (*plan_.expected)[request.chunk]) {
-    absl::Status mismatch = absl::DataLossError(
-        absl::StrCat("chunk ", request.chunk, " of ", plan_.subject, " from ", run.source.info().lane, " ",
-                     run.source.info().name, " has digest ", digest->ToHex(), ", its manifest says ",
-                     (*plan_.expected)[request.chunk].ToHex()));
-    run.clock->Failed(Stage::kVerify, start, mismatch);
-    GiveUpSource(run, request.chunk, std::move(mismatch), /*corrupt=*/true);
-    return false;
+  absl::StatusOr<std::optional<ChunkDigests>> digests = run.source.Fetch(plan_.context(), request);
+  if (digests.ok()) {
+    run.clock->Passed(Stage::kFetch, start, request.range.bytes);
+  } else {
+    run.clock->Failed(Stage::kFetch, start, digests.status());
   }
-  digests_[request.chunk] = *digest;
+  return digests;
+}
+
+bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request,
+                            std::optional<ChunkDigests> delivered) {
+  const SteadyTime start = SteadyNow();
+  const bool complete = delivered.has_value() && (delivered->blake3.has_value() || !request.blake3);
+  const uint64_t bytes_read = complete ? 0 : request.range.bytes;
+  const ChunkDigests digests = complete ? *delivered : DigestsOf(request);
+  if (plan_.expected != nullptr) {
+    const std::string wrong = Mismatch(digests, plan_.expected->digests()[request.chunk]);
+    if (!wrong.empty()) {
+      absl::Status mismatch =
+          absl::DataLossError(absl::StrCat("chunk ", request.chunk, " of ", plan_.subject, " from ",
+                                           run.source.info().lane, " ", run.source.info().name, " ", wrong));
+      run.clock->Failed(Stage::kVerify, start, mismatch);
+      GiveUpSource(run, request.chunk, std::move(mismatch), /*corrupt=*/true);
+      return false;
+    }
+  }
+  digests_[request.chunk] = digests;
   run.clock->Passed(Stage::kVerify, start, bytes_read);
   return true;
 }

@@ -27,6 +27,7 @@
 #include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
+#include "core/artifact/manifest.h"
 #include "core/engine/chunk_ledger.h"
 #include "core/engine/destination.h"
 #include "core/engine/progress.h"
@@ -39,18 +40,19 @@ namespace tensorcast {
 struct PipelinePlan {
   std::string subject;  // the artifact, for messages
   const ImageLayout* layout = nullptr;
-  const std::vector<Digest>* expected =
-      nullptr;  // null: a first ingest, which computes them and checks the padding
+  // Null: a first ingest, which computes both digests of every chunk and checks the padding.
+  const Manifest* expected = nullptr;
   Destination* destination = nullptr;
   SourceProvider* sources = nullptr;
   ProgressTracker* progress = nullptr;
+  bool distrust_other_hosts = false;        // compare BLAKE3 too of what comes from another host
   std::function<RequestContext()> context;  // as it is now
   std::function<void(uint32_t)> on_chunk;   // this chunk is verified and in its place
 };
 
 struct IngestOutcome {
   absl::Status status;
-  std::vector<Digest> digests;  // of every chunk when the status is OK
+  std::vector<ChunkDigests> digests;  // of every chunk when the status is OK
   std::vector<SourceChange> changes;
   uint32_t refetched_chunks = 0;
   uint32_t verified_chunks = 0;
@@ -73,8 +75,9 @@ class IngestPipeline {
   void SlotLoop(SourceRun& run);
   std::optional<uint32_t> TakeChunk(SourceRun& run);
   void MoveChunk(SourceRun& run, uint32_t chunk);
-  absl::StatusOr<std::optional<Digest>> Fetch(SourceRun& run, const ChunkRequest& request);
-  bool Verify(SourceRun& run, const ChunkRequest& request, std::optional<Digest> digest);
+  bool WantsBlake3(const SourceRun& run, uint32_t chunk) const;
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(SourceRun& run, const ChunkRequest& request);
+  bool Verify(SourceRun& run, const ChunkRequest& request, std::optional<ChunkDigests> delivered);
   absl::Status Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer);
   void Commit(SourceRun& run, uint32_t chunk, uint64_t bytes);
   void EndFetch(SourceRun& run);
@@ -85,7 +88,7 @@ class IngestPipeline {
   int SlotCount(const ChunkSource& source) const;
 
   const PipelinePlan plan_;
-  std::vector<Digest> digests_;  // each written by the slot that has the chunk
+  std::vector<ChunkDigests> digests_;  // each written by the slot that has the chunk
   mutable absl::Mutex mutex_;
   ChunkLedger ledger_ ABSL_GUARDED_BY(mutex_);
   absl::Status fatal_ ABSL_GUARDED_BY(mutex_);  // ends the whole ingest

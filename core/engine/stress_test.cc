@@ -18,7 +18,7 @@ class EngineStress : public EngineFixture {
 
   EngineStress() {
     for (uint64_t seed = 0; seed < kArtifacts; ++seed) {
-      artifacts_.push_back(MakeTestArtifact(seed, {4096 * (1 + seed), 100, 3000 * seed}));
+      artifacts_.push_back(MakeTestArtifact(seed, {300'000 * (1 + seed), 100, 3000 * seed}));
     }
   }
 

@@ -99,8 +99,6 @@ class ModelDirectory {
 // Puts the files' tensors one behind the other.
 class ModelBuilder {
  public:
-  explicit ModelBuilder(uint64_t chunk_bytes) { model_.layout.chunk_bytes = chunk_bytes; }
-
   void Add(std::string_view shard, OpenedFile file, SafetensorsHeader header) {
     model_.files.push_back(std::move(file));
     model_.shards.emplace_back(shard);
@@ -214,12 +212,12 @@ absl::Status AddShard(const ModelDirectory& directory, const SafetensorsIndex& i
   return absl::OkStatus();
 }
 
-absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory, uint64_t chunk_bytes) {
+absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory) {
   const absl::StatusOr<SafetensorsIndex> index = ReadIndex(directory);
   if (!index.ok()) return Annotate(index.status(), directory.PathOf(kIndexName));
   std::map<std::string, size_t> shards;  // and how many tensors each holds
   for (const auto& [tensor, shard] : index->weight_map) ++shards[shard];
-  ModelBuilder builder(chunk_bytes);
+  ModelBuilder builder;
   for (const auto& [shard, tensors] : shards) {
     TC_RETURN_IF_ERROR(AddShard(directory, *index, shard, tensors, builder));
   }
@@ -229,9 +227,9 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory, ui
 
 // `shards`: what each file is called in the model's metadata.
 absl::StatusOr<SafetensorsModel> ReadFiles(std::vector<OpenedFile> files,
-                                           const std::vector<std::string>& shards, uint64_t chunk_bytes) {
+                                           const std::vector<std::string>& shards) {
   const std::string first = files.empty() ? "" : files[0].identity.path;
-  ModelBuilder builder(chunk_bytes);
+  ModelBuilder builder;
   for (size_t i = 0; i < files.size(); ++i) {
     TC_RETURN_IF_ERROR(AddFile(shards[i], std::move(files[i]), builder));
   }
@@ -239,10 +237,9 @@ absl::StatusOr<SafetensorsModel> ReadFiles(std::vector<OpenedFile> files,
   return model.ok() ? std::move(model) : Annotate(model.status(), first);
 }
 
-absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, const std::string& path,
-                                               uint64_t chunk_bytes) {
+absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, const std::string& path) {
   TC_ASSIGN_OR_RETURN(const bool sharded, directory.Has(kIndexName));
-  if (sharded) return OpenSharded(directory, chunk_bytes);
+  if (sharded) return OpenSharded(directory);
   TC_ASSIGN_OR_RETURN(const bool single, directory.Has(kSingleName));
   if (!single) {
     return absl::NotFoundError(absl::StrCat(path, " holds neither ", kIndexName, " nor ", kSingleName,
@@ -250,40 +247,39 @@ absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, 
   }
   std::vector<OpenedFile> files(1);
   TC_ASSIGN_OR_RETURN(files[0], directory.Open(kSingleName));
-  return ReadSafetensors(std::move(files), chunk_bytes);
+  return ReadSafetensors(std::move(files));
 }
 
 }  // namespace
 
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ImportRoots& roots,
-                                                 const std::string& path, uint64_t chunk_bytes) {
+                                                 const std::string& path) {
   TC_ASSIGN_OR_RETURN(ImportRoots::Found found, roots.Find(context, path));
   if (found.is_folder) {
-    return OpenDirectory(ModelDirectory(context, roots, path, std::move(found.path)), path, chunk_bytes);
+    return OpenDirectory(ModelDirectory(context, roots, path, std::move(found.path)), path);
   }
   std::vector<OpenedFile> files;
   files.push_back(std::move(found.file));
-  return ReadSafetensors(std::move(files), chunk_bytes);
+  return ReadSafetensors(std::move(files));
 }
 
-absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path, uint64_t chunk_bytes) {
-  return OpenSafetensors(RequestContext(), ImportRoots::Everything(), path, chunk_bytes);
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path) {
+  return OpenSafetensors(RequestContext(), ImportRoots::Everything(), path);
 }
 
-absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes) {
+absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files) {
   std::vector<std::string> paths;
   paths.reserve(files.size());
   for (const OpenedFile& file : files) paths.push_back(file.identity.path);
-  return ReadFiles(std::move(files), paths, chunk_bytes);
+  return ReadFiles(std::move(files), paths);
 }
 
 absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,
                                                       const std::vector<std::string>& shards,
                                                       const Manifest& manifest) {
   const std::string first = files.front().identity.path;
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
-                      ReadFiles(std::move(files), shards, manifest.layout().chunk_bytes));
-  if (model.layout != manifest.layout() || model.metadata != manifest.metadata()) {
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadFiles(std::move(files), shards));
+  if (!SameImage(model.layout, manifest.layout()) || model.metadata != manifest.metadata()) {
     return absl::AbortedError(
         absl::StrCat("the header of ", first, " or of a file beside it was not the same when ",
                      "it was read a second time; import it when nothing writes it any more"));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/testing/temp_folder.h"
+#include "core/artifact/test_util.h"
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
@@ -80,10 +81,10 @@ TEST_F(OpenSafetensorsTest, AFileBecomesAnImageInTheOrderOfItsData) {
                                   {MakeTensor("b", DType::kF32, {3}), MakeTensor("empty", DType::kF32, {0}),
                                    MakeTensor("a", DType::kU8, {300}), MakeTensor("s", DType::kU8, {})},
                                   {{"format", "pt"}});
-  const auto model = OpenSafetensors(Path("m.safetensors"), 8192);
+  const auto model = OpenSafetensors(Path("m.safetensors"));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(*model), ElementsAre("b", "empty", "a", "s"));
-  EXPECT_EQ(model->layout.chunk_bytes, 8192u);
+  EXPECT_EQ(model->layout.chunk_bytes, ChunkBytesOf(model->layout.image_bytes));
   EXPECT_TRUE(ValidateLayout(model->layout).ok());
   EXPECT_THAT(model->metadata, ElementsAre(Pair("format", "pt")));
   ASSERT_EQ(model->extents.size(), 3u);
@@ -178,8 +179,7 @@ class ReadSafetensorsAgainTest : public OpenSafetensorsTest {
     auto model = OpenSafetensors(folder_.path());
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    manifest_ =
-        *Manifest::Create(model_.layout, std::vector<Digest>(model_.layout.chunk_count()), model_.metadata);
+    manifest_ = *Manifest::Create(model_.layout, testing::NoDigests(model_.layout), model_.metadata);
   }
   absl::Status ReadAgain() {
     return ReadSafetensorsAgain(*Duplicate(model_.files), model_.shards, *manifest_).status();
@@ -353,11 +353,6 @@ TEST_F(OpenSafetensorsTest, WhatIsNotARegularFileIsRefusedWithoutWaitingForIt) {
   ExpectError(Path("fifo"), absl::StatusCode::kInvalidArgument, {Path("fifo"), "not a regular file"});
   WriteIndex({{"a", "fifo"}});
   ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {"not a regular file"});
-}
-
-TEST_F(OpenSafetensorsTest, ABadChunkSizeIsAnError) {
-  WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {1})});
-  EXPECT_EQ(OpenSafetensors(Path("m.safetensors"), 1000).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

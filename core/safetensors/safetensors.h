@@ -63,13 +63,11 @@ struct SafetensorsModel {
 // INVALID_ARGUMENT for anything malformed, naming file and tensor; for files that cannot be opened what
 // `roots` says, and when the context ends meanwhile; NOT_FOUND for a directory without a model.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ImportRoots& roots,
-                                                 const std::string& path,
-                                                 uint64_t chunk_bytes = kDefaultChunkBytes);
+                                                 const std::string& path);
 // The same of all that this process may read, for tools: NOT_FOUND for a missing file or shard.
-absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path,
-                                                 uint64_t chunk_bytes = kDefaultChunkBytes);
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path);
 // The model that these files are, in this order: for those of a model that was opened before.
-absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files, uint64_t chunk_bytes);
+absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files);
 // Reads the headers of a model's files a second time. `manifest` is what was made of them first; ABORTED when
 // they describe other tensors or hold other metadata now. `shards` are the model's.
 absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,

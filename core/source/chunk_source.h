@@ -24,6 +24,7 @@ struct ChunkRequest {
   uint32_t chunk = 0;
   ByteRange range;                        // of the image
   std::span<const HostSpan> destination;  // pool memory, together range.bytes long
+  bool blake3 = false;                    // whoever digests on the way is to compute BLAKE3 as well
 };
 
 // Thread-safe: up to max_concurrency() calls of Fetch at a time.
@@ -36,11 +37,11 @@ class ChunkSource {
   virtual int max_concurrency() const = 0;
 
   // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing
-  // writes there any more. Returns the chunk's digest when the source computed it on the way (a fused copy),
-  // nullopt when not. A transient error is the source's to retry; an error from here means that the source is
-  // no good any more.
-  virtual absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
-                                                      const ChunkRequest& request) = 0;
+  // writes there any more. Returns the chunk's digests when the source computed them on the way (a fused
+  // copy), nullopt when not; where BLAKE3 is asked for and not among them, it is computed by who asked. A
+  // transient error is the source's to retry; an error from here means that the source is no good any more.
+  virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                            const ChunkRequest& request) = 0;
 };
 
 // What every source says and checks of a request. "chunk 3 from node-b", for messages.

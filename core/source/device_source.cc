@@ -52,20 +52,20 @@ class DeviceSource final : public ChunkSource {
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
 
-  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
-                                              const ChunkRequest& request) override {
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     std::unique_ptr<Stream> stream = streams_.Take();
-    absl::StatusOr<std::optional<Digest>> digest = FetchOn(*stream, context, request);
+    absl::StatusOr<std::optional<ChunkDigests>> digest = FetchOn(*stream, context, request);
     streams_.Give(std::move(stream));
     return digest;
   }
 
  private:
-  absl::StatusOr<std::optional<Digest>> FetchOn(Stream& stream, const RequestContext& context,
-                                                const ChunkRequest& request) {
+  absl::StatusOr<std::optional<ChunkDigests>> FetchOn(Stream& stream, const RequestContext& context,
+                                                      const ChunkRequest& request) {
     const std::string what = DescribeFetch(info_, request);
-    DigestBuilder digest;
+    DigestBuilder digest(request.blake3);
     DevicePtr source = image_ + request.range.offset;
     for (HostSpan destination : request.destination) {
       while (!destination.empty()) {
@@ -77,7 +77,7 @@ class DeviceSource final : public ChunkSource {
         source = source + step.size();
       }
     }
-    return digest.Finish();
+    return digest.FinishChunk();
   }
 
   // Whatever happens, nothing writes to `destination` any more when this returns.

@@ -57,10 +57,11 @@ TEST_F(DeviceSource, CopiesARangeToTheHostAndDigestsItThere) {
     Bytes copy(range.bytes);
     const size_t cut = copy.size() / 3;
     const std::vector<HostSpan> destination = {HostSpan(copy).first(cut), HostSpan(copy).subspan(cut)};
-    const auto digest = source->Fetch({}, {.range = range, .destination = destination});
+    const auto digest = source->Fetch({}, {.range = range, .destination = destination, .blake3 = true});
     ASSERT_TRUE(digest.ok()) << digest.status();
     EXPECT_TRUE(std::ranges::equal(copy, Expected(range)));
-    EXPECT_EQ(*digest, ComputeDigest(Expected(range)));
+    EXPECT_EQ(**digest, (ChunkDigests{.xxh3 = ComputeDigest(Expected(range)),
+                                      .blake3 = ComputeBlake3(Expected(range))}));
   }
 }
 
@@ -75,7 +76,7 @@ TEST_F(DeviceSource, ServesMoreFetchesThanItHasStreams) {
       const std::vector<HostSpan> destination = {copy};
       const auto digest = source->Fetch({}, {.range = range, .destination = destination});
       ASSERT_TRUE(digest.ok()) << digest.status();
-      EXPECT_EQ(*digest, ComputeDigest(Expected(range)));
+      EXPECT_EQ((*digest)->xxh3, ComputeDigest(Expected(range)));
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -29,12 +29,12 @@ class MappedSource final : public ChunkSource {
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
 
-  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
-                                              const ChunkRequest& request) override {
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
-    DigestBuilder digest;
+    DigestBuilder digest(request.blake3);
     uint64_t offset = request.range.offset;
     for (HostSpan destination : request.destination) {
       while (!destination.empty()) {
@@ -45,7 +45,7 @@ class MappedSource final : public ChunkSource {
         offset += source.size();
       }
     }
-    return digest.Finish();
+    return digest.FinishChunk();
   }
 
  private:

@@ -22,23 +22,23 @@ class ScriptedSource final : public ChunkSource {
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return control_->script_.max_concurrency; }
 
-  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
-                                              const ChunkRequest& request) override {
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(control_->Begin(context, request.chunk));
-    absl::StatusOr<std::optional<Digest>> digest = Deliver(request);
+    absl::StatusOr<std::optional<ChunkDigests>> digest = Deliver(request);
     control_->End();
     return digest;
   }
 
  private:
-  absl::StatusOr<std::optional<Digest>> Deliver(const ChunkRequest& request) {
+  absl::StatusOr<std::optional<ChunkDigests>> Deliver(const ChunkRequest& request) {
     const SourceScript& script = control_->script_;
     if (script.failing_chunks.contains(request.chunk)) {
       return absl::UnavailableError(absl::StrCat("scripted failure of chunk ", request.chunk));
     }
     CHECK_LE(request.range.offset + request.range.bytes, control_->image_.size());
     uint64_t offset = request.range.offset;
-    DigestBuilder digest;
+    DigestBuilder digest(request.blake3);
     for (const HostSpan& span : request.destination) {
       std::memcpy(span.data(), control_->image_.data() + offset, span.size());
       offset += span.size();
@@ -47,7 +47,7 @@ class ScriptedSource final : public ChunkSource {
     if (script.corrupt_chunks.contains(request.chunk)) request.destination.front().front() ^= std::byte{1};
     if (!script.deliver_digests) return std::nullopt;
     for (const HostSpan& span : request.destination) digest.Update(span);
-    return digest.Finish();
+    return digest.FinishChunk();
   }
 
   const std::shared_ptr<SourceControl> control_;

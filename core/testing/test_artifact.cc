@@ -1,18 +1,21 @@
 #include "core/testing/test_artifact.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "core/artifact/test_util.h"
 
 namespace tensorcast::testing {
 
 TestArtifact MakeTestArtifact(uint64_t seed, const std::vector<uint64_t>& tensor_bytes,
                               uint64_t chunk_bytes) {
   TestArtifact artifact;
-  artifact.layout.chunk_bytes = chunk_bytes;
   for (size_t i = 0; i < tensor_bytes.size(); ++i) {
     Tensor tensor;
     tensor.name = absl::StrCat("tensor.", i);
@@ -22,18 +25,21 @@ TestArtifact MakeTestArtifact(uint64_t seed, const std::vector<uint64_t>& tensor
     artifact.layout.tensors.push_back(std::move(tensor));
   }
   CHECK_OK(AssignOffsets(artifact.layout));
+  const bool today = chunk_bytes == 0 || chunk_bytes == artifact.layout.chunk_bytes;
+  if (!today) artifact.layout.chunk_bytes = chunk_bytes;
   artifact.image.resize(artifact.layout.image_bytes);
   std::mt19937_64 random(seed);
   for (const Tensor& tensor : artifact.layout.tensors) {
-    std::generate_n(artifact.image.begin() + tensor.offset, tensor.nbytes,
-                    [&random] { return static_cast<std::byte>(random()); });
+    for (uint64_t done = 0; done < tensor.nbytes; done += sizeof(uint64_t)) {
+      const uint64_t word = random();
+      std::memcpy(artifact.image.data() + tensor.offset + done, &word,
+                  std::min<uint64_t>(sizeof(word), tensor.nbytes - done));
+    }
   }
-  std::vector<Digest> digests;
-  for (uint32_t chunk = 0; chunk < artifact.layout.chunk_count(); ++chunk) {
-    const ByteRange range = artifact.layout.chunk(chunk);
-    digests.push_back(ComputeDigest(std::span(artifact.image).subspan(range.offset, range.bytes)));
-  }
-  auto manifest = Manifest::Create(artifact.layout, std::move(digests), {{"seed", absl::StrCat(seed)}});
+  std::vector<ChunkDigests> digests = DigestsOf(artifact.layout, artifact.image);
+  const std::map<std::string, std::string> metadata = {{"seed", absl::StrCat(seed)}};
+  auto manifest = today ? Manifest::Create(artifact.layout, std::move(digests), metadata)
+                        : Manifest::Decode(EncodeVersion1Manifest(artifact.layout, digests, metadata));
   CHECK_OK(manifest.status());
   artifact.manifest = *std::move(manifest);
   return artifact;

@@ -73,7 +73,7 @@ struct DaemonOptions {
   int max_concurrent_ingests = 4;
   int copy_threads = 0;  // 0: one a core, at most 4
   int staging_buffers = 8;
-  uint64_t staging_buffer_bytes = kDefaultChunkBytes;
+  uint64_t staging_buffer_bytes = kMaxChunkBytes;
   int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
 };
 

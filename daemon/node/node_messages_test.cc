@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/artifact/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -34,10 +35,10 @@ TEST(NodeMessages, AManifestWithAnotherIdThanTheOneAskedForIsDataLoss) {
   ImageLayout layout;
   layout.tensors.push_back({.name = "w", .dtype = DType::kU8, .shape = {3}, .nbytes = 3});
   ASSERT_TRUE(AssignOffsets(layout).ok());
-  auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {});
+  auto manifest = Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {});
   ASSERT_TRUE(manifest.ok());
   EXPECT_TRUE(DecodeManifest((*manifest)->bytes(), (*manifest)->id()).ok());
-  EXPECT_EQ(DecodeManifest((*manifest)->bytes(), ArtifactId("another")).status().code(),
+  EXPECT_EQ(DecodeManifest((*manifest)->bytes(), ArtifactId(2, "another")).status().code(),
             absl::StatusCode::kDataLoss);
   EXPECT_EQ(DecodeManifest("rubbish", (*manifest)->id()).status().code(), absl::StatusCode::kDataLoss);
 }

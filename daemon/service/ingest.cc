@@ -73,7 +73,6 @@ absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> fi
 
 absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   ImageLayout layout;
-  if (request.chunk_bytes() != 0) layout.chunk_bytes = request.chunk_bytes();
   layout.tensors.reserve(request.tensors_size());
   for (const v1::PutArtifactRequest::TensorDescription& tensor : request.tensors()) {
     const DTypeInfo* dtype = FindDType(tensor.dtype());
@@ -255,9 +254,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  const uint64_t chunk_bytes = request.chunk_bytes() == 0 ? kDefaultChunkBytes : request.chunk_bytes();
   TC_ASSIGN_OR_RETURN(SafetensorsModel model,
-                      OpenSafetensors(context, *options_.import_roots, request.path(), chunk_bytes));
+                      OpenSafetensors(context, *options_.import_roots, request.path()));
 
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};

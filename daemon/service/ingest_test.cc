@@ -117,7 +117,6 @@ class PutTest : public IngestTest {
     ASSERT_TRUE(offer.ok()) << offer.status();
     offer_ = *std::move(offer);
     request_.set_offer_token(offer_->token());
-    request_.set_chunk_bytes(artifact.layout.chunk_bytes);
     for (const Tensor& tensor : artifact.layout.tensors) {
       v1::PutArtifactRequest::TensorDescription* described = request_.add_tensors();
       described->set_name(tensor.name);

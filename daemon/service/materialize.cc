@@ -17,7 +17,7 @@ absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestConte
   if (!artifact_id.empty()) {
     if (!IsArtifactId(artifact_id)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", artifact_id, "\" is not an artifact id (tc1:...)"));
+          absl::StrCat("\"", artifact_id, "\" is not an artifact id (tc2:...)"));
     }
     return Target{.artifact_id = artifact_id};
   }

@@ -131,7 +131,6 @@ class ServiceTest : public ::testing::Test {
     v1::ImportArtifactRequest request;
     request.set_path(path);
     request.set_durable(durable);
-    request.set_chunk_bytes(artifact.layout.chunk_bytes);
     if (!key.empty()) request.mutable_binding()->set_key(key);
     return ingester->Import(context, request, nullptr);
   }
@@ -167,7 +166,7 @@ class ServiceTest : public ::testing::Test {
 
   const tensorcast::testing::TempFolder temp_folder;
   const std::string& folder = temp_folder.path();
-  const testing::TestArtifact artifact = testing::MakeChunkedArtifact(1, 3, 64 << 10);
+  const testing::TestArtifact artifact = testing::MakeChunkedArtifact(1, 3, kMinChunkBytes);
   const RequestContext context = RequestContext::Background(absl::Seconds(20));
   FakeGlobalStore store;
   FakePeers peers;

@@ -42,11 +42,11 @@ TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
     const auto lease = engine->LeaseReplica(replica_id);
     ASSERT_TRUE(lease.ok()) << lease.status();
     EXPECT_EQ(status->Report().leases(), 1);
-    EXPECT_EQ(status->Report().pools(0).pinned_bytes(), kGranuleBytes);
+    EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 2 * kGranuleBytes);
   }
   EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 0);
   ASSERT_TRUE(engine->SetPinned(replica_id, true).ok());
-  EXPECT_EQ(status->Report().pools(0).pinned_bytes(), kGranuleBytes);
+  EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 2 * kGranuleBytes);
 }
 
 TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {

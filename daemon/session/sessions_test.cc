@@ -71,7 +71,7 @@ class SessionsTest : public ::testing::Test {
   }
 
   const tensorcast::testing::TempFolder folder_;
-  const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 5, 64 << 10);
+  const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 5, kMinChunkBytes);
   const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;

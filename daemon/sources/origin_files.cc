@@ -13,14 +13,13 @@ namespace tensorcast::daemon {
 namespace {
 
 // The model that the files are now, which is the imported one as far as files tell.
-absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::Origin& origin,
-                                            uint64_t chunk_bytes) {
+absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::Origin& origin) {
   if (origin.files().empty()) return absl::FailedPreconditionError("the origin names no file");
   std::vector<OpenedFile> files;
   for (const v1::Origin::File& file : origin.files()) {
     TC_ASSIGN_OR_RETURN(files.emplace_back(), roots.OpenAgain({file.path(), file.bytes(), file.mtime_ns()}));
   }
-  return ReadSafetensors(std::move(files), chunk_bytes);
+  return ReadSafetensors(std::move(files));
 }
 
 constexpr int kMostChecksAtOnce = 8;
@@ -35,8 +34,8 @@ bool IsAboutOriginFiles(const absl::Status& error) {
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots& roots,
                                                               const v1::Origin& origin,
                                                               const Manifest& manifest) {
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(roots, origin, manifest.layout().chunk_bytes));
-  if (model.layout != manifest.layout()) {
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(roots, origin));
+  if (!SameImage(model.layout, manifest.layout())) {
     return absl::DataLossError(absl::StrCat(
         origin.files(0).path(), " is no longer what was imported: its tensors changed; import it again"));
   }
@@ -49,7 +48,7 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const v1::Origin& or
     return absl::ResourceExhaustedError(
         absl::StrCat(others, " checks of imported files are under way: does their disk still answer?"));
   }
-  const absl::Status looked = OpenOrigin(roots_, origin, kDefaultChunkBytes).status();
+  const absl::Status looked = OpenOrigin(roots_, origin).status();
   if (!looked.ok() && !IsAboutOriginFiles(looked)) return looked;
   return Finding{.intact = looked.ok(), .reason = std::string(looked.message())};
 }

@@ -9,8 +9,8 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Enough to keep a connection busy while finished chunks are verified; each is a whole chunk (16 MiB), and
-// more only delays the first.
+// Enough to keep a connection busy while finished chunks are verified; each is a whole chunk (1 to 16 MiB),
+// and more only delays the first.
 constexpr int kFetchesInFlight = 4;
 
 class PullSource : public ChunkSource {
@@ -27,8 +27,8 @@ class PullSource : public ChunkSource {
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return kFetchesInFlight; }
 
-  absl::StatusOr<std::optional<Digest>> Fetch(const RequestContext& context,
-                                              const ChunkRequest& request) override {
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     struct Waiting {
       absl::Notification done;
@@ -43,7 +43,11 @@ class PullSource : public ChunkSource {
                  });
     // Until then the memory may still be written to, cancelled or not.
     waiting.done.WaitForNotification();
-    if (waiting.result.ok()) return waiting.result;
+    if (waiting.result.ok()) {
+      const std::optional<Digest>& xxh3 = *waiting.result;
+      return xxh3.has_value() ? std::make_optional(ChunkDigests{.xxh3 = *xxh3, .blake3 = std::nullopt})
+                              : std::nullopt;
+    }
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     if (revoked_) {
       return absl::AbortedError(absl::StrCat("the grant was revoked: ", waiting.result.status().message()));

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
+#include "core/artifact/test_util.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
@@ -28,13 +29,13 @@ using Stub = v1::GlobalStore::Stub;
 
 inline std::shared_ptr<const Manifest> SomeManifest(const std::string& seed, int tensors = 1,
                                                     std::string_view tensor_name = "tensor.") {
-  ImageLayout layout{.tensors = {}, .chunk_bytes = 4096};
+  ImageLayout layout;
   for (int i = 0; i < tensors; ++i) {
     layout.tensors.push_back(
         {.name = absl::StrCat(tensor_name, i), .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
   }
   EXPECT_TRUE(AssignOffsets(layout).ok());
-  auto manifest = Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()), {{"seed", seed}});
+  auto manifest = Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {{"seed", seed}});
   EXPECT_TRUE(manifest.ok()) << manifest.status();
   return *manifest;
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/artifact/manifest.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
@@ -20,7 +21,7 @@ absl::Status CheckKeyName(std::string_view key) {
   if (std::any_of(key.begin(), key.end(), is_control)) {
     return absl::InvalidArgumentError("a key has no control characters");
   }
-  if (absl::StartsWith(key, "tc1:")) {
+  if (BeginsAsArtifactId(key)) {
     return absl::InvalidArgumentError(absl::StrCat("a key cannot look like an artifact id: ", key));
   }
   return absl::OkStatus();

@@ -65,7 +65,7 @@ TEST_F(CommandLine, PutListGetAndRemove) {
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   const nlohmann::json put = Json(0, {"put", model, "--key", "llama/prod"});
   const std::string id = put.value("artifact_id", "");
-  EXPECT_THAT(id, testing::StartsWith("tc1:"));
+  EXPECT_THAT(id, testing::StartsWith("tc2:"));
 
   const nlohmann::json listed = Json(1, {"ls"});
   ASSERT_EQ(listed["artifacts"].size(), 1u);

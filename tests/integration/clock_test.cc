@@ -18,9 +18,8 @@ class Clock : public ::testing::TestWithParam<int> {
  protected:
   static absl::Duration Hours() { return absl::Hours(GetParam()); }
 
-  client::PutResult Import(TestNode& node, uint64_t seed, client::PutOptions options = {}) {
+  client::PutResult Import(TestNode& node, uint64_t seed, const client::PutOptions& options = {}) {
     artifact_ = MakeChunkedArtifact(seed, 6, kTestChunkBytes);
-    options.chunk_bytes = artifact_.layout.chunk_bytes;
     auto put = node.client().Import(Soon(), cluster_.WriteModel("model", artifact_), options);
     EXPECT_TRUE(put.ok()) << put.status();
     return put.ok() ? *put : client::PutResult{};

@@ -28,8 +28,7 @@ bool SameBytes(std::span<const std::byte> a, const std::vector<std::byte>& b) {
 }
 
 client::PutResult Import(TestCluster& cluster, TestNode& node, const TestArtifact& artifact,
-                         client::PutOptions options = {}) {
-  options.chunk_bytes = artifact.layout.chunk_bytes;
+                         const client::PutOptions& options = {}) {
   auto put = node.client().Import(Soon(), cluster.WriteModel("model", artifact), options);
   EXPECT_TRUE(put.ok()) << put.status();
   return put.ok() ? *put : client::PutResult{};
@@ -213,11 +212,10 @@ TEST(Failure, APutWhoseKeyIsTakenLeavesNothingBehind) {
   TestNode& a = cluster.AddNode("a");
   Import(cluster, a, MakeChunkedArtifact(9, 2, kTestChunkBytes), {.key = "taken"});
   const TestArtifact other = MakeChunkedArtifact(10, 2, kTestChunkBytes);
-  const absl::Status status =
-      a.client()
-          .Import(Soon(), cluster.WriteModel("other", other),
-                  {.key = "taken", .expected_revision = 0, .durable = true, .chunk_bytes = kTestChunkBytes})
-          .status();
+  const absl::Status status = a.client()
+                                  .Import(Soon(), cluster.WriteModel("other", other),
+                                          {.key = "taken", .expected_revision = 0, .durable = true})
+                                  .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_EQ(a.admin().ListReplicas(Soon(), "")->size(), 1);
   EXPECT_EQ(a.admin().GetClusterStatus(Soon())->artifacts(), 1);

@@ -245,7 +245,7 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
   {
     const MappedWriter writer(path, header.size());
     for (int i = 0; i < 15; ++i) {
-      const auto put = a.client().Import(Soon(), path, {.chunk_bytes = 1 << 20, .verify = verify});
+      const auto put = a.client().Import(Soon(), path, {.verify = verify});
       if (!put.ok()) {
         EXPECT_THAT(put.status().code(),
                     ::testing::AnyOf(absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted))
@@ -260,7 +260,7 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
       ASSERT_TRUE(Eventually([&] { return a.admin().ListReplicas(Soon(), "")->size() <= 1; }));
     }
   }
-  const auto put = a.client().Import(Soon(), path, {.chunk_bytes = 1 << 20, .verify = verify});
+  const auto put = a.client().Import(Soon(), path, {.verify = verify});
   EXPECT_TRUE(put.ok()) << put.status();
 }
 

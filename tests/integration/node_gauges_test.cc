@@ -16,9 +16,8 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(10, 40, kTestChunkBytes);  // 2.5 MiB
-  auto put =
-      a.client().Import(Soon(), cluster.WriteModel("model", artifact), {.chunk_bytes = kTestChunkBytes});
+  const TestArtifact artifact = MakeChunkedArtifact(10, 3, kTestChunkBytes);
+  auto put = a.client().Import(Soon(), cluster.WriteModel("model", artifact), {});
   ASSERT_TRUE(put.ok()) << put.status();
   const auto leases = [](const char* kind) { return ReadGauge(metrics::kLeasesActive.id(), {kind, "cpu"}); };
   const auto sessions = [](const char* kind) { return ReadGauge(metrics::kSessionsActive.id(), {kind}); };
@@ -65,9 +64,8 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
 TEST(NodeGauges, TellOfTheDiskAndOfTheIngestsThatWait) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
-  auto put =
-      a.client().Import(Soon(), cluster.WriteModel("model", MakeChunkedArtifact(20, 4, kTestChunkBytes)),
-                        {.durable = true, .chunk_bytes = kTestChunkBytes});
+  auto put = a.client().Import(
+      Soon(), cluster.WriteModel("model", MakeChunkedArtifact(20, 4, kTestChunkBytes)), {.durable = true});
   ASSERT_TRUE(put.ok()) << put.status();
   EXPECT_GT(ReadGauge(metrics::kDiskUsedBytes.id(), {}), 4 * kTestChunkBytes);
   EXPECT_GT(ReadGauge(metrics::kDiskFreeBytes.id(), {}), 0);

@@ -26,8 +26,7 @@ class OutOfTurn : public ::testing::Test {
   void SetUp() override {
     a_ = &cluster_.AddNode("a", OnItsOwnHost);
     artifact_ = MakeChunkedArtifact(1, 3, kTestChunkBytes);
-    auto put = a_->client().Import(Soon(), cluster_.WriteModel("model", artifact_),
-                                   {.key = "k", .chunk_bytes = artifact_.layout.chunk_bytes});
+    auto put = a_->client().Import(Soon(), cluster_.WriteModel("model", artifact_), {.key = "k"});
     ASSERT_TRUE(put.ok()) << put.status();
     put_ = *put;
     global_store_ = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()),
@@ -146,8 +145,7 @@ TEST_F(OutOfTurn, AStaleRevisionMovesNoKey) {
     EXPECT_EQ(a_->client().DeleteKey(Soon(), "k", stale).code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(
         a_->client()
-            .Import(Soon(), cluster_.WriteModel("model", artifact_),
-                    {.key = "k", .expected_revision = stale, .chunk_bytes = artifact_.layout.chunk_bytes})
+            .Import(Soon(), cluster_.WriteModel("model", artifact_), {.key = "k", .expected_revision = stale})
             .status()
             .code(),
         absl::StatusCode::kFailedPrecondition);

@@ -71,8 +71,8 @@ class TelemetryFixture : public ::testing::Test {
   }
   void StartAll() { Start(OtelConfig("enabled: true queue_size: 65536")); }
 
-  client::PutResult Import(TestNode& node, const TestArtifact& artifact, client::PutOptions options = {}) {
-    options.chunk_bytes = artifact.layout.chunk_bytes;
+  client::PutResult Import(TestNode& node, const TestArtifact& artifact,
+                           const client::PutOptions& options = {}) {
     auto put = node.client().Import(Soon(), cluster_.WriteModel("model", artifact), options);
     EXPECT_TRUE(put.ok()) << put.status();
     return put.ok() ? *put : client::PutResult{};

@@ -50,7 +50,7 @@ TEST_F(AcceptanceCriteria, Metrics_PoolsP2pLoadsAndCallsAreVisibleOverOtlp) {
 // of connections past a server's limit (rpc).
 TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   StartAll();
-  constexpr uint64_t kLarge = 192;  // chunks: 12 MiB, of which the small pool holds one
+  constexpr uint64_t kLarge = 12;  // chunks: 12 MiB, of which the small pool holds one
   const auto small_pool = [](daemon::DaemonOptions& options) {
     OnItsOwnHost(options);
     options.host_pool_bytes = 32 << 20;
@@ -175,7 +175,7 @@ TEST_F(AcceptanceCriteria, Logs_ATransferThatEndsIsALineOnBothOfItsEndsAndInTheG
     const RequestContext request = Soon();
     ASSERT_TRUE(node->client().Get(request, put.artifact_id, {.attach = false}).ok());
     const std::string lane = node == &far ? "loopback" : "local";
-    const std::vector<std::string> texts = {"to cpu: 327680 of 327680 bytes in ", ", " + lane + " from ",
+    const std::vector<std::string> texts = {"to cpu: 5242880 of 5242880 bytes in ", ", " + lane + " from ",
                                             "over " + lane + ": ", "over " + lane + " succeeded"};
     for (const std::string& text : texts) EXPECT_TRUE(AwaitLog(request, text)) << text;
   }

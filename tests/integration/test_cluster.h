@@ -10,6 +10,7 @@
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
 #include "client/admin.h"
+#include "core/artifact/layout.h"
 #include "core/device/fake_device.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/app/daemon_server.h"
@@ -19,7 +20,7 @@
 
 namespace tensorcast::testing {
 
-inline constexpr uint64_t kTestChunkBytes = 64 << 10;
+inline constexpr uint64_t kTestChunkBytes = kMinChunkBytes;  // of images below 512 MiB
 
 // A daemon and clients of it. Stopping it keeps its folder, so that it can be started again.
 class TestNode {

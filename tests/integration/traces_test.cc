@@ -151,8 +151,7 @@ TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
   TestNode& far = cluster_.AddNode("far", OnItsOwnHost);
   const RequestContext import = Soon();
   const TestArtifact artifact = MakeChunkedArtifact(23, 5, kTestChunkBytes);
-  auto put = a.client().Import(import, cluster_.WriteModel("model", artifact),
-                               {.chunk_bytes = artifact.layout.chunk_bytes});
+  auto put = a.client().Import(import, cluster_.WriteModel("model", artifact), {});
   ASSERT_TRUE(put.ok()) << put.status();
   const std::string maker =
       Only(AwaitTrace(import, {"StoreEngine/DiskIngest"}), "StoreEngine/DiskIngest").span_id;
@@ -187,17 +186,14 @@ TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
 
 TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestThatNeededRoom) {
   StartAll();
-  constexpr uint64_t kLarge = 192;  // chunks: 12 MiB, of which the pool holds one beside the staging buffers
+  constexpr uint64_t kLarge = 12;  // chunks: 12 MiB, of which the pool holds one beside the staging buffers
   const auto small_pool = [](daemon::DaemonOptions& options) { options.host_pool_bytes = 32 << 20; };
   TestNode& a = cluster_.AddNode("a", small_pool);
   const client::PutResult first =
       Import(a, MakeChunkedArtifact(24, kLarge, kTestChunkBytes), {.durable = true});
   const RequestContext request = Soon();
   const TestArtifact second = MakeChunkedArtifact(25, kLarge, kTestChunkBytes);
-  ASSERT_TRUE(
-      a.client()
-          .Import(request, cluster_.WriteModel("second", second), {.chunk_bytes = second.layout.chunk_bytes})
-          .ok());
+  ASSERT_TRUE(a.client().Import(request, cluster_.WriteModel("second", second), {}).ok());
   const Trace trace = AwaitTrace(request, {"StoreEngine/DiskIngest"});
   std::optional<ReceivedSpan> evict;
   std::vector<ReceivedSpan> asked;

@@ -19,8 +19,7 @@ bool SameBytes(std::span<const std::byte> a, const std::vector<std::byte>& b) {
 
 // Imports a model of `chunks` chunks on the node and returns its id.
 std::string Import(TestCluster& cluster, TestNode& node, const TestArtifact& artifact,
-                   client::PutOptions options = {}) {
-  options.chunk_bytes = artifact.layout.chunk_bytes;
+                   const client::PutOptions& options = {}) {
   auto put = node.client().Import(Soon(), cluster.WriteModel("model", artifact), options);
   EXPECT_TRUE(put.ok()) << put.status();
   return put.ok() ? put->artifact_id : "";
@@ -101,7 +100,8 @@ TEST(Transfer, AReplicaOnAGpuHasTheSameBytesAndCanServeOthers) {
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
   TestNode& c = cluster.AddNode("c", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(6, 40, kTestChunkBytes);  // more than one staging buffer
+  const TestArtifact artifact =
+      MakeChunkedArtifact(6, 6, kTestChunkBytes);  // more than the staging buffers hold
   const std::string id = Import(cluster, a, artifact);
   ASSERT_TRUE(b.client().Get(Soon(), id, {.location = "gpu:0", .attach = false}).ok());
   {
@@ -124,7 +124,7 @@ TEST(Transfer, AReplicaOnDiskServesOthersAndOutlivesItsDaemon) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(7, 40, kTestChunkBytes);
+  const TestArtifact artifact = MakeChunkedArtifact(7, 6, kTestChunkBytes);
   const std::string id = Import(cluster, a, artifact, {.durable = true});
   a.Stop();
   cluster.StartNode(a, OnItsOwnHost);

@@ -19,8 +19,7 @@ using ::testing::HasSubstr;
 class Waiting : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto put = a_.client().Import(Soon(), cluster_.WriteModel("model", artifact_),
-                                  {.chunk_bytes = artifact_.layout.chunk_bytes});
+    auto put = a_.client().Import(Soon(), cluster_.WriteModel("model", artifact_), {});
     ASSERT_TRUE(put.ok()) << put.status();
     id_ = put->artifact_id;
     b_.gate().Hold(/*pass=*/2);
@@ -94,8 +93,7 @@ TEST_F(Waiting, AGetThatWaitsGivesItsTurnToOthers) {
   auto get = d.client().StartGet(Soon(), id_, {.lane = "local", .attach = false});
   ASSERT_TRUE(Eventually([&] { return d.admin().GetStatus(Soon())->active_transfers() == 1; }));
   const TestArtifact other = MakeChunkedArtifact(2, 3, kTestChunkBytes);
-  auto put = d.client().Import(Soon(), cluster_.WriteModel("other", other),
-                               {.chunk_bytes = other.layout.chunk_bytes});
+  auto put = d.client().Import(Soon(), cluster_.WriteModel("other", other), {});
   EXPECT_TRUE(put.ok()) << put.status();
   b_.gate().Release();
   EXPECT_TRUE(get->Wait(SteadyNow() + absl::Seconds(30)).ok());
@@ -106,8 +104,7 @@ TEST(Restarted, AGetRightAfterTheGlobalStoresRestartWaitsForTheNodesToComeBack) 
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
   const TestArtifact artifact = MakeChunkedArtifact(3, 3, kTestChunkBytes);
-  auto put = a.client().Import(Soon(), cluster.WriteModel("model", artifact),
-                               {.chunk_bytes = artifact.layout.chunk_bytes});
+  auto put = a.client().Import(Soon(), cluster.WriteModel("model", artifact), {});
   ASSERT_TRUE(put.ok()) << put.status();
   // Often, since which node is back first is chance.
   for (int i = 0; i < 5; ++i) {

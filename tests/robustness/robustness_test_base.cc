@@ -26,10 +26,8 @@ void RobustnessTest::StartRobustCluster(const ClusterOptions& options) {
 
 absl::StatusOr<client::PutResult> RobustnessTest::Import(int node, const std::string& key,
                                                          const std::string& model, bool durable) {
-  TC_ASSIGN_OR_RETURN(
-      client::PutResult put,
-      client(node).Import(Context(), model,
-                          {.key = key, .durable = durable, .chunk_bytes = uint64_t{4} << 20}));
+  TC_ASSIGN_OR_RETURN(client::PutResult put,
+                      client(node).Import(Context(), model, {.key = key, .durable = durable}));
   invariants_->Acknowledge(key, put.artifact_id, model);
   return put;
 }

@@ -18,9 +18,9 @@ struct Stage {
 };
 
 constexpr int kAttempts = 5;
-// Of the receiver's GPU, for each of its 25 chunks: progress is told ten times a second, and has to pass each
-// stage.
-constexpr absl::Duration kCopyDelay = absl::Milliseconds(40);
+// Of the receiver's GPU, for each of its 100 chunks: progress is told ten times a second, and has to pass
+// each stage.
+constexpr absl::Duration kCopyDelay = absl::Milliseconds(10);
 
 constexpr Stage kStages[] = {{"FirstChunk", 0.0001}, {"Middle", 0.5}};
 

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
+#include "core/artifact/test_util.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
@@ -58,7 +59,7 @@ v1::Replica SomeReplica(int node, const std::string& artifact_id) {
 
 // A model in small: eight tensors, one chunk, unlike all others by its metadata.
 absl::StatusOr<std::shared_ptr<const Manifest>> SomeManifest(int number) {
-  ImageLayout layout{.tensors = {}, .chunk_bytes = 16 << 20};
+  ImageLayout layout;
   for (int i = 0; i < 8; ++i) {
     layout.tensors.push_back({.name = absl::StrCat("model.layers.", i, ".weight"),
                               .dtype = DType::kBF16,
@@ -66,8 +67,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> SomeManifest(int number) {
                               .nbytes = 8192});
   }
   TC_RETURN_IF_ERROR(AssignOffsets(layout));
-  return Manifest::Create(layout, std::vector<Digest>(layout.chunk_count()),
-                          {{"number", absl::StrCat(number)}});
+  return Manifest::Create(layout, testing::NoDigests(layout), {{"number", absl::StrCat(number)}});
 }
 
 int64_t ResidentBytes() {

@@ -126,9 +126,8 @@ absl::Status Chaos::Start() {
 
   TC_ASSIGN_OR_RETURN(const auto client, client::Client::Connect({.daemon = Address(0)}));
   const std::string model = directory_->path() + "/base.safetensors";
-  TC_ASSIGN_OR_RETURN(
-      const client::PutResult base,
-      client->Import(Context(), model, {.key = kBaseKey, .durable = true, .chunk_bytes = uint64_t{1} << 20}));
+  TC_ASSIGN_OR_RETURN(const client::PutResult base,
+                      client->Import(Context(), model, {.key = kBaseKey, .durable = true}));
   base_artifact_ = base.artifact_id;
   invariants_->Acknowledge(kBaseKey, base_artifact_, model);
   return MeasureOperations();

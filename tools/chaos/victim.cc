@@ -24,7 +24,6 @@
 namespace tensorcast::chaos {
 namespace {
 
-constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 constexpr int kAttaches = 30;
 constexpr int kHeldLeases = 10;
 
@@ -51,9 +50,8 @@ absl::StatusOr<client::PutResult> Put(client::Client& client, const Job& job, bo
                          .bytes = {reinterpret_cast<const std::byte*>(begin), tensor.nbytes}});
     }
   }
-  return client.Put(
-      job.context, tensors, {},
-      {.key = job.artifact, .durable = durable, .chunk_bytes = kChunkBytes, .location = job.location});
+  return client.Put(job.context, tensors, {},
+                    {.key = job.artifact, .durable = durable, .location = job.location});
 }
 
 using Replicas = std::vector<std::unique_ptr<client::Replica>>;
@@ -88,8 +86,7 @@ absl::StatusOr<std::string> Perform(client::Client& client, const Job& job, Devi
   if (job.operation == "hold") return Hold(client, job, devices);
   absl::StatusOr<client::PutResult> put;
   if (job.operation == "import") {
-    put = client.Import(job.context, job.model,
-                        {.key = job.artifact, .durable = true, .chunk_bytes = kChunkBytes});
+    put = client.Import(job.context, job.model, {.key = job.artifact, .durable = true});
   } else if (job.operation == "put" || job.operation == "durable-put") {
     put = Put(client, job, job.operation == "durable-put");
   } else {

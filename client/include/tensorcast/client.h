@@ -94,7 +94,6 @@ struct PutOptions {
   std::optional<std::string> key;
   std::optional<uint64_t> expected_revision;  // compare-and-swap; 0: the key must not exist yet
   bool durable = false;                       // packed to disk before Put returns
-  uint64_t chunk_bytes = 0;                   // 0: 16 MiB
   std::string location = "cpu";
   bool wait_for_space = false;
   bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
