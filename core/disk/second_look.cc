@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <system_error>
@@ -42,28 +43,35 @@ absl::StatusOr<Digest> DigestOf(const RequestContext& context, ChunkSource& sour
   return digest.Finish();
 }
 
-// Hands out the chunks to those who compare them, until one of them fails.
+// Hands out the chunks to those who compare them, until one of them fails or finds a difference.
 class Chunks {
  public:
   explicit Chunks(uint32_t count) : count_(count) {}
 
-  bool Next(uint32_t* chunk) { return !failed_ && (*chunk = next_.fetch_add(1)) < count_; }
+  bool Next(uint32_t* chunk) { return !ended_ && (*chunk = next_.fetch_add(1)) < count_; }
   void Fail(absl::Status status) {
-    failed_ = true;
+    ended_ = true;
     absl::MutexLock lock(&mutex_);
     status_.Update(std::move(status));  // the first one stays
   }
-  absl::Status status() const {
+  void Differ(uint32_t chunk) {
+    ended_ = true;
     absl::MutexLock lock(&mutex_);
-    return status_;
+    different_ = std::min(different_.value_or(chunk), chunk);
+  }
+  absl::StatusOr<std::optional<uint32_t>> Result() const {
+    absl::MutexLock lock(&mutex_);
+    TC_RETURN_IF_ERROR(status_);
+    return different_;
   }
 
  private:
   const uint32_t count_;
   std::atomic<uint32_t> next_ = 0;
-  std::atomic<bool> failed_ = false;
+  std::atomic<bool> ended_ = false;
   mutable absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint32_t> different_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The files that a part of the image comes from, for a message.
@@ -89,6 +97,33 @@ absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>&
   return same;
 }
 
+absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
+                                                           const Manifest& manifest) {
+  const ImageLayout& layout = manifest.layout();
+  Chunks chunks(layout.chunk_count());
+  const auto work = [&] {
+    const AlignedBuffer buffer = AllocateAligned(kStepBytes);
+    for (uint32_t chunk = 0; chunks.Next(&chunk);) {
+      const absl::StatusOr<Digest> digest =
+          DigestOf(context, source, chunk, layout.chunk(chunk), HostSpan(buffer.get(), kStepBytes));
+      if (!digest.ok()) {
+        chunks.Fail(digest.status());
+      } else if (*digest != manifest.digests()[chunk].xxh3) {
+        chunks.Differ(chunk);
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int i = 1; i < source.max_concurrency(); ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: it takes longer.
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  return chunks.Result();
+}
+
 absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
                           const std::vector<FileExtent>& extents, const Manifest& manifest) {
   const ImageLayout& layout = manifest.layout();
@@ -97,31 +132,12 @@ absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile>
   for (const OpenedFile& file : files) paths.push_back(file.identity.path);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkSource> source,
                       OpenFileSource(std::move(files), extents, layout.image_bytes));
-  Chunks chunks(layout.chunk_count());
-  const auto work = [&] {
-    const AlignedBuffer buffer = AllocateAligned(kStepBytes);
-    for (uint32_t chunk = 0; chunks.Next(&chunk);) {
-      const ByteRange range = layout.chunk(chunk);
-      const absl::StatusOr<Digest> digest =
-          DigestOf(context, *source, chunk, range, HostSpan(buffer.get(), kStepBytes));
-      if (!digest.ok()) {
-        chunks.Fail(digest.status());
-      } else if (*digest != manifest.digests()[chunk].xxh3) {
-        chunks.Fail(absl::AbortedError(
-            absl::StrCat("chunk ", chunk, " was not the same when ", FilesOf(range, extents, paths),
-                         " was read a second time: something writes the file; import it when that is done")));
-      }
-    }
-  };
-  std::vector<std::thread> helpers;
-  try {
-    for (int i = 1; i < source->max_concurrency(); ++i) helpers.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads are to be had: it takes longer.
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  return chunks.status();
+  TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different,
+                      FindDifferentChunk(context, *source, manifest));
+  if (!different.has_value()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      "chunk ", *different, " was not the same when ", FilesOf(layout.chunk(*different), extents, paths),
+      " was read a second time: something writes the file; import it ", "when that is done"));
 }
 
 }  // namespace tensorcast

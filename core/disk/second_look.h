@@ -1,4 +1,5 @@
-// Reads the files of an import a second time and compares each chunk with what was read the first time.
+// Compares bytes with a manifest and keeps none of them. An import uses it to read its files a second time
+// and compare each chunk with what was read the first time:
 //
 // A file's size and mtime tell of every write(2) that ends before the last chunk was read. They do not tell
 // of all stores to a mapped file (README.md says which). Whatever wrote meanwhile: when all chunks are the
@@ -7,6 +8,8 @@
 // Functions only, thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +22,11 @@ namespace tensorcast {
 
 // The same open files once more, though they be renamed or removed since.
 absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>& files);
+
+// A chunk of the source whose bytes are not the manifest's, the first one found; nullopt when all are. The
+// source's errors. Starts a few threads of its own.
+absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
+                                                           const Manifest& manifest);
 
 // `manifest` is what the first pass made of these extents of the files. ABORTED, naming chunk and file, when
 // a chunk is not the same now; otherwise the errors of a source that reads files. Starts a few threads of its

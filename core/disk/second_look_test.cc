@@ -91,6 +91,20 @@ TEST_F(SecondLookTest, AFileWithAnotherTimeHasChanged) {
   EXPECT_EQ(Compare(std::move(files)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(SecondLookTest, ASourceIsComparedChunkByChunk) {
+  const auto different = [&] {
+    auto source = OpenFileSource(Opened({IdentityOf(a_.path), IdentityOf(b_.path)}),
+                                 {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}}, 2 * kFileBytes);
+    EXPECT_TRUE(source.ok()) << source.status();
+    auto found = FindDifferentChunk(RequestContext::Background(absl::Minutes(1)), **source, *manifest_);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return *found;
+  };
+  EXPECT_EQ(different(), std::nullopt);
+  Store(a_, 2 * kChunkBytes + 5);
+  EXPECT_EQ(different(), 2u);
+}
+
 TEST_F(SecondLookTest, EndsWithItsCaller) {
   const RequestContext context = RequestContext::Background(absl::Minutes(1));
   context.cancellation.Cancel();

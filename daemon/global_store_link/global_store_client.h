@@ -56,6 +56,10 @@ class GlobalStoreClient {
   // The manifest's canonical bytes, as the global store has them: not yet verified.
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
+  // The artifacts of manifest version 1 with an image of this size and as many tensors.
+  virtual absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext& context,
+                                                                         uint64_t image_bytes,
+                                                                         uint32_t tensor_count) = 0;
   // Tried once. Who wants to know what a key means asks KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) = 0;
 

@@ -1,5 +1,6 @@
 #include "daemon/service/ingest.h"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -192,13 +193,41 @@ absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding,
   return absl::OkStatus();
 }
 
+// Content keeps the id that it has. What another version of the manifest calls it cannot be told from the
+// digests that this version asks for, so the bytes are compared with those artifacts of version 1 that have
+// the very same tensors and metadata; the first chunk that differs ends that. A store that knows none of them
+// costs one call, and the bytes are not looked at.
+absl::StatusOr<std::shared_ptr<const Manifest>> Ingester::FindVersion1(
+    const RequestContext& context, const ImageLayout& layout,
+    const std::map<std::string, std::string>& metadata, ChunkSource& content) const {
+  GlobalStoreClient& store = *options_.global_store;
+  TC_ASSIGN_OR_RETURN(
+      const std::vector<std::string> candidates,
+      store.FindVersion1Artifacts(context, layout.image_bytes, static_cast<uint32_t>(layout.tensors.size())));
+  for (const std::string& artifact_id : candidates) {
+    const absl::StatusOr<std::string> bytes = store.FetchManifest(context, artifact_id);
+    if (absl::IsNotFound(bytes.status())) continue;  // deleted meanwhile
+    TC_RETURN_IF_ERROR(bytes.status());
+    TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, DecodeManifest(*bytes, artifact_id));
+    if (!SameImage(manifest->layout(), layout) || manifest->metadata() != metadata) continue;
+    TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different,
+                        FindDifferentChunk(context, content, *manifest));
+    if (!different.has_value()) return manifest;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
                                                       const OnProgress& on_progress) const {
   // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
   const auto early_hold = std::make_shared<EarlyHold>(options_.publications, options_.engine);
-  artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
-    early_hold->Take(artifact_id);
-  };
+  if (artifact.ingest.manifest != nullptr) {
+    early_hold->Take(artifact.ingest.manifest->id());
+  } else {
+    artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
+      early_hold->Take(artifact_id);
+    };
+  }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       options_.engine->Ingest(context, std::move(artifact.ingest)));
   absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
@@ -239,11 +268,15 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
                       options_.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
-  NewArtifact artifact{.ingest = {.location = location,
+  std::map<std::string, std::string> metadata(request.metadata().begin(), request.metadata().end());
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
+                      FindVersion1(context, layout, metadata, *source));
+  NewArtifact artifact{.ingest = {.manifest = std::move(known),
+                                  .location = location,
                                   .sources = MakeSingleSourceProvider(std::move(source)),
                                   .wait_for_space = request.wait_for_space(),
                                   .new_layout = std::move(layout),
-                                  .new_metadata = {request.metadata().begin(), request.metadata().end()}},
+                                  .new_metadata = std::move(metadata)},
                        .binding = request.has_binding() ? &request.binding() : nullptr,
                        .durable = request.durable()};
   return Store(context, std::move(artifact), on_progress);
@@ -268,7 +301,10 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ChunkSource> source,
       OpenFileSource(std::move(model.files), std::move(model.extents), model.layout.image_bytes));
-  artifact.ingest = {.location = location,
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
+                      FindVersion1(context, model.layout, model.metadata, *source));
+  artifact.ingest = {.manifest = std::move(known),
+                     .location = location,
                      .sources = MakeSingleSourceProvider(std::move(source)),
                      .wait_for_space = request.wait_for_space(),
                      .new_layout = std::move(model.layout),

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "core/artifact/test_util.h"
 #include "core/handles/handle_client.h"
 #include "daemon/service/service_fixture.h"
 
@@ -75,6 +76,63 @@ TEST_F(IngestTest, APutThatCannotBePublishedDropsNothingThatWasThereBefore) {
   store.With([](FakeGlobalStore& it) { it.down = absl::FailedPreconditionError("another revision"); });
   EXPECT_EQ(Import(path, "model").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Locations(), UnorderedElementsAre("cpu"));
+}
+
+// The global store knows the model's content since builds made manifests of version 1.
+class Version1Test : public IngestTest {
+ protected:
+  void SetUp() override {
+    IngestTest::SetUp();
+    ImageLayout layout = artifact.layout;
+    layout.chunk_bytes = 64 << 10;
+    old_ = *Manifest::Decode(tensorcast::testing::EncodeVersion1Manifest(
+        layout, tensorcast::testing::DigestsOf(layout, artifact.image), {}));
+    store.With([&](FakeGlobalStore& it) { it.manifests[old_->id()] = old_->bytes(); });
+  }
+
+  std::shared_ptr<const Manifest> old_;
+};
+
+TEST_F(Version1Test, ContentThatIsPutAgainKeepsItsIdAndIsStoredOnce) {
+  const std::string path = WriteModel("m.safetensors");
+  const auto first = Import(path, "model", /*durable=*/true);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->artifact_id(), old_->id());
+  ASSERT_THAT(store.published, SizeIs(1));
+  EXPECT_EQ(store.published[0].first, old_->id());
+  EXPECT_THAT(Locations(), UnorderedElementsAre("cpu", "disk"));
+  const auto second = Import(path);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->artifact_id(), old_->id());
+  EXPECT_EQ(second->replica().replica_id(), first->replica().replica_id());
+  EXPECT_THAT(Locations(), UnorderedElementsAre("cpu", "disk"));
+}
+
+TEST_F(Version1Test, OtherBytesInTheSameTensorsAreAnotherArtifactThoughTheOldOneIsHere) {
+  ASSERT_TRUE(Import(WriteModel("m.safetensors")).ok());
+  std::vector<std::byte> image = artifact.image;
+  image.back() ^= std::byte{1};
+  const std::string path = folder + "/models/other.safetensors";
+  ASSERT_TRUE(WriteSafetensors(path, artifact.layout, {}, image).ok());
+  const auto result = Import(path);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NE(result->artifact_id(), old_->id());
+  EXPECT_FALSE(IsVersion1Id(result->artifact_id()));
+}
+
+TEST_F(Version1Test, OtherMetadataAreAnotherArtifact) {
+  const std::string path = folder + "/models/named.safetensors";
+  ASSERT_TRUE(WriteSafetensors(path, artifact.layout, {{"format", "pt"}}, artifact.image).ok());
+  const auto result = Import(path);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(IsVersion1Id(result->artifact_id()));
+}
+
+TEST_F(Version1Test, ThatIsDeletedWhileItIsLookedForIsNone) {
+  store.With([&](FakeGlobalStore& it) { it.deleted_meanwhile = old_->id(); });
+  const auto result = Import(WriteModel("m.safetensors"));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(IsVersion1Id(result->artifact_id()));
 }
 
 TEST_F(IngestTest, OnlyWhatLiesBeneathTheImportRootsIsRead) {
