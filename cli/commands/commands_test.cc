@@ -3,6 +3,7 @@
 #include "cli/commands/commands.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@
 #include "cli/commands/server_options.h"
 #include "cli/config/config.h"
 #include "daemon/app/daemon_server.h"
+#include "proto/global_store.grpc.pb.h"
+#include "rpc/protocol_version.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -198,6 +201,15 @@ TEST_F(CommandsTest, RemoveByForceTakesEveryKeyAlong) {
   EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision\n");
 }
 
+TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnything) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  Good({"key", "bind", "n", id});
+  Bad({"rm", "m"}, 1, "nothing was deleted: 1 other keys are bound to artifact " + id + ", such as n;");
+  EXPECT_EQ(Json({"key", "ls"})["keys"].size(), 2u);
+  EXPECT_EQ(Good({"rm", "m", "--force"}), "deleted " + id + "\n");
+  EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision\n");
+}
+
 TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {
   const std::string id = Json({"put", Model()}).value("artifact_id", "");
   Good({"put", Model(2), "--key", "kept"});
@@ -208,6 +220,38 @@ TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {
   EXPECT_THAT(deleted, HasSubstr(id));
   EXPECT_THAT(deleted, HasSubstr("deleted 1 artifacts"));
   Bad({"gc", "--older-than", "soon"}, 1, "\"soon\" is not a duration");
+}
+
+// A global store of two artifacts, of which somebody else deletes the first once they are listed.
+class VanishingArtifact : public v1::GlobalStore::Service {
+ public:
+  grpc::Status ListArtifacts(grpc::ServerContext* context, const v1::ListArtifactsRequest*,
+                             v1::ListArtifactsResponse* response) override {
+    context->AddInitialMetadata(rpc::kProtocolKey, rpc::kProtocolText);
+    for (const char* id : {"tc1:gone", "tc1:there"}) response->add_artifacts()->set_artifact_id(id);
+    return grpc::Status::OK;
+  }
+  grpc::Status DeleteArtifact(grpc::ServerContext* context, const v1::DeleteArtifactRequest* request,
+                              v1::DeleteArtifactResponse*) override {
+    context->AddInitialMetadata(rpc::kProtocolKey, rpc::kProtocolText);
+    if (request->artifact_id() == "tc1:there") return grpc::Status::OK;
+    return {grpc::StatusCode::NOT_FOUND, "no such artifact"};
+  }
+};
+
+TEST_F(CommandsTest, GcGoesOnPastAnArtifactThatSomebodyElseDeleted) {
+  VanishingArtifact service;
+  const std::string address = "unix:" + Path("vanishing.sock");
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const RunResult result = RunBare({"gc", "--older-than", "0s", "--json", "--daemon", address});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const nlohmann::json deleted = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_EQ(deleted["artifacts"].size(), 1u) << result.out;
+  EXPECT_EQ(deleted["artifacts"][0].value("artifact_id", ""), "tc1:there");
 }
 
 TEST_F(CommandsTest, KeysAreBoundResolvedListedAndRemoved) {

@@ -1,5 +1,8 @@
 #include <cstdio>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
@@ -15,25 +18,32 @@ struct RemoveFlags {
   bool force = false;
 };
 
-// Removes the key and, when no other key is bound to it (or with --force, all of them), the artifact.
+// Removes the key and, when no other key is bound to it (or with --force, all of them), the artifact. Looks
+// before it deletes anything, so that a refusal changes nothing.
 absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   std::string artifact_id = flags.artifact;
+  std::vector<client::KeyInfo> keys;  // to be removed
   if (!IsArtifactId(flags.artifact)) {
-    TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(context, flags.artifact));
-    artifact_id = key.artifact_id;
-    // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
-    TC_RETURN_IF_ERROR(client->DeleteKey(context, flags.artifact, key.revision));
+    TC_ASSIGN_OR_RETURN(keys.emplace_back(), client->ResolveKey(context, flags.artifact));
+    artifact_id = keys.front().artifact_id;
   }
-  if (flags.force) {
-    TC_ASSIGN_OR_RETURN(const auto keys, client->ListKeys(context, ""));
-    for (const client::KeyInfo& key : keys) {
-      if (key.artifact_id == artifact_id) {
-        TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
-      }
-    }
+  TC_ASSIGN_OR_RETURN(std::vector<client::KeyInfo> others, client->ListKeys(context, ""));
+  std::erase_if(others, [&](const client::KeyInfo& key) {
+    return key.artifact_id != artifact_id || key.name == flags.artifact;
+  });
+  if (!others.empty() && !flags.force) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing was deleted: ", others.size(), keys.empty() ? " keys" : " other keys",
+                     " are bound to artifact ", artifact_id, ", such as ", others.front().name,
+                     "; --force deletes them too, `tensorcast key rm` only a key"));
+  }
+  keys.insert(keys.end(), others.begin(), others.end());
+  for (const client::KeyInfo& key : keys) {
+    // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
+    TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
   }
   TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id, /*only_if_unkeyed=*/true));
   if (!common.json) std::printf("deleted %s\n", artifact_id.c_str());
