@@ -49,19 +49,20 @@ absl::Status Measure(const CommonFlags& common, const BenchFlags& flags, Benchma
   return absl::OkStatus();
 }
 
-// `lanes` are those that --lane can name; none: there is no such flag.
+// `lanes` are those that --lane can name, `lanes_help` says which are measured without it; none: there is no
+// such flag.
 Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark,
-                         const std::vector<std::string>& lanes = {}) {
-  return {.name = name, .help = help, .role = Role::kLocal, .bind = [benchmark, lanes](Flags& flags) -> Run {
+                         const std::vector<std::string>& lanes = {}, const char* lanes_help = "") {
+  return {.name = name,
+          .help = help,
+          .role = Role::kLocal,
+          .bind = [benchmark, lanes, lanes_help](Flags& flags) -> Run {
             auto values = std::make_shared<BenchFlags>();
             flags.Add("--runs", values->runs, "Pairs of measurement and reference (memory: transfers)",
                       {.least = 1});
             flags.Add("--bytes", values->bytes, "Of the artifact, such as 1GiB");
             flags.Add("--smoke", values->smoke, "Tiny and short: proves that it runs, measures nothing");
-            if (!lanes.empty()) {
-              flags.Add("--lane", values->lanes, "Repeatable; all but ucx-rma by default",
-                        {.choices = lanes});
-            }
+            if (!lanes.empty()) flags.Add("--lane", values->lanes, lanes_help, {.choices = lanes});
             return [benchmark, values](const CommonFlags& common) {
               return ExitCode(Measure(common, *values, benchmark));
             };
@@ -88,7 +89,7 @@ Command BenchCommand() {
       .commands = {
           BenchmarkCommand("p2p",
                            "Host to host between two daemons, verified, beside a plain copy and ucx_perftest",
-                           bench::RunP2p, transport::LaneNames()),
+                           bench::RunP2p, transport::LaneNames(), "Repeatable; local and ucx by default"),
           BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
                            bench::RunAttach),
           BenchmarkCommand("control", "ResolveKey by 64 callers, beside a call that does nothing",
@@ -98,7 +99,7 @@ Command BenchCommand() {
                            bench::RunMemory),
           BenchmarkCommand("telemetry",
                            "Transfers and calls with everything observed, beside the same with telemetry off",
-                           bench::RunTelemetry, observed),
+                           bench::RunTelemetry, observed, "Repeatable; local, ucx and ResolveKey by default"),
           ServerCommand("empty-server", bench::ServeEmptyCalls),
           ServerCommand("collector", bench::ServeCollector)}};
 }

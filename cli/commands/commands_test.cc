@@ -333,6 +333,7 @@ TEST_F(CommandsTest, BenchRefusesWhatItCannotMeasure) {
   refused({"bench", "p2p", "--bytes", "large"}, 1, "\"large\" is not a size");
   refused({"bench", "p2p", "--lane", "carrier-pigeon"}, 2, "ucx");
   refused({"bench", "attach", "--lane", "ucx"}, 2, "--lane");
+  EXPECT_THAT(RunBare({"bench", "p2p", "--help"}).out, HasSubstr("local and ucx by default"));
   refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is no number of at least 1");
 }
 
