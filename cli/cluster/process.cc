@@ -133,6 +133,14 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& op
 
   // Can be polled, and never names another process, as a number that was used again would.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) {
+    const absl::Status status = ErrnoStatus(errno, "watch", options.argv[0]);
+    // Nobody could wait for it with a deadline.
+    kill(pid, SIGKILL);
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+  }
   return std::unique_ptr<Process>(
       new Process(pid, std::move(pidfd), std::move(ready_read), options.argv[0], options.log_path));
 }
