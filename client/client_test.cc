@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -144,6 +146,49 @@ TEST_F(ClientTest, APendingGetCanTimeOutGoOnAndBeCancelled) {
   EXPECT_TRUE(absl::IsCancelled(pending->Wait(SteadyTime::InfiniteFuture()).status()));
   pending = client_->StartGet(Context(), put->artifact_id, {});
   pending.reset();  // cancels, and does not hang
+}
+
+// While it exists no thread can be started: each would want a stack that no address space holds.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    pthread_attr_t huge;
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    EXPECT_EQ(pthread_getattr_default_np(&huge), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 60), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoMoreThreads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_F(ClientTest, AGetWithoutAThreadToRunOnIsAnError) {
+  std::unique_ptr<PendingGet> pending;
+  {
+    const NoMoreThreads none;
+    pending = client_->StartGet(Context(), "key", {});
+  }
+  const absl::Status status = pending->Wait(SteadyTime::InfiniteFuture()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  pending.reset();
+}
+
+TEST(SealedImage, IsCopiedByOneThreadWhereNoOtherCanBeStarted) {
+  const std::string bytes(size_t{64} << 20, 'x');
+  const PutTensor tensor{
+      .name = "t", .dtype = DType::kU8, .shape = {bytes.size()}, .bytes = std::as_bytes(std::span(bytes))};
+  const NoMoreThreads none;
+  const absl::StatusOr<SealedImage> image = BuildSealedImage({&tensor, 1}, 0);
+  ASSERT_TRUE(image.ok()) << image.status();
+  std::string last(1, ' ');
+  EXPECT_EQ(pread(image->memfd.get(), last.data(), 1, static_cast<off_t>(bytes.size() - 1)), 1);
+  EXPECT_EQ(last, "x");
 }
 
 TEST_F(ClientTest, APendingGetNeedsItsClientNoLonger) {

@@ -1,11 +1,13 @@
 // Client::StartGet: a get on a thread of its own.
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 #include "tensorcast/client.h"
@@ -25,14 +27,14 @@ struct PendingGet::State {
   absl::Mutex mutex;
   std::optional<absl::StatusOr<std::unique_ptr<Replica>>> result ABSL_GUARDED_BY(mutex);
   bool spent ABSL_GUARDED_BY(mutex) = false;
-  std::thread thread;  // ends before all that it uses
+  std::thread thread;  // ends before all that it uses; none when it could not be started
 };
 
 PendingGet::PendingGet(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 PendingGet::~PendingGet() {
   Cancel();
-  state_->thread.join();
+  if (state_->thread.joinable()) state_->thread.join();
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
@@ -59,12 +61,18 @@ std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std:
   own.cancellation = state->cancellation;
   // A client of its own, since the caller may destroy this one first.
   auto client = std::shared_ptr<Client>(new Client(session_));
-  state->thread = std::thread([state = state.get(), client = std::move(client), own = std::move(own),
-                               artifact = std::string(artifact), options] {
-    auto result = client->Get(own, artifact, options);
+  try {
+    state->thread = std::thread([state = state.get(), client = std::move(client), own = std::move(own),
+                                 artifact = std::string(artifact), options] {
+      auto result = client->Get(own, artifact, options);
+      absl::MutexLock lock(&state->mutex);
+      state->result = std::move(result);
+    });
+  } catch (const std::system_error& error) {
     absl::MutexLock lock(&state->mutex);
-    state->result = std::move(result);
-  });
+    state->result = absl::ResourceExhaustedError(absl::StrCat(
+        "cannot start a thread for the get: ", error.what(), "; call Get, or allow more threads or memory"));
+  }
   return std::unique_ptr<PendingGet>(new PendingGet(std::move(state)));
 }
 

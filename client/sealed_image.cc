@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -78,7 +79,11 @@ void CopyAll(const std::vector<CopyPiece>& pieces, uint64_t total_bytes) {
   const uint64_t wanted = std::min<uint64_t>(total_bytes / (4 * kCopyBytes), kMaxCopyThreads);
   const uint64_t helpers = std::min<uint64_t>(wanted, std::max(std::thread::hardware_concurrency(), 1u) - 1);
   std::vector<std::jthread> threads;
-  for (uint64_t i = 0; i < helpers; ++i) threads.emplace_back(work);
+  try {
+    for (uint64_t i = 0; i < helpers; ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: it takes longer.
+  }
   work();
 }
 
