@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,14 +46,26 @@ void Complain(const Counters& counters, std::string_view what) {
       << " items dropped so far); is the collector up? See observability.otel.endpoint";
 }
 
-// Runs `work` on a thread of its own; false when it has not ended by then, and it goes on without us.
+// Runs `work` on a thread of its own; false when it has not ended by then, and it goes on without us. Where
+// no thread is to be had it runs on this one, for as long as it takes.
 bool RunFor(absl::Duration timeout, std::function<void()> work) {
-  auto done = std::make_shared<absl::Notification>();
-  std::thread([done, work = std::move(work)] {
-    work();
-    done->Notify();
-  }).detach();
-  return done->WaitForNotificationWithTimeout(timeout);
+  struct Task {
+    std::function<void()> work;
+    absl::Notification done;
+  };
+  auto task = std::make_shared<Task>();
+  task->work = std::move(work);
+  // What it holds goes where it ran.
+  const auto run = [](Task& running) {
+    std::exchange(running.work, nullptr)();
+    running.done.Notify();
+  };
+  try {
+    std::thread([task, run] { run(*task); }).detach();
+  } catch (const std::system_error&) {
+    run(*task);
+  }
+  return task->done.WaitForNotificationWithTimeout(timeout);
 }
 
 std::vector<GaugeRegistration> ObserveCounters(const std::shared_ptr<Counters>& counters) {
