@@ -184,7 +184,7 @@ TEST(SealedImage, IsCopiedByOneThreadWhereNoOtherCanBeStarted) {
   const PutTensor tensor{
       .name = "t", .dtype = DType::kU8, .shape = {bytes.size()}, .bytes = std::as_bytes(std::span(bytes))};
   const NoMoreThreads none;
-  const absl::StatusOr<SealedImage> image = BuildSealedImage({&tensor, 1}, 0);
+  const absl::StatusOr<SealedImage> image = BuildSealedImage({&tensor, 1});
   ASSERT_TRUE(image.ok()) << image.status();
   std::string last(1, ' ');
   EXPECT_EQ(pread(image->memfd.get(), last.data(), 1, static_cast<off_t>(bytes.size() - 1)), 1);
