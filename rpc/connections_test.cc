@@ -39,7 +39,7 @@ namespace {
 using ::testing::HasSubstr;
 using Stub = v1::GlobalStore::Stub;
 
-constexpr CallOptions kOnce{.retry_for = absl::ZeroDuration()};
+const CallOptions kOnce{.retry_for = absl::ZeroDuration()};
 
 // A server of its own options, and whoever knocks at it.
 class Connections : public ::testing::Test {

@@ -196,7 +196,8 @@ struct EngineSide {
                                              .max_concurrent_ingests = options.max_concurrent_ingests,
                                              .copy_threads = options.copy_threads,
                                              .staging_buffers = options.staging_buffers,
-                                             .staging_buffer_bytes = options.staging_buffer_bytes}));
+                                             .staging_buffer_bytes = options.staging_buffer_bytes,
+                                             .distrust_other_hosts = options.credentials != nullptr}));
     TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start({.path = options.handle_socket,
                                                             .allowed_groups = options.handle_groups,
                                                             .ticket_ttl = options.ticket_life,
