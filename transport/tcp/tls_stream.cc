@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kReadAheadBytes = size_t{128} << 10;
 
 // A socket as OpenSSL sees it. OpenSSL's own would raise SIGPIPE when the other end is gone.
-int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+int SocketOf(BIO* bio) { return static_cast<const UniqueFd*>(BIO_get_data(bio))->get(); }
 
 int MovedByBio(BIO* bio, ssize_t result, int retry) {
   BIO_clear_retry_flags(bio);
@@ -77,7 +77,7 @@ class TlsStream : public ByteStream {
       BIO_free(bio);
       return absl::ResourceExhaustedError(absl::StrCat("no TLS connection: ", TakeErrors()));
     }
-    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket_.get())));
+    BIO_set_data(bio, const_cast<UniqueFd*>(&socket_));  // outlives it; only read
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl_, bio, bio);
     SSL_set_mode(ssl_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
