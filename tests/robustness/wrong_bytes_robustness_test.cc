@@ -1,15 +1,12 @@
 // Bytes that change behind everybody's back, on the wire and in a source's memory: they are fetched from
 // another source, the one that sent them is reported and offered no more, and nobody ever sees them.
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "base/posix/unique_fd.h"
+#include "tests/e2e/process_memory.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -19,35 +16,6 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kModelBytes = 24 << 20;
 constexpr size_t kNeedleBytes = 256;
-
-// Flips a bit wherever the process's shared memory holds these bytes; how many places there were. Needs root,
-// or the right to trace the process.
-absl::StatusOr<int> DamageMemory(pid_t pid, const std::string& bytes) {
-  const UniqueFd memory(open(absl::StrCat("/proc/", pid, "/mem").c_str(), O_RDWR | O_CLOEXEC));
-  if (!memory) return ErrnoStatus(errno, "opening the memory of", absl::StrCat("process ", pid));
-  std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
-  int places = 0;
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/memfd:") == std::string::npos || line.find(" rw-s ") == std::string::npos) continue;
-    uint64_t begin = 0;
-    uint64_t end = 0;
-    char dash;
-    std::istringstream(line) >> std::hex >> begin >> dash >> end;
-    std::string mapped(end - begin, '\0');
-    if (pread(memory.get(), mapped.data(), mapped.size(), static_cast<off_t>(begin)) !=
-        static_cast<ssize_t>(mapped.size())) {
-      continue;
-    }
-    for (size_t at = mapped.find(bytes); at != std::string::npos; at = mapped.find(bytes, at + 1)) {
-      const char flipped = static_cast<char>(bytes[0] ^ 1);
-      if (pwrite(memory.get(), &flipped, 1, static_cast<off_t>(begin + at)) != 1) {
-        return ErrnoStatus(errno, "writing the memory of", absl::StrCat("process ", pid));
-      }
-      ++places;
-    }
-  }
-  return places;
-}
 
 // Three nodes, each on a host of its own. Node 0 has the model in memory and is asked first, node 1 has it on
 // disk, node 2 wants it.
@@ -110,7 +78,9 @@ TEST_F(WrongBytes, OfASourcesMemory) {
   file.seekg(kModelBytes / 2);
   std::string needle(kNeedleBytes, '\0');
   file.read(needle.data(), kNeedleBytes);
-  const auto places = DamageMemory(cluster_->daemon(kBad).pid(), needle);
+  std::string damaged = needle;
+  damaged[0] ^= 1;
+  const auto places = OverwriteSharedMemory(cluster_->daemon(kBad).pid(), needle, damaged);
   if (absl::IsPermissionDenied(places.status())) GTEST_SKIP() << places.status() << ": this test needs root";
   TC_ASSERT_OK(places.status());
   ASSERT_GE(*places, 1);

@@ -1,0 +1,44 @@
+#include "tests/e2e/process_memory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/posix/unique_fd.h"
+#include "base/status.h"
+
+namespace tensorcast {
+
+absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, const std::string& written) {
+  const UniqueFd memory(open(absl::StrCat("/proc/", pid, "/mem").c_str(), O_RDWR | O_CLOEXEC));
+  if (!memory) return ErrnoStatus(errno, "opening the memory of", absl::StrCat("process ", pid));
+  std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
+  int places = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:") == std::string::npos || line.find(" rw-s ") == std::string::npos) continue;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    char dash;
+    std::istringstream(line) >> std::hex >> begin >> dash >> end;
+    std::string mapped(end - begin, '\0');
+    if (pread(memory.get(), mapped.data(), mapped.size(), static_cast<off_t>(begin)) !=
+        static_cast<ssize_t>(mapped.size())) {
+      continue;
+    }
+    for (size_t at = mapped.find(found); at != std::string::npos; at = mapped.find(found, at + 1)) {
+      if (pwrite(memory.get(), written.data(), written.size(), static_cast<off_t>(begin + at)) !=
+          static_cast<ssize_t>(written.size())) {
+        return ErrnoStatus(errno, "writing the memory of", absl::StrCat("process ", pid));
+      }
+      ++places;
+    }
+  }
+  return places;
+}
+
+}  // namespace tensorcast
