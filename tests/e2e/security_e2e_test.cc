@@ -10,22 +10,30 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "base/testing/eventually.h"
+#include "core/artifact/layout.h"
+#include "core/artifact/test_util.h"
 #include "security/testing/test_authority.h"
 #include "tests/e2e/e2e_test_base.h"
+#include "tests/e2e/process_memory.h"
 
 namespace tensorcast {
 namespace {
 
 namespace fs = std::filesystem;
 using security::testing::TestAuthority;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+constexpr size_t kForgedBytes = 4096;  // of the second chunk, its beginning
 
 class SecurityE2e : public E2eTest {
  protected:
@@ -62,18 +70,45 @@ class SecurityE2e : public E2eTest {
     return RunCommand(std::move(command));
   }
 
-  void StartSecured() {
+  void StartSecured() { StartSecured(DefaultOptions()); }
+  void StartSecured(ClusterOptions options) {
     ASSERT_NO_FATAL_FAILURE(MakeCertificates());
-    ClusterOptions options = DefaultOptions();
     options.daemons = 2;
     options.global_store_settings = As("global-store");
     options.global_store_settings.emplace_back("global_store.listen=127.0.0.1:0");
-    for (const char* node : {"node-node-0", "node-node-1"}) {
-      std::vector<std::string> settings = As(node);
+    options.settings_of_daemon.resize(2);
+    for (int node = 0; node < 2; ++node) {
+      std::vector<std::string>& settings = options.settings_of_daemon[node];
+      const std::vector<std::string> certificate = As(absl::StrCat("node-node-", node));
+      settings.insert(settings.end(), certificate.begin(), certificate.end());
       settings.insert(settings.end(), {"daemon.listen=127.0.0.1:0", "daemon.ucx_listen="});
-      options.settings_of_daemon.push_back(std::move(settings));
     }
     ASSERT_NO_FATAL_FAILURE(StartCluster(options));
+  }
+  ClusterOptions OnHostsOfTheirOwn() const {
+    ClusterOptions options = DefaultOptions();
+    options.settings_of_daemon = {{"daemon.host_id=host-0"}, {"daemon.host_id=host-1"}};
+    return options;
+  }
+  // Node 0 has the only copy of model "m", in host memory, and sends a chunk of it forged without knowing:
+  // what a node does whose owner means ill. Where the model's file now is; PERMISSION_DENIED where another
+  // process's memory may not be written.
+  absl::StatusOr<std::string> OfferAForgery() {
+    const std::string model = MakeModel("model.safetensors", 8 << 20);
+    std::string chunk;
+    TC_RETURN_IF_ERROR(client(0).Import(Context(), model, {.key = "m"}).status());
+    {
+      TC_ASSIGN_OR_RETURN(const auto replica, client(0).Get(Context(), "m"));
+      const auto bytes = replica->image().subspan(kMinChunkBytes, kForgedBytes);
+      chunk.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    const std::string moved = model + ".moved";
+    fs::rename(model, moved);  // no origin to fall back to
+    std::string forged = chunk;
+    testing::ForgeKeepingXxh3(std::as_writable_bytes(std::span(forged)));
+    TC_ASSIGN_OR_RETURN(const int places, OverwriteSharedMemory(cluster_->daemon(0).pid(), chunk, forged));
+    if (places == 0) return absl::NotFoundError("the chunk is nowhere in the daemon's memory");
+    return moved;
   }
   std::string DaemonLog(int node) const {
     std::ifstream file(absl::StrCat(directory_->path(), "/node-", node, "/log"));
@@ -132,6 +167,29 @@ TEST_F(SecurityE2e, BytesGoOverTheLaneThatShowsCertificates) {
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "tcp"}));
   EXPECT_EQ(replica->transfer()->stages.front().source.lane, "tcp");
   TC_ASSERT_OK(Compare(*replica, model).status());
+}
+
+TEST_F(SecurityE2e, ForgedBytesWithTheSameXxh3AreRefusedAndTheirSourceNamed) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured(OnHostsOfTheirOwn()));
+  const auto model = OfferAForgery();
+  if (absl::IsPermissionDenied(model.status())) GTEST_SKIP() << model.status() << ": this test needs root";
+  TC_ASSERT_OK(model.status());
+  const auto got = client(1).Get(Context(), "m", {.lane = "tcp"});
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
+  EXPECT_THAT(std::string(got.status().message()),
+              AllOf(HasSubstr("from tcp node-0"), HasSubstr("is forged: its XXH3 is right")));
+  TC_ASSERT_OK_AND_ASSIGN(const client::NodeStatus receiver, client(1).GetStatus(Context()));
+  EXPECT_EQ(receiver.replicas, 0) << "a replica was made of forged bytes";
+}
+
+// What the test above refuses is otherwise right: it came, and by XXH3 it is the model's.
+TEST_F(SecurityE2e, ForgedBytesPassWhereNoCertificatesAreConfigured) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster(OnHostsOfTheirOwn()));
+  const auto model = OfferAForgery();
+  if (absl::IsPermissionDenied(model.status())) GTEST_SKIP() << model.status() << ": this test needs root";
+  TC_ASSERT_OK(model.status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "tcp"}));
+  EXPECT_EQ(Compare(*replica, *model).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
