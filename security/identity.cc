@@ -247,7 +247,7 @@ struct Identity::State {
     }
     // Each by itself: a name is denied also while a certificate is being replaced.
     absl::StatusOr<std::set<std::string, std::less<>>> names = ReadDenied(files.denied);
-    const absl::Status listed = names.status();
+    absl::Status listed = names.status();
     if (listed.ok()) admission->denied.Set(*std::move(names));
     TC_ASSIGN_OR_RETURN(Loaded fresh, LoadCertificates(files, admission));
     absl::MutexLock lock(&mutex);
