@@ -48,6 +48,10 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::strin
                                                                 const Cancellation& cancellation) {
   if (address.empty()) return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials, Load(certificates, address));
+  const std::string_view doubt = address.starts_with("unix:") ? "may this user open its socket"
+                                 : credentials == nullptr
+                                     ? "does it want certificates (security.ca, .certificate, .key)"
+                                     : "has it certificates, as this process has";
   auto link = std::unique_ptr<DaemonLink>(new DaemonLink(address, std::move(credentials)));
   RequestContext context = RequestContext::Background(timeout);
   context.cancellation = cancellation;
@@ -58,10 +62,9 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::strin
     // Anything else is an answer, and says better what is wrong.
     const bool silent = absl::IsDeadlineExceeded(status.status()) || absl::IsUnavailable(status.status());
     if (!silent) return Annotate(status.status(), absl::StrCat("the daemon at ", address));
-    return absl::UnavailableError(
-        absl::StrCat("the daemon at ", address, " did not answer within ", absl::FormatDuration(timeout),
-                     " (", status.status().message(),
-                     "); is it running, is this its address, and may this user open its socket?"));
+    return absl::UnavailableError(absl::StrCat("the daemon at ", address, " did not answer within ",
+                                               absl::FormatDuration(timeout), " (", status.status().message(),
+                                               "); is it running, is this its address, and ", doubt, "?"));
   }
   absl::MutexLock lock(&link->mutex_);
   link->handle_socket_ = status->node().handle_socket();
