@@ -225,7 +225,7 @@ void ServeRecord::End(const transport::ServeStats& stats, std::string_view outco
                   options);
   if (outcome != "ok") span.AddEvent("ended early", {{attr::kReason, outcome}});
   const otel::Scope scope(span.context().IsValid() ? span.context() : parent_);
-  LOG(INFO) << "served transport " << grant_id_ << " of " << artifact_id_ << " over " << lane_ << ": "
+  LOG(INFO) << "served grant " << grant_id_ << " of " << artifact_id_ << " over " << lane_ << ": "
             << stats.bytes << " bytes in " << SteadyNow() - opened_ << ": " << outcome;
 }
 
@@ -242,7 +242,7 @@ AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& recei
 
 AttachRecord::~AttachRecord() {
   const otel::Scope scope(span_.context().IsValid() ? span_.context() : parent_);
-  LOG(INFO) << "served transport " << grant_id_ << " of " << artifact_id_ << " over " << kLocalLane
+  LOG(INFO) << "served grant " << grant_id_ << " of " << artifact_id_ << " over " << kLocalLane
             << ": for " << SteadyNow() - opened_;
 }
 
