@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/synchronization/notification.h"
+
 namespace tensorcast::transport {
 
 TaskQueue::TaskQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
@@ -13,6 +15,15 @@ void TaskQueue::Post(Task task) {
     posted_.push_back(std::move(task));
   }
   wake_();
+}
+
+void TaskQueue::PostAndWait(absl::FunctionRef<void()> task) {
+  absl::Notification done;
+  Post([&] {
+    task();
+    done.Notify();
+  });
+  done.WaitForNotification();
 }
 
 void TaskQueue::Close() {

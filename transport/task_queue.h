@@ -1,8 +1,8 @@
 // Work handed to the one thread that owns a transport's state: closures from anywhere, and timers of its own.
 //
-// Post is thread-safe; everything else belongs to the owner thread. Tasks run outside the lock, in the order
-// in which they were posted. The owner sleeps however it likes (a condition variable, a worker's event
-// descriptor): `wake` tells it that something was posted.
+// Post and PostAndWait are thread-safe; everything else belongs to the owner thread. Tasks run outside the
+// lock, in the order in which they were posted. The owner sleeps however it likes (a condition variable, a
+// worker's event descriptor): `wake` tells it that something was posted.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
@@ -31,6 +32,9 @@ class TaskQueue {
   ~TaskQueue() = default;
 
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Posts, and waits until it has run. Thread-safe. REQUIRES: not on the owner thread, which goes on running
+  // what is posted; not closed.
+  void PostAndWait(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
   // Drops what is posted and all that ever will be, and the timers.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -1,8 +1,11 @@
 #include "transport/task_queue.h"
 
+#include <gtest/gtest.h>
+
+#include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
+#include "absl/synchronization/notification.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -28,6 +31,20 @@ TEST(TaskQueue, ATaskPostedByATaskRunsInTheNextRound) {
   EXPECT_EQ(rounds, 0);
   queue.RunPosted();
   EXPECT_EQ(rounds, 1);
+}
+
+TEST(TaskQueue, WhoWaitsForATaskGoesOnOnceItHasRun) {
+  absl::Notification posted;
+  TaskQueue queue([&] { posted.Notify(); });
+  bool ran = false;
+  std::thread waiting([&] {
+    queue.PostAndWait([&] { ran = true; });
+    EXPECT_TRUE(ran);
+  });
+  posted.WaitForNotification();
+  EXPECT_FALSE(ran);
+  EXPECT_TRUE(queue.RunPosted());
+  waiting.join();
 }
 
 TEST(TaskQueue, TimersRunWhenDueAndNotOnceCancelled) {

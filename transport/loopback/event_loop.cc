@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/log/check.h"
-#include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 
 namespace tensorcast::transport {
@@ -25,14 +24,9 @@ void EventLoop::Stop() {
 void EventLoop::Run(std::function<void()> task) {
   if (std::this_thread::get_id() == thread_.get_id()) {
     task();
-    return;
+  } else {
+    queue_.PostAndWait(task);
   }
-  absl::Notification done;
-  Post([&] {
-    task();
-    done.Notify();
-  });
-  done.WaitForNotification();
 }
 
 void EventLoop::Wake() {

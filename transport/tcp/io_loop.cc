@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/log/check.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -62,14 +61,9 @@ void IoLoop::Stop() {
 void IoLoop::Run(std::function<void()> task) {
   if (OnThread()) {
     task();
-    return;
+  } else {
+    queue_.PostAndWait(task);
   }
-  absl::Notification done;
-  Post([&] {
-    task();
-    done.Notify();
-  });
-  done.WaitForNotification();
 }
 
 void IoLoop::Wake() {

@@ -155,14 +155,9 @@ UcxWorker::~UcxWorker() {
 void UcxWorker::Run(std::function<void()> task) {
   if (OnThread()) {
     task();
-    return;
+  } else {
+    queue_.PostAndWait(task);
   }
-  absl::Notification done;
-  Post([&] {
-    task();
-    done.Notify();
-  });
-  done.WaitForNotification();
 }
 
 absl::Status UcxWorker::MapMemory(std::byte* base, uint64_t bytes) {
