@@ -242,8 +242,8 @@ AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& recei
 
 AttachRecord::~AttachRecord() {
   const otel::Scope scope(span_.context().IsValid() ? span_.context() : parent_);
-  LOG(INFO) << "served grant " << grant_id_ << " of " << artifact_id_ << " over " << kLocalLane
-            << ": for " << SteadyNow() - opened_;
+  LOG(INFO) << "served grant " << grant_id_ << " of " << artifact_id_ << " over " << kLocalLane << ": for "
+            << SteadyNow() - opened_;
 }
 
 void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,
