@@ -1,7 +1,5 @@
 #include "transport/loopback/event_loop.h"
 
-#include <utility>
-
 #include "absl/log/check.h"
 #include "base/steady_time.h"
 
@@ -21,7 +19,7 @@ void EventLoop::Stop() {
   queue_.Close();
 }
 
-void EventLoop::Run(std::function<void()> task) {
+void EventLoop::Run(absl::FunctionRef<void()> task) {
   if (std::this_thread::get_id() == thread_.get_id()) {
     task();
   } else {

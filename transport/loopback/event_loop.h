@@ -2,10 +2,11 @@
 // Thread-safe. Tasks that are posted after Stop are dropped.
 #pragma once
 
-#include <functional>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "transport/task_queue.h"
 
@@ -24,7 +25,7 @@ class EventLoop {
 
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
   // Runs `task` on the loop and waits for it; at once when this is the loop's thread.
-  void Run(std::function<void()> task);
+  void Run(absl::FunctionRef<void()> task);
 
   // For tasks, on the loop's thread.
   TaskQueue& queue() { return queue_; }

@@ -58,7 +58,7 @@ void IoLoop::Stop() {
   queue_.Close();
 }
 
-void IoLoop::Run(std::function<void()> task) {
+void IoLoop::Run(absl::FunctionRef<void()> task) {
   if (OnThread()) {
     task();
   } else {

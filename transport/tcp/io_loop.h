@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
@@ -41,7 +41,7 @@ class IoLoop {
 
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
   // Runs `task` on the loop and waits for it; at once when this is the loop's thread.
-  void Run(std::function<void()> task);
+  void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
   // Timers.

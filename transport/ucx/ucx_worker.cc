@@ -152,7 +152,7 @@ UcxWorker::~UcxWorker() {
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 
-void UcxWorker::Run(std::function<void()> task) {
+void UcxWorker::Run(absl::FunctionRef<void()> task) {
   if (OnThread()) {
     task();
   } else {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/task_queue.h"
@@ -52,7 +53,7 @@ class UcxWorker {
   // the thread.
   void WaitForEndpoints();
   // Runs `task` on the progress thread and waits for it; at once when already there.
-  void Run(std::function<void()> task);
+  void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 
   // The rest belongs to the progress thread.
