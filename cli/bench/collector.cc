@@ -10,12 +10,12 @@
 #include "base/steady_time.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_server.h"
-#include "otel/sdk/testing/otlp_receiver.h"
+#include "otel/sdk/receiver/otlp_receiver.h"
 
 namespace tensorcast::bench {
 namespace {
 
-using otel::testing::ReceivedMetric;
+using otel::ReceivedMetric;
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(20);
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
@@ -34,8 +34,8 @@ double SumOfSpans(const std::vector<ReceivedMetric>& metrics, std::string_view n
 }  // namespace
 
 absl::Status ServeCollector(int ready_fd) {
-  TC_ASSIGN_OR_RETURN(const auto receiver, otel::testing::OtlpReceiver::Start());
-  receiver->SetBehaviour(otel::testing::Behaviour::kCountOnly);
+  TC_ASSIGN_OR_RETURN(const auto receiver,
+                      otel::OtlpReceiver::Start(otel::ReceivedTelemetry::Keep::kMetrics));
   TC_RETURN_IF_ERROR(AnnounceAndAwaitSignal(ready_fd, receiver->endpoint()));
   const std::vector<ReceivedMetric> metrics = receiver->metrics();
   const nlohmann::json tally = {{"exported", SumOfSpans(metrics, "tc_telemetry_exported_total")},

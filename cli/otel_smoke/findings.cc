@@ -10,12 +10,12 @@
 namespace tensorcast::otel_smoke {
 namespace {
 
-using otel::testing::ReceivedEvent;
-using otel::testing::ReceivedLink;
-using otel::testing::ReceivedLog;
-using otel::testing::ReceivedMetric;
-using otel::testing::ReceivedSpan;
-using otel::testing::StringMap;
+using otel::ReceivedEvent;
+using otel::ReceivedLink;
+using otel::ReceivedLog;
+using otel::ReceivedMetric;
+using otel::ReceivedSpan;
+using otel::StringMap;
 
 std::string ValueOf(const StringMap& map, const std::string& key) {
   const auto found = map.find(key);

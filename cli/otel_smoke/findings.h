@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "otel/sdk/testing/otlp_receiver.h"
+#include "otel/sdk/receiver/received_telemetry.h"
 
 namespace tensorcast::otel_smoke {
 
 struct Received {
-  std::vector<otel::testing::ReceivedSpan> spans;
-  std::vector<otel::testing::ReceivedMetric> metrics;
-  std::vector<otel::testing::ReceivedLog> logs;
+  std::vector<otel::ReceivedSpan> spans;
+  std::vector<otel::ReceivedMetric> metrics;
+  std::vector<otel::ReceivedLog> logs;
 };
 
 // One request and what its trace must show.

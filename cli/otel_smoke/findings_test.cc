@@ -8,9 +8,9 @@
 namespace tensorcast::otel_smoke {
 namespace {
 
-using otel::testing::ReceivedLog;
-using otel::testing::ReceivedMetric;
-using otel::testing::ReceivedSpan;
+using otel::ReceivedLog;
+using otel::ReceivedMetric;
+using otel::ReceivedSpan;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -19,8 +19,8 @@
 #include "client/admin.h"
 #include "core/device/fake_device.h"
 #include "otel/api/span.h"
+#include "otel/sdk/receiver/otlp_receiver.h"
 #include "otel/sdk/telemetry.h"
-#include "otel/sdk/testing/otlp_receiver.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::otel_smoke {
@@ -70,7 +70,7 @@ const std::vector<std::string>& RequiredMetrics() {
 }
 
 // The lease of the get that is held while the metrics are waited for.
-bool IsHeldLease(const otel::testing::ReceivedMetric& series) {
+bool IsHeldLease(const otel::ReceivedMetric& series) {
   const auto has = [&](const char* label, const char* value) {
     const auto found = series.labels.find(label);
     return found != series.labels.end() && found->second == value;
@@ -128,7 +128,7 @@ class Smoke {
   absl::Status StartCollector() {
     endpoint_ = options_.endpoint;
     if (endpoint_.empty()) {
-      TC_ASSIGN_OR_RETURN(receiver_, otel::testing::OtlpReceiver::Start());
+      TC_ASSIGN_OR_RETURN(receiver_, otel::OtlpReceiver::Start());
       endpoint_ = receiver_->endpoint();
       Say(absl::StrCat("a receiver of OTLP listens at ", endpoint_));
     }
@@ -315,8 +315,8 @@ class Smoke {
 
   const RequestContext context_;
   const Options& options_;
-  std::unique_ptr<otel::testing::OtlpReceiver> receiver_;
-  std::vector<otel::testing::ReceivedMetric> metrics_;  // while the processes lived and the last get was held
+  std::unique_ptr<otel::OtlpReceiver> receiver_;
+  std::vector<otel::ReceivedMetric> metrics_;  // while the processes lived and the last get was held
   std::string endpoint_;
   std::unique_ptr<otel::Telemetry> telemetry_;
   std::unique_ptr<TemporaryDirectory> directory_;

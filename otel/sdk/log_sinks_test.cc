@@ -17,8 +17,8 @@
 #include "absl/log/log_sink_registry.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/collector.h"
 #include "otel/sdk/testing/config.h"
-#include "otel/sdk/testing/otlp_receiver.h"
 
 namespace tensorcast::otel {
 namespace {
@@ -132,16 +132,16 @@ TEST(StderrLogDeathTest, TheLastLinesAreJsonTooAndHaveTheStack) {
 
 class TelemetryLogTest : public ::testing::Test {
  protected:
-  TelemetryLogTest() : receiver_(*testing::OtlpReceiver::Start()) {}
+  TelemetryLogTest() : collector_(*testing::Collector::Start()) {}
   void Start(const std::string& level) {
     v1::OtelConfig config = OtelConfig("enabled: true metrics: false batch_interval: '20ms'");
-    config.set_endpoint(receiver_->endpoint());
+    config.set_endpoint(collector_->endpoint());
     config.set_log_level(level);
     auto telemetry = InitTelemetry(config, "daemon");
     ASSERT_TRUE(telemetry.ok()) << telemetry.status();
     telemetry_ = *std::move(telemetry);
   }
-  std::unique_ptr<testing::OtlpReceiver> receiver_;
+  std::unique_ptr<testing::Collector> collector_;
   std::unique_ptr<Telemetry> telemetry_;
 };
 
@@ -149,10 +149,10 @@ TEST_F(TelemetryLogTest, OnlyLinesOfTheLevelOrAboveAreSent) {
   Start("error");
   LOG(WARNING) << "not this";
   LOG(ERROR) << "this";
-  ASSERT_TRUE(receiver_->WaitFor(kLong, [&] { return !receiver_->logs().empty(); }));
+  ASSERT_TRUE(collector_->WaitFor(kLong, [&] { return !collector_->logs().empty(); }));
   telemetry_->Shutdown();
-  ASSERT_EQ(receiver_->logs().size(), 1u);
-  EXPECT_EQ(receiver_->logs()[0].body, "this");
+  ASSERT_EQ(collector_->logs().size(), 1u);
+  EXPECT_EQ(collector_->logs()[0].body, "this");
 }
 
 TEST_F(TelemetryLogTest, OtherSinksSeeEveryLineToo) {
@@ -160,7 +160,7 @@ TEST_F(TelemetryLogTest, OtherSinksSeeEveryLineToo) {
   FormattingSink other(LogFormat::kText, {});
   LOG(INFO) << "shared";
   EXPECT_EQ(other.lines.size(), 1u);
-  ASSERT_TRUE(receiver_->WaitFor(kLong, [&] { return !receiver_->logs().empty(); }));
+  ASSERT_TRUE(collector_->WaitFor(kLong, [&] { return !collector_->logs().empty(); }));
 }
 
 // Were they sent, each would fail to be sent and be logged again, for ever.
@@ -173,8 +173,8 @@ TEST_F(TelemetryLogTest, LinesAboutTelemetryStayOutOfIt) {
   }
   LOG(INFO) << "other";
   telemetry_->Shutdown();
-  ASSERT_EQ(receiver_->logs().size(), 1u);
-  EXPECT_EQ(receiver_->logs()[0].body, "other");
+  ASSERT_EQ(collector_->logs().size(), 1u);
+  EXPECT_EQ(collector_->logs()[0].body, "other");
 }
 
 }  // namespace

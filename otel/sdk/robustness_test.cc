@@ -13,8 +13,8 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/collector.h"
 #include "otel/sdk/testing/config.h"
-#include "otel/sdk/testing/otlp_receiver.h"
 
 namespace tensorcast::otel {
 namespace {
@@ -23,7 +23,7 @@ using sdk::Signal;
 using sdk::SignalCounters;
 using tensorcast::otel::testing::OtelConfig;
 using testing::Behaviour;
-using testing::OtlpReceiver;
+using testing::Collector;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr int kQueue = 500;
@@ -63,9 +63,9 @@ void ExpectAllAccountedFor(const SignalCounters& signal, uint64_t made) {
 }
 
 TEST(Robustness, AHangingCollectorBlocksNobodyAndItsLossesAreCounted) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kHang);
-  auto telemetry = Start(Config(receiver->endpoint()));
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kHang);
+  auto telemetry = Start(Config(collector->endpoint()));
   MakeSpans(5000);
   for (int i = 0; i < 2000; ++i) LOG(INFO) << "line " << i;
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
@@ -79,31 +79,31 @@ TEST(Robustness, AHangingCollectorBlocksNobodyAndItsLossesAreCounted) {
 }
 
 TEST(Robustness, ACollectorThatWakesUpGetsWhatWaited) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kHang);
-  auto telemetry = Start(Config(receiver->endpoint()));
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kHang);
+  auto telemetry = Start(Config(collector->endpoint()));
   MakeSpans(2000);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() > 0; }));
-  receiver->SetBehaviour(Behaviour::kAccept);
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return collector->calls() > 0; }));
+  collector->SetBehaviour(Behaviour::kAccept);
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.pending == 0; }));
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return traces.pending == 0; }));
   EXPECT_EQ(traces.exported + traces.dropped_queue_full, 2000u);
-  EXPECT_EQ(receiver->spans().size(), traces.exported);
+  EXPECT_EQ(collector->spans().size(), traces.exported);
   EXPECT_GE(traces.exported, 100u);
 }
 
 TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kRefuse);
-  v1::OtelConfig config = Config(receiver->endpoint());
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kRefuse);
+  v1::OtelConfig config = Config(collector->endpoint());
   config.set_retry_for("300ms");
   auto telemetry = Start(config);
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
   MakeSpans(50);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
-  receiver->SetBehaviour(Behaviour::kAccept);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] {
-    for (const testing::ReceivedMetric& metric : receiver->metrics()) {
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
+  collector->SetBehaviour(Behaviour::kAccept);
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] {
+    for (const ReceivedMetric& metric : collector->metrics()) {
       if (metric.name == "tc_telemetry_dropped_total" && metric.labels.at("reason") == "export_failed" &&
           metric.labels.at("signal") == "traces" && metric.value == 50) {
         return true;
@@ -115,18 +115,19 @@ TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
 }
 
 TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kRefuse);
-  v1::OtelConfig config = Config(receiver->endpoint());
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kRefuse);
+  v1::OtelConfig config = Config(collector->endpoint());
   config.set_retry_for("1h");
   config.set_metric_interval("1h");
   auto telemetry = Start(config);
   MakeSpans(50);
   LOG(INFO) << "a line that must not be lost";
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() >= 4; })) << "both signals, and again";
-  receiver->SetBehaviour(Behaviour::kAccept);
-  ASSERT_TRUE(
-      receiver->WaitFor(kLong, [&] { return receiver->spans().size() == 50 && !receiver->logs().empty(); }));
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return collector->calls() >= 4; }))
+      << "both signals, and again";
+  collector->SetBehaviour(Behaviour::kAccept);
+  ASSERT_TRUE(collector->WaitFor(
+      kLong, [&] { return collector->spans().size() == 50 && !collector->logs().empty(); }));
   for (const Signal signal : {Signal::kTraces, Signal::kLogs}) {
     EXPECT_GT(telemetry->counters().of(signal).export_failures, 0u);
     EXPECT_EQ(telemetry->counters().of(signal).dropped(), 0u);
@@ -134,50 +135,50 @@ TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
 }
 
 TEST(Robustness, WhatACollectorRejectsForGoodIsNotSentAgain) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kReject);
-  v1::OtelConfig config = Config(receiver->endpoint());
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kReject);
+  v1::OtelConfig config = Config(collector->endpoint());
   config.set_retry_for("1h");
   config.set_metrics(false);
   config.set_logs(false);
   auto telemetry = Start(config);
   MakeSpans(50);
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
-  EXPECT_EQ(traces.export_failures, static_cast<uint64_t>(receiver->calls()));
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return traces.dropped_export_failed == 50u; }));
+  EXPECT_EQ(traces.export_failures, static_cast<uint64_t>(collector->calls()));
 }
 
 TEST(Robustness, TheEndDoesNotWaitForACollectorThatRefuses) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kRefuse);
-  v1::OtelConfig config = Config(receiver->endpoint());
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kRefuse);
+  v1::OtelConfig config = Config(collector->endpoint());
   config.set_retry_for("1h");
   config.set_shutdown_timeout("1h");
   auto telemetry = Start(config);
   MakeSpans(50);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->calls() > 0; }));
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return collector->calls() > 0; }));
   telemetry->Shutdown();  // or this test takes an hour
   ExpectAllAccountedFor(telemetry->counters().of(Signal::kTraces), 50);
   EXPECT_EQ(telemetry->counters().of(Signal::kTraces).dropped(), 50u);
 }
 
 TEST(Robustness, ACollectorThatDiesAndComesBackIsUsedAgain) {
-  auto receiver = *OtlpReceiver::Start();
-  const std::string endpoint = receiver->endpoint();
+  auto collector = *Collector::Start();
+  const std::string endpoint = collector->endpoint();
   auto telemetry = Start(Config(endpoint));
   const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
   MakeSpans(10);
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] { return receiver->spans().size() == 10; }));
-  receiver = nullptr;
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return collector->spans().size() == 10; }));
+  collector = nullptr;
   MakeSpans(10);
   EXPECT_FALSE(telemetry->Flush(absl::ZeroDuration()));
-  receiver = *OtlpReceiver::Start(endpoint.substr(std::string("http://").size()));
+  collector = *Collector::Start(endpoint.substr(std::string("http://").size()));
   // gRPC connects again in its own time; what is made meanwhile may be lost, and is counted.
   uint64_t made = 20;
-  ASSERT_TRUE(receiver->WaitFor(kLong, [&] {
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] {
     MakeSpans(1);
     ++made;
-    return !receiver->spans().empty();
+    return !collector->spans().empty();
   }));
   telemetry->Shutdown();
   ExpectAllAccountedFor(traces, made);
@@ -197,9 +198,9 @@ TEST(Robustness, AnAbsentCollectorDelaysNeitherWorkNorTheEnd) {
 }
 
 TEST(Robustness, AMillionSpansWithADeadCollectorDoNotGrowTheProcess) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kHang);
-  auto telemetry = Start(Config(receiver->endpoint()));
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kHang);
+  auto telemetry = Start(Config(collector->endpoint()));
   MakeSpans(100'000);
   const uint64_t before = ResidentBytes();
   MakeSpans(900'000);

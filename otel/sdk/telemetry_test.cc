@@ -15,31 +15,27 @@
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/trace_macros.h"
+#include "otel/sdk/testing/collector.h"
 #include "otel/sdk/testing/config.h"
-#include "otel/sdk/testing/otlp_receiver.h"
 
 namespace tensorcast::otel {
 namespace {
 
 using tensorcast::otel::testing::OtelConfig;
+using testing::Collector;
 using ::testing::ElementsAre;
-using testing::OtlpReceiver;
 using ::testing::Pair;
-using testing::ReceivedLog;
-using testing::ReceivedMetric;
-using testing::ReceivedSpan;
-using testing::StringMap;
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
 class TelemetryTest : public ::testing::Test {
  protected:
-  TelemetryTest() : receiver_(*OtlpReceiver::Start()) {}
+  TelemetryTest() : collector_(*Collector::Start()) {}
 
   v1::OtelConfig Config() const {
     v1::OtelConfig config =
         OtelConfig("enabled: true batch_interval: '20ms' metric_interval: '50ms' resource_metrics: false");
-    config.set_endpoint(receiver_->endpoint());
+    config.set_endpoint(collector_->endpoint());
     return config;
   }
   void Start(const v1::OtelConfig& config) {
@@ -50,8 +46,8 @@ class TelemetryTest : public ::testing::Test {
   // The span of this name; waits for it.
   ReceivedSpan Span(const std::string& name) {
     std::optional<ReceivedSpan> found;
-    EXPECT_TRUE(receiver_->WaitFor(kLong, [&] {
-      for (const ReceivedSpan& span : receiver_->spans()) {
+    EXPECT_TRUE(collector_->WaitFor(kLong, [&] {
+      for (const ReceivedSpan& span : collector_->spans()) {
         if (span.name == name) found = span;
       }
       return found.has_value();
@@ -60,8 +56,8 @@ class TelemetryTest : public ::testing::Test {
   }
   ReceivedMetric Metric(const std::string& name, const StringMap& labels, double at_least) {
     std::optional<ReceivedMetric> found;
-    EXPECT_TRUE(receiver_->WaitFor(kLong, [&] {
-      for (const ReceivedMetric& metric : receiver_->metrics()) {
+    EXPECT_TRUE(collector_->WaitFor(kLong, [&] {
+      for (const ReceivedMetric& metric : collector_->metrics()) {
         if (metric.name == name && metric.labels == labels && metric.value >= at_least) found = metric;
       }
       return found.has_value();
@@ -69,7 +65,7 @@ class TelemetryTest : public ::testing::Test {
     return found.value_or(ReceivedMetric());
   }
 
-  std::unique_ptr<OtlpReceiver> receiver_;
+  std::unique_ptr<Collector> collector_;
   std::unique_ptr<Telemetry> telemetry_;
 };
 
@@ -123,7 +119,7 @@ TEST_F(TelemetryTest, TheResourceNamesTheServiceAndWhatTheUserAdded) {
   EXPECT_EQ(resource.at("tc.role"), "daemon");
   EXPECT_EQ(resource.at("deployment.environment"), "test");
   EXPECT_FALSE(resource.at("service.instance.id").empty());
-  EXPECT_EQ(receiver_->last_headers().at("x-team"), "infra");
+  EXPECT_EQ(collector_->last_headers().at("x-team"), "infra");
 }
 
 TEST_F(TelemetryTest, WorkThatIsOverKeepsItsTimes) {
@@ -239,7 +235,7 @@ TEST_F(TelemetryTest, TheSamplerFollowsTheParentAndElseTheRatio) {
   const ReceivedSpan received = Span("A/Sampled");
   EXPECT_EQ(received.parent_span_id, sampled->SpanIdHex());
   EXPECT_EQ(received.trace_state, "v=1");
-  EXPECT_EQ(receiver_->spans().size(), 1u);
+  EXPECT_EQ(collector_->spans().size(), 1u);
 }
 
 TEST_F(TelemetryTest, MetricsArriveWithUnitsLabelsAndTheirBuckets) {
@@ -293,7 +289,7 @@ TEST_F(TelemetryTest, LogsNameTheirSpan) {
   }
   LOG(INFO) << "outside";
   std::vector<ReceivedLog> logs;
-  ASSERT_TRUE(receiver_->WaitFor(kLong, [&] { return (logs = receiver_->logs()).size() >= 2; }));
+  ASSERT_TRUE(collector_->WaitFor(kLong, [&] { return (logs = collector_->logs()).size() >= 2; }));
   EXPECT_EQ(logs[0].body, "inside");
   EXPECT_EQ(logs[0].severity, 13);
   EXPECT_EQ(logs[0].trace_id, trace_id);
@@ -314,8 +310,8 @@ TEST_F(TelemetryTest, ASignalThatIsOffSendsNothing) {
   metrics::kTicketsExpired.Add(1);
   EXPECT_EQ(Metric("tc_tickets_expired_total", {}, 1).value, 1);
   telemetry_->Shutdown();
-  EXPECT_TRUE(receiver_->spans().empty());
-  EXPECT_TRUE(receiver_->logs().empty());
+  EXPECT_TRUE(collector_->spans().empty());
+  EXPECT_TRUE(collector_->logs().empty());
 }
 
 TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
@@ -329,14 +325,14 @@ TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
   LOG(INFO) << "the rest";
   telemetry_->Shutdown();
   EXPECT_FALSE(IsTelemetryEnabled());
-  EXPECT_EQ(receiver_->spans().size(), 1u);
-  EXPECT_EQ(receiver_->logs().size(), 1u);
+  EXPECT_EQ(collector_->spans().size(), 1u);
+  EXPECT_EQ(collector_->logs().size(), 1u);
   EXPECT_EQ(Metric("tc_tickets_expired_total", {}, 2).value, 2);
   late.End();
   metrics::kTicketsExpired.Add(1);
   telemetry_->Shutdown();
   EXPECT_TRUE(telemetry_->Flush(absl::Seconds(1)));
-  EXPECT_EQ(receiver_->spans().size(), 1u);
+  EXPECT_EQ(collector_->spans().size(), 1u);
   EXPECT_EQ(telemetry_->counters().of(sdk::Signal::kTraces).dropped_shutdown, 1u);
 }
 
@@ -347,7 +343,7 @@ TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
   Start(config);
   otel::Span("A/B").End();
   EXPECT_TRUE(telemetry_->Flush(kLong));
-  EXPECT_EQ(receiver_->spans().size(), 1u);
+  EXPECT_EQ(collector_->spans().size(), 1u);
 }
 
 TEST_F(TelemetryTest, IsOnOnceAProcessButMayBeginAgain) {

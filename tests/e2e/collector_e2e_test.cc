@@ -17,14 +17,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/admin.h"
-#include "otel/sdk/testing/otlp_receiver.h"
+#include "otel/sdk/testing/collector.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
 namespace {
 
 using otel::testing::Behaviour;
-using otel::testing::OtlpReceiver;
+using otel::testing::Collector;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -75,8 +75,8 @@ class CollectorTest : public E2eTest {
   }
 
   // Whether a process has told of spans lost for that reason.
-  static bool HasLost(const OtlpReceiver& receiver, const std::string& reason) {
-    for (const auto& metric : receiver.metrics()) {
+  static bool HasLost(const Collector& collector, const std::string& reason) {
+    for (const auto& metric : collector.metrics()) {
       if (metric.name == "tc_telemetry_dropped_total" && metric.labels.at("signal") == "traces" &&
           metric.labels.at("reason") == reason && metric.value > 0) {
         return true;
@@ -89,11 +89,11 @@ class CollectorTest : public E2eTest {
 };
 
 TEST_F(CollectorTest, OneThatHangsDelaysNeitherWorkNorTheEndAndItsLossesAreLogged) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kHang);
-  StartObserved(receiver->endpoint());
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kHang);
+  StartObserved(collector->endpoint());
   // Each of the three processes has an export that hangs before there is any work.
-  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return receiver->calls() >= 3; }));
+  ASSERT_TRUE(collector->WaitFor(kStepTimeout, [&] { return collector->calls() >= 3; }));
   PutAndGet("m");
   OverflowTheQueue();
   EXPECT_THAT(LogOfDaemon0(), AllOf(HasSubstr("telemetry: "), HasSubstr("is the collector up?")));
@@ -110,62 +110,62 @@ TEST_F(CollectorTest, OneThatHangsDelaysNeitherWorkNorTheEndAndItsLossesAreLogge
 }
 
 TEST_F(CollectorTest, OneThatWakesUpIsToldWhatWasLost) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kHang);
-  StartObserved(receiver->endpoint());
-  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return receiver->calls() >= 3; }));
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kHang);
+  StartObserved(collector->endpoint());
+  ASSERT_TRUE(collector->WaitFor(kStepTimeout, [&] { return collector->calls() >= 3; }));
   OverflowTheQueue();
-  receiver->SetBehaviour(Behaviour::kAccept);
-  EXPECT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return HasLost(*receiver, "queue_full"); }));
+  collector->SetBehaviour(Behaviour::kAccept);
+  EXPECT_TRUE(collector->WaitFor(kStepTimeout, [&] { return HasLost(*collector, "queue_full"); }));
   ExpectACleanStop();
 }
 
 TEST_F(CollectorTest, OneThatRefusesCostsTheBatchesAndNothingElse) {
-  auto receiver = *OtlpReceiver::Start();
-  receiver->SetBehaviour(Behaviour::kRefuse);
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kRefuse);
   // Nothing but spans, until the metrics at the end.
-  StartObserved(receiver->endpoint(),
+  StartObserved(collector->endpoint(),
                 {"observability.otel.logs=false", "observability.otel.metric_interval=1h",
                  "observability.otel.retry_for=1ms"});
   PutAndGet("m");
   // Of four exports by three processes, one at least is the second of its process: the first has been
   // refused.
-  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] {
+  ASSERT_TRUE(collector->WaitFor(kStepTimeout, [&] {
     OverflowTheQueue();
-    return receiver->calls() >= 4;
+    return collector->calls() >= 4;
   }));
-  receiver->SetBehaviour(Behaviour::kAccept);
+  collector->SetBehaviour(Behaviour::kAccept);
   ExpectACleanStop();
-  EXPECT_TRUE(HasLost(*receiver, "export_failed"));
+  EXPECT_TRUE(HasLost(*collector, "export_failed"));
 }
 
 TEST_F(CollectorTest, OneThatDiesInTheMiddleIsUsedAgainWhenItIsBack) {
-  auto receiver = *OtlpReceiver::Start();
-  StartObserved(receiver->endpoint());
+  auto collector = *Collector::Start();
+  StartObserved(collector->endpoint());
   PutAndGet("before");
-  ASSERT_TRUE(receiver->WaitFor(kStepTimeout, [&] { return !receiver->spans().empty(); }));
-  receiver.reset();
+  ASSERT_TRUE(collector->WaitFor(kStepTimeout, [&] { return !collector->spans().empty(); }));
+  collector.reset();
   PutAndGet("meanwhile");
-  receiver = *OtlpReceiver::Start(endpoint_.substr(std::string("http://").size()));
+  collector = *Collector::Start(endpoint_.substr(std::string("http://").size()));
   // The processes connect again in their own time; what is made meanwhile may be lost.
-  EXPECT_TRUE(receiver->WaitFor(kStepTimeout, [&] {
+  EXPECT_TRUE(collector->WaitFor(kStepTimeout, [&] {
     OverflowTheQueue();
-    return !receiver->spans().empty();
+    return !collector->spans().empty();
   }));
   PutAndGet("after");
   ExpectACleanStop();
 }
 
 TEST_F(CollectorTest, OneThatRestartsMissesNothing) {
-  auto receiver = *OtlpReceiver::Start();
-  StartObserved(receiver->endpoint(),
+  auto collector = *Collector::Start();
+  StartObserved(collector->endpoint(),
                 {"observability.otel.queue_size=2048", "observability.otel.batch_size=512",
                  "observability.otel.retry_for=10m"});
-  receiver.reset();
+  collector.reset();
   PutAndGet("meanwhile");
-  receiver = *OtlpReceiver::Start(endpoint_.substr(std::string("http://").size()));
-  EXPECT_TRUE(receiver->WaitFor(kStepTimeout, [&] {
-    const auto spans = receiver->spans();
+  collector = *Collector::Start(endpoint_.substr(std::string("http://").size()));
+  EXPECT_TRUE(collector->WaitFor(kStepTimeout, [&] {
+    const auto spans = collector->spans();
     const auto has = [&](std::string_view name) {
       return std::ranges::any_of(spans, [&](const auto& span) { return span.name == name; });
     };
@@ -173,16 +173,16 @@ TEST_F(CollectorTest, OneThatRestartsMissesNothing) {
            has("GlobalStore/PublishArtifact");
   })) << "what was made while it was away";
   ExpectACleanStop();
-  EXPECT_FALSE(HasLost(*receiver, "export_failed"));
+  EXPECT_FALSE(HasLost(*collector, "export_failed"));
 }
 
 // What a process sends last, when its parts are gone already, has their gauges still.
 TEST_F(CollectorTest, TheLastExportOfAProcessThatStopsHasItsGauges) {
-  auto receiver = *OtlpReceiver::Start();
-  StartObserved(receiver->endpoint(), {"observability.otel.metric_interval=1h"});
+  auto collector = *Collector::Start();
+  StartObserved(collector->endpoint(), {"observability.otel.metric_interval=1h"});
   PutAndGet("m");
   ExpectACleanStop();
-  const auto metrics = receiver->metrics();
+  const auto metrics = collector->metrics();
   for (const std::string_view name : {"tc_pool_capacity_bytes", "tc_pool_used_bytes", "tc_sessions_active",
                                       "tc_global_store_artifacts", "tc_global_store_nodes"}) {
     EXPECT_TRUE(std::ranges::any_of(metrics, [&](const auto& metric) { return metric.name == name; }))
@@ -192,27 +192,27 @@ TEST_F(CollectorTest, TheLastExportOfAProcessThatStopsHasItsGauges) {
 
 // OpenTelemetry's own variables, to a real process.
 TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
-  auto receiver = *OtlpReceiver::Start();
+  auto collector = *Collector::Start();
   StartCluster();
   const auto spans_with = [&](const char* variable, const char* value) {
-    const size_t before = receiver->spans().size();
+    const size_t before = collector->spans().size();
     setenv(variable, value, 1);
     const CommandResult status = RunCommand(
-        {"status", "--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", receiver->endpoint()});
+        {"status", "--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", collector->endpoint()});
     unsetenv(variable);
     EXPECT_EQ(status.exit_code, 0) << status.output;
-    return receiver->spans().size() - before;
+    return collector->spans().size() - before;
   };
   EXPECT_GT(spans_with("OTEL_TRACES_SAMPLER", "always_on"), 0);
   EXPECT_EQ(spans_with("OTEL_TRACES_SAMPLER", "always_off"), 0);
   EXPECT_EQ(spans_with("OTEL_TRACES_EXPORTER", "none"), 0);
-  ASSERT_FALSE(receiver->metrics().empty()) << "of which nobody said that they should not go";
-  EXPECT_TRUE(receiver->metrics().front().resource.contains("service.version"));
+  ASSERT_FALSE(collector->metrics().empty()) << "of which nobody said that they should not go";
+  EXPECT_TRUE(collector->metrics().front().resource.contains("service.version"));
 }
 
 // A command that takes several operations is one trace.
 TEST_F(CollectorTest, ManagingCommandsAreATraceEach) {
-  auto receiver = *OtlpReceiver::Start();
+  auto collector = *Collector::Start();
   StartCluster();
   const std::string model = MakeModel("m", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());
@@ -220,12 +220,12 @@ TEST_F(CollectorTest, ManagingCommandsAreATraceEach) {
       {"ls"}, {"status"}, {"gc", "--older-than", "1h"}, {"rm", "k"}};
   for (std::vector<std::string> command : commands) {
     const std::string root = "Command/" + command[0];
-    command.insert(command.end(),
-                   {"--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", receiver->endpoint()});
+    command.insert(command.end(), {"--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint",
+                                   collector->endpoint()});
     const CommandResult result = RunCommand(command);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     std::map<std::string, std::string> trace_of;  // by span's name
-    for (const auto& span : receiver->spans()) trace_of[span.name] = span.trace_id;
+    for (const auto& span : collector->spans()) trace_of[span.name] = span.trace_id;
     ASSERT_TRUE(trace_of.contains(root)) << root;
     int operations = 0;
     for (const auto& [name, trace] : trace_of) {

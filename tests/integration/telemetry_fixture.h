@@ -1,4 +1,4 @@
-// A cluster in one process whose telemetry goes through the OpenTelemetry SDK to a real OTLP receiver. The
+// A cluster in one process whose telemetry goes through the OpenTelemetry SDK to a real OTLP collector. The
 // acceptance criteria and the compatibility lines of the observability design have a test each, named after
 // them; the same with a process a role is `tensorcast otel-smoke`.
 #pragma once
@@ -13,18 +13,18 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "otel/sdk/telemetry.h"
+#include "otel/sdk/testing/collector.h"
 #include "otel/sdk/testing/config.h"
-#include "otel/sdk/testing/otlp_receiver.h"
 #include "tests/integration/test_cluster.h"
 
 namespace tensorcast::testing {
 
+using otel::ReceivedEvent;
+using otel::ReceivedLog;
+using otel::ReceivedMetric;
+using otel::ReceivedSpan;
+using otel::testing::Collector;
 using otel::testing::OtelConfig;
-using otel::testing::OtlpReceiver;
-using otel::testing::ReceivedEvent;
-using otel::testing::ReceivedLog;
-using otel::testing::ReceivedMetric;
-using otel::testing::ReceivedSpan;
 
 inline constexpr absl::Duration kArrival = absl::Seconds(30);  // only a hang takes so long
 
@@ -59,10 +59,10 @@ inline void Damage(TestNode& node, const std::string& replica_id) {
 
 class TelemetryFixture : public ::testing::Test {
  protected:
-  TelemetryFixture() : receiver_(*OtlpReceiver::Start()) {}
+  TelemetryFixture() : collector_(*Collector::Start()) {}
 
   void Start(v1::OtelConfig config) {
-    config.set_endpoint(receiver_->endpoint());
+    config.set_endpoint(collector_->endpoint());
     config.set_batch_interval("20ms");
     config.set_metric_interval("50ms");
     auto telemetry = otel::InitTelemetry(config, "daemon");
@@ -80,7 +80,7 @@ class TelemetryFixture : public ::testing::Test {
 
   Trace TraceOf(const RequestContext& context) const {
     Trace trace;
-    for (const ReceivedSpan& span : receiver_->spans()) {
+    for (const ReceivedSpan& span : collector_->spans()) {
       if (span.trace_id == context.trace.TraceIdHex()) trace.emplace(span.name, span);
     }
     return trace;
@@ -89,7 +89,7 @@ class TelemetryFixture : public ::testing::Test {
   // that is answered ends before the one that made it, so its span may come first).
   Trace AwaitTrace(const RequestContext& context, const std::vector<std::string>& names) const {
     Trace trace;
-    EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+    EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
       trace = TraceOf(context);
       return IsWhole(trace, context) &&
              std::ranges::all_of(names, [&](const std::string& name) { return trace.contains(name); });
@@ -105,8 +105,8 @@ class TelemetryFixture : public ::testing::Test {
 
   // Whether a log line with this text names the request's trace.
   bool AwaitLog(const RequestContext& context, std::string_view text) const {
-    return receiver_->WaitFor(kArrival, [&] {
-      return std::ranges::any_of(receiver_->logs(), [&](const ReceivedLog& log) {
+    return collector_->WaitFor(kArrival, [&] {
+      return std::ranges::any_of(collector_->logs(), [&](const ReceivedLog& log) {
         return absl::StrContains(log.body, text) && log.trace_id == context.trace.TraceIdHex();
       });
     });
@@ -114,13 +114,13 @@ class TelemetryFixture : public ::testing::Test {
 
   std::set<std::string> MetricNames() const {
     std::set<std::string> names;
-    for (const ReceivedMetric& metric : receiver_->metrics()) names.insert(metric.name);
+    for (const ReceivedMetric& metric : collector_->metrics()) names.insert(metric.name);
     return names;
   }
   // The latest value of a series; the sum over those that have these labels among theirs.
-  double Metric(const std::string& name, const otel::testing::StringMap& labels) const {
+  double Metric(const std::string& name, const otel::StringMap& labels) const {
     double sum = 0;
-    for (const ReceivedMetric& metric : receiver_->metrics()) {
+    for (const ReceivedMetric& metric : collector_->metrics()) {
       const bool matches = std::ranges::all_of(labels, [&](const auto& label) {
         const auto found = metric.labels.find(label.first);
         return found != metric.labels.end() && found->second == label.second;
@@ -129,16 +129,16 @@ class TelemetryFixture : public ::testing::Test {
     }
     return sum;
   }
-  ::testing::AssertionResult AwaitMetric(const std::string& name, const otel::testing::StringMap& labels,
+  ::testing::AssertionResult AwaitMetric(const std::string& name, const otel::StringMap& labels,
                                          double at_least = 1) const {
-    if (receiver_->WaitFor(kArrival, [&] { return Metric(name, labels) >= at_least; })) {
+    if (collector_->WaitFor(kArrival, [&] { return Metric(name, labels) >= at_least; })) {
       return ::testing::AssertionSuccess();
     }
     return ::testing::AssertionFailure()
            << name << " " << ::testing::PrintToString(labels) << " is " << Metric(name, labels);
   }
 
-  std::unique_ptr<OtlpReceiver> receiver_;
+  std::unique_ptr<Collector> collector_;
   std::unique_ptr<otel::Telemetry> telemetry_;  // ends after the cluster, with what that had to say
   TestCluster cluster_;
 };

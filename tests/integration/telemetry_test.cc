@@ -107,7 +107,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
     }
     expected.emplace_back(info.name);
   }
-  EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+  EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
     const std::set<std::string> arrived = MetricNames();
     return std::ranges::all_of(expected, [&](const std::string& name) { return arrived.contains(name); });
   }));
@@ -143,13 +143,13 @@ TEST_F(AcceptanceCriteria, Logs_LinesOfARequestNameItsTraceAndSpan) {
   // One of the call's own thread, and one of the ingest's.
   for (const char* text : {" is ready: ", " is given up as corrupt"}) {
     std::optional<ReceivedLog> line;
-    ASSERT_TRUE(receiver_->WaitFor(kArrival, [&] {
-      for (const ReceivedLog& log : receiver_->logs()) {
+    ASSERT_TRUE(collector_->WaitFor(kArrival, [&] {
+      for (const ReceivedLog& log : collector_->logs()) {
         if (absl::StrContains(log.body, text) && log.trace_id == request.trace.TraceIdHex()) line = log;
       }
       return line.has_value();
     })) << text;
-    EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+    EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
       const Trace trace = TraceOf(request);
       return std::ranges::any_of(trace, [&](const auto& s) { return s.second.span_id == line->span_id; });
     })) << text;
@@ -196,10 +196,10 @@ TEST_F(AcceptanceCriteria, Config_SamplingAndExportersDecideWhatIsSent) {
   EXPECT_EQ(get(OtelConfig("enabled: true sampling_ratio: 0.0")), 0) << "metrics went, spans did not";
   EXPECT_TRUE(MetricNames().contains("tc_rpc_requests_total"));
   EXPECT_EQ(get(OtelConfig("enabled: true traces: false")), 0);
-  const int calls = receiver_->calls();
+  const int calls = collector_->calls();
   EXPECT_EQ(get(OtelConfig("enabled: true exporter: 'none'")), 0);
   EXPECT_EQ(get(OtelConfig("enabled: false")), 0);
-  EXPECT_EQ(receiver_->calls(), calls) << "nothing at all was sent";
+  EXPECT_EQ(collector_->calls(), calls) << "nothing at all was sent";
 }
 
 // "Client SDK default: OTel is disabled unless explicitly enabled."
@@ -211,7 +211,7 @@ TEST_F(Compatibility, AClientSaysNothingUnlessAskedTo) {
   const client::PutResult put = Import(a, MakeChunkedArtifact(13, 3, kTestChunkBytes));
   EXPECT_TRUE(a.client().Get(Soon(), put.artifact_id, {}).ok());
   telemetry_->Shutdown();
-  EXPECT_EQ(receiver_->calls(), 0);
+  EXPECT_EQ(collector_->calls(), 0);
 }
 
 // The example of client/README.md.
@@ -220,7 +220,7 @@ TEST_F(Compatibility, AClientThatIsGivenTelemetrySaysWhatItDoesToItsEnd) {
   const client::PutResult put = Import(a, MakeChunkedArtifact(27, 3, kTestChunkBytes));
   const RequestContext request = Soon();
   v1::OtelConfig config = OtelConfig("enabled: true");
-  config.set_endpoint(receiver_->endpoint());
+  config.set_endpoint(collector_->endpoint());
   auto telemetry = otel::InitTelemetry(config, "client");
   ASSERT_TRUE(telemetry.ok()) << telemetry.status();
   auto client =

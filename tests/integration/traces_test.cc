@@ -86,7 +86,7 @@ TEST_F(AcceptanceCriteria, Traces_TheEndOfATransferStaysInItsTrace) {
   const std::string ingest = Only(trace, "StoreEngine/P2PIngest").span_id;
   for (const char* name : {"StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"}) {
     // The span of the one who calls may come after that of the one who answers.
-    EXPECT_TRUE(receiver_->WaitFor(kArrival, [&] {
+    EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
       const Trace now = TraceOf(request);
       const auto [first, last] = now.equal_range(name);
       return std::any_of(first, last, [&](const auto& s) { return s.second.parent_span_id == ingest; });
@@ -197,15 +197,15 @@ TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestTh
   const Trace trace = AwaitTrace(request, {"StoreEngine/DiskIngest"});
   std::optional<ReceivedSpan> evict;
   std::vector<ReceivedSpan> asked;
-  ASSERT_TRUE(receiver_->WaitFor(kArrival, [&] {
+  ASSERT_TRUE(collector_->WaitFor(kArrival, [&] {
     asked.clear();
-    for (const ReceivedSpan& span : receiver_->spans()) {
+    for (const ReceivedSpan& span : collector_->spans()) {
       if (span.name == "StoreEngine/Evict" && span.attributes.at("tc.replica.id") == first.replica_id) {
         evict = span;
       }
     }
     if (!evict.has_value()) return false;
-    for (const ReceivedSpan& span : receiver_->spans()) {
+    for (const ReceivedSpan& span : collector_->spans()) {
       if (span.name == "GlobalStore/RequestEviction" && span.trace_id == evict->trace_id) {
         asked.push_back(span);
       }

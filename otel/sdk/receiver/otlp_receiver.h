@@ -1,0 +1,29 @@
+// A receiver of OTLP over gRPC in this process, which keeps what it is sent: what `tensorcast otel-smoke` checks
+// and `tensorcast bench collector` counts. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "otel/sdk/receiver/received_telemetry.h"
+
+namespace tensorcast::otel {
+
+class OtlpReceiver : public ReceivedTelemetry {
+ public:
+  // Listens on a port of this host's loopback. UNAVAILABLE when it cannot.
+  static absl::StatusOr<std::unique_ptr<OtlpReceiver>> Start(Keep keep = Keep::kAll);
+  // Calls that are under way are ended.
+  ~OtlpReceiver();
+
+  const std::string& endpoint() const;  // http://host:port
+
+ private:
+  explicit OtlpReceiver(Keep keep);
+
+  class Service;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace tensorcast::otel

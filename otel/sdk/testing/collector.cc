@@ -1,0 +1,130 @@
+#include "otel/sdk/testing/collector.h"
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "otel/sdk/receiver/export_call.h"
+
+namespace tensorcast::otel::testing {
+
+class Collector::Call final : public ExportCall {
+ public:
+  Call(Collector* collector, const grpc::GenericCallbackServerContext& context)
+      : ExportCall(context), collector_(collector) {}
+
+  void Answer() {
+    switch (collector_->behaviour()) {
+      case Behaviour::kRefuse:
+        return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this collector refuses"));
+      case Behaviour::kReject:
+        return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "this collector rejects"));
+      case Behaviour::kAccept:
+      case Behaviour::kHang:
+        break;
+    }
+    if (collector_->Take(method(), request())) return Accept();
+    Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not OTLP"));
+  }
+
+ private:
+  void OnRequest() override {
+    if (!collector_->Hang(this)) return Answer();
+    // The cancellation may have come before the call was known to hang.
+    if (cancelled_ && collector_->StopHanging(this)) Finish(grpc::Status::CANCELLED);
+  }
+  void OnCancel() override {
+    cancelled_ = true;
+    if (collector_->StopHanging(this)) Finish(grpc::Status::CANCELLED);
+  }
+
+  Collector* const collector_;
+  std::atomic<bool> cancelled_{false};
+};
+
+class Collector::Service final : public grpc::CallbackGenericService {
+ public:
+  explicit Service(Collector* collector) : collector_(collector) {}
+
+  absl::Status Listen(const std::string& listen) {
+    TC_ASSIGN_OR_RETURN(ExportServer server, ExportServer::Start(listen, *this));
+    server_.emplace(std::move(server));
+    return absl::OkStatus();
+  }
+  const std::string& endpoint() const { return server_->endpoint(); }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    StringMap headers;
+    for (const auto& [key, value] : context->client_metadata()) {
+      headers[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
+    }
+    collector_->Count(std::move(headers));
+    return new Call(collector_, *context);
+  }
+
+ private:
+  Collector* const collector_;
+  std::optional<ExportServer> server_;
+};
+
+Collector::Collector() : service_(std::make_unique<Service>(this)) {}
+
+Collector::~Collector() = default;
+
+absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& listen) {
+  std::unique_ptr<Collector> collector(new Collector());
+  TC_RETURN_IF_ERROR(collector->service_->Listen(listen));
+  return collector;
+}
+
+const std::string& Collector::endpoint() const { return service_->endpoint(); }
+
+void Collector::SetBehaviour(Behaviour behaviour) {
+  std::set<Call*> released;
+  {
+    absl::MutexLock lock(&mutex_);
+    behaviour_ = behaviour;
+    if (behaviour != Behaviour::kHang) released.swap(hanging_);
+  }
+  for (Call* call : released) call->Answer();
+}
+
+StringMap Collector::last_headers() const {
+  absl::MutexLock lock(&mutex_);
+  return headers_;
+}
+
+int Collector::calls() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_;
+}
+
+void Collector::Count(StringMap headers) {
+  absl::MutexLock lock(&mutex_);
+  ++calls_;
+  headers_ = std::move(headers);
+}
+
+Behaviour Collector::behaviour() const {
+  absl::MutexLock lock(&mutex_);
+  return behaviour_;
+}
+
+bool Collector::Hang(Call* call) {
+  bool hangs = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    hangs = behaviour_ == Behaviour::kHang;
+    if (hangs) hanging_.insert(call);
+  }
+  Wake();
+  return hangs;
+}
+
+bool Collector::StopHanging(Call* call) {
+  absl::MutexLock lock(&mutex_);
+  return hanging_.erase(call) > 0;
+}
+
+}  // namespace tensorcast::otel::testing
