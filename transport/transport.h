@@ -6,8 +6,8 @@
 // touched no more after its completion.
 //
 // Who may pull is not decided here: a pull id is a secret of 128 random bits that the source daemon hands to
-// one receiver after it checked the grant. Thread-safe throughout; callbacks run on the transport's progress
-// thread, must not block, and may enqueue further operations.
+// one receiver after it checked the grant, and it says who that is. Thread-safe throughout; callbacks run on
+// the transport's progress thread, must not block, and may enqueue further operations.
 #pragma once
 
 #include <cstdint>
@@ -104,9 +104,12 @@ class Transport {
   // Registers memory that pulls write to and servings read from. Once a pool, before anything else.
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
 
-  // Offers an image to whoever has the descriptor, until the Serving is destroyed. FAILED_PRECONDITION when
-  // the lane needs the image in place and it is not.
-  virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image) = 0;
+  // Offers an image to whoever has the descriptor, until the Serving is destroyed. `receiver` is the node
+  // that the descriptor is meant for, by its name: a lane whose receivers show certificates refuses all
+  // others, whatever they know; one that cannot tell who connects ignores it. Empty: every node may come.
+  // FAILED_PRECONDITION when the lane needs the image in place and it is not.
+  virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
+                                                         std::string_view receiver) = 0;
 
   // Connects to a serving. UNAVAILABLE when the peer cannot be reached, DEADLINE_EXCEEDED when it does not
   // answer, FAILED_PRECONDITION for another protocol version, NOT_FOUND when it no longer serves this pull.

@@ -64,8 +64,8 @@ ServeReport ServeRegistry::Served::Report() const {
   return report;
 }
 
-absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
-  TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims,
+absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckedClaims(const PullOpening& opening) const {
+  TC_ASSIGN_OR_RETURN(rpc::GrantClaims claims,
                       rpc::VerifyGrant(options_.grant_key(), opening.grant_token, options_.now()));
   if (claims.grant_id != opening.grant_id || claims.replica_id != opening.replica_id ||
       !Matches(claims.artifact_id, opening.artifact_id) ||
@@ -83,10 +83,12 @@ absl::Status ServeRegistry::CheckGrant(const PullOpening& opening) const {
                                                     claims.source_name, ", and this is ", options_.name));
   }
   absl::MutexLock lock(&mutex_);
-  return closed_.contains(opening.grant_id) ? HasEnded(opening.grant_id) : absl::OkStatus();
+  if (closed_.contains(opening.grant_id)) return HasEnded(opening.grant_id);
+  return claims;
 }
 
 absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
+                                                                            const std::string& receiver,
                                                                             const TraceContext& trace) {
   transport::Transport* transport = transport::FindTransport(options_.transports, opening.lane);
   if (transport == nullptr) {
@@ -103,7 +105,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
   TC_ASSIGN_OR_RETURN(
       std::shared_ptr<ServedReplica> image,
       ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
-  absl::StatusOr<std::unique_ptr<transport::Serving>> serving = transport->Serve(image);
+  absl::StatusOr<std::unique_ptr<transport::Serving>> serving = transport->Serve(image, receiver);
   if (!serving.ok()) {
     image->Release();
     return serving.status();
@@ -120,7 +122,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
 }
 
 absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const TraceContext& trace) {
-  TC_RETURN_IF_ERROR(CheckGrant(opening));
+  TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims, CheckedClaims(opening));
   std::optional<OpenedPull> open;
   {
     absl::MutexLock lock(&mutex_);
@@ -129,7 +131,7 @@ absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const
   if (open.has_value()) return *std::move(open);
   // Both are destroyed without the lock: that may wait for a peer.
   Entry replaced;  // the same grant over another lane, if there was one
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening, trace));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening, claims.receiver_name, trace));
   OpenedPull opened = served->opened();
   absl::MutexLock lock(&mutex_);
   // Meanwhile it may have been revoked, or opened by a repetition of this call.

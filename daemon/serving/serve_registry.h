@@ -66,7 +66,7 @@ class ServeRegistry {
   // OK when the token is this node's and permits just this, and the grant has not ended; else as
   // rpc::VerifyGrant says, PERMISSION_DENIED or FAILED_PRECONDITION. An empty receiver or artifact is not
   // compared.
-  absl::Status CheckGrant(const PullOpening& opening) const;
+  absl::Status CheckGrant(const PullOpening& opening) const { return CheckedClaims(opening).status(); }
 
   // `trace` is the receiver's.
   absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const TraceContext& trace = {});
@@ -123,7 +123,11 @@ class ServeRegistry {
     uint64_t bytes_seen = 0;  // at the last sweep
   };
 
-  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const TraceContext& trace);
+  // What the token permits, once all is as CheckGrant wants it.
+  absl::StatusOr<rpc::GrantClaims> CheckedClaims(const PullOpening& opening) const;
+  // `receiver` by its name, as the token says it.
+  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const std::string& receiver,
+                                                const TraceContext& trace);
   // What an opening comes to that needs no new serving: the pull that is open, or that it has ended; nullopt:
   // neither.
   absl::StatusOr<std::optional<OpenedPull>> FindOpen(const PullOpening& opening) const

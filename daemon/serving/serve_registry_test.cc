@@ -29,15 +29,18 @@ class HookedTransport : public transport::Transport {
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
     return transport_->RegisterMemory(base, bytes);
   }
-  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(
-      std::shared_ptr<transport::ServedImage> image) override {
+  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(std::shared_ptr<transport::ServedImage> image,
+                                                            std::string_view receiver) override {
+    served_to = receiver;
     if (const auto hook = std::exchange(on_serve_, nullptr)) hook();
-    return transport_->Serve(std::move(image));
+    return transport_->Serve(std::move(image), receiver);
   }
   absl::StatusOr<std::unique_ptr<transport::Pull>> Connect(const RequestContext& context,
                                                            std::string_view descriptor) override {
     return transport_->Connect(context, descriptor);
   }
+
+  std::string served_to;  // the receiver that was named last
 
  private:
   std::function<void()>& on_serve_;
@@ -137,7 +140,7 @@ class ServeRegistryTest : public ::testing::Test {
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::function<void()> on_serve_;
-  std::unique_ptr<transport::Transport> lane_;
+  std::unique_ptr<HookedTransport> lane_;
   std::unique_ptr<StoreEngine> engine_;
   std::unique_ptr<ServeRegistry> registry_;
 };
@@ -166,6 +169,12 @@ TEST_F(ServeRegistryTest, AGrantIsForTheReceiverAndTheSourceThatItNames) {
   EXPECT_EQ(Leases(), 0);
   opening.receiver_name = "b";
   EXPECT_TRUE(registry_->Open(opening).ok());
+  EXPECT_EQ(lane_->served_to, "b");
+}
+
+TEST_F(ServeRegistryTest, ALaneIsToldWhomTheGrantNamesAlsoWhenTheCallSaidNothing) {
+  ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
+  EXPECT_EQ(lane_->served_to, "b");
 }
 
 TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {

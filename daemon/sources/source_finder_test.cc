@@ -42,8 +42,8 @@ class ProviderTest : public ::testing::Test {
     memory_.resize(2 * artifact_.image.size());
     std::copy(artifact_.image.begin(), artifact_.image.end(), memory_.begin());
     EXPECT_TRUE(lane_->RegisterMemory(memory_.data(), memory_.size()).ok());
-    serving_ =
-        *lane_->Serve(std::make_shared<PlainImage>(ConstHostSpan(memory_).first(artifact_.image.size())));
+    serving_ = *lane_->Serve(
+        std::make_shared<PlainImage>(ConstHostSpan(memory_).first(artifact_.image.size())), /*receiver=*/"");
     peers_.open = [this](const v1::OpenPullRequest&) { return Opened(); };
     store_.knows_node = true;
   }

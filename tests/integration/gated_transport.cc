@@ -39,9 +39,9 @@ class GatedTransport : public transport::Transport {
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
     return transport_->RegisterMemory(base, bytes);
   }
-  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(
-      std::shared_ptr<transport::ServedImage> image) override {
-    return transport_->Serve(std::move(image));
+  absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(std::shared_ptr<transport::ServedImage> image,
+                                                            std::string_view receiver) override {
+    return transport_->Serve(std::move(image), receiver);
   }
   absl::StatusOr<std::unique_ptr<transport::Pull>> Connect(const RequestContext& context,
                                                            std::string_view descriptor) override {

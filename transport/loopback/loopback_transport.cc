@@ -214,7 +214,8 @@ class LoopbackTransport : public Transport {
     return memory_.Add(base, bytes).status();
   }
 
-  absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image) override {
+  absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
+                                                 std::string_view /*receiver*/) override {
     if (image->in_place()) {
       TC_RETURN_IF_ERROR(CheckSegments(memory_, image->image_bytes(), image->segments()));
     }

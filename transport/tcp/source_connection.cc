@@ -27,8 +27,9 @@ absl::Status Revoked() { return absl::NotFoundError("the source revoked the pull
 
 }  // namespace
 
-SourceServing::SourceServing(PullId id, std::shared_ptr<ServedImage> image)
+SourceServing::SourceServing(PullId id, std::shared_ptr<ServedImage> image, std::string receiver)
     : id_(id),
+      receiver_(std::move(receiver)),
       image_(std::move(image)),
       image_bytes_(image_->image_bytes()),
       in_place_(image_->in_place()),

@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,9 +36,11 @@ class SourceConnection;
 // One image under one pull id. Thread-safe.
 class SourceServing {
  public:
-  SourceServing(PullId id, std::shared_ptr<ServedImage> image);
+  // `receiver`: who it is for, by the name in the certificate; empty: whoever has the pull id.
+  SourceServing(PullId id, std::shared_ptr<ServedImage> image, std::string receiver);
 
   const PullId& id() const { return id_; }
+  const std::string& receiver() const { return receiver_; }
   uint64_t image_bytes() const { return image_bytes_; }
   bool in_place() const { return in_place_; }
   const std::vector<ConstHostSpan>& segments() const { return segments_; }  // of an image in place
@@ -61,6 +64,7 @@ class SourceServing {
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_.empty() && reads_ == 0; }
 
   const PullId id_;
+  const std::string receiver_;
   const std::shared_ptr<ServedImage> image_;
   const uint64_t image_bytes_;
   const bool in_place_;

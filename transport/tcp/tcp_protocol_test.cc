@@ -43,9 +43,10 @@ class ProtocolTest : public testing::Test {
   }
   void Serve(uint64_t bytes) {
     WritePattern(memory_.span(0, bytes), 0);
-    serving_ =
-        transport_->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, bytes)}))
-            .value();
+    serving_ = transport_
+                   ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, bytes)}),
+                           /*receiver=*/"")
+                   .value();
     descriptor_ = DecodeDescriptor(serving_->descriptor()).value();
   }
 
@@ -602,14 +603,15 @@ TEST(TcpTransportOptions, WithoutAnAddressATransportOnlyReceives) {
   auto transport = TcpTransport::Create({.listen = ""}).value();
   EXPECT_EQ(transport->address(), "");
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
-  EXPECT_EQ(transport->Serve(image).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(transport->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(TcpTransportOptions, TheAdvertisedAddressesAreInTheDescriptor) {
   auto transport =
       TcpTransport::Create({.listen = "0.0.0.0:0", .advertise = {"127.0.0.1:0", "node-a.example:77"}})
           .value();
-  auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{})).value();
+  auto serving =
+      transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"").value();
   EXPECT_THAT(
       DecodeDescriptor(serving->descriptor())->addresses,
       testing::ElementsAre(testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"), "node-a.example:77"));

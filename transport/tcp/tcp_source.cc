@@ -8,8 +8,10 @@
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
 #include "transport/tcp/frame_io.h"
 
 namespace tensorcast::transport::tcp {
@@ -46,6 +48,9 @@ class TcpSource::Stranger : public IoLoop::Handler {
     if (done_) source_->Forget(this);
   }
 
+  // Who it is, by its certificate; empty: it has shown none.
+  const std::string& peer() const { return stream_->peer(); }
+
   // The connection, which this loop has no part in any more.
   std::unique_ptr<ByteStream> Release() {
     if (watch_.has_value()) loop().Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
@@ -66,6 +71,7 @@ class TcpSource::Stranger : public IoLoop::Handler {
       frame = reader_.Next();
       done_ = !bytes.ok() || !frame.ok();
       if (absl::IsUnauthenticated(bytes.status()) || absl::IsPermissionDenied(bytes.status())) {
+        otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "certificate"});
         LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "let a stranger go: " << bytes.status();
       }
     } while (!done_ && !frame->has_value() && stream_->has_buffered());
@@ -193,6 +199,14 @@ absl::Status TcpSource::Admit(Stranger& stranger, const Hello& hello) {
     if (found != servings_.end()) serving = found->second;
   }
   if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
+  // Who has a good certificate and another node's pull id stole that, or was given it.
+  if (!serving->receiver().empty() && stranger.peer() != serving->receiver()) {
+    otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "receiver"});
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "refused " << stranger.peer() << ", which asked for a pull of "
+                                          << serving->receiver() << " by its secret id";
+    return absl::PermissionDeniedError(
+        absl::StrCat("the pull was granted to another node than ", stranger.peer()));
+  }
   IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
   auto connection = std::make_shared<SourceConnection>(loop, &threads_, options_.limits, serving);
   TC_RETURN_IF_ERROR(serving->Join(connection));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "base/testing/eventually.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/testing/recorded_telemetry.h"
 #include "security/testing/test_authority.h"
 #include "transport/tcp/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
@@ -20,9 +22,13 @@ class TlsTest : public ::testing::Test {
   void SetUp() override {
     source_ = NewTransport(authority_.Load("node/source"));
     WritePattern(memory_.span(0, kImageBytes), 0);
-    serving_ =
-        source_->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}))
-            .value();
+    serving_ = Serve(/*receiver=*/"");
+  }
+
+  std::unique_ptr<Serving> Serve(std::string_view receiver) {
+    return source_
+        ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}), receiver)
+        .value();
   }
 
   std::unique_ptr<TcpTransport> NewTransport(std::shared_ptr<security::Identity> identity) {
@@ -92,11 +98,26 @@ TEST_F(TlsTest, ASourceOfAnotherNameThanTheDescriptorSaysIsNotAskedForAnything) 
   ExpectNothingServedButToNodes();
 }
 
+TEST_F(TlsTest, APullThatWasStolenByAnotherNodeIsRefusedAndItsOwnReceiverIsServed) {
+  otel::testing::RecordedTelemetry recorded;
+  serving_ = Serve("receiver");
+  const absl::Status stolen = PullAs(authority_.Load("node/thief"));
+  EXPECT_EQ(stolen.code(), absl::StatusCode::kPermissionDenied) << stolen;
+  EXPECT_THAT(stolen.message(), ::testing::HasSubstr(authority_.Uri("node/thief")));
+  EXPECT_EQ(serving_->stats().bytes, 0u);
+  EXPECT_FALSE(serving_->stats().receiver_trace.IsValid()) << "it was let in";
+  EXPECT_EQ(recorded.Sum(otel::metrics::kP2pConnectionsRefused.id(), {"tcp", "receiver"}), 1);
+  EXPECT_EQ(PullAs(authority_.Load("node/receiver")), absl::OkStatus());
+  EXPECT_TRUE(HoldsPattern(Destination(), 0));
+}
+
 TEST_F(TlsTest, WhoHasNoCertificateAndWhoHasOneDoNotSpeakInClear) {
   EXPECT_EQ(PullAs(nullptr).code(), absl::StatusCode::kFailedPrecondition);
   const auto plain = NewTransport(nullptr);
   const auto serving =
-      plain->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}))
+      plain
+          ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}),
+                  /*receiver=*/"")
           .value();
   const auto receiver = NewTransport(authority_.Load("node/receiver"));
   EXPECT_EQ(PullBy(*receiver, serving->descriptor()).code(), absl::StatusCode::kFailedPrecondition);

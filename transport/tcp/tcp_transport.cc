@@ -13,6 +13,7 @@
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "security/identity.h"
+#include "security/name.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
@@ -24,7 +25,6 @@
 namespace tensorcast::transport {
 namespace {
 
-constexpr std::string_view kTcpLane = "tcp";
 constexpr int kMostLoops = 64;
 
 // How many loops and connections there are where nobody says. A loop receives and digests, or sends, a few
@@ -142,13 +142,14 @@ const std::string& TcpTransport::address() const {
   return state_->addresses.empty() ? none : state_->addresses.front();
 }
 
-std::string_view TcpTransport::name() const { return kTcpLane; }
+std::string_view TcpTransport::name() const { return tcp::kTcpLane; }
 
 absl::Status TcpTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
   return state_->memory.Add(base, bytes).status();
 }
 
-absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<ServedImage> image) {
+absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<ServedImage> image,
+                                                             std::string_view receiver) {
   if (state_->source == nullptr) {
     return absl::FailedPreconditionError(
         "this TCP transport only receives: configure an address to listen on");
@@ -156,7 +157,14 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
   if (image->in_place()) {
     TC_RETURN_IF_ERROR(CheckSegments(state_->memory, image->image_bytes(), image->segments()));
   }
-  auto serving = std::make_shared<tcp::SourceServing>(NewPullId(), std::move(image));
+  std::string wanted;
+  if (state_->identity != nullptr && !receiver.empty()) {
+    wanted = security::Name{.trust_domain = state_->identity->trust_domain(),
+                            .role = security::Role::kNode,
+                            .name = std::string(receiver)}
+                 .ToString();
+  }
+  auto serving = std::make_shared<tcp::SourceServing>(NewPullId(), std::move(image), std::move(wanted));
   std::string descriptor = tcp::EncodeDescriptor(
       {.pull_id = serving->id(),
        .image_bytes = serving->image_bytes(),
@@ -181,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
 }
 
 Lane TcpLane() {
-  return {.name = kTcpLane,
+  return {.name = tcp::kTcpLane,
           .help = "plain sockets, between any two hosts",
           .configured = [](const LaneConfig& config) { return !config.tcp_listen.empty(); },
           .make = [](const LaneConfig& config) -> absl::StatusOr<std::unique_ptr<Transport>> {

@@ -16,6 +16,9 @@
 
 namespace tensorcast::transport::tcp {
 
+// The lane's name, in configurations, grants and metrics.
+inline constexpr std::string_view kTcpLane = "tcp";
+
 // The versions of the protocol that this code speaks.
 inline constexpr uint8_t kMinVersion = 1;
 inline constexpr uint8_t kMaxVersion = 1;

@@ -252,7 +252,7 @@ TEST_P(TransportContract, RevokingAStagedImageWaitsForItsReadAndReleasesItsPiece
                                                return absl::OkStatus();
                                              });
   std::weak_ptr<ServedImage> watch = image;
-  auto serving = *source_->Serve(std::move(image));
+  auto serving = *source_->Serve(std::move(image), /*receiver=*/"");
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
   FetchAll(*pull, Destination(kImageBytes), completions);

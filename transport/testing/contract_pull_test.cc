@@ -70,7 +70,7 @@ TEST_P(TransportContract, PullsOneByteAnywhere) {
 TEST_P(TransportContract, PullsAnImageThatIsNotInPlaceOrRefusesToServeIt) {
   if (!GetParam().serves_staged_images) {
     auto image = std::make_shared<StagedImage>(kImageBytes, source_memory_.span(0, kTestChunkBytes), 1);
-    EXPECT_EQ(source_->Serve(image).status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(source_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
     return;
   }
   auto serving = ServeStaged(kImageBytes);
@@ -132,7 +132,7 @@ TEST_P(TransportContract, AFetchIntoUnregisteredMemoryIsRefusedAndHarmsNothingEl
 TEST_P(TransportContract, AnImageOutsideRegisteredMemoryIsNotServed) {
   TestMemory unregistered(kTestChunkBytes);
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{unregistered.span(0, 100)});
-  EXPECT_EQ(source_->Serve(image).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(source_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_P(TransportContract, DescriptorsThatAreNoneAreRefused) {
@@ -202,7 +202,7 @@ TEST_P(TransportContract, OneTransportServesAndPullsAtOnce) {
   auto serving = ServePattern(kImageBytes);
   const std::vector<HostSpan> back = Fragment(receiver_memory_.span(0, kImageBytes), kTestChunkBytes);
   WritePattern(back);
-  auto other = receiver_->Serve(std::make_shared<InPlaceImage>(back));
+  auto other = receiver_->Serve(std::make_shared<InPlaceImage>(back), /*receiver=*/"");
   ASSERT_TRUE(other.ok());
   auto there = ConnectTo(serving->descriptor());
   auto here = source_->Connect(RequestContext::Background(absl::Seconds(30)), (*other)->descriptor());

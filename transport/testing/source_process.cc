@@ -27,7 +27,7 @@ void Serve(Transport& transport, uint64_t image_bytes) {
   CHECK_OK(transport.RegisterMemory(memory.data(), memory.bytes()));
   const std::vector<HostSpan> segments = Fragment(memory.span(0, image_bytes), uint64_t{3} << 20);
   WritePattern(segments);
-  auto serving = transport.Serve(std::make_shared<InPlaceImage>(segments));
+  auto serving = transport.Serve(std::make_shared<InPlaceImage>(segments), /*receiver=*/"");
   CHECK_OK(serving.status());
   std::cout << kLine << absl::BytesToHexString((*serving)->descriptor()) << std::endl;
   char byte;

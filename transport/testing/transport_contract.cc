@@ -18,15 +18,17 @@ void TransportContract::SetUp() {
 std::unique_ptr<Serving> TransportContract::ServePattern(uint64_t image_bytes) {
   const std::vector<HostSpan> segments = Fragment(source_memory_.span(0, image_bytes), 3 * kTestChunkBytes);
   WritePattern(segments);
-  auto serving = source_->Serve(std::make_shared<InPlaceImage>(segments));
+  auto serving = source_->Serve(std::make_shared<InPlaceImage>(segments), /*receiver=*/"");
   EXPECT_TRUE(serving.ok()) << serving.status();
   return serving.ok() ? *std::move(serving) : nullptr;
 }
 
 std::unique_ptr<Serving> TransportContract::ServeStaged(uint64_t image_bytes,
                                                         StagedImage::ReadHook before_read) {
-  auto serving = source_->Serve(std::make_shared<StagedImage>(
-      image_bytes, source_memory_.span(0, kTestChunkBytes), 3, std::move(before_read)));
+  auto serving =
+      source_->Serve(std::make_shared<StagedImage>(image_bytes, source_memory_.span(0, kTestChunkBytes), 3,
+                                                   std::move(before_read)),
+                     /*receiver=*/"");
   EXPECT_TRUE(serving.ok()) << serving.status();
   return serving.ok() ? *std::move(serving) : nullptr;
 }

@@ -48,7 +48,7 @@ TEST_P(UcxListener, AnAddressThatServedAPullCanBeListenedOnAgainAtOnce) {
     auto source = NewTransport(listen);
     listen = source->address();
     ASSERT_EQ(source->RegisterMemory(source_memory.data(), kImageBytes), absl::OkStatus());
-    auto serving = source->Serve(std::make_shared<InPlaceImage>(image));
+    auto serving = source->Serve(std::make_shared<InPlaceImage>(image), /*receiver=*/"");
     ASSERT_TRUE(serving.ok()) << serving.status();
     auto pull = receiver->Connect(RequestContext::Background(absl::Seconds(30)), (*serving)->descriptor());
     ASSERT_TRUE(pull.ok()) << pull.status();

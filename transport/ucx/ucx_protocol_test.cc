@@ -33,7 +33,7 @@ class ProtocolTest : public testing::Test {
     ASSERT_TRUE(transport_->RegisterMemory(memory_.data(), memory_.bytes()).ok());
     WritePattern(memory_.span(0, kImageBytes), 0);
     serving_ = *transport_->Serve(
-        std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}));
+        std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}), /*receiver=*/"");
     descriptor_ = *DecodeDescriptor(serving_->descriptor());
   }
 
@@ -358,12 +358,12 @@ TEST(UcxTransportOptions, WithoutAnAddressATransportOnlyReceives) {
   auto transport = *UcxTransport::Create({.listen = ""});
   EXPECT_EQ(transport->address(), "");
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
-  EXPECT_EQ(transport->Serve(image).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(transport->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(UcxTransportOptions, TheAdvertisedHostIsInTheDescriptor) {
   auto transport = *UcxTransport::Create({.listen = "0.0.0.0:0", .advertise_host = "127.0.0.1"});
-  auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}));
+  auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"");
   EXPECT_THAT(DecodeDescriptor((*serving)->descriptor())->address, testing::StartsWith("127.0.0.1:"));
 }
 

@@ -238,7 +238,8 @@ absl::Status UcxTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<ServedImage> image) {
+absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<ServedImage> image,
+                                                             std::string_view /*receiver*/) {
   if (state_->address.empty()) {
     return absl::FailedPreconditionError(
         "this UCX transport only receives: configure an address to listen on");

@@ -57,7 +57,8 @@ class UcxTransport : public Transport {
 
   std::string_view name() const override;
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override;
-  absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image) override;
+  absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
+                                                 std::string_view receiver) override;
   absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                 std::string_view descriptor) override;
 
