@@ -1,6 +1,8 @@
 // Keeps a fuzz target from rotting: its seeds and some thousand mutations of them, in every build's test
-// suite.
+// suite. By hand any number: TENSORCAST_FUZZ_INPUTS=100000000, and TENSORCAST_FUZZ_SEED for others than the
+// usual ones.
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -11,7 +13,12 @@ namespace tensorcast::fuzz {
 namespace {
 
 constexpr uint64_t kRandomSeed = 20240722;
-constexpr int kMutations = TENSORCAST_FUZZ_MUTATIONS;
+constexpr uint64_t kMutations = TENSORCAST_FUZZ_MUTATIONS;
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
 
 TEST(FuzzTarget, HoldsForNothingAndForItsSeeds) {
   TestOneInput("");
@@ -28,8 +35,9 @@ TEST(FuzzTarget, HoldsForEveryTruncationOfItsSeeds) {
 }
 
 TEST(FuzzTarget, HoldsForRandomMutationsOfItsSeeds) {
-  Mutator mutator(kRandomSeed, Seeds());
-  for (int i = 0; i < kMutations; ++i) TestOneInput(mutator.Next());
+  Mutator mutator(FromEnvironment("TENSORCAST_FUZZ_SEED", kRandomSeed), Seeds());
+  const uint64_t inputs = FromEnvironment("TENSORCAST_FUZZ_INPUTS", kMutations);
+  for (uint64_t i = 0; i < inputs; ++i) TestOneInput(mutator.Next());
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ absl::StatusOr<ExportServer> ExportServer::Start(const std::string& listen,
   if (server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("a receiver of OTLP cannot listen on ", listen));
   }
-  return ExportServer(std::move(server), absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", port));
+  return ExportServer(std::move(server),
+                      absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", port));
 }
 
 ExportServer::ExportServer(std::unique_ptr<grpc::Server> server, std::string endpoint)

@@ -1,5 +1,6 @@
 // One OTLP export call as a gRPC server sees it, of whichever of the three services: the services are not
-// compiled in, since the SDK's own OTLP messages live in the same process; a call is known by its method's name.
+// compiled in, since the SDK's own OTLP messages live in the same process; a call is known by its method's
+// name.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>

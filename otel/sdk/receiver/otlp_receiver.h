@@ -1,5 +1,5 @@
-// A receiver of OTLP over gRPC in this process, which keeps what it is sent: what `tensorcast otel-smoke` checks
-// and `tensorcast bench collector` counts. Thread-safe.
+// A receiver of OTLP over gRPC in this process, which keeps what it is sent: what `tensorcast otel-smoke`
+// checks and `tensorcast bench collector` counts. Thread-safe.
 #pragma once
 
 #include <memory>

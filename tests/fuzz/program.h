@@ -1,0 +1,56 @@
+// An input that is a program: each step takes what it needs off the front, and gets zeros once there is no
+// more. So any bytes are a program, and a small change of them is one of what it does. Thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tests/fuzz/fuzz_target.h"
+
+namespace tensorcast::fuzz {
+
+class Program {
+ public:
+  explicit Program(std::string_view bytes) : bytes_(bytes) {}
+
+  bool AtEnd() const { return bytes_.empty(); }
+  uint8_t Byte() {
+    if (bytes_.empty()) return 0;
+    const auto byte = static_cast<uint8_t>(bytes_.front());
+    bytes_.remove_prefix(1);
+    return byte;
+  }
+  // Below `end`; REQUIRES: end > 0.
+  uint32_t Below(uint32_t end) { return (Byte() | uint32_t{Byte()} << 8) % end; }
+  // Where mistakes with numbers are made: near zero, near `near` on both sides, near the end of the type, or
+  // anywhere.
+  uint64_t Number(uint64_t near) {
+    switch (Byte() % 6) {
+      case 0:
+        return Byte();
+      case 1:
+        return near - Byte();
+      case 2:
+        return near + Byte();
+      case 3:
+        return ~uint64_t{Byte()};
+      case 4:
+        return TakeU64(bytes_);
+      default:
+        return Below(uint32_t{1} << 16);
+    }
+  }
+  // At most `most` of them.
+  std::string Bytes(size_t most) {
+    std::string taken(bytes_.substr(0, most));
+    bytes_.remove_prefix(taken.size());
+    return taken;
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
+}  // namespace tensorcast::fuzz

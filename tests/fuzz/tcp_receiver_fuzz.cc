@@ -1,0 +1,392 @@
+// A source that speaks the pull protocol in any order, with any fields, in any pieces, to a real pull over a
+// real connection. Whatever it says, each fetch completes once, nothing is written outside the destinations
+// or after the pull's end, a digest is that of the bytes that came, and a source that does what it should is
+// understood.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/log_severity.h"
+#include "absl/log/check.h"
+#include "absl/log/globals.h"
+#include "base/address.h"
+#include "base/posix/unique_fd.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/program.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp_transport.h"
+#include "transport/tcp/wire.h"
+#include "transport/testing/test_image.h"
+
+namespace tensorcast::fuzz {
+namespace {
+
+using namespace transport;       // NOLINT(google-build-using-namespace): the fuzzed layer
+using namespace transport::tcp;  // NOLINT(google-build-using-namespace)
+
+constexpr uint64_t kImageBytes = 100000;
+constexpr int kMostFetches = 3;
+constexpr uint64_t kMostFetchBytes = 20000;
+constexpr uint64_t kGapBytes = 1000;  // in front of each destination, and behind the last
+constexpr std::byte kUntouched{0xee};
+// Whatever the machine's load; who waits for longer waits for ever.
+constexpr int kHangMs = 60000;
+// A source that lied waits once for so long for one request more; where it comes later, the sequence is
+// another one.
+constexpr int kPatienceMs = 5;
+
+struct FetchPlan {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// What a program says before it is the source's turn.
+struct Plan {
+  explicit Plan(Program& program) {
+    const uint8_t byte = program.Byte();
+    hasty = (byte & 0x40) != 0;
+    finish = (byte & 0x80) != 0;
+    fetches.resize(byte % (kMostFetches + 1));
+    for (FetchPlan& fetch : fetches) {
+      fetch.offset = program.Below(kImageBytes - kMostFetchBytes);
+      fetch.bytes = program.Below(kMostFetchBytes + 1);
+    }
+  }
+  std::vector<FetchPlan> fetches;
+  bool hasty;   // the pull is destroyed while its fetches are pending
+  bool finish;  // the source answers in the end what is left
+};
+
+class LyingSource {
+ public:
+  LyingSource(UniqueFd socket, Program program, const Plan& plan)
+      : socket_(std::move(socket)), program_(program), plan_(plan) {
+    for (const FetchPlan& fetch : plan.fetches) due_ += fetch.bytes;
+  }
+
+  void Speak() {
+    while (!greeted_ && Receive(kHangMs)) {
+    }
+    honest_ = program_.Byte() % 4 != 0;
+    if (honest_) Send(kWelcome);
+    patient_ = honest_;
+    while (!program_.AtEnd() && open_) Step();
+    if (plan_.finish) {
+      while (Answer(kMaxPieceBytes)) {
+      }
+    } else {
+      honest_ = false;
+    }
+    // What was sent arrives before the end does.
+    if (socket_) {
+      if (!honest_) shutdown(socket_.get(), SHUT_WR);
+      while (open_ && Receive(kHangMs)) {
+      }
+    }
+  }
+  // It did nothing that a source does not, and answered everything.
+  bool honest() const { return honest_; }
+  bool flipped() const { return flipped_; }
+
+ private:
+  static constexpr Welcome kWelcome = {
+      .max_requests = 3, .max_request_bytes = 7000, .image_bytes = kImageBytes};
+  struct Asked {
+    uint64_t next = 0;
+    uint64_t left = 0;
+  };
+
+  void Step() {
+    const uint8_t kind = program_.Byte() % 16;
+    if (kind < 6) {
+      Answer(1 + program_.Below(8000));
+      return;
+    }
+    if (kind == 6) {
+      send_bytes_ = program_.Byte();
+      return;
+    }
+    if (kind == 7) {
+      flip_next_ = true;
+      return;
+    }
+    honest_ = false;
+    switch (kind) {
+      case 8:
+        SendAnyData();
+        break;
+      case 9:
+        Send(Error{.request_id = program_.Below(8),
+                   .status = absl::Status(static_cast<absl::StatusCode>(1 + program_.Byte() % 16), "no")});
+        break;
+      case 10:
+        patient_ = asked_.empty();  // it may be the first
+        Send(Welcome{.version = program_.Byte(),
+                     .max_requests = static_cast<uint32_t>(program_.Number(1)),
+                     .max_request_bytes = 1000 + program_.Below(256),
+                     .image_bytes = program_.Byte() % 2 == 0 ? kImageBytes : program_.Number(kImageBytes)});
+        break;
+      case 11:
+        Send(Hello{});
+        if (aligned_) ExpectClosed();
+        break;
+      case 12:
+        Send(Request{.id = 1u + program_.Byte(), .offset = 0, .bytes = 1});
+        if (aligned_) ExpectClosed();
+        break;
+      case 13:
+        SendBytes(program_.Bytes(program_.Byte()));
+        aligned_ = false;
+        break;
+      case 14: {
+        const std::string frame = EncodeFrame(Data{.request_id = 1, .offset = NextOffset(), .bytes = 100});
+        SendBytes(frame.substr(0, program_.Byte() % frame.size()));
+        aligned_ = false;
+        break;
+      }
+      default: {
+        const linger at_once = {.l_onoff = 1, .l_linger = 0};
+        setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        socket_ = UniqueFd();
+        open_ = false;
+      }
+    }
+  }
+
+  // A piece that is due in some of its fields; where it is known not to be, the receiver must not go on.
+  void SendAnyData() {
+    const uint8_t right = program_.Byte();
+    while (open_ && Receive(0)) {
+    }
+    const bool known = (right & 1) != 0 && !asked_.empty();
+    const Asked due = known ? asked_.begin()->second : Asked{};
+    const Data data{
+        .request_id = known ? asked_.begin()->first : program_.Below(8),
+        .offset = (right & 2) != 0 ? due.next : program_.Number(due.next),
+        .bytes = static_cast<uint32_t>(
+            ((right & 4) != 0 ? due.left + (right >> 3) : program_.Number(due.left)) % (kMaxPieceBytes + 2))};
+    const bool is_due = data.bytes > 0 && data.offset == due.next && data.bytes <= due.left;
+    Send(data);
+    if (known && !is_due && aligned_) ExpectClosed();
+    SendBytes(program_.Bytes(program_.Byte()));
+    aligned_ = false;
+  }
+  // On an offence the receiver closes by itself.
+  void ExpectClosed() {
+    while (open_) Receive(kHangMs);
+  }
+
+  uint64_t NextOffset() const { return asked_.empty() ? 0 : asked_.begin()->second.next; }
+
+  // The next bytes of the first request or, now and then, of the last; false when none is left.
+  bool Answer(uint64_t most) {
+    while (asked_.empty() && answered_ < due_ && open_ && aligned_ && patient_) {
+      // An honest source is asked for all that was planned, a liar perhaps not.
+      patient_ = Receive(honest_ ? kHangMs : kPatienceMs);
+    }
+    while (open_ && Receive(0)) {
+    }
+    if (!open_ || asked_.empty()) return false;
+    const auto asked = most % 5 == 0 ? std::prev(asked_.end()) : asked_.begin();
+    const uint64_t bytes = std::min(most, asked->second.left);
+    std::string piece(bytes, '\0');
+    WritePattern(HostSpan(reinterpret_cast<std::byte*>(piece.data()), bytes), asked->second.next);
+    if (std::exchange(flip_next_, false)) {
+      piece[bytes / 2] ^= 1;
+      flipped_ = true;
+    }
+    SendBytes(EncodeFrame(Data{.request_id = asked->first,
+                               .offset = asked->second.next,
+                               .bytes = static_cast<uint32_t>(bytes)}) +
+              piece);
+    asked->second.next += bytes;
+    asked->second.left -= bytes;
+    answered_ += bytes;
+    if (asked->second.left == 0) asked_.erase(asked);
+    return true;
+  }
+
+  // Reads what is there within this time; false when there was nothing, or nothing comes any more.
+  bool Receive(int wait_ms) {
+    pollfd ready = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    const int polled = poll(&ready, 1, wait_ms);
+    CHECK(wait_ms < kHangMs || polled == 1) << "the receiver neither asks nor goes";
+    if (polled != 1) return false;
+    char bytes[4096];
+    const ssize_t got = recv(socket_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (got <= 0) {
+      open_ = false;
+      return false;
+    }
+    said_.append(bytes, got);
+    for (;;) {
+      const auto frame = DecodeFrame(said_);
+      CHECK_OK(frame.status()) << "the receiver sent what is no frame";
+      if (!frame->has_value()) return true;
+      said_.erase(0, (*frame)->bytes);
+      if (std::holds_alternative<Hello>((*frame)->frame)) {
+        CHECK(!std::exchange(greeted_, true));
+      } else if (const auto* request = std::get_if<Request>(&(*frame)->frame)) {
+        CHECK(request->bytes > 0 && request->offset + request->bytes <= kImageBytes);
+        asked_[request->id] = {.next = request->offset, .left = request->bytes};
+      } else {
+        CHECK(std::holds_alternative<Cancel>((*frame)->frame) ||
+              std::holds_alternative<Bye>((*frame)->frame));
+      }
+    }
+  }
+
+  void Send(const Frame& frame) { SendBytes(EncodeFrame(frame)); }
+  void SendBytes(std::string_view bytes) {
+    while (!bytes.empty() && open_) {
+      const std::string_view now = send_bytes_ == 0 ? bytes : bytes.substr(0, send_bytes_);
+      const ssize_t sent = send(socket_.get(), now.data(), now.size(), MSG_NOSIGNAL);
+      if (sent < 0) {
+        open_ = false;
+        return;
+      }
+      bytes.remove_prefix(sent);
+    }
+  }
+
+  UniqueFd socket_;
+  Program program_;
+  const Plan& plan_;
+  uint64_t due_ = 0;
+  uint64_t answered_ = 0;
+  bool open_ = true;
+  bool patient_ = true;  // a request may follow
+  bool aligned_ = true;  // the receiver is between two frames
+  bool greeted_ = false;
+  bool honest_ = true;
+  bool flip_next_ = false;
+  bool flipped_ = false;
+  size_t send_bytes_ = 0;  // at a time; 0: all
+  std::string said_;
+  std::map<uint64_t, Asked> asked_;
+};
+
+// What all sequences share.
+class Receiver {
+ public:
+  Receiver()
+      : memory_(kGapBytes + kMostFetches * (kMostFetchBytes + kGapBytes)),
+        transport_(*TcpTransport::Create({.listen = "", .threads = 1})),
+        listener_(*ListenOn(*ResolveAddress({"127.0.0.1", 0}))),
+        descriptor_(EncodeDescriptor(
+            {.image_bytes = kImageBytes,
+             .addresses = {FormatHostPort({"127.0.0.1", *ListeningPort(listener_.get())})}})) {
+    absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
+    CHECK_OK(transport_->RegisterMemory(memory_.data(), memory_.bytes()));
+  }
+
+  void Pull(Program program) {
+    const Plan plan(program);
+    std::memset(memory_.data(), static_cast<int>(kUntouched), memory_.bytes());
+    bool honest = false, flipped = false;
+    std::thread source([&] {
+      LyingSource lying(Accept(), program, plan);
+      lying.Speak();
+      honest = lying.honest();
+      flipped = lying.flipped();
+    });
+    Completions done;
+    auto pull = transport_->Connect(RequestContext::Background(absl::Milliseconds(kHangMs)), descriptor_);
+    if (pull.ok()) {
+      for (size_t i = 0; i < plan.fetches.size(); ++i) {
+        (*pull)->Fetch(plan.fetches[i].offset,
+                       Fragment(Destination(plan, i), 1 + plan.fetches[i].offset % 5000),
+                       SteadyTime::InfiniteFuture(), done.Expect());
+      }
+      if (!plan.hasty) CHECK(done.Wait()) << "a fetch did not complete";
+      pull->reset();
+      CHECK_EQ(done.completed(), plan.fetches.size());
+    }
+    const std::vector<std::byte> before(memory_.data(), memory_.data() + memory_.bytes());
+    source.join();
+    CHECK(std::equal(before.begin(), before.end(), memory_.data())) << "written after the pull's end";
+    CHECK(!done.repeated());
+    Check(plan, pull.ok(), done, honest, flipped);
+  }
+
+ private:
+  HostSpan Destination(const Plan& plan, size_t fetch) const {
+    return memory_.span(kGapBytes + fetch * (kMostFetchBytes + kGapBytes), plan.fetches[fetch].bytes);
+  }
+
+  UniqueFd Accept() const {
+    pollfd ready = {.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    CHECK_EQ(poll(&ready, 1, kHangMs), 1);
+    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    CHECK(socket) << std::strerror(errno);
+    return socket;
+  }
+
+  void Check(const Plan& plan, bool connected, const Completions& done, bool honest, bool flipped) const {
+    if (honest && !plan.hasty) CHECK(connected) << "an honest source was refused";
+    const std::vector<absl::Status> statuses = done.statuses();
+    const auto digests = done.digests();
+    uint64_t behind = 0;  // of the last destination
+    for (size_t i = 0; i < plan.fetches.size(); ++i) {
+      const HostSpan destination = Destination(plan, i);
+      const uint64_t begin = destination.data() - memory_.data();
+      CHECK(HoldsOnly(memory_.span(behind, begin - behind), kUntouched)) << "written outside a destination";
+      behind = begin + destination.size();
+      if (!connected) {
+        CHECK(HoldsOnly(destination, kUntouched));
+        continue;
+      }
+      if (honest && !plan.hasty) CHECK_OK(statuses[i]) << "an honest source's fetch";
+      if (!statuses[i].ok()) continue;
+      const std::vector<HostSpan> spans = Fragment(destination, 1 + plan.fetches[i].offset % 5000);
+      if (!flipped && honest) CHECK(HoldPattern(spans, plan.fetches[i].offset));
+      if (!digests[i].has_value()) continue;
+      DigestBuilder digest;
+      for (const HostSpan& span : spans) digest.Update(span);
+      CHECK(*digests[i] == digest.Finish()) << "the digest is not that of the bytes";
+    }
+    CHECK(HoldsOnly(memory_.span(behind, memory_.bytes() - behind), kUntouched));
+  }
+
+  TestMemory memory_;
+  const std::unique_ptr<TcpTransport> transport_;
+  const UniqueFd listener_;
+  const std::string descriptor_;
+};
+
+}  // namespace
+
+void TestOneInput(std::string_view input) {
+  static auto* const receiver = new Receiver;
+  receiver->Pull(Program(input));
+}
+
+std::vector<std::string> Seeds() {
+  const std::string one("\x01\x07\x00\x88\x13", 5),
+      three("\x83\x07\x00\x88\x13\x00\x40\x01\x02\xff\xff\xff\xff", 13);
+  const std::string answer("\x01\xff\x0f", 3), whole("\x02\xff\x7f", 3), welcome("\x01"), none(1, '\0');
+  return {
+      one + welcome + answer + answer + answer,
+      three + welcome + answer + whole + answer,
+      three + welcome + "\x06\x01" + answer + "\x07" + answer,
+      three + welcome + answer + std::string("\x08\x07\x02xy", 5),
+      three + welcome + answer + "\x08\x05\x02\x05",
+      one + welcome + answer + "\x0f",
+      one + welcome + answer + "\x0e\x14",
+      "\x42" + three.substr(1) + welcome + answer,
+      one + none + std::string("\x0a\x01\x00\x01\x00\x00", 6) + answer,
+      one + none + "\x0b",
+      three + welcome + answer + std::string("\x09\x01\x00\x02", 4) + answer,
+  };
+}
+
+}  // namespace tensorcast::fuzz
