@@ -313,14 +313,14 @@ std::shared_ptr<ssl_ctx_st> Identity::ClientContext() const {
   return state_->loaded.client;
 }
 
-absl::StatusOr<Name> Identity::PeerOf(const ssl_st* connection) const {
+absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
   const X509* const certificate = SSL_get0_peer_certificate(connection);
   if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
     return absl::UnauthenticatedError("the peer showed no certificate that could be verified");
   }
   TC_ASSIGN_OR_RETURN(Certificate peer, DescribeCertificate(*certificate));
   TC_RETURN_IF_ERROR(CheckPeer(peer));
-  return std::move(peer.name);
+  return peer;
 }
 
 absl::Status Identity::CheckPeer(const Certificate& peer) const {

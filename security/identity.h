@@ -56,7 +56,7 @@ class Identity {
   // Who is at the other end of a connection made by one of these. Looks again whether the name is denied and
   // the certificate good: a session that was resumed, or lived long, is checked by this alone.
   // REQUIRES: its handshake is done. UNAUTHENTICATED, PERMISSION_DENIED as CheckPeer.
-  absl::StatusOr<Name> PeerOf(const ssl_st* connection) const;
+  absl::StatusOr<Certificate> PeerOf(const ssl_st* connection) const;
 
   // Whether a peer with this certificate is let in at this moment; its chain was verified by TLS.
   // PERMISSION_DENIED for another trust domain and for a denied name, UNAUTHENTICATED when its time is over.

@@ -67,8 +67,8 @@ TEST(Identity, BothEndsLearnWhoTheOtherIs) {
   const auto receiver = authority.Load("node/b");
   const Handshake handshake(source->ServerContext(), receiver->ClientContext());
   ASSERT_TRUE(handshake.done());
-  EXPECT_EQ(source->PeerOf(handshake.server())->ToString(), authority.Uri("node/b"));
-  EXPECT_EQ(receiver->PeerOf(handshake.client())->ToString(), authority.Uri("node/a"));
+  EXPECT_EQ(source->PeerOf(handshake.server())->name.ToString(), authority.Uri("node/b"));
+  EXPECT_EQ(receiver->PeerOf(handshake.client())->name.ToString(), authority.Uri("node/a"));
   EXPECT_EQ(std::string(SSL_get_version(handshake.client())), "TLSv1.3");
 }
 

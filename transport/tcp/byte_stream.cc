@@ -26,6 +26,7 @@ class PlainStream : public ByteStream {
   uint32_t Events(bool has_output) const override { return has_output ? EPOLLIN | EPOLLOUT : EPOLLIN; }
   bool has_buffered() const override { return false; }
   const std::string& peer() const override { return nobody_; }
+  absl::Status CheckPeer() const override { return absl::OkStatus(); }
 
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
     msghdr message = MessageOf(into);

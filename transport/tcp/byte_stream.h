@@ -35,6 +35,9 @@ class ByteStream {
   // The name in the certificate of the other end; empty where there is none, and before the first bytes were
   // moved.
   virtual const std::string& peer() const = 0;
+  // Whether it would be let in now, as it was then: UNAUTHENTICATED when its certificate has ended,
+  // PERMISSION_DENIED when its name is denied. OK where there are no certificates.
+  virtual absl::Status CheckPeer() const = 0;
 
   // Each moves as many bytes as can be moved now; 0: none, wait for the socket. UNAVAILABLE when the other
   // end has closed the connection, or it broke; UNAUTHENTICATED or PERMISSION_DENIED when it is not who it

@@ -106,6 +106,16 @@ uint64_t FrameWriter::Sent(size_t bytes) {
   return of_pieces;
 }
 
+void FrameWriter::ClearUnsent() {
+  if (!within_frame_) {
+    Clear();
+    return;
+  }
+  queue_.erase(queue_.begin() + 1, queue_.end());
+  piece_bytes_ = 0;
+  for (const ConstHostSpan& rest : queue_.front().piece) piece_bytes_ += rest.size();
+}
+
 void FrameWriter::Clear() {
   queue_.clear();
   piece_bytes_ = 0;

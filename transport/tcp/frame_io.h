@@ -61,6 +61,8 @@ class FrameWriter {
   bool within_frame() const { return within_frame_; }
   // Drops everything, and the holds.
   void Clear();
+  // Drops what has not begun to be sent.
+  void ClearUnsent();
 
  private:
   struct Queued {

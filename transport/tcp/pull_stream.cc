@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "absl/log/check.h"
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -39,7 +41,8 @@ PullStream::PullStream(IoLoop* loop, Owner* owner, const Options* options, const
       options_(*options),
       descriptor_(*descriptor),
       traceparent_(*traceparent),
-      silence_(&loop->queue(), [this] { Silent(); }) {}
+      silence_(&loop->queue(), [this] { Silent(); }),
+      peer_watch_(&loop->queue(), [this](const absl::Status& why) { Refuse(why); }) {}
 
 PullStream::~PullStream() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
 
@@ -187,6 +190,7 @@ absl::Status PullStream::On(const Welcome& welcome) {
   welcome_ = welcome;
   state_ = State::kOpen;
   open_ = true;
+  peer_watch_.Start(stream_.get());
   loop_->queue().CancelTimer(attempt_timer_);
   std::exchange(connected_, nullptr)(absl::OkStatus());
   return absl::OkStatus();
@@ -365,6 +369,13 @@ void PullStream::Silent() {
       absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))));
 }
 
+// The source was one to pull from, and is not any more.
+void PullStream::Refuse(const absl::Status& why) {
+  otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "ended"});
+  LOG(WARNING) << "a pull from " << where_ << " ends: " << why.message();
+  Fail(why);
+}
+
 void PullStream::Flush() {
   if (state_ == State::kClosed) return;
   if (state_ == State::kOpen) AskForMore();
@@ -395,6 +406,7 @@ void PullStream::Close(const absl::Status& why) {
   closed_ = why;
   loop_->queue().CancelTimer(attempt_timer_);
   loop_->queue().CancelTimer(resume_timer_);
+  peer_watch_.Stop();
   if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
   stream_.reset();
   writer_.Clear();

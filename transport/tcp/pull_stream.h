@@ -31,6 +31,7 @@
 #include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
 #include "transport/tcp/io_loop.h"
+#include "transport/tcp/peer_watch.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
@@ -123,6 +124,7 @@ class PullStream : private IoLoop::Handler {
   void Connected();
   void Fail(const absl::Status& status);
   void Silent();
+  void Refuse(const absl::Status& why);
 
   void ReadSome();
   // Reads once; how many bytes came.
@@ -156,6 +158,7 @@ class PullStream : private IoLoop::Handler {
   absl::Status closed_;  // why, once it is
 
   SilenceWatch silence_;
+  PeerWatch peer_watch_;
 
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;

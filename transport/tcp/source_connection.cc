@@ -9,6 +9,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "otel/api/metrics_catalogue.h"
 #include "transport/registered_memory.h"
 
 namespace tensorcast::transport::tcp {
@@ -86,7 +87,11 @@ void SourceServing::Revoke() {
 
 SourceConnection::SourceConnection(IoLoop* loop, ServingThreads* threads, const SourceLimits& limits,
                                    std::shared_ptr<SourceServing> serving)
-    : loop_(loop), threads_(threads), limits_(limits), serving_(std::move(serving)) {}
+    : loop_(loop),
+      threads_(threads),
+      limits_(limits),
+      serving_(std::move(serving)),
+      peer_watch_(&loop->queue(), [this](const absl::Status& why) { Dismiss(why); }) {}
 
 SourceConnection::~SourceConnection() { CHECK(!watch_.has_value()); }
 
@@ -100,6 +105,7 @@ void SourceConnection::Start(std::unique_ptr<ByteStream> stream, uint8_t version
     return;
   }
   watch_ = *watch;
+  peer_watch_.Start(stream_.get());
   writer_.Put(Welcome{.version = version,
                       .max_requests = limits_.requests,
                       .max_request_bytes = limits_.request_bytes,
@@ -118,10 +124,28 @@ void SourceConnection::End(const absl::Status& why) {
   Close();
 }
 
+// It is told why, which takes patience: nobody can be told after half a piece, and while bytes move there is
+// always half a piece; and to close a socket that has unread bytes may lose what was written last. So the
+// rest of the piece goes first, and the receiver is left to close, until the next look.
+void SourceConnection::Dismiss(const absl::Status& why) {
+  const std::shared_ptr<SourceConnection> self = shared_from_this();
+  if (std::exchange(leaving_, true)) {
+    Close();
+    return;
+  }
+  otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "ended"});
+  LOG(WARNING) << "the pull of a receiver ends: " << why.message();
+  requests_.clear();
+  writer_.ClearUnsent();
+  writer_.Put(Error{.status = why});
+  Flush();
+}
+
 void SourceConnection::Close() {
   ended_ = true;
   if (watch_.has_value()) loop_->Unwatch(*watch_, stream_->fd());
   watch_.reset();
+  peer_watch_.Stop();
   stream_.reset();
   requests_.clear();
   // Releases what was read, so before the serving may count as idle.
@@ -167,6 +191,7 @@ absl::Status SourceConnection::TakeFrames() {
 }
 
 absl::Status SourceConnection::Take(const Frame& frame) {
+  if (leaving_) return absl::OkStatus();
   if (const auto* request = std::get_if<Request>(&frame)) return On(*request);
   if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
   if (!std::holds_alternative<Bye>(frame)) {

@@ -7,6 +7,7 @@
 // image for it any more; a read under way on a serving thread is waited for.
 //
 //   open --(BYE, error, lost, revoked)--> ended
+//   open --(the receiver is not let in any more)--> leaving --(it has gone, or a second is over)--> ended
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
 #include "transport/tcp/io_loop.h"
+#include "transport/tcp/peer_watch.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
 
@@ -124,6 +126,8 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   void QueueRead(Asked& asked, const ServedPiece& piece);
   void Refuse(uint64_t request_id, absl::Status status);
   std::deque<Asked>::iterator Find(uint64_t request_id);
+  // The receiver is not one any more that would be let in.
+  void Dismiss(const absl::Status& why);
   // Sends what the socket takes, and waits for it where it takes no more.
   void Flush();
   void Close();
@@ -133,7 +137,9 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   const SourceLimits limits_;
   const std::shared_ptr<SourceServing> serving_;
   std::unique_ptr<ByteStream> stream_;  // null before Start and after the end
+  bool leaving_ = false;                // nothing is sent any more but the rest of a frame, and why
   bool ended_ = false;
+  PeerWatch peer_watch_;
   std::optional<IoLoop::WatchId> watch_;
   uint32_t events_ = 0;
   FrameReader reader_;

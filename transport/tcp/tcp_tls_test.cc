@@ -54,7 +54,10 @@ class TlsTest : public ::testing::Test {
   // Nobody got a byte, and a node is served as before.
   void ExpectNothingServedButToNodes() {
     EXPECT_EQ(serving_->stats().bytes, 0u);
-    EXPECT_EQ(PullAs(authority_.Load("node/other")), absl::OkStatus());
+    ExpectServed("node/other");
+  }
+  void ExpectServed(const char* node) {
+    EXPECT_EQ(PullAs(authority_.Load(node)), absl::OkStatus());
     EXPECT_TRUE(HoldsPattern(Destination(), 0));
   }
 
@@ -136,6 +139,74 @@ TEST_F(TlsTest, ADeniedNameIsRefused) {
   authority_.Deny("node/denied");
   // The files are looked at every second.
   ASSERT_TRUE(::tensorcast::testing::Eventually([&] { return IsRefusal(PullAs(denied)); }));
+}
+
+// A pull of the image that is open, and was served a first fetch.
+class OpenPull {
+ public:
+  OpenPull(std::unique_ptr<TcpTransport> receiver, const std::string& descriptor, HostSpan destination)
+      : receiver_(std::move(receiver)), destination_(destination) {
+    auto pull = receiver_->Connect(RequestContext::Background(absl::Seconds(30)), descriptor);
+    connected_ = pull.status();
+    if (pull.ok()) pull_ = *std::move(pull);
+  }
+  // The whole image, once more.
+  absl::Status Fetch() {
+    if (pull_ == nullptr) return connected_;
+    Completions done;
+    pull_->Fetch(0, {destination_}, SteadyTime::InfiniteFuture(), done.Expect());
+    EXPECT_TRUE(done.Wait());
+    return done.statuses()[0];
+  }
+  // Why it does not go on any more, at last.
+  absl::Status End() {
+    absl::Status end;
+    EXPECT_TRUE(::tensorcast::testing::Eventually([&] { return !(end = Fetch()).ok(); }));
+    return end;
+  }
+
+ private:
+  const std::unique_ptr<TcpTransport> receiver_;
+  const HostSpan destination_;
+  absl::Status connected_;
+  std::unique_ptr<Pull> pull_;
+};
+
+TEST_F(TlsTest, APullEndsWhenItsReceiverIsDeniedAndItIsToldWhy) {
+  otel::testing::RecordedTelemetry recorded;
+  OpenPull pull(NewTransport(authority_.Load("node/receiver")), serving_->descriptor(), Destination());
+  ASSERT_EQ(pull.Fetch(), absl::OkStatus());
+  authority_.Deny("node/receiver");
+  const absl::Status end = pull.End();
+  EXPECT_EQ(end.code(), absl::StatusCode::kPermissionDenied) << end;
+  EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/receiver") + " is denied here"));
+  EXPECT_EQ(recorded.Sum(otel::metrics::kP2pConnectionsRefused.id(), {"tcp", "ended"}), 1);
+  ExpectServed("node/other");
+}
+
+TEST_F(TlsTest, AReceiverLeavesASourceThatIsDenied) {
+  OpenPull pull(NewTransport(authority_.Load("node/receiver")), serving_->descriptor(), Destination());
+  ASSERT_EQ(pull.Fetch(), absl::OkStatus());
+  authority_.Deny("node/source");
+  const absl::Status end = pull.End();
+  EXPECT_EQ(end.code(), absl::StatusCode::kPermissionDenied) << end;
+  EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/source") + " is denied here"));
+}
+
+TEST_F(TlsTest, APullEndsWithItsReceiversCertificate) {
+  absl::Status end;
+  // On a busy machine a short time may be over before the two are introduced.
+  for (const absl::Duration good_for : {absl::Seconds(2), absl::Seconds(8), absl::Seconds(30)}) {
+    const auto identity = security::Identity::Load(authority_.Issue("node/brief", good_for));
+    if (!identity.ok()) continue;
+    OpenPull pull(NewTransport(*identity), serving_->descriptor(), Destination());
+    if (!pull.Fetch().ok()) continue;
+    end = pull.End();
+    break;
+  }
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnauthenticated) << end;
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("the certificate of " + authority_.Uri("node/brief")));
+  ExpectServed("node/other");
 }
 
 }  // namespace

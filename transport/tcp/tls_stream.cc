@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "security/certificate.h"
 #include "security/identity.h"
 #include "security/name.h"
 #include "transport/tcp/byte_stream.h"
@@ -100,6 +101,9 @@ class TlsStream : public ByteStream {
   }
   bool has_buffered() const override { return !read_empty_ && SSL_has_pending(ssl_) == 1; }
   const std::string& peer() const override { return peer_; }
+  absl::Status CheckPeer() const override {
+    return introduced_ ? identity_->CheckPeer(certificate_) : absl::OkStatus();
+  }
 
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
     return Move(into, [this](const iovec& part, size_t done, size_t& moved) {
@@ -147,7 +151,8 @@ class TlsStream : public ByteStream {
     errno = 0;
     const int result = SSL_do_handshake(ssl_);
     if (result != 1) return Waiting(result);
-    TC_ASSIGN_OR_RETURN(const security::Name peer, identity_->PeerOf(ssl_));
+    TC_ASSIGN_OR_RETURN(certificate_, identity_->PeerOf(ssl_));
+    const security::Name& peer = certificate_.name;
     if (peer.role != security::Role::kNode || (!expected_.empty() && peer.ToString() != expected_)) {
       return absl::PermissionDeniedError(absl::StrCat(peer.ToString(),
                                                       " is at the other end, which should be ",
@@ -184,7 +189,8 @@ class TlsStream : public ByteStream {
   const std::shared_ptr<const security::Identity> identity_;
   const std::string expected_;
   SSL* ssl_ = nullptr;
-  std::string peer_;
+  security::Certificate certificate_;  // the peer's
+  std::string peer_;                   // its name
   bool introduced_ = false;
   bool wants_output_ = false;  // the introduction waits for room in the socket
   bool read_empty_ = false;    // the last Read took all that there was
