@@ -52,8 +52,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ManifestCache::Get(const Request
         absl::StrCat("the manifest that came for ", artifact_id,
                      " is not its own: ", manifest.ok() ? (*manifest)->id() : manifest.status().ToString()));
   }
-  Keep(*manifest);
-  return *std::move(manifest);
+  return Keep(*std::move(manifest));
 }
 
 std::shared_ptr<const Manifest> ManifestCache::Find(const std::string& artifact_id) {
@@ -65,10 +64,14 @@ std::shared_ptr<const Manifest> ManifestCache::Find(const std::string& artifact_
   return kept_.front();
 }
 
-void ManifestCache::Keep(std::shared_ptr<const Manifest> manifest) {
+std::shared_ptr<const Manifest> ManifestCache::Keep(std::shared_ptr<const Manifest> manifest) {
   absl::MutexLock lock(&mutex_);
+  for (const auto& kept : kept_) {
+    if (kept->id() == manifest->id()) return kept;
+  }
   kept_.push_front(std::move(manifest));
   if (kept_.size() > kKept) kept_.pop_back();
+  return kept_.front();
 }
 
 }  // namespace tensorcast::client

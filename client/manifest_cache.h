@@ -25,7 +25,8 @@ class ManifestCache {
 
  private:
   std::shared_ptr<const Manifest> Find(const std::string& artifact_id) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Keep(std::shared_ptr<const Manifest> manifest) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The one that is kept: another call may have fetched the same meanwhile.
+  std::shared_ptr<const Manifest> Keep(std::shared_ptr<const Manifest> manifest) ABSL_LOCKS_EXCLUDED(mutex_);
 
   static constexpr size_t kKept = 16;
 

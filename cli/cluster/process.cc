@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <deque>
 #include <fstream>
@@ -87,6 +88,13 @@ absl::StatusOr<UniqueFd> Open(const std::string& path, int flags, mode_t mode = 
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> OwnBinary() {
+  char self[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
+  if (length <= 0) return ErrnoStatus(errno, "finding", "this program's file (/proc/self/exe)");
+  return std::string(self, length);
+}
 
 std::string FileTail(const std::string& path, size_t lines) {
   std::ifstream file(path);

@@ -19,6 +19,9 @@ namespace tensorcast {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
+// The path of the program that runs.
+absl::StatusOr<std::string> OwnBinary();
+
 struct ProcessOptions {
   std::vector<std::string> argv;  // argv[0] is the program's path
   Environment environment;        // added to the parent's

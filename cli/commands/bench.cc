@@ -1,11 +1,9 @@
-#include <unistd.h>
-
-#include <climits>
 #include <cstdio>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/bench/bench.h"
+#include "cli/cluster/process.h"
 #include "cli/commands/command.h"
 #include "transport/lanes/lanes.h"
 
@@ -18,13 +16,6 @@ struct BenchFlags {
   std::vector<std::string> lanes;
   bool smoke = false;
 };
-
-absl::StatusOr<std::string> OwnBinary() {
-  char self[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
-  if (length <= 0) return ErrnoStatus(errno, "readlink", "/proc/self/exe");
-  return std::string(self, length);
-}
 
 absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const BenchFlags& flags) {
   bench::BenchOptions options{.runs = flags.runs,

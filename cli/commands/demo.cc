@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "base/steady_time.h"
 #include "base/units.h"
 #include "cli/cluster/local_cluster.h"
+#include "cli/cluster/process.h"
 #include "cli/commands/command.h"
 #include "cli/model/compare.h"
 #include "cli/model/llama_model.h"
@@ -134,10 +134,8 @@ class Demo {
 
   absl::Status StartCluster() {
     TC_RETURN_IF_ERROR(ChooseDevices());
-    char self[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
-    if (length <= 0) return ErrnoStatus(errno, "readlink", "/proc/self/exe");
-    ClusterOptions options{.binary = std::string(self, length), .directory = directory_->path()};
+    ClusterOptions options{.directory = directory_->path()};
+    TC_ASSIGN_OR_RETURN(options.binary, OwnBinary());
     // The image, and room for the staging buffers.
     options.daemon_settings = {absl::StrCat("daemon.host_pool=", image_bytes_ + (uint64_t{320} << 20)),
                                absl::StrCat("daemon.device_runtime=", fake_ ? "fake" : "cuda")};

@@ -1,11 +1,7 @@
-#include <limits.h>
-#include <unistd.h>
-
-#include <cerrno>
-
-#include "base/status.h"
-#include "cli/commands/command.h"
 #include "cli/otel_smoke/otel_smoke.h"
+#include "base/status.h"
+#include "cli/cluster/process.h"
+#include "cli/commands/command.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -20,11 +16,10 @@ void AddFlags(Flags& flags, OtelSmokeFlags& values) {
 }
 
 int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
-  char self[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
-  if (length <= 0) return Fail(ErrnoStatus(errno, "readlink", "/proc/self/exe"));
+  const absl::StatusOr<std::string> binary = OwnBinary();
+  if (!binary.ok()) return Fail(binary.status());
   const otel_smoke::Options options{
-      .binary = std::string(self, length),
+      .binary = *binary,
       .endpoint = flags.endpoint.empty() ? common.otlp_endpoint : flags.endpoint,
       .json = common.json};
   return ExitCode(otel_smoke::Run(InterruptibleContext(), options));

@@ -187,7 +187,7 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& wor
   if (parts.queue == most) {
     return {"queue", absl::StrCat(Took(parts.queue, parts),
                                   "went by before its turn came: other transfers were running "
-                                  "(daemon.max_concurrent_ingests), or it waited for space.")};
+                                  "(daemon.max_concurrent_ingests).")};
   }
   if (parts.gaps == most) {
     return {"gaps",
@@ -199,9 +199,10 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& wor
             absl::StrCat(Took(parts.finish, parts),
                          "went by after the last chunk: its source was let go and the replica committed.")};
   }
-  return {"start",
-          absl::StrCat(Took(parts.start, parts),
-                       "went by before the first byte: space was made, and a source found and opened.")};
+  return {
+      "start",
+      absl::StrCat(Took(parts.start, parts),
+                   "went by before the first byte: it waited for space, or a source was found and opened.")};
 }
 
 }  // namespace tensorcast::explain

@@ -63,8 +63,10 @@ class IngestJob {
   // The end, once, with the report's status. Runs the callbacks.
   void Finish(TransferReport report);
 
+  // Calls `callback` once, on the thread that calls Finish; at once when that has been. `owner` is whom
+  // DropCallbacks names.
   void OnDone(const void* owner, std::function<void()> callback);
-  // The owner's callbacks will not be called any more, unless one is running.
+  // The owner's callbacks are called no more; one that runs may go on when this returns.
   void DropCallbacks(const void* owner);
   // Blocks for the end; the id of the replica. It stays leased until the last interest leaves.
   absl::StatusOr<std::string> Wait(const RequestContext& context);

@@ -35,7 +35,7 @@ class PendingReplica {
   // Blocks to the end, the context's deadline or its cancellation.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
   // Calls `callback` once, on an engine thread or at once, after which Wait returns without blocking.
-  // Destroying this object first drops the callback, unless it is running.
+  // Destroying this object first drops the callback; one that runs by then goes on.
   void OnDone(std::function<void()> callback);
   TransferProgress progress() const;
   // The finished transfer, or nullopt when there was none: the replica was already there.

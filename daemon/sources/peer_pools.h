@@ -66,7 +66,8 @@ class PeerPools {
   std::map<std::string, Entry> by_peer_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Whether a daemon listens on this handle socket: what Sweep is told of peers.
+// Whether a daemon listens on this handle socket: what Sweep is told of peers. True where it cannot be found
+// out for want of a descriptor.
 bool SomebodyListens(const std::string& handle_socket);
 
 }  // namespace tensorcast::daemon
