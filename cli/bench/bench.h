@@ -25,6 +25,7 @@ struct BenchOptions {
   // p2p, telemetry: of "local", "ucx", "ucx-rma"; telemetry: "ResolveKey", too. Empty: all but ucx-rma.
   std::vector<std::string> lanes;
   std::vector<std::string> sets;  // settings for every daemon, as for --set
+  bool tls = false;               // p2p, control: between processes with certificates
   bool smoke = false;             // tiny and short: proves that it runs, measures nothing
   RequestContext context;
 };
@@ -32,11 +33,12 @@ struct BenchOptions {
 using Rows = std::vector<Row>;
 
 // Host to host between two daemons: whole materialize, verification included. References: one thread's plain
-// copy, and ucx_perftest where it is installed.
+// copy, and ucx_perftest and iperf3 where they are installed; with certificates, the same in clear.
 absl::StatusOr<Rows> RunP2p(const BenchOptions& options);
 // A client gets a mapped view of a ready replica: a large one beside one of 1 MiB.
 absl::StatusOr<Rows> RunAttach(const BenchOptions& options);
-// ResolveKey by 64 callers, beside a call on the same server set-up that does nothing.
+// ResolveKey by 64 callers, beside a call on the same server set-up that does nothing; with certificates,
+// beside the same in clear.
 absl::StatusOr<Rows> RunControl(const BenchOptions& options);
 // A safetensors file to a ready host replica, with a cold and a warm page cache, and attached once it is
 // there.

@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   for (const auto* settings : {&options.settings, &bench.sets}) {
     processes.daemon_settings.insert(processes.daemon_settings.end(), settings->begin(), settings->end());
   }
+  if (options.tls) TC_RETURN_IF_ERROR(cluster->AddCertificates(processes));
   TC_ASSIGN_OR_RETURN(cluster->processes_, LocalCluster::Start(processes));
   for (int node = 0; node < options.daemons; ++node) {
     const std::string& address = cluster->processes_->addresses(node).unix_socket;
@@ -49,6 +50,22 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
     TC_RETURN_IF_ERROR(cluster->AwaitPool(node, pool_bytes));
   }
   return cluster;
+}
+
+absl::Status BenchCluster::AddCertificates(ClusterOptions& processes) {
+  TC_ASSIGN_OR_RETURN(certificates_, BenchCertificates::Make(directory()));
+  const auto add = [this](std::string_view name, std::vector<std::string>& settings) -> absl::Status {
+    TC_ASSIGN_OR_RETURN(const std::vector<std::string> more, certificates_->SettingsFor(name));
+    settings.insert(settings.end(), more.begin(), more.end());
+    return absl::OkStatus();
+  };
+  TC_RETURN_IF_ERROR(add("global-store", processes.global_store_settings));
+  processes.settings_of_daemon.resize(processes.daemons);
+  for (int node = 0; node < processes.daemons; ++node) {
+    TC_RETURN_IF_ERROR(add(absl::StrCat("node/node-", node), processes.settings_of_daemon[node]));
+  }
+  processes.daemon_settings.emplace_back("daemon.ucx_listen=");  // knows no certificates
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> BenchCluster::WriteModel(const std::string& name, uint64_t bytes) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "cli/bench/bench.h"
+#include "cli/bench/bench_certificates.h"
 #include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
 #include "tensorcast/client.h"
@@ -41,11 +43,14 @@ class BenchCluster {
     int daemons = 1;
     uint64_t pool_bytes = 0;            // for replicas; room for staging is added
     std::vector<std::string> settings;  // for every process
+    bool tls = false;                   // each process has a certificate of an authority of the cluster's own
   };
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
                                                              const Options& options);
 
   const std::string& directory() const { return directory_->path(); }
+  // Those of the cluster's processes; null where they are in clear.
+  const BenchCertificates* certificates() const { return certificates_ ? &*certificates_ : nullptr; }
   LocalCluster& processes() { return *processes_; }
   client::Client& client(int node) { return *clients_[node]; }
   client::AdminClient& admin(int node) { return *admins_[node]; }
@@ -62,9 +67,11 @@ class BenchCluster {
 
  private:
   explicit BenchCluster(const RequestContext& context) : context_(context) {}
+  absl::Status AddCertificates(ClusterOptions& processes);
 
   const RequestContext context_;
   std::unique_ptr<TemporaryDirectory> directory_;
+  std::optional<BenchCertificates> certificates_;
   std::unique_ptr<LocalCluster> processes_;
   std::vector<std::unique_ptr<client::Client>> clients_;
   std::vector<std::unique_ptr<client::AdminClient>> admins_;

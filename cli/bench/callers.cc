@@ -13,6 +13,7 @@
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
+#include "rpc/credentials.h"
 
 namespace tensorcast::bench {
 namespace {
@@ -23,15 +24,20 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(20);
 
 class Callers::Stub {
  public:
-  explicit Stub(const std::string& address) : stub_(v1::GlobalStore::NewStub(rpc::MakeChannel(address))) {}
+  Stub(const std::string& address, std::shared_ptr<security::Identity> identity)
+      : stub_(v1::GlobalStore::NewStub(rpc::MakeChannel(
+            address, {.credentials = identity == nullptr
+                                         ? nullptr
+                                         : std::make_shared<rpc::Credentials>(std::move(identity))}))) {}
   v1::GlobalStore::Stub& operator*() { return *stub_; }
 
  private:
   const std::unique_ptr<v1::GlobalStore::Stub> stub_;
 };
 
-Callers::Callers(const RequestContext& context, const std::string& address, std::string key)
-    : context_(context), key_(std::move(key)), stub_(std::make_unique<Stub>(address)) {}
+Callers::Callers(const RequestContext& context, const std::string& address, std::string key,
+                 std::shared_ptr<security::Identity> identity)
+    : context_(context), key_(std::move(key)), stub_(std::make_unique<Stub>(address, std::move(identity))) {}
 
 Callers::~Callers() = default;
 

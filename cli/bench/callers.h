@@ -9,6 +9,10 @@
 #include "absl/time/time.h"
 #include "base/request_context.h"
 
+namespace tensorcast::security {
+class Identity;
+}
+
 namespace tensorcast::bench {
 
 inline constexpr int kCallers = 64;
@@ -22,7 +26,9 @@ struct CallWindow {
 class Callers {
  public:
   // Of `key` at the global store that listens on `address`.
-  Callers(const RequestContext& context, const std::string& address, std::string key);
+  // The caller is who `identity` says; null: the connection is in clear.
+  Callers(const RequestContext& context, const std::string& address, std::string key,
+          std::shared_ptr<security::Identity> identity = nullptr);
   ~Callers();
 
   // Calls for `length`, each caller one after another. The first call that fails ends it.

@@ -1,5 +1,7 @@
 // ResolveKey against a real global store by many callers at once, beside a call that does nothing on a server
-// that is set up the same way.
+// that is set up the same way; with certificates, beside the same without.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -25,41 +27,47 @@ absl::StatusOr<std::unique_ptr<Process>> StartEmptyServer(const BenchOptions& op
   return server;
 }
 
-}  // namespace
+absl::StatusOr<std::unique_ptr<BenchCluster>> StartCluster(const BenchOptions& options, bool tls) {
+  TC_ASSIGN_OR_RETURN(auto cluster, BenchCluster::Start(options, {.pool_bytes = 64 * kMiB, .tls = tls}));
+  TC_RETURN_IF_ERROR(cluster->ImportModel(kKey, kMiB).status());
+  return cluster;
+}
 
-absl::StatusOr<Rows> RunControl(const BenchOptions& options) {
+// Of `key` at the cluster's global store, as a client.
+absl::StatusOr<std::unique_ptr<Callers>> CallersOf(const BenchOptions& options, BenchCluster& cluster) {
+  std::shared_ptr<security::Identity> identity;
+  if (cluster.certificates() != nullptr) {
+    TC_ASSIGN_OR_RETURN(const security::Identity::Files files, cluster.certificates()->Issue("client/bench"));
+    TC_ASSIGN_OR_RETURN(identity, security::Identity::Load(files));
+  }
+  return std::make_unique<Callers>(options.context, cluster.processes().global_store_address(), kKey,
+                                   std::move(identity));
+}
+
+absl::StatusOr<Rows> Measure(const BenchOptions& options, Callers& resolve, Callers& reference,
+                             const std::string& reference_name) {
   const int runs = options.runs != 0 ? options.runs : options.smoke ? 1 : 7;
   const absl::Duration length = options.smoke ? absl::Milliseconds(200) : absl::Seconds(2);
-  TC_ASSIGN_OR_RETURN(const auto cluster, BenchCluster::Start(options, {.pool_bytes = 64 * kMiB}));
-  TC_RETURN_IF_ERROR(cluster->ImportModel(kKey, kMiB).status());
-  std::string empty_address;
-  TC_ASSIGN_OR_RETURN(const auto empty_server,
-                      StartEmptyServer(options, cluster->directory(), &empty_address));
-
-  Callers resolve(options.context, cluster->processes().global_store_address(), kKey);
-  Callers empty(options.context, empty_address, kKey);
   // Not counted: these open the connections, and let threads and caches come up.
   TC_RETURN_IF_ERROR(resolve.Run(length / 4).status());
-  TC_RETURN_IF_ERROR(empty.Run(length / 4).status());
+  TC_RETURN_IF_ERROR(reference.Run(length / 4).status());
 
   Say(absl::StrCat("control: ", runs, " pairs of ", absl::FormatDuration(length), ", ", kCallers,
                    " callers"));
   Pairs rate, p50, p99, p999;
   for (int run = 0; run < runs; ++run) {
     TC_ASSIGN_OR_RETURN(const CallWindow a, resolve.Run(length));
-    TC_ASSIGN_OR_RETURN(const CallWindow b, empty.Run(length));
+    TC_ASSIGN_OR_RETURN(const CallWindow b, reference.Run(length));
     rate.Add(a.calls_per_second, b.calls_per_second);
     p50.Add(Percentile(a.latencies_ms, 50), Percentile(b.latencies_ms, 50));
     p99.Add(Percentile(a.latencies_ms, 99), Percentile(b.latencies_ms, 99));
     p999.Add(Percentile(a.latencies_ms, 99.9), Percentile(b.latencies_ms, 99.9));
   }
-  TC_RETURN_IF_ERROR(empty_server->Stop(absl::Seconds(10)).status());
-  TC_RETURN_IF_ERROR(cluster->Stop());
 
   Rows rows;
   const auto add = [&](const std::string& metric, const std::string& unit, const Pairs& pairs) {
     Row row{.bench = "control", .lane = "ResolveKey", .metric = metric, .unit = unit};
-    pairs.Fill(absl::StrCat("empty call, ", kCallers, " callers"), &row);
+    pairs.Fill(absl::StrCat(reference_name, ", ", kCallers, " callers"), &row);
     rows.push_back(std::move(row));
   };
   add("rate", "ops/s", rate);
@@ -67,6 +75,36 @@ absl::StatusOr<Rows> RunControl(const BenchOptions& options) {
   add("p99", "ms", p99);
   add("p99.9", "ms", p999);
   return rows;
+}
+
+absl::StatusOr<Rows> RunBesideEmptyCalls(const BenchOptions& options) {
+  TC_ASSIGN_OR_RETURN(const auto cluster, StartCluster(options, /*tls=*/false));
+  std::string empty_address;
+  TC_ASSIGN_OR_RETURN(const auto empty_server,
+                      StartEmptyServer(options, cluster->directory(), &empty_address));
+  TC_ASSIGN_OR_RETURN(const auto resolve, CallersOf(options, *cluster));
+  Callers empty(options.context, empty_address, kKey);
+  TC_ASSIGN_OR_RETURN(Rows rows, Measure(options, *resolve, empty, "empty call"));
+  TC_RETURN_IF_ERROR(empty_server->Stop(absl::Seconds(10)).status());
+  TC_RETURN_IF_ERROR(cluster->Stop());
+  return rows;
+}
+
+absl::StatusOr<Rows> RunBesideClear(const BenchOptions& options) {
+  TC_ASSIGN_OR_RETURN(const auto secured, StartCluster(options, /*tls=*/true));
+  TC_ASSIGN_OR_RETURN(const auto clear, StartCluster(options, /*tls=*/false));
+  TC_ASSIGN_OR_RETURN(const auto resolve, CallersOf(options, *secured));
+  TC_ASSIGN_OR_RETURN(const auto reference, CallersOf(options, *clear));
+  TC_ASSIGN_OR_RETURN(Rows rows, Measure(options, *resolve, *reference, "the same in clear"));
+  TC_RETURN_IF_ERROR(secured->Stop());
+  TC_RETURN_IF_ERROR(clear->Stop());
+  return rows;
+}
+
+}  // namespace
+
+absl::StatusOr<Rows> RunControl(const BenchOptions& options) {
+  return options.tls ? RunBesideClear(options) : RunBesideEmptyCalls(options);
 }
 
 }  // namespace tensorcast::bench

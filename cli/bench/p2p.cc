@@ -1,4 +1,4 @@
-// Host to host between two daemons of this machine, over one lane at a time.
+// Host to host between two daemons of this machine, over one lane at a time; with certificates, and without.
 #include <functional>
 #include <optional>
 
@@ -14,11 +14,22 @@
 namespace tensorcast::bench {
 namespace {
 
+constexpr std::string_view kTcpLane = "tcp";
 constexpr char kKey[] = "p2p";
+constexpr char kSmallKey[] = "p2p-small";
+constexpr uint64_t kSmallBytes = kMiB;
+constexpr int kSmallPulls = 200;
 
 struct Yardstick {
   std::string name;
   std::function<absl::StatusOr<double>()> measure;
+};
+
+// Whom a lane is measured beside: the same transfer by another lane, or by a cluster in clear.
+struct Other {
+  std::string name;
+  BenchCluster* cluster;
+  std::string lane;
 };
 
 PerftestOptions SharedMemoryGet(bool smoke) {
@@ -50,20 +61,38 @@ class P2p {
                                 : 9) {}
 
   absl::StatusOr<Rows> Run() {
-    TC_ASSIGN_OR_RETURN(cluster_,
-                        BenchCluster::Start(options_, {.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB}));
-    TC_RETURN_IF_ERROR(cluster_->ImportModel(kKey, bytes_).status());
-    const std::vector<std::string> both = {"local", "ucx"};
-    for (const std::string& lane : options_.lanes.empty() ? both : options_.lanes) {
+    TC_ASSIGN_OR_RETURN(cluster_, StartCluster(options_.tls));
+    if (options_.tls) {
+      TC_ASSIGN_OR_RETURN(clear_, StartCluster(/*tls=*/false));
+    }
+    const auto usual =
+        options_.tls ? std::vector<std::string>{"tcp"} : std::vector<std::string>{"local", "ucx"};
+    for (const std::string& lane : options_.lanes.empty() ? usual : options_.lanes) {
       TC_RETURN_IF_ERROR(MeasureLane(lane));
     }
+    if (clear_ != nullptr) TC_RETURN_IF_ERROR(clear_->Stop());
     TC_RETURN_IF_ERROR(cluster_->Stop());
     return std::move(rows_);
   }
 
  private:
+  absl::StatusOr<std::unique_ptr<BenchCluster>> StartCluster(bool tls) {
+    TC_ASSIGN_OR_RETURN(
+        auto cluster,
+        BenchCluster::Start(options_, {.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB, .tls = tls}));
+    TC_RETURN_IF_ERROR(cluster->ImportModel(kKey, bytes_).status());
+    TC_RETURN_IF_ERROR(cluster->ImportModel(kSmallKey, kSmallBytes).status());
+    return cluster;
+  }
+
   absl::StatusOr<Moved> Move(const std::string& lane) {
     return MoveOnce(options_.context, *cluster_, kKey, lane);
+  }
+
+  std::optional<Other> OtherOf(const std::string& lane) {
+    if (clear_ != nullptr) return Other{"the same in clear", clear_.get(), lane};
+    if (lane == kTcpLane) return Other{"the lane ucx", cluster_.get(), "ucx"};
+    return std::nullopt;
   }
 
   std::vector<Yardstick> YardsticksOf(const std::string& lane) {
@@ -97,6 +126,49 @@ class P2p {
       with_wall = false;
     }
     copy_.reset();
+    const std::optional<Other> other = OtherOf(lane);
+    if (!other.has_value()) return absl::OkStatus();
+    TC_RETURN_IF_ERROR(MeasureBesideOther(lane, *other));
+    return MeasureSmallBesideOther(lane, *other);
+  }
+
+  absl::Status MeasureBesideOther(const std::string& lane, const Other& other) {
+    Say(absl::StrCat("p2p ", lane, ": ", runs_, " transfers beside ", other.name));
+    TC_RETURN_IF_ERROR(MoveOnce(options_.context, *other.cluster, kKey, other.lane).status());
+    Pairs rates, cpu;
+    for (int run = 0; run < runs_; ++run) {
+      TC_ASSIGN_OR_RETURN(const Moved a, Move(lane));
+      TC_ASSIGN_OR_RETURN(const Moved b, MoveOnce(options_.context, *other.cluster, kKey, other.lane));
+      rates.Add(GbPerSecond(image_bytes_, a.report.end - a.report.start),
+                GbPerSecond(image_bytes_, b.report.end - b.report.start));
+      cpu.Add(1 / GbPerSecond(image_bytes_, a.cpu), 1 / GbPerSecond(image_bytes_, b.cpu));
+    }
+    Row rate = MakeRow(lane, "materialize");
+    rates.Fill(other.name, &rate);
+    rows_.push_back(std::move(rate));
+    Row seconds = MakeRow(lane, "CPU, both daemons");
+    seconds.unit = "s/GB";
+    cpu.Fill(other.name, &seconds);
+    rows_.push_back(std::move(seconds));
+    return absl::OkStatus();
+  }
+
+  // What a pull costs that is over before its bytes count.
+  absl::Status MeasureSmallBesideOther(const std::string& lane, const Other& other) {
+    const int pulls = options_.smoke ? 1 : kSmallPulls;
+    Say(absl::StrCat("p2p ", lane, ": ", pulls, " transfers of ", kSmallBytes / kMiB, " MiB beside ",
+                     other.name));
+    Pairs latencies;
+    Row row = MakeRow(lane, "client wall, p50");
+    row.unit = "ms";
+    for (int run = 0; run < pulls; ++run) {
+      TC_ASSIGN_OR_RETURN(const Moved a, MoveOnce(options_.context, *cluster_, kSmallKey, lane));
+      TC_ASSIGN_OR_RETURN(const Moved b, MoveOnce(options_.context, *other.cluster, kSmallKey, other.lane));
+      latencies.Add(absl::ToDoubleMilliseconds(a.wall), absl::ToDoubleMilliseconds(b.wall));
+      row.bytes = a.report.bytes;
+    }
+    latencies.Fill(other.name, &row);
+    rows_.push_back(std::move(row));
     return absl::OkStatus();
   }
 
@@ -161,6 +233,7 @@ class P2p {
   const uint64_t bytes_;
   const int runs_;
   std::unique_ptr<BenchCluster> cluster_;
+  std::unique_ptr<BenchCluster> clear_;  // beside one with certificates
   uint64_t image_bytes_ = 0;
   std::optional<PlainCopy> copy_;
   TransferReport last_;

@@ -15,6 +15,7 @@ namespace tensorcast::bench {
 struct Moved {
   TransferReport report;
   absl::Duration wall;  // key resolved to image mapped
+  absl::Duration cpu;   // of both daemons meanwhile
 };
 
 // Node 1 gets `key` from node 0 over `lane`, verified, and drops it again, so that the next one comes from

@@ -14,6 +14,7 @@ struct BenchFlags {
   std::string bytes;  // of the artifact, as for --size; empty: the benchmark's own
   int runs = 0;       // 0: the benchmark's own
   std::vector<std::string> lanes;
+  bool tls = false;
   bool smoke = false;
 };
 
@@ -21,6 +22,7 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
   bench::BenchOptions options{.runs = flags.runs,
                               .lanes = flags.lanes,
                               .sets = common.sets,
+                              .tls = flags.tls,
                               .smoke = flags.smoke,
                               .context = InterruptibleContext()};
   TC_ASSIGN_OR_RETURN(options.binary, OwnBinary());
@@ -40,20 +42,26 @@ absl::Status Measure(const CommonFlags& common, const BenchFlags& flags, Benchma
   return absl::OkStatus();
 }
 
-// `lanes` are those that --lane can name, `lanes_help` says which are measured without it; none: there is no
-// such flag.
+// Flags that some have. `lanes` are those that --lane can name, `lanes_help` says which are measured without
+// it; `tls_help` says what --tls measures. Empty: there is no such flag.
+struct MoreFlags {
+  std::vector<std::string> lanes;
+  const char* lanes_help = "";
+  const char* tls_help = "";
+};
+
 Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark,
-                         const std::vector<std::string>& lanes = {}, const char* lanes_help = "") {
-  return {.name = name,
-          .help = help,
-          .role = Role::kLocal,
-          .bind = [benchmark, lanes, lanes_help](Flags& flags) -> Run {
+                         const MoreFlags& more = {}) {
+  return {.name = name, .help = help, .role = Role::kLocal, .bind = [benchmark, more](Flags& flags) -> Run {
             auto values = std::make_shared<BenchFlags>();
             flags.Add("--runs", values->runs, "Pairs of measurement and reference (memory: transfers)",
                       {.least = 1});
             flags.Add("--bytes", values->bytes, "Of the artifact, such as 1GiB");
             flags.Add("--smoke", values->smoke, "Tiny and short: proves that it runs, measures nothing");
-            if (!lanes.empty()) flags.Add("--lane", values->lanes, lanes_help, {.choices = lanes});
+            if (!more.lanes.empty()) {
+              flags.Add("--lane", values->lanes, more.lanes_help, {.choices = more.lanes});
+            }
+            if (*more.tls_help != '\0') flags.Add("--tls", values->tls, more.tls_help);
             return [benchmark, values](const CommonFlags& common) {
               return ExitCode(Measure(common, *values, benchmark));
             };
@@ -80,17 +88,22 @@ Command BenchCommand() {
       .commands = {
           BenchmarkCommand("p2p",
                            "Host to host between two daemons, verified, beside a plain copy and ucx_perftest",
-                           bench::RunP2p, transport::LaneNames(), "Repeatable; local and ucx by default"),
+                           bench::RunP2p,
+                           {.lanes = transport::LaneNames(),
+                            .lanes_help = "Repeatable; local and ucx by default, tcp with --tls",
+                            .tls_help = "Of nodes with certificates, beside the same in clear"}),
           BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
                            bench::RunAttach),
           BenchmarkCommand("control", "ResolveKey by 64 callers, beside a call that does nothing",
-                           bench::RunControl),
+                           bench::RunControl,
+                           {.tls_help = "By a caller with a certificate, beside the same in clear"}),
           BenchmarkCommand("load", "A file to a ready replica, cold and warm, beside fio", bench::RunLoad),
           BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
                            bench::RunMemory),
-          BenchmarkCommand("telemetry",
-                           "Transfers and calls with everything observed, beside the same with telemetry off",
-                           bench::RunTelemetry, observed, "Repeatable; local, ucx and ResolveKey by default"),
+          BenchmarkCommand(
+              "telemetry", "Transfers and calls with everything observed, beside the same with telemetry off",
+              bench::RunTelemetry,
+              {.lanes = observed, .lanes_help = "Repeatable; local, ucx and ResolveKey by default"}),
           ServerCommand("empty-server", bench::ServeEmptyCalls),
           ServerCommand("collector", bench::ServeCollector)}};
 }

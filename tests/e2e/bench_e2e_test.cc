@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -55,6 +56,22 @@ TEST_P(SmokeTest, PrintsRowsWithAllTheirFields) {
     }
   }
 }
+
+class TlsSmokeTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TlsSmokeTest, StandsBesideTheSameInClear) {
+  const Outcome outcome = RunCommand(absl::StrCat("bench ", GetParam(), " --tls --smoke --json"));
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  EXPECT_TRUE(std::ranges::any_of(rows, [](const nlohmann::json& row) {
+    return row["reference_name"].is_string() &&
+           row["reference_name"].get<std::string>().starts_with("the same in clear");
+  })) << rows.dump();
+}
+
+INSTANTIATE_TEST_SUITE_P(Benches, TlsSmokeTest, ::testing::Values("p2p", "control"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Benches, SmokeTest,
                          ::testing::Values("p2p", "attach", "control", "load", "memory", "telemetry"),
