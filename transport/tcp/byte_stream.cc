@@ -25,6 +25,7 @@ class PlainStream : public ByteStream {
   int fd() const override { return socket_.get(); }
   uint32_t Events(bool has_output) const override { return has_output ? EPOLLIN | EPOLLOUT : EPOLLIN; }
   bool has_buffered() const override { return false; }
+  bool has_unsent() const override { return false; }
   const std::string& peer() const override { return nobody_; }
   absl::Status CheckPeer() const override { return absl::OkStatus(); }
 

@@ -26,12 +26,15 @@ class ByteStream {
 
   // To wait for; nothing else is to be done with it.
   virtual int fd() const = 0;
-  // What to wait for: epoll's events, when bytes wait to be written or do not. May change with each Read and
-  // Write.
+  // What to wait for: epoll's events, when the caller has bytes to write or has not. May change with each
+  // Read and Write.
   virtual uint32_t Events(bool has_output) const = 0;
   // Whether the next Read may find bytes that were taken from the socket already, of which epoll says
   // nothing.
   virtual bool has_buffered() const = 0;
+  // Whether bytes that Write took have not been taken by the socket yet: the next Write, of nothing if need
+  // be, sends them. There are at most a few hundred KiB of them.
+  virtual bool has_unsent() const = 0;
   // The name in the certificate of the other end; empty where there is none, and before the first bytes were
   // moved.
   virtual const std::string& peer() const = 0;
@@ -41,8 +44,8 @@ class ByteStream {
 
   // Each moves as many bytes as can be moved now; 0: none, wait for the socket. UNAVAILABLE when the other
   // end has closed the connection, or it broke; UNAUTHENTICATED or PERMISSION_DENIED when it is not who it
-  // should be. REQUIRES: there is room, or there are bytes; after a Write that moved fewer bytes than it was
-  // given, the next begins with those that were left.
+  // should be. What Write took it has copied. REQUIRES: there is room, or there are bytes, unsent ones among
+  // them.
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
 };

@@ -64,7 +64,7 @@ void FrameWriter::AddParts(const Queued& frame, std::vector<iovec>& parts, uint6
 
 absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t most) {
   uint64_t of_pieces = 0;
-  for (uint64_t total = 0; !queue_.empty() && total < most;) {
+  for (uint64_t total = 0; total < most && !(queue_.empty() && !stream.has_unsent());) {
     parts_.clear();
     uint64_t bytes = 0;
     for (const Queued& frame : queue_) {

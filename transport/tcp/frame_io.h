@@ -50,7 +50,8 @@ class FrameWriter {
   // spans make up the piece.
   void PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold);
 
-  // Sends what the socket takes now, at most about `most` bytes; how many bytes of pieces were among them.
+  // Sends what the socket takes now, at most about `most` bytes, and what the stream has unsent; how many
+  // bytes of pieces were among them.
   absl::StatusOr<uint64_t> Flush(ByteStream& stream, uint64_t most);
 
   bool empty() const { return queue_.empty(); }

@@ -379,12 +379,10 @@ void PullStream::Refuse(const absl::Status& why) {
 void PullStream::Flush() {
   if (state_ == State::kClosed) return;
   if (state_ == State::kOpen) AskForMore();
-  if (!writer_.empty()) {
-    const absl::StatusOr<uint64_t> sent = writer_.Flush(*stream_, kBytesATurn);
-    if (!sent.ok()) {
-      Fail(sent.status());
-      return;
-    }
+  const absl::StatusOr<uint64_t> sent = writer_.Flush(*stream_, kBytesATurn);
+  if (!sent.ok()) {
+    Fail(sent.status());
+    return;
   }
   SetEvents(stream_->Events(!writer_.empty()));
 }

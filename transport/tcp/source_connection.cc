@@ -332,7 +332,7 @@ void SourceConnection::Flush() {
   bool full = false;
   for (uint64_t sent = 0; !full && sent < kBytesATurn;) {
     QueuePieces();
-    if (writer_.empty()) break;
+    if (writer_.empty() && !stream_->has_unsent()) break;
     const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, kQueuedBytes);
     if (!of_pieces.ok()) {
       LOG(WARNING) << "a receiver's pull ended early: " << of_pieces.status();

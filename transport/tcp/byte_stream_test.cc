@@ -1,0 +1,163 @@
+// Streams of bytes between two ends of a pair of sockets, in clear and encrypted.
+#include "transport/tcp/byte_stream.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "security/testing/test_authority.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+struct Ends {
+  std::unique_ptr<security::testing::TestAuthority> authority;  // of encrypted ones
+  std::unique_ptr<ByteStream> client;
+  std::unique_ptr<ByteStream> server;
+};
+
+std::pair<UniqueFd, UniqueFd> SocketPair() {
+  std::array<int, 2> ends{};
+  PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+Ends PlainEnds() {
+  auto [client, server] = SocketPair();
+  return {.authority = nullptr,
+          .client = NewPlainStream(std::move(client)),
+          .server = NewPlainStream(std::move(server))};
+}
+
+Ends TlsEnds() {
+  auto authority = std::make_unique<security::testing::TestAuthority>();
+  auto [client, server] = SocketPair();
+  auto a = NewTlsClientStream(std::move(client), authority->Load("node/a"), authority->Uri("node/b")).value();
+  auto b = NewTlsServerStream(std::move(server), authority->Load("node/b")).value();
+  return {.authority = std::move(authority), .client = std::move(a), .server = std::move(b)};
+}
+
+iovec PartOf(std::string& bytes, size_t from = 0) { return {bytes.data() + from, bytes.size() - from}; }
+
+// What can be read now.
+std::string ReadAll(ByteStream& stream) {
+  std::string all;
+  std::string room(100000, '\0');
+  while (true) {
+    const iovec part = PartOf(room);
+    const absl::StatusOr<size_t> bytes = stream.Read({&part, 1});
+    EXPECT_EQ(bytes.status(), absl::OkStatus());
+    if (!bytes.ok() || *bytes == 0) return all;
+    all.append(room, 0, *bytes);
+  }
+}
+
+// Both ends in turn, until they know each other.
+void Introduce(Ends& ends) {
+  for (int i = 0; i < 10; ++i) {
+    ReadAll(*ends.client);
+    ReadAll(*ends.server);
+  }
+}
+
+std::string Counted(size_t count) {
+  std::string bytes(count, '\0');
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<char>(i * 31 + i / 251);
+  return bytes;
+}
+
+class ByteStreamTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    ends_ = GetParam() ? TlsEnds() : PlainEnds();
+    Introduce(ends_);
+  }
+  Ends ends_;
+};
+
+TEST_P(ByteStreamTest, CarriesMoreThanTheSocketTakesAtOnceInOrder) {
+  std::string sent = Counted(5 << 20);
+  std::string received;
+  bool was_full = false;
+  for (size_t done = 0; done < sent.size() || ends_.client->has_unsent();) {
+    const iovec part = PartOf(sent, done);
+    const absl::StatusOr<size_t> moved = ends_.client->Write({&part, 1});
+    ASSERT_EQ(moved.status(), absl::OkStatus());
+    done += *moved;
+    // Whoever waits for room is told of it, also when all was taken and only the stream still has it.
+    if (ends_.client->has_unsent()) {
+      EXPECT_NE(ends_.client->Events(/*has_output=*/false) & EPOLLOUT, 0u);
+    }
+    was_full = was_full || done < sent.size();
+    received += ReadAll(*ends_.server);
+  }
+  received += ReadAll(*ends_.server);
+  EXPECT_TRUE(was_full);
+  EXPECT_TRUE(received == sent);
+  EXPECT_FALSE(ends_.server->has_buffered());
+}
+
+TEST_P(ByteStreamTest, HasCopiedWhatItTook) {
+  std::string sent = Counted(3 << 20);
+  const std::string before = sent;
+  size_t done = 0;
+  while (true) {
+    const iovec part = PartOf(sent, done);
+    const size_t moved = ends_.client->Write({&part, 1}).value();
+    if (moved == 0) break;
+    done += moved;
+  }
+  ASSERT_GT(done, 0u);
+  ASSERT_LT(done, sent.size());
+  std::ranges::fill(sent, 'x');
+  std::string received = ReadAll(*ends_.server);
+  while (ends_.client->has_unsent()) {
+    ASSERT_EQ(ends_.client->Write({}).value(), 0u);
+    received += ReadAll(*ends_.server);
+  }
+  EXPECT_EQ(received.size(), done);
+  EXPECT_TRUE(received == before.substr(0, received.size()));
+}
+
+TEST_P(ByteStreamTest, ReadsIntoSeveralPartsAndSaysWhatIsLeft) {
+  std::string sent = Counted(40000);
+  const iovec all = PartOf(sent);
+  ASSERT_EQ(ends_.client->Write({&all, 1}).value(), sent.size());
+  std::string first(7, '\0'), second(20000, '\0');
+  const std::array<iovec, 2> parts = {PartOf(first), PartOf(second)};
+  ASSERT_EQ(ends_.server->Read(parts).value(), first.size() + second.size());
+  // What is not in the socket any more is the stream's to tell of.
+  EXPECT_EQ(ends_.server->has_buffered(), GetParam());
+  EXPECT_TRUE(first + second + ReadAll(*ends_.server) == sent);
+  EXPECT_FALSE(ends_.server->has_buffered());
+}
+
+TEST_P(ByteStreamTest, ReadsWhatWasSentBeforeTheOtherEndClosed) {
+  std::string sent = Counted(50000);
+  const iovec all = PartOf(sent);
+  ASSERT_EQ(ends_.client->Write({&all, 1}).value(), sent.size());
+  ends_.client.reset();
+  std::string received(sent.size(), '\0');
+  for (size_t done = 0; done < received.size();) {
+    const iovec rest = PartOf(received, done);
+    const absl::StatusOr<size_t> bytes = ends_.server->Read({&rest, 1});
+    ASSERT_EQ(bytes.status(), absl::OkStatus());
+    done += *bytes;
+  }
+  EXPECT_TRUE(received == sent);
+  const iovec more = PartOf(received);
+  EXPECT_EQ(ends_.server->Read({&more, 1}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, ByteStreamTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tls" : "Plain"; });
+
+}  // namespace
+}  // namespace tensorcast::transport::tcp
