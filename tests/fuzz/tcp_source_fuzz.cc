@@ -166,6 +166,7 @@ class MemoryStream final : public ByteStream {
     return wire_.wanted;
   }
   bool has_buffered() const override { return false; }
+  bool has_unsent() const override { return false; }
   const std::string& peer() const override { return peer_; }
 
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
