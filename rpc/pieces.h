@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +22,19 @@ inline constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 size_t PieceCount(uint64_t bytes, size_t piece_bytes = kPieceBytes);
 // REQUIRES: index < PieceCount(bytes.size(), piece_bytes).
 std::string_view Piece(std::string_view bytes, size_t index, size_t piece_bytes = kPieceBytes);
+
+// A manifest as one message after another, a piece in each: for StreamWriter::WriteRest. `holder` keeps
+// `manifest` alive.
+template <class Message>
+std::function<std::optional<Message>()> ManifestPieces(std::shared_ptr<const void> holder,
+                                                       std::string_view manifest) {
+  return [holder = std::move(holder), manifest, next = size_t{0}]() mutable -> std::optional<Message> {
+    if (next == PieceCount(manifest.size())) return std::nullopt;
+    Message message;
+    message.set_manifest_piece(std::string(Piece(manifest, next++)));
+    return message;
+  };
+}
 
 // Puts pieces together again. Thread-compatible.
 class PieceJoiner {

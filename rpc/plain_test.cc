@@ -3,6 +3,8 @@
 #include <grpcpp/support/status.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -215,6 +217,39 @@ TEST(StreamWriter, AMandatoryWriteWaitsForRoom) {
   writer.OnWritten(true);
   wrote.WaitForNotification();
   blocked.join();
+}
+
+TEST(StreamWriter, TheRestIsMadeAsTheClientTakesItAndTheEndComesAfterIt) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  ASSERT_TRUE(writer.Write(0).ok());
+  auto kept = std::make_shared<int>(0);
+  writer.WriteRest([kept]() -> std::optional<int> {
+    if (*kept == 3) return std::nullopt;
+    return ++*kept;
+  });
+  writer.Finish(absl::OkStatus());
+  EXPECT_EQ(*kept, 0) << "made before the client took what was there";
+  writer.OnWritten(true);
+  EXPECT_EQ(*kept, 1);
+  EXPECT_TRUE(sink.finished.empty());
+  for (int i = 0; i < 3; ++i) writer.OnWritten(true);
+  EXPECT_THAT(sink.written, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(sink.finished, ElementsAre(absl::OkStatus()));
+  EXPECT_EQ(kept.use_count(), 1) << "what the rest is made of is still held";
+}
+
+TEST(StreamWriter, TheRestIsLetGoWhenTheClientIsGone) {
+  FakeSink sink;
+  StreamWriter<int> writer(&sink, RequestContext());
+  auto kept = std::make_shared<int>(0);
+  writer.WriteRest([kept]() -> std::optional<int> { return ++*kept; });
+  writer.Finish(absl::OkStatus());
+  EXPECT_THAT(sink.written, ElementsAre(1));
+  writer.Close();
+  EXPECT_EQ(kept.use_count(), 1);
+  writer.OnWritten(false);
+  EXPECT_EQ(sink.finished.size(), 1u);
 }
 
 TEST(StreamWriter, AMandatoryWriteGivesUpAtTheDeadline) {

@@ -4,6 +4,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -48,6 +49,12 @@ class StreamWriter {
   // message of the same slot is replaced, so a slow client misses intermediate ones, never the latest.
   void WriteLatest(Response message, std::string_view slot = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The last messages of the stream, for any number of them: `next` is asked for one whenever the client has
+  // taken what was written before, until it gives none. It holds no thread meanwhile, so it must not block;
+  // it is called by one thread at a time, possibly after the handler has returned, and let go at the end of
+  // the stream. REQUIRES: called once, and nothing is written afterwards.
+  void WriteRest(std::function<std::optional<Response>()> next) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // True once nobody reads any more.
   bool closed() const {
     absl::MutexLock lock(&mutex_);
@@ -75,7 +82,8 @@ class StreamWriter {
     return closed_ || finish_.has_value() || waiting_mandatory_ < kMaxWaiting;
   }
   void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next message into in_flight_; false when there is none now.
+  bool TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Hands the sink its next operation, if it has none. gRPC may call back from within, so no lock is held.
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -85,6 +93,7 @@ class StreamWriter {
   Queue waiting_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, typename Queue::iterator, std::less<>> latest_ ABSL_GUARDED_BY(mutex_);
   int waiting_mandatory_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<std::optional<Response>()> rest_ ABSL_GUARDED_BY(mutex_);
   std::optional<Response> in_flight_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> finish_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -124,6 +133,16 @@ void StreamWriter<Response>::WriteLatest(Response message, std::string_view slot
 }
 
 template <class Response>
+void StreamWriter<Response>::WriteRest(std::function<std::optional<Response>()> next) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_ || finish_.has_value()) return;
+    rest_ = std::move(next);
+  }
+  Pump();
+}
+
+template <class Response>
 void StreamWriter<Response>::Finish(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
@@ -157,11 +176,18 @@ template <class Response>
 void StreamWriter<Response>::DropWaiting() {
   latest_.clear();
   waiting_.clear();
+  rest_ = nullptr;
   waiting_mandatory_ = 0;
 }
 
 template <class Response>
-void StreamWriter<Response>::TakeNext() {
+bool StreamWriter<Response>::TakeNext() {
+  if (waiting_.empty()) {
+    if (rest_ == nullptr) return false;
+    in_flight_ = rest_();
+    if (!in_flight_.has_value()) rest_ = nullptr;
+    return in_flight_.has_value();
+  }
   Entry& next = waiting_.front();
   if (next.mandatory) {
     --waiting_mandatory_;
@@ -170,6 +196,7 @@ void StreamWriter<Response>::TakeNext() {
   }
   in_flight_ = std::move(next.message);
   waiting_.pop_front();
+  return true;
 }
 
 template <class Response>
@@ -179,8 +206,7 @@ void StreamWriter<Response>::Pump() {
   {
     absl::MutexLock lock(&mutex_);
     if (finished_ || in_flight_.has_value()) return;
-    if (!waiting_.empty()) {
-      TakeNext();
+    if (TakeNext()) {
       message = &*in_flight_;
     } else if (finish_.has_value()) {
       finished_ = true;

@@ -225,11 +225,7 @@ grpc::ServerWriteReactor<v1::GetManifestResponse>* StoreDaemonService::GetManife
                       rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
         TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
                             options_.engine->FindManifest(request->artifact_id()));
-        for (size_t i = 0; i < rpc::PieceCount(manifest->bytes().size()); ++i) {
-          v1::GetManifestResponse response;
-          response.set_manifest_piece(std::string(rpc::Piece(manifest->bytes(), i)));
-          TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
-        }
+        writer.WriteRest(rpc::ManifestPieces<v1::GetManifestResponse>(manifest, manifest->bytes()));
         return absl::OkStatus();
       });
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -86,19 +87,16 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
                         return directory.DescribeArtifact(request.artifact_id());
                       }));
-  std::string manifest;
+  const auto manifest = std::make_shared<std::string>();
   if (request.manifest()) {
     // Read before the first message: once one is sent, an error could only cut the stream off.
-    TC_ASSIGN_OR_RETURN(manifest, coordinator_.ReadManifest(request.artifact_id()));
+    TC_ASSIGN_OR_RETURN(*manifest, coordinator_.ReadManifest(request.artifact_id()));
   }
   v1::DescribeArtifactResponse first;
   *first.mutable_artifact() = ToProto(view);
   TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
-  if (!request.manifest()) return absl::OkStatus();
-  for (size_t piece = 0; piece < rpc::PieceCount(manifest.size()); ++piece) {
-    v1::DescribeArtifactResponse message;
-    message.set_manifest_piece(std::string(rpc::Piece(manifest, piece)));
-    TC_RETURN_IF_ERROR(writer.Write(std::move(message)));
+  if (request.manifest()) {
+    writer.WriteRest(rpc::ManifestPieces<v1::DescribeArtifactResponse>(manifest, *manifest));
   }
   return absl::OkStatus();
 }
