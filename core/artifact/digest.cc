@@ -69,6 +69,13 @@ Blake3Digest ComputeBlake3(std::span<const std::byte> bytes) {
   return Finalize(hasher);
 }
 
+Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces) {
+  blake3_hasher hasher;
+  blake3_hasher_init(&hasher);
+  for (const std::span<std::byte> piece : pieces) blake3_hasher_update(&hasher, piece.data(), piece.size());
+  return Finalize(hasher);
+}
+
 struct DigestBuilder::State {
   XXH3_state_t xxh;
   bool with_blake3 = false;

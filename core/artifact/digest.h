@@ -38,6 +38,8 @@ struct ChunkDigests {
 
 Digest ComputeDigest(std::span<const std::byte> bytes);
 Blake3Digest ComputeBlake3(std::span<const std::byte> bytes);
+// Of pieces, one after another.
+Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces);
 
 // XXH3 over pieces, and BLAKE3 where it is asked for. Thread-compatible.
 class DigestBuilder {

@@ -1,5 +1,6 @@
 #include "core/artifact/digest.h"
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <string>
@@ -49,6 +50,15 @@ TEST(Blake3Digest, IsTheFirst32BytesOfBlake3) {
 }
 
 // Why there are two digests.
+TEST(Blake3Digest, OfPiecesIsThatOfAllTheirBytes) {
+  std::string bytes(5000, 'x');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7);
+  const auto all = std::as_writable_bytes(std::span(bytes));
+  const std::array<std::span<std::byte>, 4> pieces = {all.first(1), all.subspan(1, 1023),
+                                                      all.subspan(1024, 0), all.subspan(1024)};
+  EXPECT_EQ(Blake3OfPieces(pieces), ComputeBlake3(all));
+}
+
 TEST(Digest, CanBeKeptByOtherBytesWhichBlake3Tells) {
   for (const size_t size : {size_t{1088}, size_t{5000}, size_t{1} << 20}) {
     for (uint32_t seed = 0; seed < 100; ++seed) {

@@ -19,10 +19,17 @@ namespace {
 constexpr int kSlotsBesideFetches = 2;
 constexpr int kMaxSlots = 64;
 
-ChunkDigests DigestsOf(const ChunkRequest& request) {
-  DigestBuilder builder(request.blake3);
-  for (const HostSpan& span : request.destination) builder.Update(span);
-  return builder.FinishChunk();
+// Those that are wanted: what the source did not compute on the way is computed here.
+ChunkDigests DigestsOf(const ChunkRequest& request, std::optional<ChunkDigests> delivered) {
+  if (!delivered.has_value()) {
+    DigestBuilder builder(request.blake3);
+    for (const HostSpan& span : request.destination) builder.Update(span);
+    return builder.FinishChunk();
+  }
+  if (request.blake3 && !delivered->blake3.has_value()) {
+    delivered->blake3 = Blake3OfPieces(request.destination);
+  }
+  return *std::move(delivered);
 }
 
 // What a chunk has to match, and does not; empty where it does. XXH3 first: bytes that differ by accident are
@@ -228,7 +235,7 @@ bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request,
   const SteadyTime start = SteadyNow();
   const bool complete = delivered.has_value() && (delivered->blake3.has_value() || !request.blake3);
   const uint64_t bytes_read = complete ? 0 : request.range.bytes;
-  const ChunkDigests digests = complete ? *delivered : DigestsOf(request);
+  const ChunkDigests digests = DigestsOf(request, std::move(delivered));
   if (plan_.expected != nullptr) {
     const std::string wrong = Mismatch(digests, plan_.expected->digests()[request.chunk]);
     if (!wrong.empty()) {
