@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
+#include "security/testing/test_authority.h"
 
 namespace tensorcast {
 
@@ -65,6 +66,25 @@ absl::Status RobustnessTest::AwaitNoIngests(int node) {
 }
 
 void RobustnessTest::Reconnect(int node) { TC_ASSERT_OK_AND_ASSIGN(clients_[node], NewClient(node)); }
+
+std::vector<std::string> SecuritySettings(const security::Identity::Files& files) {
+  return {"security.ca=" + files.ca, "security.certificate=" + files.certificate, "security.key=" + files.key,
+          "security.denied=" + files.denied};
+}
+
+void UseCertificates(ClusterOptions& options, const security::testing::TestAuthority& authority) {
+  const auto append = [](std::vector<std::string>& to, std::vector<std::string> settings) {
+    to.insert(to.end(), settings.begin(), settings.end());
+  };
+  append(options.global_store_settings, SecuritySettings(authority.Issue("global-store")));
+  options.global_store_settings.emplace_back("global_store.listen=127.0.0.1:0");
+  options.daemon_settings.emplace_back("daemon.listen=127.0.0.1:0");
+  options.settings_of_daemon.resize(options.daemons);
+  for (int node = 0; node < options.daemons; ++node) {
+    append(options.settings_of_daemon[node],
+           SecuritySettings(authority.Issue(absl::StrCat("node/node-", node))));
+  }
+}
 
 bool RunTool(std::vector<std::string> argv) {
   const auto process = Process::Start({.argv = std::move(argv), .log_path = "/dev/null"});

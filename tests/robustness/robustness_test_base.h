@@ -9,10 +9,15 @@
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
 #include "client/admin.h"
+#include "security/identity.h"
 #include "tests/e2e/e2e_test_base.h"
 #include "tools/chaos/invariants.h"
 
 namespace tensorcast {
+
+namespace security::testing {
+class TestAuthority;
+}
 
 class RobustnessTest : public E2eTest {
  protected:
@@ -41,6 +46,12 @@ class RobustnessTest : public E2eTest {
 
   std::unique_ptr<chaos::Invariants> invariants_;
 };
+
+// The settings of a process with this certificate.
+std::vector<std::string> SecuritySettings(const security::Identity::Files& files);
+// A cluster with certificates of this authority: every daemon's is "node/node-N", and both servers have ports
+// that ask for them.
+void UseCertificates(ClusterOptions& options, const security::testing::TestAuthority& authority);
 
 // Runs a program of the system; false when it failed.
 bool RunTool(std::vector<std::string> argv);
