@@ -71,6 +71,7 @@ class Serving {
 // network buffer), in which case nobody need read them again; nullopt when not.
 using FetchResult = absl::StatusOr<std::optional<Digest>>;
 using FetchDone = std::function<void(const FetchResult&)>;
+using FetchId = uint64_t;  // of one fetch, within its pull
 
 // A receiver's side of one pull.
 class Pull {
@@ -80,10 +81,16 @@ class Pull {
   virtual ~Pull() = default;
 
   // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of
-  // `bytes` in all. `done` is called exactly once; any error but INVALID_ARGUMENT means that the pull is
-  // broken and all later fetches fail at once.
-  virtual void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
-                     FetchDone done) = 0;
+  // `bytes` in all. `done` is called exactly once. Three ends concern the fetch alone: INVALID_ARGUMENT,
+  // DEADLINE_EXCEEDED when its own deadline has passed, and CANCELLED by CancelFetch; the last two where the
+  // lane can take back one range (tcp, loopback; UCX cannot, and they end the pull there). Any other error
+  // means that the pull is broken and all later fetches fail at once.
+  virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                        FetchDone done) = 0;
+
+  // Takes one fetch back: it completes soon, with CANCELLED unless it did already. One that is over is left
+  // alone.
+  virtual void CancelFetch(FetchId fetch) = 0;
 
   // From the next fetch on: when fetches are pending and no byte of any of them has arrived for so long, the
   // pull breaks with DEADLINE_EXCEEDED. A fetch may take any time as long as the pull moves, since those

@@ -196,9 +196,15 @@ void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
   absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(plan_.context(), range);
   if (!buffer.ok()) return GiveUp(run, chunk, buffer.status());
   const ChunkRequest request{chunk, range, buffer->spans, WantsBlake3(run, chunk)};
-  absl::StatusOr<std::optional<ChunkDigests>> digests = Fetch(run, request);
+  const RequestContext context = plan_.context();
+  absl::StatusOr<std::optional<ChunkDigests>> digests = Fetch(run, context, request);
   if (!digests.ok()) {
     if (absl::Status wanted = CheckContext(); !wanted.ok()) return GiveUp(run, chunk, wanted);
+    // Somebody joined meanwhile who has more time. A source that is late for a reason of its own shows that
+    // at the next fetch.
+    if (absl::IsDeadlineExceeded(digests.status()) && plan_.context().deadline > context.deadline) {
+      return PutBack(chunk);
+    }
     return GiveUpSource(run, chunk, digests.status(), /*corrupt=*/false);
   }
   std::move(end_fetch).Invoke();
@@ -219,9 +225,10 @@ bool IngestPipeline::WantsBlake3(const SourceRun& run, uint32_t chunk) const {
 }
 
 absl::StatusOr<std::optional<ChunkDigests>> IngestPipeline::Fetch(SourceRun& run,
+                                                                  const RequestContext& context,
                                                                   const ChunkRequest& request) {
   const SteadyTime start = SteadyNow();
-  absl::StatusOr<std::optional<ChunkDigests>> digests = run.source.Fetch(plan_.context(), request);
+  absl::StatusOr<std::optional<ChunkDigests>> digests = run.source.Fetch(context, request);
   if (digests.ok()) {
     run.clock->Passed(Stage::kFetch, start, request.range.bytes);
   } else {
@@ -276,6 +283,11 @@ void IngestPipeline::Commit(SourceRun& run, uint32_t chunk, uint64_t bytes) {
 void IngestPipeline::EndFetch(SourceRun& run) {
   absl::MutexLock lock(&mutex_);
   --run.fetches;
+}
+
+void IngestPipeline::PutBack(uint32_t chunk) {
+  absl::MutexLock lock(&mutex_);
+  ledger_.PutBack(chunk);
 }
 
 void IngestPipeline::GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status why, bool corrupt) {

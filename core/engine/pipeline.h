@@ -76,12 +76,14 @@ class IngestPipeline {
   std::optional<uint32_t> TakeChunk(SourceRun& run);
   void MoveChunk(SourceRun& run, uint32_t chunk);
   bool WantsBlake3(const SourceRun& run, uint32_t chunk) const;
-  absl::StatusOr<std::optional<ChunkDigests>> Fetch(SourceRun& run, const ChunkRequest& request);
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(SourceRun& run, const RequestContext& context,
+                                                    const ChunkRequest& request);
   bool Verify(SourceRun& run, const ChunkRequest& request, std::optional<ChunkDigests> delivered);
   absl::Status Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer);
   void Commit(SourceRun& run, uint32_t chunk, uint64_t bytes);
   void EndFetch(SourceRun& run);
-  // The chunk is not done. Gives up the source, or the whole ingest.
+  // The chunk is not done. Puts it back for the next fetch; gives up the source as well, or the whole ingest.
+  void PutBack(uint32_t chunk);
   void GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status why, bool corrupt);
   void GiveUp(SourceRun& run, uint32_t chunk, absl::Status why);
   absl::Status CheckContext() const;

@@ -384,5 +384,22 @@ TEST_F(EngineSharing, AWaitThatEndsWithItsDeadlineGoesOnForThoseWhoJoinedWithMor
   EXPECT_TRUE(patient->Wait(ContextFor()).ok());
 }
 
+TEST_F(EngineSharing, AFetchThatEndsWithItsDeadlineCostsTheSourceNothingWhereSomebodyJoinedWithMoreTime) {
+  Start();
+  artifact_ = MakeChunkedArtifact(1, 8);
+  control_ = MakeControl(artifact_.image, {.held = true, .held_too_long = true});
+  provider_ = ProviderOf({control_});
+  auto hasty = Materialize(artifact_, kCpu, provider_, ContextFor(absl::Seconds(3600)));
+  control_->WaitForHeldFetches(2);
+  auto patient = Materialize(artifact_, kCpu, ProviderOf({}));
+  control_->Release();
+  auto lease = patient->Wait(ContextFor());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(Read(**lease), artifact_.image);
+  EXPECT_EQ(control_->opened(), 1);
+  EXPECT_EQ(control_->total_fetches(), 10);
+  EXPECT_THAT(provider_->failures(), IsEmpty());
+}
+
 }  // namespace
 }  // namespace tensorcast::testing

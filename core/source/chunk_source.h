@@ -39,7 +39,8 @@ class ChunkSource {
   // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing
   // writes there any more. Returns the chunk's digests when the source computed them on the way (a fused
   // copy), nullopt when not; where BLAKE3 is asked for and not among them, it is computed by who asked. A
-  // transient error is the source's to retry; an error from here means that the source is no good any more.
+  // transient error is the source's to retry; an error from here means that the source is no good any more,
+  // unless the context's own deadline has passed.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 };

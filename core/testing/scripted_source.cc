@@ -80,6 +80,7 @@ absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk)
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   absl::MutexLock lock(&mutex_);
+  bool late = false;
   ++fetches_[chunk];
   most_at_once_ = std::max(most_at_once_, ++running_);
   if (held_) {
@@ -89,8 +90,10 @@ absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk)
     };
     mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
     --held_fetches_;
+    late = script_.held_too_long;
   }
   absl::Status wanted = context.Check("scripted fetch");
+  if (late) wanted.Update(absl::DeadlineExceededError("scripted to be late"));
   running_ -= wanted.ok() ? 0 : 1;
   return wanted;
 }

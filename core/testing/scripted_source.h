@@ -24,6 +24,7 @@ struct SourceScript {
   int max_concurrency = 2;
   bool deliver_digests = false;       // with each chunk, of the bytes delivered
   bool held = false;                  // fetches wait until Release(), or their request is cancelled
+  bool held_too_long = false;         // and then are DEADLINE_EXCEEDED
   std::set<uint32_t> failing_chunks;  // UNAVAILABLE
   std::set<uint32_t> corrupt_chunks;  // one bit flipped
 };

@@ -34,13 +34,13 @@ class PullSource : public ChunkSource {
       absl::Notification done;
       transport::FetchResult result;
     } waiting;
-    // A whole pull is given up with a request: an endpoint has no way to take back one range of it.
-    auto on_cancel = context.cancellation.OnCancel([this] { pull_->Cancel(); });
-    pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
-                 context.deadline, [&waiting](const transport::FetchResult& result) {
-                   waiting.result = result;
-                   waiting.done.Notify();
-                 });
+    const transport::FetchId fetch =
+        pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
+                     context.deadline, [&waiting](const transport::FetchResult& result) {
+                       waiting.result = result;
+                       waiting.done.Notify();
+                     });
+    auto on_cancel = context.cancellation.OnCancel([this, fetch] { pull_->CancelFetch(fetch); });
     // Until then the memory may still be written to, cancelled or not.
     waiting.done.WaitForNotification();
     if (waiting.result.ok()) {

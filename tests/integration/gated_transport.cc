@@ -13,13 +13,17 @@ class GatedPull : public transport::Pull {
  public:
   GatedPull(std::unique_ptr<transport::Pull> pull, Gate* gate) : pull_(std::move(pull)), gate_(gate) {}
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
-             transport::FetchDone done) override {
+  transport::FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                           transport::FetchDone done) override {
     // The pull outlives the fetch: whoever destroys it waits for `done` first.
+    const transport::FetchId id = ++fetches_made_;
     gate_->Enter([this, offset, destination = std::move(destination), deadline, done = std::move(done)] {
       pull_->Fetch(offset, destination, deadline, done);
     });
+    return id;
   }
+  // As a lane does that cannot take back one range.
+  void CancelFetch(transport::FetchId) override { Cancel(); }
   void SetSilenceLimit(absl::Duration limit) override { pull_->SetSilenceLimit(limit); }
   void Cancel() override {
     pull_->Cancel();
@@ -29,6 +33,7 @@ class GatedPull : public transport::Pull {
  private:
   const std::unique_ptr<transport::Pull> pull_;
   Gate* const gate_;
+  std::atomic<transport::FetchId> fetches_made_ = 0;
 };
 
 class GatedTransport : public transport::Transport {

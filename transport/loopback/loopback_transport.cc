@@ -1,6 +1,7 @@
 #include "transport/loopback/loopback_transport.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <utility>
 #include <vector>
@@ -41,7 +42,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
 
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
 
-  void Start(LoopbackFetch fetch, SteadyTime deadline) {
+  void Start(FetchId id, LoopbackFetch fetch, SteadyTime deadline) {
     if (!broken_.ok()) {
       fetch.done(broken_);
       return;
@@ -54,7 +55,6 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     }
     source_->counter().AddRequest();
     fetch.left = *bytes;
-    const uint64_t id = ++fetches_made_;
     fetch.timer = loop_->queue().At(deadline, [this, id] { Expire(id); });
     fetches_.emplace(id, std::move(fetch));
     if (deadline <= SteadyNow()) {
@@ -65,19 +65,21 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     }
   }
 
+  void CancelFetch(FetchId id) { FinishOne(id, absl::CancelledError("the fetch was cancelled")); }
+
   void Cancel() {
     if (broken_.ok()) broken_ = absl::CancelledError("the pull was cancelled");
     FinishAll(absl::CancelledError("the pull was cancelled"));
   }
 
  private:
-  void PostStep(uint64_t id) {
+  void PostStep(FetchId id) {
     loop_->Post([self = shared_from_this(), id] { self->Step(id); });
   }
 
   // One step of one fetch, then the loop's other tasks: so several fetches go on side by side, and a
   // cancellation or a revocation comes between two steps.
-  void Step(uint64_t id) {
+  void Step(FetchId id) {
     auto it = fetches_.find(id);
     if (it == fetches_.end()) return;
     LoopbackFetch& fetch = it->second;
@@ -95,14 +97,14 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     }
   }
 
-  void StartRead(uint64_t id, const LoopbackFetch& fetch) {
+  void StartRead(FetchId id, const LoopbackFetch& fetch) {
     source_->ReadStaged(
         fetch.offset, fetch.left, [self = shared_from_this(), id](absl::StatusOr<ServedPiece> piece) {
           self->loop_->Post([self, id, piece = std::move(piece)] { self->PieceRead(id, piece); });
         });
   }
 
-  void PieceRead(uint64_t id, const absl::StatusOr<ServedPiece>& piece) {
+  void PieceRead(FetchId id, const absl::StatusOr<ServedPiece>& piece) {
     auto it = fetches_.find(id);
     if (it == fetches_.end()) return;
     if (!piece.ok()) {
@@ -138,7 +140,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     }
   }
 
-  void Finish(std::map<uint64_t, LoopbackFetch>::iterator it, const FetchResult& result) {
+  void Finish(std::map<FetchId, LoopbackFetch>::iterator it, const FetchResult& result) {
     loop_->queue().CancelTimer(it->second.timer);
     const FetchDone done = std::move(it->second.done);
     fetches_.erase(it);
@@ -146,12 +148,17 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     done(result);
   }
 
-  void Expire(uint64_t id) {
-    Break(id, absl::DeadlineExceededError("a fetch did not complete before its deadline"));
+  void Expire(FetchId id) {
+    FinishOne(id, absl::DeadlineExceededError("a fetch did not complete before its deadline"));
+  }
+
+  // Ends this fetch alone; a read that it waits for finds it gone.
+  void FinishOne(FetchId id, const absl::Status& status) {
+    if (const auto it = fetches_.find(id); it != fetches_.end()) Finish(it, status);
   }
 
   // Fetch `id` fails with `status`, and with it the pull.
-  void Break(uint64_t id, const absl::Status& status) {
+  void Break(FetchId id, const absl::Status& status) {
     broken_ = absl::Status(
         status.code() == absl::StatusCode::kInvalidArgument ? absl::StatusCode::kInternal : status.code(),
         status.message());
@@ -166,8 +173,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
   const std::shared_ptr<LoopbackSource> source_;
   const std::shared_ptr<EventLoop> loop_;
   const RegisteredMemory* const memory_;
-  std::map<uint64_t, LoopbackFetch> fetches_;
-  uint64_t fetches_made_ = 0;
+  std::map<FetchId, LoopbackFetch> fetches_;
   SilenceWatch silence_{&loop_->queue(), [this] { Silent(); }};  // while fetches are pending
   absl::Status broken_;
 };
@@ -179,15 +185,21 @@ class LoopbackPull : public Pull {
     core_->loop().Run([this] { core_->Cancel(); });
   }
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
-             FetchDone done) override {
+  FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                FetchDone done) override {
     LoopbackFetch fetch;
     fetch.offset = offset;
     fetch.destination = std::move(destination);
     fetch.done = std::move(done);
-    core_->loop().Post([core = core_, fetch = std::move(fetch), deadline]() mutable {
-      core->Start(std::move(fetch), deadline);
+    const FetchId id = ++fetches_made_;
+    core_->loop().Post([core = core_, id, fetch = std::move(fetch), deadline]() mutable {
+      core->Start(id, std::move(fetch), deadline);
     });
+    return id;
+  }
+
+  void CancelFetch(FetchId fetch) override {
+    core_->loop().Post([core = core_, fetch] { core->CancelFetch(fetch); });
   }
 
   void SetSilenceLimit(absl::Duration limit) override {
@@ -200,6 +212,7 @@ class LoopbackPull : public Pull {
 
  private:
   const std::shared_ptr<LoopbackFetches> core_;
+  std::atomic<FetchId> fetches_made_ = 0;
 };
 
 class LoopbackTransport : public Transport {

@@ -236,7 +236,7 @@ uint64_t PullStream::AddRoom(uint64_t most) {
 void PullStream::Arrived(uint64_t bytes) {
   const auto found = requests_.find(piece_request_);
   Outstanding& request = found->second;
-  const uint64_t fetch_id = request.fetch;
+  const FetchId fetch_id = request.fetch;
   if (fetch_id != 0) {
     Receiving& receiving = fetches_.at(fetch_id);
     const bool in_order = receiving.digested_to == request.offset;
@@ -273,13 +273,14 @@ void PullStream::Start(Fetch fetch) {
     fetch.done(closed_);
     return;
   }
-  const uint64_t id = ++fetches_made_;
+  const FetchId id = fetch.id;
   Receiving& receiving = fetches_[id];
   receiving.left = fetch.bytes;
   receiving.digested_to = fetch.offset;
   receiving.fetch = std::move(fetch);
-  const auto expire = [this] {
-    Fail(absl::DeadlineExceededError("a fetch did not complete before its deadline"));
+  const auto expire = [this, id] {
+    Abandon(id, absl::DeadlineExceededError(
+                    absl::StrCat("a fetch from ", where_, " did not complete before its deadline")));
   };
   if (receiving.fetch.deadline <= SteadyNow()) {
     expire();
@@ -298,7 +299,7 @@ void PullStream::Start(Fetch fetch) {
 void PullStream::AskForMore() {
   while (!to_ask_.empty() && outstanding_bytes_ < options_.window_bytes &&
          requests_.size() < welcome_.max_requests) {
-    const uint64_t fetch_id = to_ask_.front();
+    const FetchId fetch_id = to_ask_.front();
     const auto receiving = fetches_.find(fetch_id);
     if (receiving == fetches_.end()) {
       to_ask_.pop_front();
@@ -313,7 +314,7 @@ void PullStream::AskForMore() {
   }
 }
 
-PullStream::Outstanding PullStream::NextRequest(uint64_t fetch, Receiving& receiving) {
+PullStream::Outstanding PullStream::NextRequest(FetchId fetch, Receiving& receiving) {
   const uint64_t longest = std::min(options_.request_bytes, welcome_.max_request_bytes);
   Outstanding request{.fetch = fetch,
                       .offset = receiving.fetch.offset + receiving.asked,
@@ -333,7 +334,7 @@ PullStream::Outstanding PullStream::NextRequest(uint64_t fetch, Receiving& recei
 
 void PullStream::FailRequest(uint64_t request_id, const absl::Status& status) {
   const auto request = requests_.find(request_id);
-  const uint64_t fetch = request->second.fetch;
+  const FetchId fetch = request->second.fetch;
   // What the source will not send any more.
   outstanding_bytes_ -= request->second.left;
   requests_.erase(request);
@@ -342,14 +343,25 @@ void PullStream::FailRequest(uint64_t request_id, const absl::Status& status) {
     Fail(status);
     return;
   }
-  for (auto& [id, other] : requests_) {
-    if (other.fetch == fetch) other.fetch = 0;
-  }
-  load_ -= fetches_.at(fetch).left;
-  Finish(fetch, status);
+  Abandon(fetch, status);
 }
 
-void PullStream::Finish(uint64_t fetch, const FetchResult& result) {
+// What is under way of it is dropped when it comes. Until the source says that no more comes, it counts as
+// outstanding: a source that does not answer is given no more to do.
+void PullStream::Abandon(FetchId fetch, const absl::Status& why) {
+  const auto receiving = fetches_.find(fetch);
+  if (receiving == fetches_.end()) return;
+  for (auto& [id, request] : requests_) {
+    if (request.fetch != fetch) continue;
+    request.fetch = 0;
+    writer_.Put(Cancel{.id = id});
+  }
+  load_ -= receiving->second.left;
+  Finish(fetch, why);
+  Flush();
+}
+
+void PullStream::Finish(FetchId fetch, const FetchResult& result) {
   const auto found = fetches_.find(fetch);
   const FetchDone done = std::move(found->second.fetch.done);
   loop_->queue().CancelTimer(found->second.timer);

@@ -40,6 +40,7 @@ namespace tensorcast::transport::tcp {
 
 // One Pull::Fetch, whose range and destination were checked. `done` is called once, on a loop's thread.
 struct Fetch {
+  FetchId id = 0;  // none of the pull's is 0
   uint64_t offset = 0;
   uint64_t bytes = 0;
   std::vector<HostSpan> destination;
@@ -96,6 +97,8 @@ class PullStream : private IoLoop::Handler {
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
   // REQUIRES: it was open. Once closed, the fetch fails.
   void Start(Fetch fetch);
+  // Completes one fetch with `why`, if it is here, and asks the source for no more of it.
+  void Abandon(FetchId fetch, const absl::Status& why);
   // Completes every fetch with `why` and closes the socket. Idempotent.
   void Close(const absl::Status& why);
 
@@ -111,7 +114,7 @@ class PullStream : private IoLoop::Handler {
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
   };
   struct Outstanding {
-    uint64_t fetch = 0;   // 0: nobody wants it any more, and what comes is dropped
+    FetchId fetch = 0;    // 0: nobody wants it any more, and what comes is dropped
     uint64_t offset = 0;  // of the next byte
     uint64_t left = 0;
     std::vector<HostSpan> destination;
@@ -141,9 +144,9 @@ class PullStream : private IoLoop::Handler {
   void Arrived(uint64_t bytes);
 
   void AskForMore();
-  Outstanding NextRequest(uint64_t fetch, Receiving& receiving);
+  Outstanding NextRequest(FetchId fetch, Receiving& receiving);
   void FailRequest(uint64_t request_id, const absl::Status& status);
-  void Finish(uint64_t fetch, const FetchResult& result);
+  void Finish(FetchId fetch, const FetchResult& result);
   void Flush();
   void SetEvents(uint32_t events);
 
@@ -175,9 +178,8 @@ class PullStream : private IoLoop::Handler {
   FrameWriter writer_;
   Welcome welcome_;
 
-  absl::flat_hash_map<uint64_t, Receiving> fetches_;
-  uint64_t fetches_made_ = 0;
-  std::deque<uint64_t> to_ask_;  // fetches that were not asked for to their end, in order
+  absl::flat_hash_map<FetchId, Receiving> fetches_;
+  std::deque<FetchId> to_ask_;  // fetches that were not asked for to their end, in order
   absl::flat_hash_map<uint64_t, Outstanding> requests_;
   uint64_t requests_made_ = 0;
   uint64_t outstanding_bytes_ = 0;

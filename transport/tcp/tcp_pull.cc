@@ -65,8 +65,9 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
   // Returns when the first connection is welcome; the others follow on their own. Once, and whatever comes of
   // it, End must be called.
   absl::Status Connect(const RequestContext& context);
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline, FetchDone done)
+  FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline, FetchDone done)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void CancelFetch(FetchId fetch);
   void SetSilenceLimit(absl::Duration limit);
   // Fails every fetch and all that follow.
   void Break(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -91,6 +92,7 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
   const std::string traceparent_;
   const std::string where_;
   std::vector<std::unique_ptr<PullStream>> streams_;
+  std::atomic<FetchId> fetches_made_ = 0;
 
   absl::Mutex mutex_;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
@@ -147,20 +149,21 @@ void PullCore::ConnectOthers() {
   }
 }
 
-void PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
-                     FetchDone done) {
+FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                        FetchDone done) {
+  const FetchId id = ++fetches_made_;
   const absl::StatusOr<uint64_t> bytes =
       CheckFetch(*receiver_.memory, descriptor_.image_bytes, offset, destination);
   if (!bytes.ok()) {
     FailFetch(std::move(done), bytes.status());
-    return;
+    return id;
   }
   PullStream* stream = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     if (!broken_.ok()) {
       FailFetch(std::move(done), broken_);
-      return;
+      return id;
     }
     stream = LeastLoaded();
     stream->AddLoad(*bytes);
@@ -168,11 +171,22 @@ void PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyT
   }
   stream->loop().Post(
       [self = shared_from_this(), stream,
-       fetch = tcp::Fetch{.offset = offset,
+       fetch = tcp::Fetch{.id = id,
+                          .offset = offset,
                           .bytes = *bytes,
                           .destination = std::move(destination),
                           .deadline = deadline,
                           .done = std::move(done)}]() mutable { stream->Start(std::move(fetch)); });
+  return id;
+}
+
+// Behind the fetch's own Start in the queue of the connection that has it.
+void PullCore::CancelFetch(FetchId fetch) {
+  for (const std::unique_ptr<PullStream>& stream : streams_) {
+    stream->loop().Post([self = shared_from_this(), one = stream.get(), fetch] {
+      one->Abandon(fetch, absl::CancelledError("the fetch was cancelled"));
+    });
+  }
 }
 
 // One that is closed fails what it is given.
@@ -249,10 +263,11 @@ class TcpPull : public Pull {
   explicit TcpPull(std::shared_ptr<PullCore> core) : core_(std::move(core)) {}
   ~TcpPull() override { core_->End(); }
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
-             FetchDone done) override {
-    core_->Fetch(offset, std::move(destination), deadline, std::move(done));
+  FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                FetchDone done) override {
+    return core_->Fetch(offset, std::move(destination), deadline, std::move(done));
   }
+  void CancelFetch(FetchId fetch) override { core_->CancelFetch(fetch); }
   void SetSilenceLimit(absl::Duration limit) override { core_->SetSilenceLimit(limit); }
   void Cancel() override { core_->Break(Cancelled()); }
 

@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_pull.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -141,8 +142,8 @@ void UcxPullCore::OnFailed(const absl::Status& status) {
       /*lost=*/true);
 }
 
-void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destination, SteadyTime deadline,
-                        FetchDone done) {
+void UcxPullCore::Fetch(FetchId id, uint64_t offset, const std::vector<HostSpan>& destination,
+                        SteadyTime deadline, FetchDone done) {
   if (!broken_.ok()) {
     done(broken_);
     return;
@@ -153,7 +154,6 @@ void UcxPullCore::Fetch(uint64_t offset, const std::vector<HostSpan>& destinatio
     done(bytes.status());
     return;
   }
-  const uint64_t id = ++fetches_made_;
   FetchState& fetch = fetches_[id];
   fetch.end = offset + *bytes;
   fetch.bytes_left = *bytes;
@@ -305,6 +305,10 @@ void UcxPullCore::Break(const absl::Status& status, bool lost) {
   }
 }
 
+void UcxPullCore::CancelFetch(FetchId id) {
+  if (fetches_.contains(id)) Cancel();
+}
+
 void UcxPullCore::Cancel() { Break(Cancelled(), /*lost=*/false); }
 
 void UcxPullCore::End(std::function<void()> ended) {
@@ -373,11 +377,18 @@ class UcxPull : public Pull {
     ended.WaitForNotification();
   }
 
-  void Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
-             FetchDone done) override {
-    core_->worker().Post(
-        [core = core_, offset, destination = std::move(destination), deadline,
-         done = std::move(done)]() mutable { core->Fetch(offset, destination, deadline, std::move(done)); });
+  FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
+                FetchDone done) override {
+    const FetchId id = ++fetches_made_;
+    core_->worker().Post([core = core_, id, offset, destination = std::move(destination), deadline,
+                          done = std::move(done)]() mutable {
+      core->Fetch(id, offset, destination, deadline, std::move(done));
+    });
+    return id;
+  }
+
+  void CancelFetch(FetchId fetch) override {
+    core_->worker().Post([core = core_, fetch] { core->CancelFetch(fetch); });
   }
 
   void SetSilenceLimit(absl::Duration limit) override {
@@ -390,6 +401,7 @@ class UcxPull : public Pull {
 
  private:
   const std::shared_ptr<UcxPullCore> core_;
+  std::atomic<FetchId> fetches_made_ = 0;
 };
 
 }  // namespace

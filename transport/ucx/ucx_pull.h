@@ -50,7 +50,11 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   // Gives up connecting.
   void Abort(const absl::Status& status);
 
-  void Fetch(uint64_t offset, const std::vector<HostSpan>& destination, SteadyTime deadline, FetchDone done);
+  void Fetch(FetchId id, uint64_t offset, const std::vector<HostSpan>& destination, SteadyTime deadline,
+             FetchDone done);
+  // Cancels the pull where that fetch is not over: nothing but a forced close of the endpoint takes back a
+  // receive.
+  void CancelFetch(FetchId id);
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
   void Cancel();
   // Cancel, and `ended` once every fetch has completed.
@@ -141,7 +145,6 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   absl::Status broken_;
   std::map<uint64_t, FetchState> fetches_;
   std::deque<Part> waiting_;
-  uint64_t fetches_made_ = 0;
   int receives_ = 0;
   SilenceWatch silence_;  // while fetches are pending
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
