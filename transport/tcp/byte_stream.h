@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
 
+struct ssl_session_st;  // OpenSSL's SSL_SESSION
+
 namespace tensorcast::security {
 class Identity;
 }
@@ -42,6 +44,10 @@ class ByteStream {
   // PERMISSION_DENIED when its name is denied. OK where there are no certificates.
   virtual absl::Status CheckPeer() const = 0;
 
+  // What another connection to the same end can be introduced by more cheaply; null where there is nothing of
+  // the kind, and at a client's end before the first bytes were read.
+  virtual std::shared_ptr<ssl_session_st> session() const { return nullptr; }
+
   // Each moves as many bytes as can be moved now; 0: none, wait for the socket. UNAVAILABLE when the other
   // end has closed the connection, or it broke; UNAUTHENTICATED or PERMISSION_DENIED when it is not who it
   // should be. What Write took it has copied. REQUIRES: there is room, or there are bytes, unsent ones among
@@ -54,10 +60,13 @@ class ByteStream {
 std::unique_ptr<ByteStream> NewPlainStream(UniqueFd socket);
 
 // Encrypted, by TLS 1.3; both ends show a certificate of a node. The client's end also insists on the name
-// `expected`, before it sends anything. The two are introduced by the first Reads and Writes.
+// `expected`, before it sends anything. The two are introduced by the first Reads and Writes; where a client
+// brings the session of a connection before, by what both still know of it, and not by the certificates. Who
+// the other end is, and whether it is still let in, is looked at all the same.
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity);
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
-    UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected);
+    UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected,
+    std::shared_ptr<ssl_session_st> session = nullptr);
 
 }  // namespace tensorcast::transport::tcp

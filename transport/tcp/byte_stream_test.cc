@@ -2,6 +2,7 @@
 #include "transport/tcp/byte_stream.h"
 
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -12,6 +13,8 @@
 #include <utility>
 
 #include "absl/log/check.h"
+#include "absl/time/clock.h"
+#include "base/testing/eventually.h"
 #include "security/testing/test_authority.h"
 
 namespace tensorcast::transport::tcp {
@@ -36,12 +39,22 @@ Ends PlainEnds() {
           .server = NewPlainStream(std::move(server))};
 }
 
+Ends TlsEnds(const std::shared_ptr<security::Identity>& client,
+             const std::shared_ptr<security::Identity>& server,
+             std::shared_ptr<SSL_SESSION> session = nullptr) {
+  auto [a, b] = SocketPair();
+  return {
+      .authority = nullptr,
+      .client = NewTlsClientStream(std::move(a), client, server->self().name.ToString(), std::move(session))
+                    .value(),
+      .server = NewTlsServerStream(std::move(b), server).value()};
+}
+
 Ends TlsEnds() {
   auto authority = std::make_unique<security::testing::TestAuthority>();
-  auto [client, server] = SocketPair();
-  auto a = NewTlsClientStream(std::move(client), authority->Load("node/a"), authority->Uri("node/b")).value();
-  auto b = NewTlsServerStream(std::move(server), authority->Load("node/b")).value();
-  return {.authority = std::move(authority), .client = std::move(a), .server = std::move(b)};
+  Ends ends = TlsEnds(authority->Load("node/a"), authority->Load("node/b"));
+  ends.authority = std::move(authority);
+  return ends;
 }
 
 iovec PartOf(std::string& bytes, size_t from = 0) { return {bytes.data() + from, bytes.size() - from}; }
@@ -154,6 +167,85 @@ TEST_P(ByteStreamTest, ReadsWhatWasSentBeforeTheOtherEndClosed) {
   EXPECT_TRUE(received == sent);
   const iovec more = PartOf(received);
   EXPECT_EQ(ends_.server->Read({&more, 1}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// What becomes of a client that comes with the session of a connection before.
+class TlsSessionTest : public ::testing::Test {
+ protected:
+  void Connect(const std::shared_ptr<security::Identity>& client) {
+    client_ = client;
+    context_ = client->ClientContext();
+    Ends first = TlsEnds(client_, server_);
+    Introduce(first);
+    session_ = first.client->session();
+    ASSERT_NE(session_, nullptr);
+  }
+  // Of a client whose other end knew its session.
+  long Resumed() const { return SSL_CTX_sess_hits(context_.get()); }
+
+  // What the server says of the client.
+  static absl::Status Outcome(Ends& ends) {
+    std::string room(100, '\0');
+    const iovec part = PartOf(room);
+    absl::Status status;
+    for (int i = 0; i < 10; ++i) {
+      (void)ends.client->Read({&part, 1});
+      status.Update(ends.server->Read({&part, 1}).status());
+    }
+    return status;
+  }
+
+  const security::testing::TestAuthority authority_;
+  const std::shared_ptr<security::Identity> server_ = authority_.Load("node/server");
+  std::shared_ptr<security::Identity> client_;
+  std::shared_ptr<SSL_CTX> context_;
+  std::shared_ptr<SSL_SESSION> session_;
+};
+
+TEST_F(TlsSessionTest, IntroducesOtherConnectionsOfTheClient) {
+  ASSERT_NO_FATAL_FAILURE(Connect(authority_.Load("node/a")));
+  EXPECT_EQ(Resumed(), 0);
+  for (int more = 1; more <= 3; ++more) {
+    Ends ends = TlsEnds(client_, server_, session_);
+    EXPECT_EQ(Outcome(ends), absl::OkStatus());
+    EXPECT_EQ(Resumed(), more);
+    EXPECT_EQ(ends.server->peer(), authority_.Uri("node/a"));
+    EXPECT_EQ(ends.client->peer(), authority_.Uri("node/server"));
+  }
+}
+
+TEST_F(TlsSessionTest, IsNoWayInForANameThatWasDeniedSince) {
+  ASSERT_NO_FATAL_FAILURE(Connect(authority_.Load("node/a")));
+  // Made while the server still takes its own tickets.
+  Ends ends = TlsEnds(client_, server_, session_);
+  authority_.Deny("node/a");
+  ASSERT_TRUE(
+      ::tensorcast::testing::Eventually([&] { return !server_->CheckName(client_->self().name).ok(); }));
+  EXPECT_EQ(Outcome(ends).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Resumed(), 1);
+  EXPECT_EQ(ends.server->peer(), "");
+  // From then on it takes them no more.
+  Ends later = TlsEnds(client_, server_, session_);
+  EXPECT_FALSE(Outcome(later).ok());
+}
+
+TEST_F(TlsSessionTest, IsNoWayInForACertificateThatEndedSince) {
+  const auto brief = security::Identity::Load(authority_.Issue("node/a", absl::Seconds(5)));
+  ASSERT_EQ(brief.status(), absl::OkStatus());
+  ASSERT_NO_FATAL_FAILURE(Connect(*brief));
+  Ends ends = TlsEnds(client_, server_, session_);
+  ASSERT_TRUE(::tensorcast::testing::Eventually([&] { return absl::Now() > client_->self().not_after; }));
+  EXPECT_EQ(Outcome(ends).code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(Resumed(), 1);
+  EXPECT_EQ(ends.server->peer(), "");
+}
+
+TEST_F(TlsSessionTest, OfAnotherServerIsForgottenAndTheCertificatesAreLookedAt) {
+  ASSERT_NO_FATAL_FAILURE(Connect(authority_.Load("node/a")));
+  Ends ends = TlsEnds(client_, authority_.Load("node/another"), session_);
+  EXPECT_EQ(Outcome(ends), absl::OkStatus());
+  EXPECT_EQ(Resumed(), 0);
+  EXPECT_EQ(ends.client->peer(), authority_.Uri("node/another"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Streams, ByteStreamTest, ::testing::Bool(),

@@ -47,6 +47,7 @@ PullStream::PullStream(IoLoop* loop, Owner* owner, const Options* options, const
 PullStream::~PullStream() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
 
 void PullStream::Connect(std::vector<SocketAddress> addresses, std::string where,
+                         std::shared_ptr<ssl_session_st> session,
                          std::function<void(absl::Status)> connected) {
   if (state_ != State::kIdle) {
     connected(closed_);
@@ -54,6 +55,7 @@ void PullStream::Connect(std::vector<SocketAddress> addresses, std::string where
   }
   addresses_ = std::move(addresses);
   where_ = std::move(where);
+  session_ = std::move(session);
   connected_ = std::move(connected);
   state_ = State::kConnecting;
   Attempt();
@@ -99,7 +101,7 @@ void PullStream::Attempt() {
 
 absl::StatusOr<std::unique_ptr<ByteStream>> PullStream::Wrap(UniqueFd socket) {
   if (options_.identity == nullptr) return NewPlainStream(std::move(socket));
-  return NewTlsClientStream(std::move(socket), options_.identity, descriptor_.source);
+  return NewTlsClientStream(std::move(socket), options_.identity, descriptor_.source, session_);
 }
 
 void PullStream::Connected() {

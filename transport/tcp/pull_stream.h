@@ -86,9 +86,12 @@ class PullStream : private IoLoop::Handler {
   void AddLoad(uint64_t bytes) { load_ += bytes; }
 
   // `connected` is called exactly once: the source welcomed the pull, or this is closed. Where the name has
-  // several addresses they are tried one after the other. `where` is for people.
+  // several addresses they are tried one after the other. `where` is for people. `session`: of a connection
+  // to the same source; null where there was none.
   void Connect(std::vector<SocketAddress> addresses, std::string where,
-               std::function<void(absl::Status)> connected);
+               std::shared_ptr<ssl_session_st> session, std::function<void(absl::Status)> connected);
+  // Of the stream, for others of the pull. REQUIRES: it is open.
+  std::shared_ptr<ssl_session_st> session() const { return stream_->session(); }
   // The address that it is connected to.
   const SocketAddress& address() const { return addresses_[next_address_ - 1]; }
 
@@ -166,6 +169,7 @@ class PullStream : private IoLoop::Handler {
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
   std::string where_;
+  std::shared_ptr<ssl_session_st> session_;  // to be introduced by
   absl::Status last_attempt_;
   std::function<void(absl::Status)> connected_;
   TaskQueue::TimerId attempt_timer_ = TaskQueue::kNoTimer;

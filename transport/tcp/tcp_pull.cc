@@ -116,7 +116,7 @@ absl::Status PullCore::Connect(const RequestContext& context) {
       core->first().Close(
           absl::DeadlineExceededError(absl::StrCat(core->where_, " did not answer before the deadline")));
     });
-    stream.Connect(std::move(addresses), self->where_,
+    stream.Connect(std::move(addresses), self->where_, /*session=*/nullptr,
                    [core = self.get(), connecting, timer](absl::Status status) {
                      core->first().loop().queue().CancelTimer(timer);
                      if (status.ok()) core->ConnectOthers();
@@ -136,10 +136,11 @@ absl::Status PullCore::Connect(const RequestContext& context) {
 }
 
 void PullCore::ConnectOthers() {
+  const std::shared_ptr<ssl_session_st> session = first().session();
   for (size_t i = 1; i < streams_.size(); ++i) {
     PullStream* const stream = streams_[i].get();
-    stream->loop().Post([self = shared_from_this(), stream, address = first().address()] {
-      stream->Connect({address}, self->where_, [where = self->where_](const absl::Status& status) {
+    stream->loop().Post([self = shared_from_this(), stream, address = first().address(), session] {
+      stream->Connect({address}, self->where_, session, [where = self->where_](const absl::Status& status) {
         // The pull goes on over those that there are; without any, its fetches say so.
         if (!status.ok() && !absl::IsCancelled(status)) {
           LOG(INFO) << "a pull from " << where << " has one connection less: " << status;

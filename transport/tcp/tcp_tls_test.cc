@@ -1,5 +1,6 @@
 // Pulls between ends that show certificates: who is let in, and who is not.
 #include <gmock/gmock.h>
+#include <openssl/ssl.h>
 
 #include "base/testing/eventually.h"
 #include "otel/api/metrics_catalogue.h"
@@ -112,6 +113,26 @@ TEST_F(TlsTest, APullThatWasStolenByAnotherNodeIsRefusedAndItsOwnReceiverIsServe
   EXPECT_EQ(recorded.Sum(otel::metrics::kP2pConnectionsRefused.id(), {"tcp", "receiver"}), 1);
   EXPECT_EQ(PullAs(authority_.Load("node/receiver")), absl::OkStatus());
   EXPECT_TRUE(HoldsPattern(Destination(), 0));
+}
+
+TEST_F(TlsTest, TheConnectionsOfAPullAreIntroducedByTheSessionOfTheFirst) {
+  constexpr uint64_t kLargeBytes = uint64_t{17} << 20;  // worth two connections
+  TestMemory memory(2 * kLargeBytes);
+  ASSERT_EQ(source_->RegisterMemory(memory.data(), memory.bytes()), absl::OkStatus());
+  const auto serving =
+      source_
+          ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory.span(0, kLargeBytes)}),
+                  /*receiver=*/"")
+          .value();
+  const auto identity = authority_.Load("node/receiver");
+  const auto receiver = TcpTransport::Create({.connections = 4, .identity = identity}).value();
+  ASSERT_EQ(receiver->RegisterMemory(memory.data(), memory.bytes()), absl::OkStatus());
+  const auto pull =
+      receiver->Connect(RequestContext::Background(absl::Seconds(30)), serving->descriptor()).value();
+  const auto context = identity->ClientContext();
+  EXPECT_TRUE(
+      ::tensorcast::testing::Eventually([&] { return SSL_CTX_sess_connect_good(context.get()) == 2; }));
+  EXPECT_EQ(SSL_CTX_sess_hits(context.get()), 1);
 }
 
 TEST_F(TlsTest, WhoHasNoCertificateAndWhoHasOneDoNotSpeakInClear) {

@@ -171,7 +171,8 @@ class TlsStream : public ByteStream {
   // Without TLS's word of farewell: every frame says how long it is, so nobody takes a cut for an end.
   ~TlsStream() override { SSL_free(ssl_); }
 
-  absl::Status Start(bool server) {
+  // `session`: of a client, or null.
+  absl::Status Start(bool server, const std::shared_ptr<SSL_SESSION>& session) {
     const std::shared_ptr<ssl_ctx_st> context =
         server ? identity_->ServerContext() : identity_->ClientContext();
     ssl_ = SSL_new(context.get());
@@ -186,13 +187,23 @@ class TlsStream : public ByteStream {
     SSL_set_mode(ssl_, SSL_MODE_ENABLE_PARTIAL_WRITE);  // a record a call
     SSL_set_options(ssl_, SSL_OP_IGNORE_UNEXPECTED_EOF);
     if (server) {
+      SSL_set_num_tickets(ssl_, 1);
       SSL_set_accept_state(ssl_);
     } else {
+      Resume(session);
       // Where it is refused, by a policy of the system's, OpenSSL's own list is as good.
       (void)SSL_set_ciphersuites(ssl_, CipherSuites().c_str());
       SSL_set_connect_state(ssl_);
     }
     return absl::OkStatus();
+  }
+
+  std::shared_ptr<SSL_SESSION> session() const override {
+    // It can be used from when the server's ticket has come, which it sends before anything else.
+    const SSL_SESSION* const own = SSL_get0_session(ssl_);
+    if (own == nullptr || SSL_SESSION_is_resumable(own) != 1) return nullptr;
+    // A copy: this connection's end, which is without a farewell, makes its own useless.
+    return {SSL_SESSION_dup(own), SSL_SESSION_free};
   }
 
   int fd() const override { return socket_.fd(); }
@@ -229,6 +240,15 @@ class TlsStream : public ByteStream {
   }
 
  private:
+  // Where that does not work out, the two are introduced by their certificates.
+  void Resume(const std::shared_ptr<SSL_SESSION>& session) {
+    if (session == nullptr) return;
+    // A copy: connections on other threads use the same one.
+    SSL_SESSION* const own = SSL_SESSION_dup(session.get());
+    (void)SSL_set_session(ssl_, own);
+    SSL_SESSION_free(own);
+  }
+
   absl::StatusOr<size_t> ReadRecords(std::span<const iovec> into) {
     size_t total = 0;
     for (const iovec& part : into) {
@@ -336,9 +356,10 @@ class TlsStream : public ByteStream {
 
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsStream(UniqueFd socket,
                                                          std::shared_ptr<const security::Identity> identity,
-                                                         std::string expected, bool server) {
+                                                         std::string expected, bool server,
+                                                         const std::shared_ptr<SSL_SESSION>& session) {
   auto stream = std::make_unique<TlsStream>(std::move(socket), std::move(identity), std::move(expected));
-  TC_RETURN_IF_ERROR(stream->Start(server));
+  TC_RETURN_IF_ERROR(stream->Start(server, session));
   return stream;
 }
 
@@ -346,12 +367,13 @@ absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsStream(UniqueFd socket,
 
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity) {
-  return NewTlsStream(std::move(socket), std::move(identity), "", /*server=*/true);
+  return NewTlsStream(std::move(socket), std::move(identity), "", /*server=*/true, /*session=*/nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
-    UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected) {
-  return NewTlsStream(std::move(socket), std::move(identity), std::move(expected), /*server=*/false);
+    UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected,
+    std::shared_ptr<ssl_session_st> session) {
+  return NewTlsStream(std::move(socket), std::move(identity), std::move(expected), /*server=*/false, session);
 }
 
 }  // namespace tensorcast::transport::tcp
