@@ -1,7 +1,15 @@
 #include "tests/robustness/network.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +110,28 @@ bool Network::AllowOnly(int node, const std::vector<std::string>& ports) {
     }
   }
   return rule({"add", "pref", refuse, "to", Address(0) + "/24", "ipproto", "tcp", "prohibit"});
+}
+
+UniqueFd Network::Capture(int node) const {
+  UniqueFd captured;
+  // A thread is in a namespace for itself; what it opens there stays there.
+  std::thread in_hub([&] {
+    const UniqueFd hub(open(absl::StrCat("/run/netns/", Hub()).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!hub || setns(hub.get(), CLONE_NEWNET) != 0) return;
+    UniqueFd fd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+    constexpr int kKept = 256 << 20;
+    sockaddr_ll link{};
+    link.sll_family = AF_PACKET;
+    link.sll_protocol = htons(ETH_P_ALL);
+    link.sll_ifindex = static_cast<int>(if_nametoindex(Link(node).c_str()));
+    if (!fd || setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kKept, sizeof(kKept)) != 0 ||
+        bind(fd.get(), reinterpret_cast<const sockaddr*>(&link), sizeof(link)) != 0) {
+      return;
+    }
+    captured = std::move(fd);
+  });
+  in_hub.join();
+  return captured;
 }
 
 bool Network::Cut(int node) { return InHub({"link", "set", Link(node), "down"}); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/posix/unique_fd.h"
 #include "cli/cluster/local_cluster.h"
 
 namespace tensorcast {
@@ -34,6 +35,9 @@ class Network {
   // A firewall: to and from other hosts, TCP passes the node only where one end has a port of these, such as
   // {"7000", "7010-7019"}. Replaces what was allowed before.
   bool AllowOnly(int node, const std::vector<std::string>& ports);
+  // A packet socket that hears all that goes to and from the node, and keeps it, at most some hundred MiB,
+  // until it is read; not set when it failed.
+  UniqueFd Capture(int node) const;
 
  private:
   struct Ports {

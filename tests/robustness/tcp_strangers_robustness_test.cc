@@ -34,9 +34,9 @@
 namespace tensorcast {
 namespace {
 
-using ::testing::HasSubstr;
 using security::Identity;
 using security::testing::TestAuthority;
+using ::testing::HasSubstr;
 using transport::PullId;
 namespace tcp = transport::tcp;
 
@@ -287,7 +287,8 @@ TEST_F(TcpStrangers, NobodyButItsReceiverGetsAByteOfAPull) {
 
 TEST_F(TcpStrangers, WhoeverScansThePortsOrSaysAnythingIsLetGo) {
   // What a TLS client says first, which a visitor may break off anywhere.
-  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
+                                                                  SSL_CTX_free);
   const std::unique_ptr<SSL, decltype(&SSL_free)> tls(SSL_new(context.get()), SSL_free);
   BIO* const said = BIO_new(BIO_s_mem());
   SSL_set_bio(tls.get(), BIO_new(BIO_s_mem()), said);
