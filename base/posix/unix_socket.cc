@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -124,6 +126,20 @@ bool Contains(const std::vector<gid_t>& groups, gid_t group) {
   return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
+// In a user namespace (a container) the kernel shows all ids that the namespace does not know as one, and
+// that one says nothing. `kind`: "uid" or "gid".
+bool MayBeAnybodys(const std::string& kind, uint32_t id) {
+  constexpr uint32_t kUsual = 65534;
+  constexpr uint64_t kAll = 0xffffffff;  // but the last, which is none
+  uint32_t unknown = 0;
+  if (!(std::ifstream("/proc/sys/kernel/overflow" + kind) >> unknown)) unknown = kUsual;
+  if (id != unknown) return false;
+  std::ifstream map("/proc/self/" + kind + "_map");
+  uint64_t inside = 0, outside = 0, count = 0;
+  const bool knows_all = map >> inside >> outside >> count && inside == 0 && count == kAll;
+  return !knows_all;
+}
+
 }  // namespace
 
 absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
@@ -175,16 +191,19 @@ absl::StatusOr<ucred> PeerCredentials(int socket) {
 
 absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
   TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
-  if (peer.uid == geteuid() || peer.uid == 0 || Contains(allowed_groups, peer.gid)) return absl::OkStatus();
+  const bool unknown = MayBeAnybodys("uid", peer.uid);
+  if (peer.uid == 0 || (peer.uid == geteuid() && !unknown)) return absl::OkStatus();
+  const auto allowed = [&](gid_t group) {
+    return Contains(allowed_groups, group) && !MayBeAnybodys("gid", group);
+  };
+  if (allowed(peer.gid)) return absl::OkStatus();
   if (!allowed_groups.empty()) {
     TC_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
-    const bool allowed = std::any_of(groups.begin(), groups.end(),
-                                     [&](gid_t group) { return Contains(allowed_groups, group); });
-    if (allowed) return absl::OkStatus();
+    if (std::any_of(groups.begin(), groups.end(), allowed)) return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(absl::StrCat("user ", peer.uid, " may not use the sockets of user ",
-                                                  geteuid(),
-                                                  "; run as that user, or allow one of its groups"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "user ", peer.uid, unknown ? " (which here is whoever this container does not know)" : "",
+      " may not use the sockets of user ", geteuid(), "; run as that user, or allow one of its groups"));
 }
 
 }  // namespace tensorcast

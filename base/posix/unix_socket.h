@@ -46,7 +46,8 @@ class UnixListener {
 absl::StatusOr<ucred> PeerCredentials(int socket);
 
 // PERMISSION_DENIED unless the peer is of this process's user, or is root (who could become that user
-// anyway), or one of its groups (primary or supplementary) is allowed.
+// anyway), or one of its groups (primary or supplementary) is allowed. Ids are those of this process's user
+// namespace; one that the namespace does not know is nobody's.
 absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups);
 
 }  // namespace tensorcast
