@@ -42,6 +42,11 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
   socklen_t size = sizeof(raw);
   if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &raw, &size) == 0) return UniqueFd(raw);
   TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
+  if (peer.pid == 0) {
+    return absl::FailedPreconditionError(
+        "the client is in a PID namespace that the daemon cannot see, and this kernel (before 6.5) has no "
+        "other way to tell when it ends: let the two share one (--pid=host), or attach to host memory");
+  }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (process) return process;
   if (errno == ESRCH) return absl::NotFoundError(absl::StrCat("process ", peer.pid, " is gone"));
