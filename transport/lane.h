@@ -31,6 +31,9 @@ struct LaneConfig {
   std::shared_ptr<const security::Identity> identity;
   int tcp_connections = 0;             // of one pull; 0: by the number of cores
   std::string tcp_congestion_control;  // the kernel's name of one; empty: the host's choice
+  // Of "tcp", bytes a second in all; 0: no limit.
+  uint64_t send_limit = 0;
+  uint64_t receive_limit = 0;
   std::string ucx_listen;  // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
   Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
   std::string ucx_rma_tls;  // UCX's names of the networks that "ucx-rma" may use; empty: RDMA

@@ -144,6 +144,8 @@ absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::DaemonConfig& confi
                               .ucx_listen = config.ucx_listen(),
                               .ucx_rma_tls = config.ucx_rma_tls()};
   TC_ASSIGN_OR_RETURN(lanes.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
+  TC_ASSIGN_OR_RETURN(lanes.send_limit, Size("daemon.limits.send", config.limits().send()));
+  TC_ASSIGN_OR_RETURN(lanes.receive_limit, Size("daemon.limits.receive", config.limits().receive()));
   if (config.ucx_data_ports().empty()) return lanes;
   absl::StatusOr<Ports> ports = ParsePorts(config.ucx_data_ports());
   if (!ports.ok()) return Annotate(ports.status(), "daemon.ucx_data_ports");

@@ -150,6 +150,9 @@ TEST(Config, AValueThatCannotWorkIsAnErrorWithItsLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"daemon.host_pool=0", "more than 0 bytes"},
       {"daemon.host_pool=", "a value is needed"},
+      {"daemon.limits.send=1000kB", "is less than 1MiB a second; 0 is no limit"},
+      {"daemon.limits.receive=fast", "\"fast\""},
+      {"daemon.limits.receive=", "a value is needed"},
       {"daemon.fake_devices=0", "is not a number from 1"},
       {"daemon.fake_device_memory=0", "more than 0 bytes"},
       {"daemon.copy_threads=2000000000", "is not a number from 0"},

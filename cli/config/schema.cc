@@ -67,6 +67,14 @@ absl::Status CheckSize(std::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is nothing; more than 0 bytes are needed"));
 }
 
+// Below the least, peers would take the waiting for silence.
+absl::Status CheckRate(std::string_view text) {
+  constexpr uint64_t kLeast = uint64_t{1} << 20;
+  TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
+  if (bytes == 0 || bytes >= kLeast) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is less than 1MiB a second; 0 is no limit"));
+}
+
 std::string ShortestOf(const v1::ConfigKey& key) { return key.least().empty() ? "1ms" : key.least(); }
 std::string LongestOf(const v1::ConfigKey& key) { return key.most().empty() ? "365d" : key.most(); }
 
@@ -110,6 +118,8 @@ absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
   switch (key.form()) {
     case v1::ConfigKey::SIZE:
       return CheckSize(text);
+    case v1::ConfigKey::RATE:
+      return CheckRate(text);
     case v1::ConfigKey::DURATION:
       return CheckDuration(key, text);
     case v1::ConfigKey::LISTEN:
@@ -142,6 +152,8 @@ std::string Expected(const FieldDescriptor& field) {
   switch (key.form()) {
     case v1::ConfigKey::SIZE:
       return "a size, such as 64GiB";
+    case v1::ConfigKey::RATE:
+      return "bytes a second, such as 500MB, at least 1MiB; or 0";
     case v1::ConfigKey::DURATION:
       return absl::StrCat("a duration, ", ShortestOf(key), " to ", LongestOf(key));
     case v1::ConfigKey::LISTEN:

@@ -31,6 +31,7 @@
   X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over them") \
   X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "1", kNone, ("lane", "reason"), "Chunks that a peer did not deliver, fetched again from another source (reason: source_died, bad_digest, timeout)") \
   X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "1", kNone, ("from", "to", "reason"), "Times that a transfer went on over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
+  X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "1", kNone, ("lane", "direction"), "Times that bytes of a pull waited for daemon.limits (direction: receive, serve)") \
   X(Counter, 2, P2pConnectionsRefused, "tc_p2p_connections_refused_total", "1", kNone, ("lane", "reason"), "Connections of pulls that a node let go for who is at their other end (reason: certificate, none that is good here, or a denied name; receiver, the pull is another node's; ended, what was good is not any more)") \
   /* Loads: what a user waits for. */ \
   X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica to its being ready (source: attached, local, remote, disk, import, put)") \

@@ -66,6 +66,7 @@ void PullStream::Attempt() {
   loop_->queue().CancelTimer(resume_timer_);
   if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
   stream_.reset();
+  gone_ = false;
   reader_ = FrameReader();
   writer_.Clear();
   state_ = State::kConnecting;
@@ -121,11 +122,14 @@ void PullStream::OnReady(uint32_t events) {
     return;
   }
   if ((events & EPOLLOUT) != 0) Flush();
+  // Of these epoll tells again and again, until they are read.
+  gone_ = gone_ || (events & (EPOLLHUP | EPOLLERR)) != 0;
   if (state_ != State::kClosed && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
 }
 
 void PullStream::ReadSome() {
-  for (uint64_t read = 0; read < kBytesATurn && state_ != State::kClosed;) {
+  held_ = WaitsForLimit();
+  for (uint64_t read = 0; read < kBytesATurn && state_ != State::kClosed && !held_;) {
     const absl::StatusOr<size_t> bytes = ReadOnce();
     absl::Status status = bytes.status();
     if (bytes.ok() && *bytes == 0) break;
@@ -135,13 +139,28 @@ void PullStream::ReadSome() {
       return;
     }
     read += *bytes;
+    if (options_.limit != nullptr) options_.limit->Spend(*bytes, SteadyNow());
+    held_ = WaitsForLimit();
   }
   if (state_ == State::kClosed) return;
-  if (stream_->has_buffered()) {
+  if (stream_->has_buffered() && !held_) {
     loop_->queue().CancelTimer(resume_timer_);
     resume_timer_ = loop_->queue().At(SteadyNow(), [this] { ReadSome(); });
   }
   Flush();
+}
+
+// What waits stays in the socket, whose window then closes: so the source is held back, and not only this
+// end.
+bool PullStream::WaitsForLimit() {
+  if (options_.limit == nullptr || gone_ || state_ != State::kOpen) return false;
+  const SteadyTime now = SteadyNow();
+  const SteadyTime ready = options_.limit->ReadyAt(now);
+  if (ready <= now) return false;
+  otel::metrics::kP2pHeldBack.Add(1, {kTcpLane, "receive"});
+  loop_->queue().CancelTimer(resume_timer_);
+  resume_timer_ = loop_->queue().At(ready, [this] { ReadSome(); });
+  return true;
 }
 
 absl::StatusOr<size_t> PullStream::ReadOnce() {
@@ -374,6 +393,11 @@ void PullStream::Finish(FetchId fetch, const FetchResult& result) {
 }
 
 void PullStream::Silent() {
+  // It is this end that does not listen.
+  if (held_) {
+    silence_.Start();
+    return;
+  }
   // Its turn may not have come yet: the others share the link.
   if (owner_->MovedWithin(silence_.limit())) {
     silence_.Start();
@@ -402,6 +426,7 @@ void PullStream::Flush() {
 }
 
 void PullStream::SetEvents(uint32_t events) {
+  if (held_) events &= ~static_cast<uint32_t>(EPOLLIN);
   if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
 }
 

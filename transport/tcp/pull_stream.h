@@ -27,6 +27,7 @@
 #include "base/address.h"
 #include "base/steady_time.h"
 #include "core/artifact/digest.h"
+#include "transport/rate_limit.h"
 #include "transport/silence_watch.h"
 #include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
@@ -65,6 +66,7 @@ class PullStream : private IoLoop::Handler {
   };
   struct Options {
     SocketOptions socket;
+    RateLimit* limit = nullptr;  // of all that is received; null: none. Outlives the stream
     std::shared_ptr<const security::Identity> identity;  // for TLS; null: without
     // The receiver's credit: requests are of at most so many bytes, and one more is made while less than the
     // window is on its way.
@@ -133,6 +135,8 @@ class PullStream : private IoLoop::Handler {
   void Refuse(const absl::Status& why);
 
   void ReadSome();
+  // Whether nothing may be received yet; more is read when it may.
+  bool WaitsForLimit();
   // Reads once; how many bytes came.
   absl::StatusOr<size_t> ReadOnce();
   // Takes the frames that have arrived, up to one whose piece has to be read.
@@ -177,7 +181,9 @@ class PullStream : private IoLoop::Handler {
   std::unique_ptr<ByteStream> stream_;
   std::optional<IoLoop::WatchId> watch_;
   uint32_t events_ = 0;
-  TaskQueue::TimerId resume_timer_ = TaskQueue::kNoTimer;  // there are bytes that epoll says nothing of
+  TaskQueue::TimerId resume_timer_ = TaskQueue::kNoTimer;  // there are bytes that epoll is not asked about
+  bool held_ = false;                                      // by the limit: the socket is not read
+  bool gone_ = false;  // the other end is, and no limit holds its last bytes
   FrameReader reader_;
   FrameWriter writer_;
   Welcome welcome_;

@@ -9,6 +9,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "transport/registered_memory.h"
 
@@ -23,6 +24,12 @@ constexpr uint64_t kQueuedBytes = uint64_t{1} << 20;
 constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
 // A receiver that asks on without reading its answers is let go.
 constexpr size_t kMaxQueuedFrames = 1024;
+
+// What is handed to the kernel before the others of the process are asked for again.
+uint64_t BytesAStep(const SourceLimits& limits) {
+  const bool limited = limits.rate != nullptr && limits.rate->bytes_per_second() > 0;
+  return limited ? limits.piece_bytes : kQueuedBytes;
+}
 
 absl::Status Revoked() { return absl::NotFoundError("the source revoked the pull"); }
 
@@ -146,6 +153,7 @@ void SourceConnection::Close() {
   if (watch_.has_value()) loop_->Unwatch(*watch_, stream_->fd());
   watch_.reset();
   peer_watch_.Stop();
+  loop_->queue().CancelTimer(rate_timer_);
   stream_.reset();
   requests_.clear();
   // Releases what was read, so before the serving may count as idle.
@@ -328,24 +336,41 @@ std::deque<SourceConnection::Asked>::iterator SourceConnection::Find(uint64_t re
   return std::ranges::find(requests_, request_id, &Asked::id);
 }
 
+bool SourceConnection::WaitsForRate() {
+  if (limits_.rate == nullptr) return false;
+  const SteadyTime now = SteadyNow();
+  const SteadyTime ready = limits_.rate->ReadyAt(now);
+  if (ready <= now) return false;
+  otel::metrics::kP2pHeldBack.Add(1, {kTcpLane, "serve"});
+  loop_->queue().CancelTimer(rate_timer_);
+  rate_timer_ = loop_->queue().At(ready, [self = shared_from_this()] { self->Flush(); });
+  return true;
+}
+
 void SourceConnection::Flush() {
+  if (ended_ || stream_ == nullptr) return;
   bool full = false;
+  bool held = false;
   for (uint64_t sent = 0; !full && sent < kBytesATurn;) {
     QueuePieces();
     if (writer_.empty() && !stream_->has_unsent()) break;
-    const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, kQueuedBytes);
+    held = WaitsForRate();
+    if (held) break;
+    const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, BytesAStep(limits_));
     if (!of_pieces.ok()) {
       LOG(WARNING) << "a receiver's pull ended early: " << of_pieces.status();
       Close();
       return;
     }
     if (*of_pieces > 0) serving_->counter().AddBytes(*of_pieces);
+    if (limits_.rate != nullptr) limits_.rate->Spend(*of_pieces, SteadyNow());
     sent += *of_pieces;
     full = *of_pieces == 0;
   }
   if (!serving_->in_place()) StartReads();
   const bool more = !writer_.empty() || (serving_->in_place() && !requests_.empty());
-  const uint32_t events = stream_->Events(more);
+  uint32_t events = stream_->Events(more);
+  if (held) events &= ~static_cast<uint32_t>(EPOLLOUT);
   if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
 }
 

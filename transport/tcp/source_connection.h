@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "transport/rate_limit.h"
 #include "transport/serving.h"
 #include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
@@ -84,6 +85,7 @@ struct SourceLimits {
   uint64_t request_bytes = uint64_t{64} << 20;
   uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes
   int reads = 2;                               // at a time, of an image that is not in place
+  RateLimit* rate = nullptr;                   // of all that is sent; null: none. Outlives the connections
 };
 
 // The connection of a receiver whose HELLO was taken. Belongs to its loop's thread but for the constructor.
@@ -130,6 +132,8 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   void Dismiss(const absl::Status& why);
   // Sends what the socket takes, and waits for it where it takes no more.
   void Flush();
+  // Whether nothing may be sent yet; it is flushed again when it may.
+  bool WaitsForRate();
   void Close();
 
   IoLoop* const loop_;
@@ -140,6 +144,7 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   bool leaving_ = false;                // nothing is sent any more but the rest of a frame, and why
   bool ended_ = false;
   PeerWatch peer_watch_;
+  TaskQueue::TimerId rate_timer_ = TaskQueue::kNoTimer;
   std::optional<IoLoop::WatchId> watch_;
   uint32_t events_ = 0;
   FrameReader reader_;

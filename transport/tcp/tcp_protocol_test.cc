@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/testing/recorded_telemetry.h"
 #include "transport/tcp/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/tcp/wire.h"
@@ -597,6 +599,48 @@ TEST(TcpTransportOptions, WhatCannotWorkIsRefused) {
 
 TEST(TcpTransportOptions, TheCongestionControlCanBeChosen) {
   EXPECT_EQ(TcpTransport::Create({.congestion_control = "reno"}).status(), absl::OkStatus());
+}
+
+// How long a pull takes at least, by this source and this receiver: what moves in so much time is its burst,
+// and one step.
+absl::Duration PullTime(const TcpOptions& source_options, const TcpOptions& receiver_options) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const auto source = TcpTransport::Create(source_options).value();
+  const auto receiver = TcpTransport::Create(receiver_options).value();
+  TestMemory memory(2 * kBytes);
+  for (const auto& transport : {source.get(), receiver.get()}) {
+    EXPECT_EQ(transport->RegisterMemory(memory.data(), memory.bytes()), absl::OkStatus());
+  }
+  WritePattern(memory.span(0, kBytes), 0);
+  auto serving = source
+                     ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory.span(0, kBytes)}),
+                             /*receiver=*/"")
+                     .value();
+  const SteadyTime start = SteadyNow();
+  auto pull = receiver->Connect(RequestContext::Background(absl::Seconds(30)), serving->descriptor()).value();
+  pull->SetSilenceLimit(absl::Seconds(10));
+  Completions done;
+  for (uint64_t offset = 0; offset < kBytes; offset += kBytes / 4) {
+    pull->Fetch(offset, {memory.span(kBytes + offset, kBytes / 4)}, SteadyTime::InfiniteFuture(),
+                done.Expect());
+  }
+  EXPECT_TRUE(done.Wait());
+  const absl::Duration time = SteadyNow() - start;
+  for (const absl::Status& status : done.statuses()) EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_TRUE(HoldsPattern(memory.span(kBytes, kBytes), 0));
+  return time;
+}
+
+TEST(TcpLimits, NoMoreIsSentThanTheLimitSays) {
+  otel::testing::RecordedTelemetry recorded;
+  EXPECT_GE(PullTime({.send_limit = uint64_t{8} << 20}, {}), absl::Milliseconds(300));
+  EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "serve"}), 1);
+}
+
+TEST(TcpLimits, NoMoreIsReceivedThanTheLimitSays) {
+  otel::testing::RecordedTelemetry recorded;
+  EXPECT_GE(PullTime({}, {.receive_limit = uint64_t{8} << 20}), absl::Milliseconds(300));
+  EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "receive"}), 1);
 }
 
 TEST(TcpTransportOptions, WithoutAnAddressATransportOnlyReceives) {

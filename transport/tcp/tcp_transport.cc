@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "base/status.h"
 #include "security/identity.h"
 #include "security/name.h"
+#include "transport/rate_limit.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
@@ -73,6 +75,8 @@ struct TcpTransport::State {
   absl::Status Listen(const TcpOptions& options);
 
   RegisteredMemory memory;
+  std::optional<RateLimit> send_limit;  // as those below, from Create on
+  std::optional<RateLimit> receive_limit;
   std::vector<std::unique_ptr<tcp::IoLoop>> loops;
   tcp::ReceiverContext receiver;
   std::unique_ptr<tcp::TcpSource> source;  // null: it only receives
@@ -113,6 +117,8 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   TC_RETURN_IF_ERROR(CheckCongestionControl(socket));
   auto state = std::make_unique<State>();
   state->identity = options.identity;
+  state->send_limit.emplace(options.send_limit);
+  state->receive_limit.emplace(options.receive_limit);
   for (int i = 0; i < LoopsFor(options.threads); ++i) {
     TC_ASSIGN_OR_RETURN(std::unique_ptr<tcp::IoLoop> loop, tcp::IoLoop::Start(absl::StrCat("tc-tcp-", i)));
     loops.push_back(loop.get());
@@ -121,7 +127,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   state->receiver = {
       .loops = loops,
       .memory = &state->memory,
-      .stream = {.socket = socket, .identity = options.identity},
+      .stream = {.socket = socket, .limit = &*state->receive_limit, .identity = options.identity},
       .connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size()),
       .connect_timeout = options.connect_timeout};
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
@@ -130,6 +136,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
     made.source = std::make_unique<tcp::TcpSource>(
         std::move(loops), tcp::TcpSource::Options{.socket = socket,
                                                   .identity = options.identity,
+                                                  .limits = {.rate = &*made.send_limit},
                                                   .stranger_timeout = options.stranger_timeout,
                                                   .serving_threads = options.serving_threads});
     TC_RETURN_IF_ERROR(made.Listen(options));
@@ -201,6 +208,8 @@ Lane TcpLane() {
                                          .advertise = std::move(advertise),
                                          .connections = config.tcp_connections,
                                          .congestion_control = config.tcp_congestion_control,
+                                         .send_limit = config.send_limit,
+                                         .receive_limit = config.receive_limit,
                                          .peer_timeout = config.peer_timeout,
                                          .identity = config.identity});
           }};

@@ -33,6 +33,9 @@ struct TcpOptions {
   // Of one pull; 0: as many as there are loops.
   int connections = 0;
   std::string congestion_control;  // the kernel's name of one, "bbr"; empty: the host's choice
+  // Bytes a second, of all servings and of all pulls; 0: no limit.
+  uint64_t send_limit = 0;
+  uint64_t receive_limit = 0;
   // A peer that takes nothing, or whose host answers nothing, for so long is given up.
   absl::Duration peer_timeout = absl::Seconds(10);
   // The most that connecting may take, whatever the context's deadline.

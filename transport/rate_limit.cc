@@ -1,0 +1,21 @@
+#include "transport/rate_limit.h"
+
+#include <algorithm>
+
+namespace tensorcast::transport {
+
+SteadyTime RateLimit::ReadyAt(SteadyTime now) const {
+  if (bytes_per_second_ == 0) return now;
+  absl::MutexLock lock(&mutex_);
+  return std::max(now, paid_at_ - kBurst);
+}
+
+void RateLimit::Spend(uint64_t bytes, SteadyTime now) {
+  if (bytes_per_second_ == 0) return;
+  const absl::Duration costs =
+      absl::Seconds(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));
+  absl::MutexLock lock(&mutex_);
+  paid_at_ = std::max(paid_at_, now) + costs;
+}
+
+}  // namespace tensorcast::transport
