@@ -1,7 +1,7 @@
 // A source that speaks the pull protocol in any order, with any fields, in any pieces, to a real pull over a
-// real connection. Whatever it says, each fetch completes once, nothing is written outside the destinations
-// or after the pull's end, a digest is that of the bytes that came, and a source that does what it should is
-// understood.
+// real connection. Whatever it says, each fetch completes once, nothing is written outside its destination or
+// after its completion, a digest is that of the bytes that came, and a source that does what it should is
+// understood. Fetches are taken back in the middle of it all.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "absl/base/log_severity.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/log/check.h"
 #include "absl/log/globals.h"
+#include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -38,6 +40,7 @@ constexpr int kMostFetches = 3;
 constexpr uint64_t kMostFetchBytes = 20000;
 constexpr uint64_t kGapBytes = 1000;  // in front of each destination, and behind the last
 constexpr std::byte kUntouched{0xee};
+constexpr std::byte kGivenBack{0xdd};  // the destination of a fetch that failed, at once
 // Whatever the machine's load; who waits for longer waits for ever.
 constexpr int kHangMs = 60000;
 // A source that lied waits once for so long for one request more; where it comes later, the sequence is
@@ -66,10 +69,32 @@ struct Plan {
   bool finish;  // the source answers in the end what is left
 };
 
+// The pull, while there is one with its fetches, for whoever takes one back. Thread-safe.
+class RunningPull {
+ public:
+  void Set(Pull* pull, std::vector<FetchId> fetches) {
+    absl::MutexLock lock(&mutex_);
+    pull_ = pull;
+    fetches_ = std::move(fetches);
+  }
+  // False when there is none.
+  bool TakeBack(size_t fetch) {
+    absl::MutexLock lock(&mutex_);
+    if (pull_ == nullptr || fetch >= fetches_.size()) return false;
+    pull_->CancelFetch(fetches_[fetch]);
+    return true;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  Pull* pull_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<FetchId> fetches_ ABSL_GUARDED_BY(mutex_);
+};
+
 class LyingSource {
  public:
-  LyingSource(UniqueFd socket, Program program, const Plan& plan)
-      : socket_(std::move(socket)), program_(program), plan_(plan) {
+  LyingSource(UniqueFd socket, Program program, const Plan& plan, RunningPull* pull)
+      : socket_(std::move(socket)), program_(program), plan_(plan), pull_(*pull) {
     for (const FetchPlan& fetch : plan.fetches) due_ += fetch.bytes;
   }
 
@@ -80,22 +105,19 @@ class LyingSource {
     if (honest_) Send(kWelcome);
     patient_ = honest_;
     while (!program_.AtEnd() && open_) Step();
-    if (plan_.finish) {
-      while (Answer(kMaxPieceBytes)) {
-      }
-    } else {
-      honest_ = false;
-    }
+    honest_ = honest_ && plan_.finish;
+    if (!socket_) return;
     // What was sent arrives before the end does.
-    if (socket_) {
-      if (!honest_) shutdown(socket_.get(), SHUT_WR);
-      while (open_ && Receive(kHangMs)) {
+    if (!honest_) shutdown(socket_.get(), SHUT_WR);
+    do {
+      while (honest_ && Answer(kMaxPieceBytes)) {
       }
-    }
+    } while (open_ && Receive(kHangMs));
   }
   // It did nothing that a source does not, and answered everything.
   bool honest() const { return honest_; }
   bool flipped() const { return flipped_; }
+  bool taken_back() const { return taken_back_; }
 
  private:
   static constexpr Welcome kWelcome = {
@@ -116,7 +138,9 @@ class LyingSource {
       return;
     }
     if (kind == 7) {
-      flip_next_ = true;
+      const uint8_t which = program_.Byte();
+      flip_next_ = which % 2 == 0;
+      if (!flip_next_ && pull_.TakeBack(which / 2)) taken_back_ = true;
       return;
     }
     honest_ = false;
@@ -191,7 +215,7 @@ class LyingSource {
   bool Answer(uint64_t most) {
     while (asked_.empty() && answered_ < due_ && open_ && aligned_ && patient_) {
       // An honest source is asked for all that was planned, a liar perhaps not.
-      patient_ = Receive(honest_ ? kHangMs : kPatienceMs);
+      patient_ = Receive(honest_ && !taken_back_ ? kHangMs : kPatienceMs);
     }
     while (open_ && Receive(0)) {
     }
@@ -261,6 +285,8 @@ class LyingSource {
   UniqueFd socket_;
   Program program_;
   const Plan& plan_;
+  RunningPull& pull_;
+  bool taken_back_ = false;  // a fetch was
   uint64_t due_ = 0;
   uint64_t answered_ = 0;
   bool open_ = true;
@@ -292,22 +318,31 @@ class Receiver {
   void Pull(Program program) {
     const Plan plan(program);
     std::memset(memory_.data(), static_cast<int>(kUntouched), memory_.bytes());
-    bool honest = false, flipped = false;
+    bool honest = false, flipped = false, taken_back = false;
+    RunningPull running;
     std::thread source([&] {
-      LyingSource lying(Accept(), program, plan);
+      LyingSource lying(Accept(), program, plan, &running);
       lying.Speak();
       honest = lying.honest();
       flipped = lying.flipped();
+      taken_back = lying.taken_back();
     });
     Completions done;
     auto pull = transport_->Connect(RequestContext::Background(absl::Milliseconds(kHangMs)), descriptor_);
     if (pull.ok()) {
+      std::vector<FetchId> fetches;
       for (size_t i = 0; i < plan.fetches.size(); ++i) {
-        (*pull)->Fetch(plan.fetches[i].offset,
-                       Fragment(Destination(plan, i), 1 + plan.fetches[i].offset % 5000),
-                       SteadyTime::InfiniteFuture(), done.Expect());
+        const HostSpan destination = Destination(plan, i);
+        const auto complete = [destination, done = done.Expect()](const FetchResult& result) {
+          if (!result.ok()) std::ranges::fill(destination, kGivenBack);
+          done(result);
+        };
+        fetches.push_back(
+            (*pull)->Fetch(plan.fetches[i].offset, Spans(plan, i), SteadyTime::InfiniteFuture(), complete));
       }
+      running.Set(pull->get(), std::move(fetches));
       if (!plan.hasty) CHECK(done.Wait()) << "a fetch did not complete";
+      running.Set(nullptr, {});
       pull->reset();
       CHECK_EQ(done.completed(), plan.fetches.size());
     }
@@ -315,12 +350,17 @@ class Receiver {
     source.join();
     CHECK(std::equal(before.begin(), before.end(), memory_.data())) << "written after the pull's end";
     CHECK(!done.repeated());
-    Check(plan, pull.ok(), done, honest, flipped);
+    Check(plan, pull.ok(), done, honest && !plan.hasty && !taken_back, flipped);
   }
 
  private:
   HostSpan Destination(const Plan& plan, size_t fetch) const {
     return memory_.span(kGapBytes + fetch * (kMostFetchBytes + kGapBytes), plan.fetches[fetch].bytes);
+  }
+
+  // The same in odd pieces.
+  std::vector<HostSpan> Spans(const Plan& plan, size_t fetch) const {
+    return Fragment(Destination(plan, fetch), 1 + plan.fetches[fetch].offset % 5000);
   }
 
   UniqueFd Accept() const {
@@ -331,8 +371,9 @@ class Receiver {
     return socket;
   }
 
-  void Check(const Plan& plan, bool connected, const Completions& done, bool honest, bool flipped) const {
-    if (honest && !plan.hasty) CHECK(connected) << "an honest source was refused";
+  // `all_right`: the source was honest, and nobody took anything back.
+  void Check(const Plan& plan, bool connected, const Completions& done, bool all_right, bool flipped) const {
+    if (all_right) CHECK(connected) << "an honest source was refused";
     const std::vector<absl::Status> statuses = done.statuses();
     const auto digests = done.digests();
     uint64_t behind = 0;  // of the last destination
@@ -345,10 +386,13 @@ class Receiver {
         CHECK(HoldsOnly(destination, kUntouched));
         continue;
       }
-      if (honest && !plan.hasty) CHECK_OK(statuses[i]) << "an honest source's fetch";
-      if (!statuses[i].ok()) continue;
-      const std::vector<HostSpan> spans = Fragment(destination, 1 + plan.fetches[i].offset % 5000);
-      if (!flipped && honest) CHECK(HoldPattern(spans, plan.fetches[i].offset));
+      if (all_right) CHECK_OK(statuses[i]) << "an honest source's fetch";
+      if (!statuses[i].ok()) {
+        CHECK(HoldsOnly(destination, kGivenBack)) << "written after its completion";
+        continue;
+      }
+      const std::vector<HostSpan> spans = Spans(plan, i);
+      if (!flipped && all_right) CHECK(HoldPattern(spans, plan.fetches[i].offset));
       if (!digests[i].has_value()) continue;
       DigestBuilder digest;
       for (const HostSpan& span : spans) digest.Update(span);
@@ -377,7 +421,9 @@ std::vector<std::string> Seeds() {
   return {
       one + welcome + answer + answer + answer,
       three + welcome + answer + whole + answer,
-      three + welcome + "\x06\x01" + answer + "\x07" + answer,
+      three + welcome + "\x06\x01" + answer + std::string("\x07\x00", 2) + answer,
+      three + welcome + answer + "\x07\x01" + answer + answer,
+      three + welcome + answer + "\x07\x03" + whole + "\x07\x05" + answer,
       three + welcome + answer + std::string("\x08\x07\x02xy", 5),
       three + welcome + answer + "\x08\x05\x02\x05",
       one + welcome + answer + "\x0f",
