@@ -33,9 +33,9 @@ using namespace transport::tcp;  // NOLINT(google-build-using-namespace)
 
 constexpr uint64_t kImageBytes = 100000;
 constexpr uint64_t kAnyBytes = uint64_t{1} << 40;
-// More than one connection can hold, since nobody gives back while a receiver takes nothing.
-constexpr uint64_t kStagingBytes = 2 << 20;
-constexpr int kStagingSlots = 2048;
+// As many as one connection may hold: it is not to wait for another while its receiver takes nothing.
+constexpr uint64_t kStagingBytes = 3 << 10;
+constexpr int kStagingSlots = 3;
 // Small, so that a short program reaches them.
 constexpr SourceLimits kLimits{.requests = 4, .request_bytes = 20000, .piece_bytes = 200, .reads = 2};
 

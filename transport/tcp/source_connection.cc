@@ -280,20 +280,25 @@ void SourceConnection::QueuePieces() {
 
 void SourceConnection::StartReads() {
   for (Asked& asked : requests_) {
-    // What a slow receiver does not take must not fill the buffers that others are read through.
-    if (reading_ >= limits_.reads || writer_.piece_bytes() >= kQueuedBytes) return;
+    // What a slow receiver does not take must not fill the buffers that others are read through, of which
+    // even a piece of one byte has a whole one.
+    if (reading_ >= limits_.reads || *held_ > limits_.reads || writer_.piece_bytes() >= kQueuedBytes) return;
     if (asked.reading) continue;
     asked.reading = true;
     ++reading_;
+    ++*held_;
     threads_->Submit([self = shared_from_this(), id = asked.id, offset = asked.offset, bytes = asked.left] {
       absl::StatusOr<ServedPiece> piece = self->serving_->Read(offset, bytes);
       // Counted as read until the piece is released, wherever that is.
       if (piece.ok()) {
-        piece->hold = std::shared_ptr<void>(
-            nullptr, [serving = self->serving_, hold = std::move(piece->hold)](void*) mutable {
-              hold.reset();
-              serving->ReadReleased();
-            });
+        piece->hold = std::shared_ptr<void>(nullptr, [serving = self->serving_, held = self->held_,
+                                                      hold = std::move(piece->hold)](void*) mutable {
+          hold.reset();
+          --*held;
+          serving->ReadReleased();
+        });
+      } else {
+        --*self->held_;
       }
       IoLoop& loop = self->loop();
       loop.Post([self, id, piece = std::move(piece)]() mutable { self->ReadDone(id, std::move(piece)); });
@@ -312,6 +317,8 @@ void SourceConnection::ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece>
       if (asked->left == 0) requests_.erase(asked);
     }
   }
+  // From here on it is the writer's alone: what Flush sends is released, and the next read may follow.
+  piece = absl::CancelledError();
   Flush();
 }
 

@@ -10,6 +10,7 @@
 //   open --(the receiver is not let in any more)--> leaving --(it has gone, or a second is over)--> ended
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -84,8 +85,9 @@ struct SourceLimits {
   uint32_t requests = 64;
   uint64_t request_bytes = uint64_t{64} << 20;
   uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes
-  int reads = 2;                               // at a time, of an image that is not in place
-  RateLimit* rate = nullptr;                   // of all that is sent; null: none. Outlives the connections
+  // At a time, of an image that is not in place; one piece more may wait to be sent.
+  int reads = 2;
+  RateLimit* rate = nullptr;  // of all that is sent; null: none. Outlives the connections
 };
 
 // The connection of a receiver whose HELLO was taken. Belongs to its loop's thread but for the constructor.
@@ -152,6 +154,8 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   std::deque<Asked> requests_;
   uint64_t last_request_id_ = 0;
   int reading_ = 0;
+  // Pieces that are being read or were read and not sent. They are released on any thread.
+  const std::shared_ptr<std::atomic<int>> held_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace tensorcast::transport::tcp
