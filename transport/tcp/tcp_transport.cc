@@ -33,7 +33,7 @@ constexpr int kMostLoops = 64;
 // GB/s; more than four rarely find a link that is faster.
 int LoopsFor(int configured) {
   if (configured > 0) return configured;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
 }
 
 // Said at the start, and not by each connection.

@@ -28,7 +28,7 @@ struct TcpOptions {
   // Where receivers connect to, as "host:port", the one to be tried first at the front; port 0: the one that
   // is listened on. Empty: `listen`. Needed when that is a wildcard.
   std::vector<std::string> advertise;
-  // Loops; 0: one for two cores, at most 4.
+  // Loops; 0: one a core, at most 4.
   int threads = 0;
   // Of one pull; 0: as many as there are loops.
   int connections = 0;
