@@ -176,9 +176,8 @@ class TlsSessionTest : public ::testing::Test {
     client_ = client;
     context_ = client->ClientContext();
     Ends first = TlsEnds(client_, server_);
-    Introduce(first);
+    (void)Outcome(first);
     session_ = first.client->session();
-    ASSERT_NE(session_, nullptr);
   }
   // Of a client whose other end knew its session.
   long Resumed() const { return SSL_CTX_sess_hits(context_.get()); }
@@ -203,7 +202,8 @@ class TlsSessionTest : public ::testing::Test {
 };
 
 TEST_F(TlsSessionTest, IntroducesOtherConnectionsOfTheClient) {
-  ASSERT_NO_FATAL_FAILURE(Connect(authority_.Load("node/a")));
+  Connect(authority_.Load("node/a"));
+  ASSERT_NE(session_, nullptr);
   EXPECT_EQ(Resumed(), 0);
   for (int more = 1; more <= 3; ++more) {
     Ends ends = TlsEnds(client_, server_, session_);
@@ -215,7 +215,8 @@ TEST_F(TlsSessionTest, IntroducesOtherConnectionsOfTheClient) {
 }
 
 TEST_F(TlsSessionTest, IsNoWayInForANameThatWasDeniedSince) {
-  ASSERT_NO_FATAL_FAILURE(Connect(authority_.Load("node/a")));
+  Connect(authority_.Load("node/a"));
+  ASSERT_NE(session_, nullptr);
   // Made while the server still takes its own tickets.
   Ends ends = TlsEnds(client_, server_, session_);
   authority_.Deny("node/a");
@@ -230,9 +231,12 @@ TEST_F(TlsSessionTest, IsNoWayInForANameThatWasDeniedSince) {
 }
 
 TEST_F(TlsSessionTest, IsNoWayInForACertificateThatEndedSince) {
-  const auto brief = security::Identity::Load(authority_.Issue("node/a", absl::Seconds(5)));
-  ASSERT_EQ(brief.status(), absl::OkStatus());
-  ASSERT_NO_FATAL_FAILURE(Connect(*brief));
+  // Long enough to connect in, however slow this machine is.
+  for (absl::Duration good_for = absl::Seconds(2); session_ == nullptr; good_for *= 2) {
+    ASSERT_LT(good_for, absl::Minutes(1));
+    const auto brief = security::Identity::Load(authority_.Issue("node/a", good_for));
+    if (brief.ok()) Connect(*brief);
+  }
   Ends ends = TlsEnds(client_, server_, session_);
   ASSERT_TRUE(::tensorcast::testing::Eventually([&] { return absl::Now() > client_->self().not_after; }));
   EXPECT_EQ(Outcome(ends).code(), absl::StatusCode::kUnauthenticated);
@@ -241,7 +245,8 @@ TEST_F(TlsSessionTest, IsNoWayInForACertificateThatEndedSince) {
 }
 
 TEST_F(TlsSessionTest, OfAnotherServerIsForgottenAndTheCertificatesAreLookedAt) {
-  ASSERT_NO_FATAL_FAILURE(Connect(authority_.Load("node/a")));
+  Connect(authority_.Load("node/a"));
+  ASSERT_NE(session_, nullptr);
   Ends ends = TlsEnds(client_, authority_.Load("node/another"), session_);
   EXPECT_EQ(Outcome(ends), absl::OkStatus());
   EXPECT_EQ(Resumed(), 0);
