@@ -8,7 +8,8 @@
 //
 // An operation (read, write, writeback, sync, send), what it does, from which offset on, and where. What it
 // does: an error's name; `short`, at most half of what was asked for; `hold`, wait until the rule is gone;
-// `flip`, a bit of each sent message of at least so many bytes. The first operation that is held makes the
+// `flip`, a bit of each sent message of at least so many bytes, in the middle of its longest piece: data, and
+// not the headers that go with it. The first operation that is held makes the
 // file FAULTY_FILES + ".held".
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -128,7 +129,7 @@ ssize_t PlainWrite(int fd, iovec part, off_t offset) {
   return syscall(SYS_pwrite64, fd, part.iov_base, part.iov_len, offset);
 }
 
-// A copy of the message with one bit of its middle flipped, where a rule wants that; else nothing.
+// A copy of the message with one bit flipped, where a rule wants that; else nothing.
 std::optional<std::vector<char>> Flipped(int fd, const iovec* parts, size_t count) {
   const size_t bytes = TotalBytes(parts, static_cast<int>(count));
   const int kept = errno;
@@ -137,11 +138,16 @@ std::optional<std::vector<char>> Flipped(int fd, const iovec* parts, size_t coun
   if (!rule || rule->effect != "flip") return std::nullopt;
   std::vector<char> copy;
   copy.reserve(bytes);
+  size_t longest = 0, flipped = 0;
   for (size_t i = 0; i < count; ++i) {
+    if (parts[i].iov_len > longest) {
+      longest = parts[i].iov_len;
+      flipped = copy.size() + longest / 2;
+    }
     const char* part = static_cast<const char*>(parts[i].iov_base);
     copy.insert(copy.end(), part, part + parts[i].iov_len);
   }
-  copy[bytes / 2] ^= 1;
+  copy[flipped] ^= 1;
   return copy;
 }
 
