@@ -68,7 +68,7 @@ set_property(TARGET thirdparty::opentelemetry APPEND PROPERTY INTERFACE_COMPILE_
 target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_VARIANT}")
 
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
-  tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp ucs)
+  tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp uct ucs)
   tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
   find_package(nlohmann_json REQUIRED)
   tensorcast_import(thirdparty::opentelemetry_memory LIBRARIES

@@ -36,7 +36,15 @@ struct LaneConfig {
   uint64_t receive_limit = 0;
   std::string ucx_listen;  // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
   Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
-  std::string ucx_rma_tls;  // UCX's names of the networks that "ucx-rma" may use; empty: RDMA
+  bool ucx_over_tcp = false;    // and not over RDMA devices: for tests and comparison
+  bool trusted_fabric = false;  // a lane that knows no certificates may be opened
+};
+
+// Something in a configuration that a start refuses: the key, and what is wrong with its value and what to
+// do.
+struct LaneProblem {
+  std::string_view key;
+  std::string what;
 };
 
 struct Lane {
@@ -45,14 +53,20 @@ struct Lane {
   // A receiver that uses this lane reaches the whole pool of the source, so whoever was granted it may as
   // well be sent single replicas over another.
   bool opens_pool = false;
-  // A host without the hardware for it has one lane less, and is not misconfigured.
-  bool optional = false;
-  // Whether the configuration asks for it: without an address to listen on there is none. Null where there is
-  // nothing to ask for.
-  std::function<bool(const LaneConfig&)> configured;
+  // The key of the address that it listens on, and where a LaneConfig has that: a node without it does not
+  // have the lane. Empty and null for a lane that is no transport.
+  std::string_view listen_key;
+  std::string LaneConfig::* listen = nullptr;
+  // The addresses that others are told; null: always the advertised host.
+  std::vector<std::string> LaneConfig::* advertise = nullptr;
+  // What this host, or the rest of the configuration, does not allow. Null: nothing. REQUIRES of its
+  // argument: the lane is configured.
+  std::function<std::vector<LaneProblem>(const LaneConfig&)> check;
   // Null for a lane that is no transport: the daemon has its own way there. UNAVAILABLE when this host has no
   // network of the lane's kind.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
+
+  bool configured(const LaneConfig& config) const { return listen == nullptr || !(config.*listen).empty(); }
 };
 
 }  // namespace tensorcast::transport

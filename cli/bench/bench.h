@@ -22,7 +22,7 @@ struct BenchOptions {
   std::string binary;  // the tensorcast executable, which the servers are started from
   uint64_t bytes = 0;  // 0: each benchmark's own size
   int runs = 0;        // 0: each benchmark's own count
-  // p2p, telemetry: of "local", "ucx", "ucx-rma"; telemetry: "ResolveKey", too. Empty: all but ucx-rma.
+  // p2p, telemetry: of transport/lanes; telemetry: "ResolveKey", too. Empty: "local", "tcp" and that.
   std::vector<std::string> lanes;
   std::vector<std::string> sets;  // settings for every daemon, as for --set
   bool tls = false;               // p2p, control: between processes with certificates

@@ -1,5 +1,6 @@
 #include "cli/bench/bench_cluster.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "base/steady_time.h"
 #include "cli/bench/resident.h"
 #include "cli/model/llama_model.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::bench {
 namespace {
@@ -28,7 +30,10 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   TC_ASSIGN_OR_RETURN(cluster->directory_, TemporaryDirectory::Create("tensorcast-bench"));
   const uint64_t pool_bytes = options.pool_bytes + kPoolExtra;
   ClusterOptions processes{
-      .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons};
+      .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons, .lanes = {}};
+  for (const std::string& lane : transport::TransportLaneNames()) {
+    if (std::ranges::find(options.lanes, lane) != options.lanes.end()) processes.lanes.push_back(lane);
+  }
   // Calls go over TCP, as between hosts and as to the servers that are measured beside them. A model may be
   // in another cluster's folder.
   processes.daemon_settings = {absl::StrCat("daemon.host_pool=", pool_bytes), "daemon.device_runtime=none",

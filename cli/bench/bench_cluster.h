@@ -44,6 +44,8 @@ class BenchCluster {
     uint64_t pool_bytes = 0;            // for replicas; room for staging is added
     std::vector<std::string> settings;  // for every process
     bool tls = false;                   // each process has a certificate of an authority of the cluster's own
+    // What is measured: those of these that are lanes between hosts are opened.
+    std::vector<std::string> lanes = {"tcp"};
   };
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
                                                              const Options& options);

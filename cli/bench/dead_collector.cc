@@ -24,7 +24,7 @@ constexpr int kWarmup = 50'000;
 void MakeSpans(int count) {
   for (int i = 0; i < count; ++i) {
     otel::Span span("Bench/Span", TraceContext(),
-                    {{otel::attr::kLane, "ucx"}, {otel::attr::kSizeBytes, uint64_t{1} << 30}});
+                    {{otel::attr::kLane, "tcp"}, {otel::attr::kSizeBytes, uint64_t{1} << 30}});
   }
 }
 

@@ -60,7 +60,7 @@ class MemoryBench {
     Say(absl::StrCat("memory: ", count, " transfers"));
     for (int i = 0; i < count; ++i) {
       TC_ASSIGN_OR_RETURN(auto replica, cluster_->client(1).Get(options_.context, kKey,
-                                                                {.lane = i % 2 == 0 ? "local" : "ucx"}));
+                                                                {.lane = i % 2 == 0 ? "local" : "tcp"}));
       const std::string replica_id = replica->replica_id();
       replica.reset();
       TC_RETURN_IF_ERROR(cluster_->admin(1).EvictReplica(options_.context, replica_id, /*force=*/true));

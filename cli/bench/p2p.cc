@@ -1,4 +1,5 @@
 // Host to host between two daemons of this machine, over one lane at a time; with certificates, and without.
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -14,7 +15,8 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr std::string_view kTcpLane = "tcp";
+constexpr char kTcpLane[] = "tcp";
+constexpr char kUcxLane[] = "ucx";
 constexpr char kKey[] = "p2p";
 constexpr char kSmallKey[] = "p2p-small";
 constexpr uint64_t kSmallBytes = kMiB;
@@ -58,18 +60,17 @@ class P2p {
                                   : kGiB),
         runs_(options.runs != 0 ? options.runs
               : options.smoke   ? 1
-                                : 9) {}
+                                : 9),
+        lanes_(!options.lanes.empty() ? options.lanes
+               : options.tls          ? std::vector<std::string>{kTcpLane}
+                                      : std::vector<std::string>{std::string(kLocalLane), kTcpLane}) {}
 
   absl::StatusOr<Rows> Run() {
     TC_ASSIGN_OR_RETURN(cluster_, StartCluster(options_.tls));
     if (options_.tls) {
       TC_ASSIGN_OR_RETURN(clear_, StartCluster(/*tls=*/false));
     }
-    const auto usual =
-        options_.tls ? std::vector<std::string>{"tcp"} : std::vector<std::string>{"local", "ucx"};
-    for (const std::string& lane : options_.lanes.empty() ? usual : options_.lanes) {
-      TC_RETURN_IF_ERROR(MeasureLane(lane));
-    }
+    for (const std::string& lane : lanes_) TC_RETURN_IF_ERROR(MeasureLane(lane));
     if (clear_ != nullptr) TC_RETURN_IF_ERROR(clear_->Stop());
     TC_RETURN_IF_ERROR(cluster_->Stop());
     return std::move(rows_);
@@ -77,9 +78,13 @@ class P2p {
 
  private:
   absl::StatusOr<std::unique_ptr<BenchCluster>> StartCluster(bool tls) {
+    std::vector<std::string> lanes = lanes_;
+    // Beside which tcp is measured, in clear.
+    if (!options_.tls && std::ranges::find(lanes, kTcpLane) != lanes.end()) lanes.emplace_back(kUcxLane);
     TC_ASSIGN_OR_RETURN(
         auto cluster,
-        BenchCluster::Start(options_, {.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB, .tls = tls}));
+        BenchCluster::Start(options_,
+                            {.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB, .tls = tls, .lanes = lanes}));
     TC_RETURN_IF_ERROR(cluster->ImportModel(kKey, bytes_).status());
     TC_RETURN_IF_ERROR(cluster->ImportModel(kSmallKey, kSmallBytes).status());
     return cluster;
@@ -91,13 +96,13 @@ class P2p {
 
   std::optional<Other> OtherOf(const std::string& lane) {
     if (clear_ != nullptr) return Other{"the same in clear", clear_.get(), lane};
-    if (lane == kTcpLane) return Other{"the lane ucx", cluster_.get(), "ucx"};
+    if (lane == kTcpLane) return Other{"the lane ucx", cluster_.get(), kUcxLane};
     return std::nullopt;
   }
 
   std::vector<Yardstick> YardsticksOf(const std::string& lane) {
     std::vector<Yardstick> all;
-    if (lane == "local") {
+    if (lane == kLocalLane) {
       all.push_back({"plain copy, one thread", [this]() -> absl::StatusOr<double> {
                        if (!copy_) copy_.emplace(image_bytes_);
                        return copy_->GbPerSecond();
@@ -232,6 +237,7 @@ class P2p {
   const BenchOptions& options_;
   const uint64_t bytes_;
   const int runs_;
+  const std::vector<std::string> lanes_;
   std::unique_ptr<BenchCluster> cluster_;
   std::unique_ptr<BenchCluster> clear_;  // beside one with certificates
   uint64_t image_bytes_ = 0;

@@ -44,7 +44,7 @@ class TelemetryBench {
         rounds_(options.smoke ? 1 : std::max(4, (options.runs != 0 ? options.runs : 60) / kPairsARound)),
         pairs_a_round_(options.smoke ? 1 : kPairsARound),
         window_(options.smoke ? absl::Milliseconds(200) : absl::Milliseconds(500)),
-        lanes_(options.lanes.empty() ? std::vector<std::string>{"local", "ucx", kControl} : options.lanes) {}
+        lanes_(options.lanes.empty() ? std::vector<std::string>{"local", "tcp", kControl} : options.lanes) {}
 
   absl::StatusOr<Rows> Run() {
     TC_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Create("tensorcast-bench"));
@@ -73,7 +73,7 @@ class TelemetryBench {
 
   absl::StatusOr<Side> StartSide(bool observed) {
     Side side{.observed = observed};
-    BenchCluster::Options cluster{.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB};
+    BenchCluster::Options cluster{.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB, .lanes = lanes_};
     if (observed) {
       cluster.settings = {"observability.otel.enabled=true", "observability.otel.sampling_ratio=1",
                           "observability.otel.endpoint=" + collector_->endpoint()};

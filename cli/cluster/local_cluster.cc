@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,17 @@ void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>&
     argv.push_back("--set");
     argv.push_back(setting);
   }
+}
+
+std::vector<std::string> LaneSettings(const std::vector<std::string>& lanes) {
+  std::vector<std::string> settings;
+  if (std::ranges::find(lanes, "tcp") != lanes.end()) settings.push_back("daemon.tcp_listen=127.0.0.1:0");
+  if (std::ranges::any_of(lanes, [](const std::string& lane) { return lane.starts_with("ucx"); })) {
+    settings.insert(settings.end(), {absl::StrCat("daemon.lanes=[", absl::StrJoin(lanes, ", "), "]"),
+                                     "daemon.ucx_listen=127.0.0.1:0", "daemon.ucx_over_tcp=true",
+                                     "security.trusted_fabric=true"});
+  }
+  return settings;
 }
 
 // Guards the list, and is held while folders are removed: the thread of the second signal removes all that
@@ -116,8 +128,8 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
   ProcessOptions process;
   process.argv = {options_.binary, "daemon"};
   AddSettings(process.argv, {absl::StrCat("daemon.name=node-", index), "daemon.state_dir=" + directory,
-                             "daemon.import_roots=" + options_.directory, "daemon.tcp_listen=127.0.0.1:0",
-                             "daemon.ucx_listen=127.0.0.1:0"});
+                             "daemon.import_roots=" + options_.directory});
+  AddSettings(process.argv, LaneSettings(options_.lanes));
   // Without it each daemon has a global store of its own.
   if (options_.global_store) AddSettings(process.argv, {"daemon.global_store=" + global_store_address_});
   AddSettings(process.argv, options_.daemon_settings);

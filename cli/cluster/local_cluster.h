@@ -1,8 +1,7 @@
 // A cluster of real processes on this machine: one global store and N daemons, each with folders of its own
-// below one directory. They talk over unix sockets and, for the lanes between hosts, UCX on loopback;
-// settings can give them TCP ports. Daemons import from below the directory. The demo, the benchmarks and the
-// end-to-end tests use it. Thread-compatible; see
-// process.h about threads.
+// below one directory. They talk over unix sockets and, for the lanes between hosts, over loopback; settings
+// can give them TCP ports. Daemons import from below the directory. The demo, the benchmarks and the
+// end-to-end tests use it. Thread-compatible; see process.h about threads.
 #pragma once
 
 #include <memory>
@@ -19,7 +18,10 @@ struct ClusterOptions {
   std::string binary;     // the tensorcast executable
   std::string directory;  // must exist; logs, sockets and stores go below it
   int daemons = 2;
-  bool global_store = true;                        // false: each daemon works alone
+  bool global_store = true;  // false: each daemon works alone
+  // Between the daemons, as daemon.lanes. UCX's go over TCP, on a fabric that is said to be trusted: loopback
+  // is no RDMA device.
+  std::vector<std::string> lanes = {"tcp"};
   std::vector<std::string> global_store_settings;  // "global_store.grant_ttl=5s", as for --set
   std::vector<std::string> daemon_settings;        // for every daemon
   // For one daemon, after the common ones; may be shorter than `daemons`.

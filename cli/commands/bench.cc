@@ -87,10 +87,10 @@ Command BenchCommand() {
       .help = "Measure a cluster on this machine beside what the machine can do",
       .commands = {
           BenchmarkCommand("p2p",
-                           "Host to host between two daemons, verified, beside a plain copy and ucx_perftest",
+                           "Host to host between two daemons, verified, beside a plain copy and iperf3",
                            bench::RunP2p,
                            {.lanes = transport::LaneNames(),
-                            .lanes_help = "Repeatable; local and ucx by default, tcp with --tls",
+                            .lanes_help = "Repeatable; local and tcp by default, tcp with --tls",
                             .tls_help = "Of nodes with certificates, beside the same in clear"}),
           BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
                            bench::RunAttach),
@@ -103,7 +103,7 @@ Command BenchCommand() {
           BenchmarkCommand(
               "telemetry", "Transfers and calls with everything observed, beside the same with telemetry off",
               bench::RunTelemetry,
-              {.lanes = observed, .lanes_help = "Repeatable; local, ucx and ResolveKey by default"}),
+              {.lanes = observed, .lanes_help = "Repeatable; local, tcp and ResolveKey by default"}),
           ServerCommand("empty-server", bench::ServeEmptyCalls),
           ServerCommand("collector", bench::ServeCollector)}};
 }

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -27,15 +29,18 @@
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_options.h"
 #include "otel/sdk/options.h"
-#include "transport/ucx/ucx_lanes.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
 namespace {
 
-// Gathers what is wrong.
+// Gathers what is wrong, each thing once: lanes share keys.
 class Findings {
  public:
-  void Add(std::string_view key, std::string_view what) { lines_.push_back(absl::StrCat(key, ": ", what)); }
+  void Add(std::string_view key, std::string_view what) {
+    std::string line = absl::StrCat(key, ": ", what);
+    if (std::ranges::find(lines_, line) == lines_.end()) lines_.push_back(std::move(line));
+  }
   void Add(std::string_view key, const absl::Status& status) {
     if (!status.ok()) Add(key, status.message());
   }
@@ -164,8 +169,26 @@ void CheckGlobalStore(const v1::GlobalStoreConfig& config, Findings& findings) {
   CheckLifetimes(config, findings);
 }
 
+// Where others come in: gRPC, and the lanes that are configured.
+struct Door {
+  std::string_view key;
+  std::string listen;
+  bool advertised = false;  // others are told an address that was chosen for it
+};
+
+std::vector<Door> DoorsOf(const v1::DaemonConfig& config, const transport::LaneConfig& lanes) {
+  const bool advertised = !config.advertise().empty();
+  std::vector<Door> doors = {{"daemon.listen", config.listen(), advertised}};
+  for (const transport::Lane& lane : transport::Lanes()) {
+    if (lane.listen == nullptr || !lane.configured(lanes)) continue;
+    const bool own = lane.advertise != nullptr && !(lanes.*lane.advertise).empty();
+    doors.push_back({lane.listen_key, lanes.*lane.listen, advertised || own});
+  }
+  return doors;
+}
+
 // Where others find this daemon.
-void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
+void CheckReach(const v1::DaemonConfig& config, const std::vector<Door>& doors, Findings& findings) {
   if (config.listen().empty()) {
     if (!config.advertise().empty()) {
       findings.Add("daemon.advertise", absl::StrCat(Quoted(config.advertise()),
@@ -184,13 +207,9 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
   }
   const absl::StatusOr<HostPort> store = ParseHostPort(config.global_store());
   const bool store_elsewhere = store.ok() && !IsLoopback(*store) && !IsOwnAddress(*store);
-  for (const auto& [key, listen] :
-       {std::pair<std::string_view, std::string>{"daemon.listen", config.listen()},
-        std::pair<std::string_view, std::string>{"daemon.tcp_listen", config.tcp_listen()},
-        std::pair<std::string_view, std::string>{"daemon.ucx_listen", config.ucx_listen()}}) {
+  for (const auto& [key, listen, advertised] : doors) {
     const absl::StatusOr<HostPort> address = ParseHostPort(listen);
-    const bool told_elsewhere = key == "daemon.tcp_listen" && !config.tcp_advertise().empty();
-    if (address.ok() && IsWildcard(*address) && config.advertise().empty() && !told_elsewhere) {
+    if (address.ok() && IsWildcard(*address) && !advertised) {
       findings.Add(key, absl::StrCat(Quoted(listen),
                                      " is every address of this host, and others need one to connect to: set "
                                      "daemon.advertise to host:port, or listen on one address"));
@@ -204,19 +223,19 @@ void CheckReach(const v1::DaemonConfig& config, Findings& findings) {
   }
 }
 
-void CheckLanes(const v1::DaemonConfig& config, Findings& findings) {
+void CheckLanes(const v1::DaemonConfig& config, const transport::LaneConfig& lanes, Findings& findings) {
   std::set<std::string> seen;
   for (const std::string& lane : config.lanes()) {
     if (!seen.insert(lane).second) {
       findings.Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
     }
   }
-  if (!config.tcp_listen().empty()) CheckListen("daemon.tcp_listen", config.tcp_listen(), findings);
-  if (config.ucx_listen().empty()) return;
-  CheckListen("daemon.ucx_listen", config.ucx_listen(), findings);
-  const absl::StatusOr<transport::LaneConfig> lanes = ToLaneConfig(config);
-  if (!lanes.ok()) return findings.Add("daemon.lanes", lanes.status());
-  findings.Add("daemon.ucx_data_ports", transport::UcxPortsOf(*lanes).status());
+  for (const transport::Lane& lane : transport::Lanes()) {
+    if (lane.listen == nullptr || !lane.configured(lanes)) continue;
+    CheckListen(lane.listen_key, lanes.*lane.listen, findings);
+    if (!lane.check) continue;
+    for (const transport::LaneProblem& problem : lane.check(lanes)) findings.Add(problem.key, problem.what);
+  }
 }
 
 void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
@@ -284,14 +303,14 @@ void CheckAccess(const v1::DaemonConfig& config, Findings& findings) {
   }
 }
 
-void CheckDaemon(const v1::DaemonConfig& config, Findings& findings) {
+void CheckDaemon(const v1::DaemonConfig& config, const transport::LaneConfig& lanes, Findings& findings) {
   if (config.state_dir().empty()) {
     findings.Add("daemon.state_dir", "a folder is needed; leave the key out to have the default");
   } else if (config.state_dir() != config::Defaults().daemon().state_dir()) {
     CheckPrivatePlace("daemon.state_dir", config.state_dir(), "node_id", findings);
   }
-  CheckReach(config, findings);
-  CheckLanes(config, findings);
+  CheckReach(config, DoorsOf(config, lanes), findings);
+  CheckLanes(config, lanes, findings);
   CheckSockets(config, findings);
   CheckPools(config, findings);
   CheckDevices(config, findings);
@@ -318,7 +337,9 @@ bool IsBeyondHost(const std::string& listen) {
   return address.ok() && !IsLoopback(*address);
 }
 
-void CheckSecurity(const v1::Config& config, Roles roles, Findings& findings) {
+// `doors` are the daemon's, where one is started.
+void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<Door>& doors,
+                   Findings& findings) {
   const v1::SecurityConfig& security = config.security();
   const absl::StatusOr<std::shared_ptr<const rpc::Credentials>> credentials = LoadCredentials(security);
   if (!credentials.ok()) return findings.Add("security", credentials.status());
@@ -352,18 +373,7 @@ void CheckSecurity(const v1::Config& config, Roles roles, Findings& findings) {
                           "network that you trust, security.insecure: true"));
   };
   if (roles != Roles::kDaemon) check("global_store.listen", config.global_store().listen());
-  if (roles == Roles::kGlobalStore) return;
-  check("daemon.listen", config.daemon().listen());
-  check("daemon.ucx_listen", config.daemon().ucx_listen());
-  check("daemon.tcp_listen", config.daemon().tcp_listen());
-  if (!certified || security.trusted_fabric()) return;
-  if (!config.daemon().ucx_listen().empty()) {
-    findings.Add("daemon.ucx_listen",
-                 absl::StrCat(Quoted(config.daemon().ucx_listen()),
-                              ": UCX knows no certificates, so whoever reaches its ports reaches this "
-                              "daemon's memory; leave it out or, on a fabric that you trust, set "
-                              "security.trusted_fabric: true"));
-  }
+  for (const Door& door : doors) check(door.key, door.listen);
 }
 
 void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {
@@ -384,14 +394,19 @@ void CheckObservability(const v1::ObservabilityConfig& config, Findings& finding
 
 absl::Status CheckConfig(const v1::Config& config, Roles roles) {
   Findings findings;
-  const bool daemon = roles != Roles::kGlobalStore;
+  std::vector<Door> doors;
   if (roles != Roles::kDaemon) {
     CheckGlobalStore(config.global_store(), findings);
   } else if (config.daemon().global_store().empty()) {
     CheckLifetimes(config.global_store(), findings);
   }
-  if (daemon) CheckDaemon(config.daemon(), findings);
-  CheckSecurity(config, roles, findings);
+  if (roles != Roles::kGlobalStore) {
+    const absl::StatusOr<transport::LaneConfig> lanes = ToLaneConfig(config);
+    if (!lanes.ok()) return lanes.status();
+    CheckDaemon(config.daemon(), *lanes, findings);
+    doors = DoorsOf(config.daemon(), *lanes);
+  }
+  CheckSecurity(config, roles, doors, findings);
   CheckObservability(config.observability(), findings);
   return findings.ToStatus();
 }

@@ -80,30 +80,41 @@ std::vector<std::string> With(std::vector<std::string> settings, const std::vect
 }
 
 TEST(CheckConfig, NothingListensBeyondThisHostWithoutCertificatesUnlessTheConfigurationSaysSo) {
-  const std::vector<std::string> everywhere = {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0",
-                                               "daemon.ucx_listen=[::]:0", "global_store.listen=[::]:0"};
+  const std::vector<std::string> ucx = {"daemon.ucx_over_tcp=true", "security.trusted_fabric=true"};
+  const std::vector<std::string> everywhere =
+      With(ucx, {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "daemon.tcp_listen=[::]:0",
+                 "daemon.ucx_listen=[::]:0", "global_store.listen=[::]:0"});
   const std::string refused = Refused(everywhere);
-  for (const char* key :
-       {"daemon.listen: \"0.0.0.0:0\"", "daemon.ucx_listen: \"[::]:0\"", "global_store.listen"}) {
+  for (const char* key : {"daemon.listen: \"0.0.0.0:0\"", "daemon.tcp_listen: \"[::]:0\"",
+                          "daemon.ucx_listen: \"[::]:0\"", "global_store.listen"}) {
     EXPECT_THAT(refused, HasSubstr(key));
   }
   EXPECT_THAT(refused, HasSubstr("security.insecure: true"));
   EXPECT_EQ(Refused(With(everywhere, {"security.insecure=true"})), "");
-  EXPECT_EQ(
-      Refused({"daemon.listen=127.0.0.1:0", "daemon.ucx_listen=[::1]:0", "global_store.listen=localhost:0"}),
-      "");
+  EXPECT_EQ(Refused(With(ucx, {"daemon.listen=127.0.0.1:0", "daemon.tcp_listen=127.0.0.1:0",
+                               "daemon.ucx_listen=[::1]:0", "global_store.listen=localhost:0"})),
+            "");
 }
 
-TEST(CheckConfig, WithCertificatesPortsMayBeOpenButUcxOnlyOnAFabricThatIsTrusted) {
+TEST(CheckConfig, UcxIsOpenedOnlyOnAFabricThatIsTrustedWithOrWithoutCertificates) {
   const security::testing::TestAuthority authority;
   const auto node =
       With(As(authority, "node/a"), {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0"});
   EXPECT_EQ(Refused(node, Roles::kDaemon), "");
-  const auto with_ucx = With(node, {"daemon.ucx_listen=127.0.0.1:0"});
-  EXPECT_THAT(Refused(with_ucx, Roles::kDaemon), HasSubstr("security.trusted_fabric: true"));
-  EXPECT_EQ(Refused(With(with_ucx, {"security.trusted_fabric=true"}), Roles::kDaemon), "");
+  for (const auto& without_ucx : {node, std::vector<std::string>{}}) {
+    const auto with_ucx = With(without_ucx, {"daemon.ucx_listen=127.0.0.1:0", "daemon.ucx_over_tcp=true"});
+    EXPECT_THAT(Refused(with_ucx, Roles::kDaemon), HasSubstr("security.trusted_fabric: true"));
+    EXPECT_EQ(Refused(With(with_ucx, {"security.trusted_fabric=true"}), Roles::kDaemon), "");
+  }
   EXPECT_THAT(Refused(With(node, {"security.insecure=true"}), Roles::kDaemon),
               HasSubstr("security.insecure: there are"));
+}
+
+TEST(CheckConfig, WhatIsWrongWithAnAddressThatLanesShareIsSaidOnce) {
+  EXPECT_EQ(Refused({"daemon.ucx_listen=127.0.0.1:65535", "daemon.ucx_over_tcp=true",
+                     "security.trusted_fabric=true", "daemon.ucx_data_ports=7012-7019"}),
+            "daemon.ucx_data_ports: daemon.ucx_listen \"127.0.0.1:65535\" leaves no next port for the lane "
+            "ucx-rma");
 }
 
 TEST(CheckConfig, ACertificateIsOfTheRoleThatIsStarted) {

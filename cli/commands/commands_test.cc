@@ -48,7 +48,7 @@ class CommandsTest : public ::testing::Test {
         {"daemon.state_dir=" + deployment->folder + "/node", "daemon.host_pool=192MiB",
          "daemon.device_runtime=none", "daemon.import_roots=" + deployment->folder, "daemon.name=alone"});
     ASSERT_TRUE(config.ok()) << config.status();
-    auto options = ToDaemonOptions(config->daemon());
+    auto options = ToDaemonOptions(*config);
     ASSERT_TRUE(options.ok()) << options.status();
     auto store = StartEmbeddedStore(*config, *options);
     ASSERT_TRUE(store.ok()) << store.status();
@@ -333,7 +333,7 @@ TEST_F(CommandsTest, BenchRefusesWhatItCannotMeasure) {
   refused({"bench", "p2p", "--bytes", "large"}, 1, "\"large\" is not a size");
   refused({"bench", "p2p", "--lane", "carrier-pigeon"}, 2, "ucx");
   refused({"bench", "attach", "--lane", "ucx"}, 2, "--lane");
-  EXPECT_THAT(RunBare({"bench", "p2p", "--help"}).out, HasSubstr("local and ucx by default"));
+  EXPECT_THAT(RunBare({"bench", "p2p", "--help"}).out, HasSubstr("local and tcp by default"));
   refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is no number of at least 1");
 }
 

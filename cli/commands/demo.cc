@@ -87,7 +87,7 @@ class Demo {
     TC_RETURN_IF_ERROR(StartCluster());
     TC_RETURN_IF_ERROR(Put());
     for (const Move& move :
-         {Move{"gpu:0", "ucx"}, Move{"cpu", "ucx"}, Move{"gpu:0", "local"}, Move{"cpu", "local"}}) {
+         {Move{"gpu:0", "tcp"}, Move{"cpu", "tcp"}, Move{"gpu:0", "local"}, Move{"cpu", "local"}}) {
       TC_RETURN_IF_ERROR(Materialize(move));
     }
     const double plain_copy =

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/address.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
@@ -37,15 +39,20 @@ std::string AdvertisedHost(const v1::DaemonConfig& config) {
   return address.ok() ? address->host : "";
 }
 
-absl::Status FillLanes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
+absl::Status FillLanes(const v1::Config& config, daemon::DaemonOptions& options) {
   TC_ASSIGN_OR_RETURN(options.lane_config, ToLaneConfig(config));
-  for (const std::string& name : config.lanes()) {
+  std::set<std::string_view> missing;
+  for (const std::string& name : config.daemon().lanes()) {
     const transport::Lane* lane = transport::FindLane(name);
-    if (lane == nullptr || lane->configured(options.lane_config)) options.lanes.push_back(name);
+    if (lane == nullptr || lane->configured(options.lane_config)) {
+      options.lanes.push_back(name);
+    } else {
+      missing.insert(lane->listen_key);
+    }
   }
-  if (options.lanes.empty()) {
-    LOG(INFO) << "no data plane to other hosts: daemon.tcp_listen is not set, nor is daemon.ucx_listen";
-  }
+  LOG_IF(INFO, options.lanes.empty() && !missing.empty())
+      << "no data plane to other hosts, for want of an address to listen on (" << absl::StrJoin(missing, ", ")
+      << ")";
   return absl::OkStatus();
 }
 
@@ -126,23 +133,25 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   return options;
 }
 
-absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::DaemonConfig& config) {
+absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config) {
   daemon::DaemonOptions options;
-  TC_RETURN_IF_ERROR(FillNames(config, options));
-  TC_RETURN_IF_ERROR(FillSizes(config, options));
-  TC_RETURN_IF_ERROR(FillDevices(config, options));
+  TC_RETURN_IF_ERROR(FillNames(config.daemon(), options));
+  TC_RETURN_IF_ERROR(FillSizes(config.daemon(), options));
+  TC_RETURN_IF_ERROR(FillDevices(config.daemon(), options));
   TC_RETURN_IF_ERROR(FillLanes(config, options));
   return options;
 }
 
-absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::DaemonConfig& config) {
+absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::Config& whole) {
+  const v1::DaemonConfig& config = whole.daemon();
   transport::LaneConfig lanes{.advertise_host = AdvertisedHost(config),
                               .tcp_listen = config.tcp_listen(),
                               .tcp_advertise = {config.tcp_advertise().begin(), config.tcp_advertise().end()},
                               .tcp_connections = config.tcp_connections(),
                               .tcp_congestion_control = config.tcp_congestion_control(),
                               .ucx_listen = config.ucx_listen(),
-                              .ucx_rma_tls = config.ucx_rma_tls()};
+                              .ucx_over_tcp = config.ucx_over_tcp(),
+                              .trusted_fabric = whole.security().trusted_fabric()};
   TC_ASSIGN_OR_RETURN(lanes.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
   TC_ASSIGN_OR_RETURN(lanes.send_limit, Size("daemon.limits.send", config.limits().send()));
   TC_ASSIGN_OR_RETURN(lanes.receive_limit, Size("daemon.limits.receive", config.limits().receive()));

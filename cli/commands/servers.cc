@@ -152,7 +152,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_RETURN_IF_ERROR(MakeSocketFolders(config.daemon()));
-  TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config.daemon()));
+  TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config));
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
   options.insecure = config.security().insecure();
   TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",

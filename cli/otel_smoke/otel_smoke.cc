@@ -99,7 +99,7 @@ class Smoke {
     TC_RETURN_IF_ERROR(StartCollector());
     TC_RETURN_IF_ERROR(StartCluster());
     TC_RETURN_IF_ERROR(Put());
-    TC_RETURN_IF_ERROR(GetOverUcx());
+    TC_RETURN_IF_ERROR(GetOverTcp());
     TC_RETURN_IF_ERROR(GetFromDisk());
     if (receiver_ != nullptr) {
       Say("waiting for the metrics");
@@ -209,8 +209,8 @@ class Smoke {
     return absl::OkStatus();
   }
 
-  absl::Status GetOverUcx() {
-    Say("get on node-1 into a GPU, over ucx");
+  absl::Status GetOverTcp() {
+    Say("get on node-1 into a GPU, over tcp");
     const RequestContext context =
         Expect({.what = "P2P get to a GPU",
                 .spans = {"Client/Get", "StoreDaemon/MaterializeReplica",
@@ -227,7 +227,7 @@ class Smoke {
                                {"GlobalStore/RequestReplicaTransport", "tc.artifact.id"},
                                {"GlobalStore/RequestReplicaTransport", "tc.node.id"},
                                {"StoreDaemon/OpenPull", "tc.replica.id"}}});
-    return clients_[1]->Get(context, kKey, {.location = "gpu:0", .lane = "ucx"}).status();
+    return clients_[1]->Get(context, kKey, {.location = "gpu:0", .lane = "tcp"}).status();
   }
 
   absl::Status GetFromDisk() {

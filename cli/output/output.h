@@ -47,7 +47,7 @@ class ProgressBar {
 // Says on stderr that what was asked for by this key may not be what the key means by now.
 void WarnUnconfirmed(const std::string& key, uint64_t revision);
 
-// "fetch ucx node-0: 1.03 GiB in 0.31 s ..." one line a stage and source.
+// "fetch tcp node-0: 1.03 GiB in 0.31 s ..." one line a stage and source.
 std::string DescribeStages(const TransferReport& report);
 
 }  // namespace tensorcast::cli

@@ -31,13 +31,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptio
     return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
                                                    absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
-  absl::StatusOr<std::unique_ptr<transport::Transport>> made = lane->make(ConfigOf(options));
-  // A host without the hardware has one lane less; it is not misconfigured.
-  if (lane->optional && absl::IsUnavailable(made.status())) {
-    LOG(INFO) << "lane " << name << " is not available here: " << made.status().message();
-    return nullptr;
-  }
-  return made;
+  return lane->make(ConfigOf(options));
 }
 
 }  // namespace
@@ -67,7 +61,6 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& poo
   for (const std::string& name : options.lanes) {
     absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, name);
     if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
-    if (*lane == nullptr) continue;
     // The whole pool, once: replicas come and go in it, and registering memory is slow.
     TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));
     transports.push_back(*std::move(lane));

@@ -17,8 +17,8 @@ namespace tensorcast::daemon {
 // UNAVAILABLE where there is no GPU.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options);
 
-// The transports of `lanes`, in their order, with the pool registered: it must outlive them. A lane that
-// this host lacks the hardware for is left out. INVALID_ARGUMENT when there is no transport of a name.
+// The transports of `lanes`, in their order, with the pool registered: it must outlive them. INVALID_ARGUMENT
+// when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool);
 

@@ -160,7 +160,7 @@ void RecordMetrics(const TransferReport& report) {
   for (const SourceChange& change : report.changes) RecordChange(change);
 }
 
-// "ucx from node-1, disk from /models": each source once, in the order in which they were read.
+// "tcp from node-1, disk from /models": each source once, in the order in which they were read.
 std::string SourcesText(const TransferReport& report) {
   std::vector<std::string> sources;
   for (const StageReport& stage : report.stages) {

@@ -52,7 +52,7 @@ class CollectorTest : public E2eTest {
   void PutAndGet(const std::string& key) {
     const std::string model = MakeModel(key, 8 << 20);
     TC_ASSERT_OK(client(0).Import(Context(), model, {.key = key}).status());
-    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), key, {.lane = "ucx"}));
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), key, {.lane = "tcp"}));
     TC_ASSERT_OK(Compare(*replica, model).status());
   }
 

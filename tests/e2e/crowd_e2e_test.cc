@@ -54,7 +54,7 @@ TEST_F(Crowd, SixtyFourGetsOfOneKeyAtOnceMakeOneTransfer) {
     TC_ASSERT_OK_AND_ASSIGN(clients.emplace_back(), NewClient(1));
   }
   std::vector<std::unique_ptr<client::PendingGet>> pending;
-  for (auto& one : clients) pending.push_back(one->StartGet(Context(), "m", {.lane = "ucx"}));
+  for (auto& one : clients) pending.push_back(one->StartGet(Context(), "m", {.lane = "tcp"}));
   std::vector<std::unique_ptr<client::Replica>> replicas;
   for (auto& get : pending) {
     TC_ASSERT_OK_AND_ASSIGN(replicas.emplace_back(), get->Wait(SteadyNow() + kStepTimeout));
@@ -72,7 +72,7 @@ TEST_F(Crowd, SixtyFourGetsOfOneKeyAtOnceMakeOneTransfer) {
   ASSERT_EQ(held.size(), 1u);
   TC_ASSERT_OK(AwaitStatus(1, [](const auto& now) { return now.leases() == 0; }).status());
   TC_ASSERT_OK(admin->EvictReplica(Context(), held.front().replica_id(), /*force=*/false));
-  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "ucx"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "tcp"}).status());
   TC_ASSERT_OK(
       AwaitStatus(1, [&](const auto& now) { return TransfersOf(now, put.artifact_id) == 2; }).status());
 }
@@ -130,7 +130,7 @@ TEST_F(Crowd, TenThousandTensorsInOneArtifact) {
     tensors.push_back({absl::StrCat("block.", i, ".weight"), DType::kU8, {bytes[i].size()}, bytes[i]});
   }
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Put(Context(), tensors, {}, {.key = "wide"}));
-  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "wide", {.lane = "ucx"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "wide", {.lane = "tcp"}));
   EXPECT_EQ(replica->tensors().size(), kTensors);
   for (const client::PutTensor& tensor : tensors) {
     TC_ASSERT_OK_AND_ASSIGN(const client::TensorView view, replica->Find(tensor.name));
@@ -143,7 +143,7 @@ TEST_F(Crowd, TenThousandTensorsInOneArtifact) {
   ASSERT_EQ(got.exit_code, 0) << got.output;
   TC_ASSERT_OK_AND_ASSIGN(const auto imported, client(1).Import(Context(), file, {.key = "from-file"}));
   TC_ASSERT_OK_AND_ASSIGN(const auto on_gpu,
-                          client(0).Get(Context(), "from-file", {.location = "gpu:0", .lane = "ucx"}));
+                          client(0).Get(Context(), "from-file", {.location = "gpu:0", .lane = "tcp"}));
   TC_ASSERT_OK_AND_ASSIGN(const uint64_t compared, Compare(*on_gpu, file));
   EXPECT_GT(compared, kTensors * 1000u);
 }

@@ -28,7 +28,7 @@ class Drain : public E2eTest {
   // Starts a get on node 1 from node 0, which stays in its middle until node 1's GPU is let go on.
   absl::StatusOr<std::unique_ptr<client::PendingGet>> StartGetAndHoldIt() {
     HoldCopies(*receivers_gpu_);
-    auto get = client(1).StartGet(Context(), "m", {.location = "gpu:0", .lane = "ucx"});
+    auto get = client(1).StartGet(Context(), "m", {.location = "gpu:0", .lane = "tcp"});
     TC_RETURN_IF_ERROR(AwaitHeldCopy(*receivers_gpu_));
     TC_RETURN_IF_ERROR(AwaitStatus(0, [&](const auto& status) { return status.active_servings() == 1; }));
     return get;
@@ -72,7 +72,7 @@ TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
   // Nothing new: neither asked of it, nor of the cluster, for which it was the only source.
   EXPECT_EQ(client(0).Import(Context(absl::Seconds(2)), small, {}).status().code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_FALSE(client(2).Get(Context(absl::Seconds(3)), "m", {.lane = "ucx"}).ok());
+  EXPECT_FALSE(client(2).Get(Context(absl::Seconds(3)), "m", {.lane = "tcp"}).ok());
   EXPECT_TRUE(cluster_->daemon(0).running()) << "it left before its transfer had ended";
 
   receivers_gpu_->copy_delay_ns = 0;

@@ -21,7 +21,7 @@ class Explained : public E2eTest {
     if (HasFatalFailure()) return;
     const std::string model = MakeModel("model.safetensors", 40 << 20);
     TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
-    TC_ASSERT_OK_AND_ASSIGN(replica_, client(1).Get(Context(), "m", {.location = "gpu:0", .lane = "ucx"}));
+    TC_ASSERT_OK_AND_ASSIGN(replica_, client(1).Get(Context(), "m", {.location = "gpu:0", .lane = "tcp"}));
   }
   CommandResult OnNode(int node, std::vector<std::string> arguments) {
     arguments.push_back("--daemon");
@@ -35,7 +35,7 @@ class Explained : public E2eTest {
 TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
   const CommandResult result = OnNode(1, {"explain", "last"});
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("ucx"), HasSubstr("node-0"), HasSubstr("gpu:0"),
+  EXPECT_THAT(result.output, AllOf(HasSubstr("tcp"), HasSubstr("node-0"), HasSubstr("gpu:0"),
                                    HasSubstr("verify"), HasSubstr("place"), HasSubstr("Bounded by ")));
 
   const CommandResult json_result = OnNode(1, {"explain", "last", "--json"});
@@ -44,10 +44,10 @@ TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
   EXPECT_EQ(json["transfer"]["transfer_id"], replica_->transfer()->transfer_id);
   EXPECT_THAT(json["analysis"]["bound"]["part"].get<std::string>(),
               AnyOf("queue", "start", "fetch", "verify", "place", "gaps", "finish"));
-  EXPECT_EQ(json["analysis"]["stages"][0]["lane"], "ucx");
+  EXPECT_EQ(json["analysis"]["stages"][0]["lane"], "tcp");
 
   // The source was asked, too, and both tell of the same bytes.
-  EXPECT_THAT(result.output, HasSubstr("source node-0 (ucx): served "));
+  EXPECT_THAT(result.output, HasSubstr("source node-0 (tcp): served "));
   ASSERT_EQ(json["analysis"]["sources"].size(), 1u);
   EXPECT_EQ(json["analysis"]["sources"][0]["known"], true);
   EXPECT_EQ(std::to_string(json["analysis"]["sources"][0]["bytes"].get<uint64_t>()),
@@ -58,7 +58,7 @@ TEST_F(Explained, ASourceThatCannotBeAskedIsSaidToBeUnknown) {
   (void)cluster_->daemon(0).Stop(absl::ZeroDuration());
   const CommandResult result = OnNode(1, {"explain", "last"});
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("source node-0 (ucx): not known: "), HasSubstr("Bounded by ")));
+  EXPECT_THAT(result.output, AllOf(HasSubstr("source node-0 (tcp): not known: "), HasSubstr("Bounded by ")));
 }
 
 TEST_F(Explained, ATransferIsFoundByTheBeginningOfItsIdOrOfItsReplicas) {
@@ -78,7 +78,7 @@ TEST_F(Explained, TopShowsEveryNodeAndTheLastTransfers) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const std::string& id = replica_->transfer()->transfer_id;
   EXPECT_THAT(result.output, AllOf(HasSubstr("node-0"), HasSubstr("node-1"), HasSubstr("gpu:1"),
-                                   HasSubstr("ucx so far: "), HasSubstr(id.substr(0, 8))));
+                                   HasSubstr("tcp so far: "), HasSubstr(id.substr(0, 8))));
   EXPECT_THAT(result.output, testing::Not(HasSubstr("no details")));
 }
 

@@ -68,7 +68,7 @@ TEST_F(Failures, ASourceKilledInTheMiddleIsReplacedByAnother) {
   TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "local"}).status());
 
   HoldCopies(*receivers_gpu);
-  auto get = client(2).StartGet(Context(), "m", {.location = "gpu:0", .lane = "ucx"});
+  auto get = client(2).StartGet(Context(), "m", {.location = "gpu:0", .lane = "tcp"});
   TC_ASSERT_OK(AwaitHeldCopy(*receivers_gpu));
   TC_ASSERT_OK_AND_ASSIGN(const auto first, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
   TC_ASSERT_OK_AND_ASSIGN(const auto status, first->GetStatus(Context()));
@@ -92,7 +92,7 @@ TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
   TC_ASSERT_OK_AND_ASSIGN(const auto before, admin->GetStatus(Context()));
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));  // connects, and never answers
-  std::unique_ptr<client::PendingGet> get = client(1).StartGet(Context(), "m", {.lane = "ucx"});
+  std::unique_ptr<client::PendingGet> get = client(1).StartGet(Context(), "m", {.lane = "tcp"});
   TC_ASSERT_OK(AwaitStatus(1, [](const auto& status) { return status.active_transfers() > 0; }));
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
   const auto replica = get->Wait(SteadyNow() + kStepTimeout);
@@ -111,13 +111,13 @@ TEST_F(Failures, AStoppedSourceDoesNotHangAGetPastThePeerTimeout) {
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGSTOP));
-  const auto replica = client(1).Get(Context(absl::Seconds(30)), "m", {.lane = "ucx"});
+  const auto replica = client(1).Get(Context(absl::Seconds(30)), "m", {.lane = "tcp"});
   EXPECT_FALSE(replica.ok());
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGCONT));
   // The source is as good as before, once it has told the global store that it lives.
   TC_ASSERT_OK(AwaitReplicas(1, 1));
-  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "tcp"}));
   TC_ASSERT_OK(Compare(*again, model).status());
 }
 

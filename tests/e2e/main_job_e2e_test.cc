@@ -14,6 +14,12 @@ namespace {
 
 class MainJob : public E2eTest {
  protected:
+  void StartOverUcx() {
+    ClusterOptions options = DefaultOptions();
+    options.lanes = {"ucx"};
+    StartCluster(options);
+  }
+
   // Imports on node 0, gets on node 1 at `location` over `lane`, compares, and checks which lane moved the
   // bytes.
   void PutAndGet(const std::string& location, const std::string& lane) {
@@ -36,12 +42,12 @@ class MainJob : public E2eTest {
 };
 
 TEST_F(MainJob, HostMemoryOverUcx) {
-  StartCluster();
+  StartOverUcx();
   PutAndGet("cpu", "ucx");
 }
 
 TEST_F(MainJob, GpuMemoryOverUcx) {
-  StartCluster();
+  StartOverUcx();
   PutAndGet("gpu:1", "ucx");
 }
 
@@ -65,7 +71,7 @@ TEST_F(MainJob, GpuMemoryOverTheLocalLane) {
   PutAndGet("gpu:0", "local");
 }
 
-TEST_F(MainJob, WithoutAForcedLaneDaemonsOfOneHostUseTheLocalOneAndOthersUcx) {
+TEST_F(MainJob, WithoutAForcedLaneDaemonsOfOneHostUseTheLocalOneAndOthersTcp) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 3;
   options.settings_of_daemon = {{}, {}, {"daemon.host_id=another-host"}};
@@ -73,7 +79,7 @@ TEST_F(MainJob, WithoutAForcedLaneDaemonsOfOneHostUseTheLocalOneAndOthersUcx) {
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto far, client(2).Get(Context(), "m", {}));
-  EXPECT_EQ(far->transfer()->stages.front().source.lane, "ucx");
+  EXPECT_EQ(far->transfer()->stages.front().source.lane, "tcp");
   TC_ASSERT_OK_AND_ASSIGN(const auto near, client(1).Get(Context(), "m", {}));
   EXPECT_EQ(near->transfer()->stages.front().source.lane, "local");
   TC_ASSERT_OK(Compare(*far, model).status());

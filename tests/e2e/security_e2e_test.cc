@@ -81,7 +81,7 @@ class SecurityE2e : public E2eTest {
       std::vector<std::string>& settings = options.settings_of_daemon[node];
       const std::vector<std::string> certificate = As(absl::StrCat("node-node-", node));
       settings.insert(settings.end(), certificate.begin(), certificate.end());
-      settings.insert(settings.end(), {"daemon.listen=127.0.0.1:0", "daemon.ucx_listen="});
+      settings.push_back("daemon.listen=127.0.0.1:0");
     }
     ASSERT_NO_FATAL_FAILURE(StartCluster(options));
   }

@@ -47,7 +47,7 @@ class ClockSet : public RobustnessTest {
     const std::string model = MakeModel(key + ".safetensors", 20 << 20, 1, std::hash<std::string>()(key));
     TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, key, model));
     {
-      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), key, {.lane = "ucx"}));
+      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), key, {.lane = "tcp"}));
       TC_ASSERT_OK(Compare(*replica, model).status());
     }
     TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));

@@ -33,7 +33,7 @@ class DeviceFaults : public RobustnessTest {
     TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
   }
 
-  static client::GetOptions OnGpu() { return {.location = "gpu:0", .lane = "ucx"}; }
+  static client::GetOptions OnGpu() { return {.location = "gpu:0", .lane = "tcp"}; }
 
   // A get that failed left nothing, and the next one works.
   void ExpectNothingIsLeftAndItWorks() {
@@ -91,13 +91,13 @@ TEST_F(DeviceFaults, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
   std::filesystem::rename(model_, away);
   constexpr int kAllCopies = 1 << 20;
   faults_[0]->fail_copies = kAllCopies;
-  const auto got = client(1).Get(Context(), "m", {.lane = "ucx"});
+  const auto got = client(1).Get(Context(), "m", {.lane = "tcp"});
   EXPECT_FALSE(got.ok());
   EXPECT_LT(faults_[0]->fail_copies.load(), kAllCopies) << "the fault was not met";
   faults_[0]->fail_copies = 0;
   std::filesystem::rename(away, model_);
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
-  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "tcp"}));
   TC_ASSERT_OK(Compare(*again, model_).status());
 }
 

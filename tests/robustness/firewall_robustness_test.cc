@@ -21,23 +21,43 @@ class Firewall : public RobustnessTest {
     }
   }
 
+  // A cluster of that lane, whose node 0 has the model "m".
+  void StartOnDocumentedPorts(const std::string& lane) {
+    if (!network_.SetUp()) {
+      GTEST_SKIP() << "network namespaces cannot be made here: this test needs root, `ip` and veth";
+    }
+    ClusterOptions options = FastOptions();
+    options.lanes = {lane};
+    network_.UseDocumentedPorts(options);
+    ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
+    EXPECT_THAT(ListeningPorts(cluster_->global_store().pid()), ElementsAre(7000));
+    model_ = MakeModel("model.safetensors", 8 << 20);
+    TC_ASSERT_OK(Import(0, "m", model_).status());
+  }
+
   Network network_{2};
+  std::string model_;
 };
 
 TEST_F(Firewall, WithTheDocumentedPortsOnlyEveryPullSucceeds) {
-  if (!network_.SetUp()) {
-    GTEST_SKIP() << "network namespaces cannot be made here: this test needs root, `ip` and veth";
-  }
-  ClusterOptions options = FastOptions();
-  network_.UseDocumentedPorts(options);
-  ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
-  EXPECT_THAT(ListeningPorts(cluster_->global_store().pid()), ElementsAre(7000));
+  ASSERT_NO_FATAL_FAILURE(StartOnDocumentedPorts("tcp"));
+  if (IsSkipped()) return;
+  for (int node : {0, 1}) EXPECT_THAT(ListeningPorts(cluster_->daemon(node).pid()), ElementsAre(7001, 7002));
+  ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001"}));
+  if (IsSkipped()) return;
+  EXPECT_FALSE(client(1).Get(Context(absl::Seconds(2)), "m", {.lane = "tcp"}).ok());
+
+  ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001", "7002"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "tcp"}));
+  TC_ASSERT_OK(Compare(*replica, model_).status());
+}
+
+TEST_F(Firewall, UcxOverTcpWantsItsDataPortsToo) {
+  ASSERT_NO_FATAL_FAILURE(StartOnDocumentedPorts("ucx"));
+  if (IsSkipped()) return;
   for (int node : {0, 1}) {
     EXPECT_THAT(ListeningPorts(cluster_->daemon(node).pid()), ElementsAre(7001, 7010, 7012));
   }
-  const std::string model = MakeModel("model.safetensors", 8 << 20);
-  TC_ASSERT_OK(Import(0, "m", model).status());
-
   // The bytes go where UCX listens for itself: without those ports there is no pull.
   ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001", "7010-7011"}));
   if (IsSkipped()) return;
@@ -45,7 +65,7 @@ TEST_F(Firewall, WithTheDocumentedPortsOnlyEveryPullSucceeds) {
 
   ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001", "7010-7019"}));
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
-  TC_ASSERT_OK(Compare(*replica, model).status());
+  TC_ASSERT_OK(Compare(*replica, model_).status());
 
   // Started again at once, a daemon that served finds another of its data ports where the first is not free
   // yet.

@@ -78,7 +78,7 @@ TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
     const CommandResult listed = Ask(0, {"ls"});
     EXPECT_EQ(listed.exit_code, 0) << listed.output;
     EXPECT_THAT(listed.output, HasSubstr("m"));
-    TC_ASSERT_OK_AND_ASSIGN(const auto copy, client(1).Get(Context(), "m", {.lane = "ucx"}));
+    TC_ASSERT_OK_AND_ASSIGN(const auto copy, client(1).Get(Context(), "m", {.lane = "tcp"}));
     TC_ASSERT_OK(Compare(*copy, model).status());
     TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
   }
@@ -129,7 +129,7 @@ TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
   v1::MaterializeReplicaRequest request;
   request.set_key("m");
   request.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
-  request.set_lane("ucx");
+  request.set_lane("tcp");
   const absl::Status refused = rpc::CallServerStream(
       *daemon, &v1::StoreDaemon::Stub::MaterializeReplica, Context(), request,
       [](v1::MaterializeReplicaResponse&&) { return absl::OkStatus(); }, {.retry_for = absl::ZeroDuration()});
@@ -137,7 +137,7 @@ TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("nobody answers at"));
   visitors.clear();
   TC_ASSERT_OK(await(false));
-  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "ucx"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "tcp"}).status());
 }
 
 TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {

@@ -74,7 +74,7 @@ bool Network::AddNode(int node) {
 void Network::Use(ClusterOptions& options) const { Use(options, Ports{}); }
 
 void Network::UseDocumentedPorts(ClusterOptions& options) const {
-  Use(options, {.global_store = 7000, .daemon = 7001, .ucx = 7010});
+  Use(options, {.global_store = 7000, .daemon = 7001, .tcp = 7002, .ucx = 7010});
 }
 
 void Network::Use(ClusterOptions& options, const Ports& ports) const {
@@ -87,9 +87,13 @@ void Network::Use(ClusterOptions& options, const Ports& ports) const {
   for (int node = 0; node < nodes_; ++node) {
     const std::string address = Address(node + 1);
     options.settings_of_daemon.push_back({absl::StrCat("daemon.listen=", address, ":", ports.daemon),
-                                          absl::StrCat("daemon.ucx_listen=", address, ":", ports.ucx),
-                                          "daemon.tcp_listen=",  // the cluster's own is loopback's
                                           absl::StrCat("daemon.host_id=host-", node)});
+    // In place of loopback, where the cluster has its lanes.
+    for (const std::string& lane : options.lanes) {
+      const bool tcp = lane == "tcp";
+      options.settings_of_daemon.back().push_back(absl::StrCat(
+          tcp ? "daemon.tcp_listen=" : "daemon.ucx_listen=", address, ":", tcp ? ports.tcp : ports.ucx));
+    }
     options.network_namespaces.push_back(Namespace(node));
   }
 }

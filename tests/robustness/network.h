@@ -25,7 +25,7 @@ class Network {
   bool SetUp();
   // Puts the cluster on it: as many daemons as nodes, each on a host of its own.
   void Use(ClusterOptions& options) const;
-  // The same on the ports of the README's example: 7000, 7001, 7010.
+  // The same on the ports of SECURITY.md's table: 7000, 7001, 7002 and, for UCX, 7010.
   void UseDocumentedPorts(ClusterOptions& options) const;
 
   bool Cut(int node);
@@ -43,6 +43,7 @@ class Network {
   struct Ports {
     int global_store = 0;
     int daemon = 0;
+    int tcp = 0;
     int ucx = 0;
   };
   void Use(ClusterOptions& options, const Ports& ports) const;

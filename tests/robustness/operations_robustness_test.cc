@@ -34,6 +34,8 @@ struct Stage {
   Hold hold;
 };
 
+constexpr char kUcx[] = "ucx";
+
 const Stage kStages[] = {
     {{.name = "PutIsFilling",
       .verb = "put",
@@ -53,7 +55,9 @@ const Stage kStages[] = {
       .drop_base_replica = true,
       .source_is_receiver = true},
      Hold::kPackedReads},
-    {{.name = "GetPullsOverUcx", .verb = "get", .node = 1, .location = "gpu:0", .lane = "ucx"},
+    {{.name = "GetPullsOverTcp", .verb = "get", .node = 1, .location = "gpu:0", .lane = "tcp"},
+     Hold::kDeviceCopies},
+    {{.name = "GetPullsOverUcx", .verb = "get", .node = 1, .location = "gpu:0", .lane = kUcx},
      Hold::kDeviceCopies},
     {{.name = "GetCopiesLocally", .verb = "get", .node = 1, .location = "gpu:0", .lane = "local"},
      Hold::kDeviceCopies},
@@ -75,6 +79,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
   void SetUp() override {
     RobustnessTest::SetUp();
     ClusterOptions options = FastOptions();
+    if (operation().lane == kUcx) options.lanes = {kUcx};
     for (int node : {0, 1}) {
       TC_ASSERT_OK_AND_ASSIGN(faults_[node], AddDeviceFaults(options, node));
       Environment& environment = options.daemon_environments[node];
@@ -292,6 +297,8 @@ std::vector<Case> AllCases() {
   for (int stage = 0; stage < static_cast<int>(std::size(kStages)); ++stage) {
     for (const Victim victim : {Victim::kSource, Victim::kReceiver, Victim::kClient, Victim::kGlobalStore}) {
       if (victim == Victim::kSource && kStages[stage].operation.source_is_receiver) continue;
+      // Only what the source does depends on the lane.
+      if (victim != Victim::kSource && kStages[stage].operation.lane == kUcx) continue;
       for (const int signal : {SIGKILL, SIGSTOP}) cases.emplace_back(stage, victim, signal);
     }
   }

@@ -38,7 +38,7 @@ class ProxyBetween : public RobustnessTest, public ::testing::WithParamInterface
     options.settings_of_daemon.resize(daemons);
     for (int node = 0; node < daemons; ++node) {
       options.settings_of_daemon[node] = {absl::StrCat("daemon.host_id=host-", node),
-                                          "daemon.ucx_listen=", "daemon.tcp_connections=1"};
+                                          "daemon.tcp_connections=1"};
     }
     options.settings_of_daemon[kSource].push_back(
         absl::StrCat("daemon.tcp_advertise=[\"", proxy_.address(), "\"]"));

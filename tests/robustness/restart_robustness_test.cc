@@ -56,7 +56,7 @@ TEST_F(Restart, WithItsDatabaseGoneArtifactsAndReplicasComeBackAndKeysDoNot) {
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
   TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
-  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "tcp"}));
   TC_ASSERT_OK(Compare(*again, model).status());
 }
 
@@ -78,13 +78,13 @@ TEST_F(Restart, WithItsDatabaseAKilledGlobalStoreKnowsEverythingAgain) {
 
 TEST_F(Restart, ADaemonThatServedAPullComesBackAtOnceOnTheAddressThatItsConfigurationNames) {
   ClusterOptions options = FastOptions();
-  options.settings_of_daemon = {{absl::StrCat("daemon.ucx_listen=127.0.0.1:", FreePort())}};
+  options.settings_of_daemon = {{absl::StrCat("daemon.tcp_listen=127.0.0.1:", FreePort())}};
   StartRobustCluster(options);
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model, /*durable=*/true));
   for (const int stopped_by : {SIGTERM, SIGKILL}) {
     SCOPED_TRACE(strsignal(stopped_by));
-    TC_ASSERT_OK_AND_ASSIGN(auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+    TC_ASSERT_OK_AND_ASSIGN(auto replica, client(1).Get(Context(), "m", {.lane = "tcp"}));
     replica.reset();
     TC_ASSERT_OK(DropReplicas(1, put.artifact_id));
     TC_ASSERT_OK(cluster_->daemon(0).Signal(stopped_by));
@@ -93,7 +93,7 @@ TEST_F(Restart, ADaemonThatServedAPullComesBackAtOnceOnTheAddressThatItsConfigur
     Reconnect(0);
     TC_ASSERT_OK(AwaitReplicas(1, put.artifact_id, 1));
   }
-  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "tcp"}));
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 

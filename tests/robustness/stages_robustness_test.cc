@@ -24,8 +24,8 @@ constexpr absl::Duration kCopyDelay = absl::Milliseconds(10);
 
 constexpr Stage kStages[] = {{"FirstChunk", 0.0001}, {"Middle", 0.5}};
 
-// Stage, whether the source (or else the receiver) is hit, and the signal.
-using Case = std::tuple<Stage, bool, int>;
+// Lane, stage, whether the source (or else the receiver) is hit, and the signal.
+using Case = std::tuple<const char*, Stage, bool, int>;
 
 class Stages : public RobustnessTest, public ::testing::WithParamInterface<Case> {
  protected:
@@ -39,11 +39,12 @@ class Stages : public RobustnessTest, public ::testing::WithParamInterface<Case>
   std::atomic<bool> hit_ = false;
 };
 
-TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
-  const auto& [stage, source_hit, signal] = GetParam();
+TEST_P(Stages, AGetEndsAndNothingIsWrongOrLeftBehind) {
+  const auto& [lane, stage, source_hit, signal] = GetParam();
   constexpr int kSource = 0;
   constexpr int kReceiver = 1;
   ClusterOptions options = FastOptions();
+  options.lanes = {lane};
   TC_ASSERT_OK_AND_ASSIGN(const auto receivers_gpu, AddDeviceFaults(options, kReceiver));
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
   const std::string model = MakeModel("model.safetensors", 100 << 20);
@@ -54,7 +55,7 @@ TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
   receivers_gpu->copy_delay_ns = absl::ToInt64Nanoseconds(kCopyDelay);
   // On a busy machine a transfer may be over before its progress was told, so there are several.
   for (int attempt = 0; attempt < kAttempts && !hit_; ++attempt) {
-    client::GetOptions get{.location = "gpu:0", .lane = "ucx"};
+    client::GetOptions get{.location = "gpu:0", .lane = lane};
     HitAtStage(victim, get, stage.done, signal);
     auto pending = client(kReceiver).StartGet(Context(absl::Seconds(15)), "m", get);
     // Three seconds are longer than the peer timeout, so that the others of one that is stopped have to act.
@@ -94,14 +95,19 @@ TEST_P(Stages, AUcxGetEndsAndNothingIsWrongOrLeftBehind) {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [stage, source_hit, signal] = info.param;
+  const auto& [lane, stage, source_hit, signal] = info.param;
   return absl::StrCat(stage.name, source_hit ? "_Source" : "_Receiver",
                       signal == SIGKILL ? "_Killed" : "_Stopped");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Stages,
-                         ::testing::Combine(::testing::ValuesIn(kStages), ::testing::Bool(),
-                                            ::testing::Values(SIGKILL, SIGSTOP)),
+INSTANTIATE_TEST_SUITE_P(OverTcp, Stages,
+                         ::testing::Combine(::testing::Values("tcp"), ::testing::ValuesIn(kStages),
+                                            ::testing::Bool(), ::testing::Values(SIGKILL, SIGSTOP)),
+                         CaseName);
+// What is UCX's own: a receiver that has to close by force what a peer that is gone, or says nothing, left.
+INSTANTIATE_TEST_SUITE_P(OverUcx, Stages,
+                         ::testing::Combine(::testing::Values("ucx"), ::testing::Values(kStages[1]),
+                                            ::testing::Values(true), ::testing::Values(SIGKILL, SIGSTOP)),
                          CaseName);
 
 }  // namespace

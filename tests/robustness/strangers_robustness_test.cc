@@ -124,9 +124,12 @@ class FakeSource final : public v1::StoreDaemon::Service {
 
 class Strangers : public RobustnessTest {
  protected:
+  explicit Strangers(std::string lane = "tcp") : lane_(std::move(lane)) {}
+
   void SetUp() override {
     RobustnessTest::SetUp();
     ClusterOptions options = FastOptions();
+    options.lanes = {lane_};
     options.global_store_settings.push_back("global_store.listen=127.0.0.1:0");
     options.daemon_settings.push_back("daemon.listen=127.0.0.1:0");
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
@@ -154,7 +157,7 @@ class Strangers : public RobustnessTest {
   }
 
   // What daemon 0 listens on beside gRPC.
-  std::set<int> UcxPorts() {
+  std::set<int> LanePorts() {
     std::set<int> ports = ListeningPorts(cluster_->daemon(0).pid());
     ports.erase(PortOf(cluster_->addresses(0).grpc));
     return ports;
@@ -165,15 +168,22 @@ class Strangers : public RobustnessTest {
     for (int node : {0, 1}) ASSERT_TRUE(cluster_->daemon(node).running());
     ASSERT_TRUE(cluster_->global_store().running());
     {
-      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "ucx"}));
+      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = lane_}));
       TC_ASSERT_OK(Compare(*replica, model_).status());
     }
     TC_ASSERT_OK(DropReplicas(1, artifact_));
     TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
   }
 
+  const std::string lane_;
   std::string model_;
   std::string artifact_;
+};
+
+// The same at the ports of UCX over TCP.
+class UcxStrangers : public Strangers {
+ protected:
+  UcxStrangers() : Strangers("ucx") {}
 };
 
 TEST_F(Strangers, AtTheHandleSocket) {
@@ -187,8 +197,15 @@ TEST_F(Strangers, AtADaemonsPort) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Strangers, AtTheUcxPorts) {
-  const std::set<int> ports = UcxPorts();
+TEST_F(Strangers, AtTheTcpPort) {
+  const std::set<int> ports = LanePorts();
+  ASSERT_EQ(ports.size(), 1u);
+  ASSERT_NO_FATAL_FAILURE(Visit([&] { return ConnectTcp(*ports.begin()); }));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+TEST_F(UcxStrangers, AtItsPorts) {
+  const std::set<int> ports = LanePorts();
   ASSERT_FALSE(ports.empty());
   for (const int port : ports) {
     ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }, WordsForUcx)) << "port " << port;
@@ -224,10 +241,10 @@ TEST_F(Strangers, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Strangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
+TEST_F(UcxStrangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
   using namespace transport;
   int told = 0;
-  for (const int port : UcxPorts()) {
+  for (const int port : LanePorts()) {
     RawPeer peer;
     peer.Connect(absl::StrCat("127.0.0.1:", port));
     for (const uint8_t version : {wire::kMaxVersion + 1, 0xff}) {
@@ -250,7 +267,7 @@ TEST_F(Strangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
   EXPECT_EQ(told, 2);
 }
 
-TEST_F(Strangers, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWithBoth) {
+TEST_F(UcxStrangers, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWithBoth) {
   using namespace transport;
   TC_ASSERT_OK_AND_ASSIGN(auto replica, client(0).Get(Context(), "m", {}));
   const uint64_t image_bytes = replica->image().size();
@@ -263,7 +280,7 @@ TEST_F(Strangers, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWith
   // Else the node that imported it would read it again and serve that.
   const std::string away = absl::StrCat(model_, ".away");
   std::filesystem::rename(model_, away);
-  const auto get = client(1).StartGet(Context(), "m", {.lane = "ucx"});
+  const auto get = client(1).StartGet(Context(), "m", {.lane = lane_});
   const auto hello = peer.NextAs<wire::Hello>();
   EXPECT_EQ(hello.max_version, wire::kMaxVersion);
   peer.Send(wire::Welcome{

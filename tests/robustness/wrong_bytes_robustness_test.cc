@@ -55,14 +55,14 @@ class WrongBytes : public RobustnessTest {
   // The receiver gets the right bytes although the bad source was asked, and does not ask it again.
   void ExpectTheOtherSourceIsUsed() {
     {
-      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(kReceiver).Get(Context(), "m", {.lane = "ucx"}));
+      TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(kReceiver).Get(Context(), "m", {.lane = "tcp"}));
       TC_ASSERT_OK(Compare(*replica, model_).status());
       EXPECT_GE(replica->transfer()->refetched_chunks, 1);
       EXPECT_THAT(SourcesOf(*replica), testing::ElementsAre(HasSubstr("node-0"), HasSubstr("node-1")));
     }
     TC_ASSERT_OK(DropReplicas(kReceiver, artifact_));
     TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 2));
-    TC_ASSERT_OK_AND_ASSIGN(const auto again, client(kReceiver).Get(Context(), "m", {.lane = "ucx"}));
+    TC_ASSERT_OK_AND_ASSIGN(const auto again, client(kReceiver).Get(Context(), "m", {.lane = "tcp"}));
     TC_ASSERT_OK(Compare(*again, model_).status());
     EXPECT_EQ(again->transfer()->refetched_chunks, 0);
     EXPECT_THAT(SourcesOf(*again), testing::ElementsAre(HasSubstr("node-1")));
@@ -103,7 +103,7 @@ TEST_F(WrongBytes, OfTheOnlySourceAreAnErrorThatNamesIt) {
   TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 1));
   std::filesystem::rename(model_, model_ + ".moved");  // no origin to fall back to
   std::ofstream(rules_) << "send flip 100000 socket:\n";
-  const auto got = client(kReceiver).Get(Context(), "m", {.lane = "ucx"});
+  const auto got = client(kReceiver).Get(Context(), "m", {.lane = "tcp"});
   EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
   EXPECT_THAT(std::string(got.status().message()), HasSubstr("node-0"));
   TC_ASSERT_OK_AND_ASSIGN(const auto receiver, Admin(kReceiver));

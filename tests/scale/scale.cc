@@ -156,7 +156,7 @@ class Fleet {
     request.mutable_node()->set_incarnation(1);
     request.mutable_node()->set_host_id(absl::StrCat("host of ", NodeName(node)));
     request.mutable_node()->set_grpc_address("127.0.0.1:1");
-    request.mutable_node()->add_lanes("ucx");
+    request.mutable_node()->add_lanes("tcp");
     request.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     return Call(&Stub::RegisterNode, request).status();
   }

@@ -46,7 +46,7 @@ root=$work/root
 make_root "$root"
 in_root "$root" /opt/nothing 2>/dev/null && fail "a missing program ran"
 
-# The archive, unpacked anywhere: the main job over UCX and the local lane.
+# The archive, unpacked anywhere: the main job over tcp and the local lane.
 tar -C "$root/opt" -xzf "$work"/packages/tensorcast-*-linux-x86_64.tar.gz
 tensorcast=$(cd "$root" && echo opt/tensorcast-*/bin/tensorcast)
 status=0
@@ -55,8 +55,10 @@ in_root "$root" "/$tensorcast" --help >"$work/help" || status=$?
 ((status == 0)) || fail "--help exits with $status: $(cat "$work/help")"
 in_root "$root" "/$tensorcast" demo --size 64MiB --json >"$work/demo" 2>"$work/log" ||
   fail "the demo: $(tail -20 "$work/log") $(cat "$work/demo")"
-grep -q ucx "$work/demo" || fail "no transfer over ucx: $(cat "$work/demo")"
+grep -q tcp "$work/demo" || fail "no transfer over tcp: $(cat "$work/demo")"
 say "the archive runs the demo"
+in_root "$root" "/$tensorcast" bench p2p --lane ucx --smoke --json >"$work/bench" 2>"$work/log" ||
+  fail "a transfer over ucx: $(tail -20 "$work/log") $(cat "$work/bench")"
 
 # The UCX that runs is the packaged one, and so are its modules, as far as they can be loaded.
 for library in libucp.so.0 libucs.so.0 libgrpc.so.29 ucx/libuct_cma.so.0; do

@@ -39,7 +39,8 @@ TEST(Lanes, ATransportIsMadeUnderTheNameThatItIsListedBy) {
   for (const char* name : {"ucx", "tcp"}) {
     const Lane* lane = FindLane(name);
     ASSERT_NE(lane, nullptr);
-    auto transport = lane->make({.tcp_listen = "127.0.0.1:0", .ucx_listen = "127.0.0.1:0"});
+    auto transport =
+        lane->make({.tcp_listen = "127.0.0.1:0", .ucx_listen = "127.0.0.1:0", .ucx_over_tcp = true});
     ASSERT_TRUE(transport.ok()) << transport.status();
     EXPECT_EQ((*transport)->name(), lane->name);
   }
@@ -53,6 +54,10 @@ TEST(Lanes, ATransportIsConfiguredByItsOwnAddress) {
   for (const char* name : {"ucx", "ucx-rma"}) {
     EXPECT_TRUE(FindLane(name)->configured(ucx));
     EXPECT_FALSE(FindLane(name)->configured(tcp));
+  }
+  for (const Lane& lane : Lanes()) {
+    EXPECT_EQ(lane.listen == nullptr, lane.make == nullptr) << lane.name;
+    EXPECT_EQ(lane.listen_key.empty(), lane.listen == nullptr) << lane.name;
   }
 }
 

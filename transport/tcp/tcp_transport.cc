@@ -198,7 +198,9 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
 Lane TcpLane() {
   return {.name = tcp::kTcpLane,
           .help = "plain sockets, between any two hosts",
-          .configured = [](const LaneConfig& config) { return !config.tcp_listen.empty(); },
+          .listen_key = "daemon.tcp_listen",
+          .listen = &LaneConfig::tcp_listen,
+          .advertise = &LaneConfig::tcp_advertise,
           .make = [](const LaneConfig& config) -> absl::StatusOr<std::unique_ptr<Transport>> {
             std::vector<std::string> advertise = config.tcp_advertise;
             if (advertise.empty() && !config.advertise_host.empty()) {

@@ -10,7 +10,7 @@ namespace {
 std::unique_ptr<Transport> NewUcxTransport(const std::string& lane) {
   UcxOptions options;
   options.lane = lane == "ucx-rma" ? UcxLane::kRma : UcxLane::kMessages;
-  options.tls = "tcp";
+  options.over_tcp = true;
   // UCX 1.13 aborts when a connection with emulated reads under way is lost: let them end.
   if (options.lane == UcxLane::kRma) options.drain_timeout = absl::Seconds(3);
   auto transport = UcxTransport::Create(options);
@@ -32,7 +32,7 @@ const auto kLanes =
 class UcxListener : public testing::TestWithParam<UcxLane> {
  protected:
   static std::unique_ptr<UcxTransport> NewTransport(const std::string& listen) {
-    auto transport = UcxTransport::Create({.lane = GetParam(), .listen = listen, .tls = "tcp"});
+    auto transport = UcxTransport::Create({.lane = GetParam(), .listen = listen, .over_tcp = true});
     CHECK_OK(transport.status());
     return *std::move(transport);
   }
@@ -63,7 +63,8 @@ TEST_P(UcxListener, AnAddressThatServedAPullCanBeListenedOnAgainAtOnce) {
 
 TEST_P(UcxListener, TwoDoNotShareAnAddress) {
   const auto first = NewTransport("127.0.0.1:0");
-  const auto second = UcxTransport::Create({.lane = GetParam(), .listen = first->address(), .tls = "tcp"});
+  const auto second =
+      UcxTransport::Create({.lane = GetParam(), .listen = first->address(), .over_tcp = true});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/status.h"
@@ -12,25 +13,53 @@
 namespace tensorcast::transport {
 namespace {
 
+constexpr std::string_view kListenKey = "daemon.ucx_listen";
 constexpr uint32_t kLanes = 2;
 constexpr uint32_t kDataPorts = 8;
 constexpr uint32_t kMostPort = 65535;
 
 absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& config) {
-  UcxOptions options{.lane = lane, .listen = "", .advertise_host = config.advertise_host};
+  UcxOptions options{
+      .lane = lane, .listen = "", .advertise_host = config.advertise_host, .over_tcp = config.ucx_over_tcp};
   const bool rma = lane == UcxLane::kRma;
-  if (rma) options.tls = config.ucx_rma_tls;
   if (!config.ucx_listen.empty()) {
     TC_ASSIGN_OR_RETURN(UcxPorts ports, UcxPortsOf(config));
     options.listen = rma ? std::move(ports.rma_listen) : std::move(ports.messages_listen);
     options.data_ports = ports.data;
   }
+  LOG_IF(WARNING, config.ucx_over_tcp) << "the lane " << UcxLaneName(lane)
+                                       << " goes over TCP (daemon.ucx_over_tcp), which is for tests: whoever "
+                                          "reaches its ports can write to this process's memory";
   return UcxTransport::Create(options);
+}
+
+// At most one sentence about whether UCX may be opened at all; what cannot be helped goes before what can.
+std::vector<LaneProblem> Check(const LaneConfig& config) {
+  std::vector<LaneProblem> problems;
+  const absl::Status device = config.ucx_over_tcp ? absl::OkStatus() : RequireRdmaDevice();
+  if (!device.ok()) {
+    problems.push_back(
+        {kListenKey,
+         absl::StrCat("\"", config.ucx_listen, "\": UCX is opened over RDMA only, and ", device.message(),
+                      "; leave it out: between other hosts daemon.tcp_listen is what is needed")});
+  } else if (!config.trusted_fabric) {
+    problems.push_back(
+        {kListenKey, absl::StrCat("\"", config.ucx_listen,
+                                  "\": UCX knows no certificates, so whoever reaches its ports reaches this "
+                                  "daemon's memory; leave it out or, on a fabric that you trust, set "
+                                  "security.trusted_fabric: true")});
+  }
+  if (const absl::Status ports = UcxPortsOf(config).status(); !ports.ok()) {
+    problems.push_back({"daemon.ucx_data_ports", std::string(ports.message())});
+  }
+  return problems;
 }
 
 Lane DescribeLane(UcxLane lane) {
   return {.name = UcxLaneName(lane),
-          .configured = [](const LaneConfig& config) { return !config.ucx_listen.empty(); },
+          .listen_key = kListenKey,
+          .listen = &LaneConfig::ucx_listen,
+          .check = Check,
           .make = [lane](const LaneConfig& config) { return Open(lane, config); }};
 }
 
@@ -38,15 +67,14 @@ Lane DescribeLane(UcxLane lane) {
 
 Lane UcxMessagesLane() {
   Lane lane = DescribeLane(UcxLane::kMessages);
-  lane.help = "messages over TCP, or whatever network UCX finds";
+  lane.help = "messages over RDMA networks, by UCX";
   return lane;
 }
 
 Lane UcxRmaLane() {
   Lane lane = DescribeLane(UcxLane::kRma);
-  lane.help = "one-sided reads of the source's memory, over RDMA networks";
+  lane.help = "one-sided reads of the source's memory over RDMA networks, by UCX";
   lane.opens_pool = true;
-  lane.optional = true;
   return lane;
 }
 

@@ -1,7 +1,11 @@
 #include "transport/ucx/ucx_lanes.h"
 
+#include <filesystem>
+
+#include "base/testing/temp_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -48,6 +52,43 @@ TEST(UcxPorts, ThatDoNotExistAreNotCountedOn) {
   EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65534", .ucx_data_ports = {7012, 7019}}).ok());
   EXPECT_THAT(RefusalOf({.ucx_listen = "a:65535", .ucx_data_ports = {7012, 7019}}),
               HasSubstr("leaves no next port"));
+}
+
+// What a start says about both lanes, which are opened together.
+std::vector<LaneProblem> ProblemsOf(const LaneConfig& config) {
+  const std::vector<LaneProblem> problems = UcxMessagesLane().check(config);
+  EXPECT_EQ(UcxRmaLane().check(config).size(), problems.size());
+  return problems;
+}
+
+TEST(UcxLanes, AreRefusedOverTcpUnlessTheFabricIsTrusted) {
+  LaneConfig config{.ucx_listen = "127.0.0.1:0", .ucx_over_tcp = true};
+  const std::vector<LaneProblem> problems = ProblemsOf(config);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].key, "daemon.ucx_listen");
+  EXPECT_THAT(problems[0].what, HasSubstr("\"127.0.0.1:0\": UCX knows no certificates"));
+  EXPECT_THAT(problems[0].what, HasSubstr("security.trusted_fabric: true"));
+  config.trusted_fabric = true;
+  EXPECT_THAT(ProblemsOf(config), ::testing::IsEmpty());
+}
+
+TEST(UcxLanes, AreRefusedWithoutAnRdmaDeviceHoweverTrustedTheFabric) {
+  if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
+  for (const bool trusted : {false, true}) {
+    const std::vector<LaneProblem> problems =
+        ProblemsOf({.ucx_listen = "127.0.0.1:0", .trusted_fabric = trusted});
+    ASSERT_EQ(problems.size(), 1u);
+    EXPECT_EQ(problems[0].key, "daemon.ucx_listen");
+    EXPECT_THAT(problems[0].what, HasSubstr("there is no RDMA device in /sys/class/infiniband"));
+  }
+}
+
+TEST(UcxLanes, AnRdmaDeviceIsAnEntryInTheFolderOfTheKernel) {
+  const ::tensorcast::testing::TempFolder folder;
+  EXPECT_TRUE(absl::IsUnavailable(RequireRdmaDevice(folder.path() + "/missing")));
+  EXPECT_TRUE(absl::IsUnavailable(RequireRdmaDevice(folder.path())));
+  std::filesystem::create_directory(folder.path() + "/mlx5_0");
+  EXPECT_TRUE(RequireRdmaDevice(folder.path()).ok());
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "transport/testing/test_image.h"
 #include "transport/ucx/raw_peer.h"
 #include "transport/ucx/ucx_transport.h"
+#include "transport/ucx/ucx_worker.h"
 #include "transport/ucx/wire.h"
 
 namespace tensorcast::transport {
@@ -29,7 +30,7 @@ constexpr uint64_t kImageBytes = 100000;
 class ProtocolTest : public testing::Test {
  protected:
   void SetUp() override {
-    transport_ = *UcxTransport::Create({});
+    transport_ = *UcxTransport::Create({.over_tcp = true});
     ASSERT_TRUE(transport_->RegisterMemory(memory_.data(), memory_.bytes()).ok());
     WritePattern(memory_.span(0, kImageBytes), 0);
     serving_ = *transport_->Serve(
@@ -287,16 +288,26 @@ TEST_F(LyingSourceTest, ASourceThatNeverSaysByeDoesNotHoldUpTheEnd) {
 }
 
 TEST(UcxTransportOptions, WhatCannotWorkIsRefused) {
-  EXPECT_EQ(UcxTransport::Create({.listen = "nonsense"}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(UcxTransport::Create({.tls = "no_such_transport"}).status().code(),
-            absl::StatusCode::kUnavailable);
-  EXPECT_EQ(UcxTransport::Create({.requests_in_flight = 0}).status().code(),
+  EXPECT_EQ(UcxTransport::Create({.listen = "nonsense", .over_tcp = true}).status().code(),
             absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(UcxTransport::Create({.over_tcp = true, .requests_in_flight = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(UcxWorker::Create({.tls = "no_such_transport"}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(UcxTransportOptions, WithoutAnRdmaDeviceThereIsNoTransportUnlessOverTcpIsAskedFor) {
+  if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
+  for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma}) {
+    const absl::Status refused = UcxTransport::Create({.lane = lane}).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("no RDMA device in /sys/class/infiniband"));
+    EXPECT_TRUE(UcxTransport::Create({.lane = lane, .over_tcp = true}).ok());
+  }
 }
 
 TEST(UcxTransportOptions, AnAddressThatIsTakenIsUnavailable) {
-  auto first = *UcxTransport::Create({});
-  EXPECT_EQ(UcxTransport::Create({.listen = first->address()}).status().code(),
+  auto first = *UcxTransport::Create({.over_tcp = true});
+  EXPECT_EQ(UcxTransport::Create({.listen = first->address(), .over_tcp = true}).status().code(),
             absl::StatusCode::kUnavailable);
 }
 
@@ -339,30 +350,32 @@ TEST(UcxTransportOptions, UcxListensOnTheConfiguredPortsAndNoOther) {
   const Ports data{static_cast<uint16_t>(first + 1), static_cast<uint16_t>(first + 2)};
   const std::string listen = absl::StrCat("127.0.0.1:", first);
   const std::set<int> before = ListeningPorts();
-  auto one = UcxTransport::Create({.listen = listen, .data_ports = data});
+  auto one = UcxTransport::Create({.listen = listen, .over_tcp = true, .data_ports = data});
   ASSERT_TRUE(one.ok()) << one.status();
   std::set<int> expected = before;
   expected.insert({first, first + 1});
   EXPECT_EQ(ListeningPorts(), expected);
 
   // The next transport takes the next port; a third finds none, and says so at once.
-  auto two = UcxTransport::Create({.listen = "127.0.0.1:0", .data_ports = data});
+  auto two = UcxTransport::Create({.listen = "127.0.0.1:0", .over_tcp = true, .data_ports = data});
   ASSERT_TRUE(two.ok()) << two.status();
   EXPECT_THAT(ListeningPorts(), testing::Contains(first + 2));
-  const absl::Status none = UcxTransport::Create({.listen = "127.0.0.1:0", .data_ports = data}).status();
+  const absl::Status none =
+      UcxTransport::Create({.listen = "127.0.0.1:0", .over_tcp = true, .data_ports = data}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(none.message(), testing::HasSubstr(absl::StrCat(first + 1, " to ", first + 2)));
 }
 
 TEST(UcxTransportOptions, WithoutAnAddressATransportOnlyReceives) {
-  auto transport = *UcxTransport::Create({.listen = ""});
+  auto transport = *UcxTransport::Create({.listen = "", .over_tcp = true});
   EXPECT_EQ(transport->address(), "");
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
   EXPECT_EQ(transport->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(UcxTransportOptions, TheAdvertisedHostIsInTheDescriptor) {
-  auto transport = *UcxTransport::Create({.listen = "0.0.0.0:0", .advertise_host = "127.0.0.1"});
+  auto transport =
+      *UcxTransport::Create({.listen = "0.0.0.0:0", .advertise_host = "127.0.0.1", .over_tcp = true});
   auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"");
   EXPECT_THAT(DecodeDescriptor((*serving)->descriptor())->address, testing::StartsWith("127.0.0.1:"));
 }

@@ -25,7 +25,7 @@ constexpr uint64_t kInFlight = 8;
 std::unique_ptr<Transport> NewTransport(const std::string& lane) {
   UcxOptions options;
   options.lane = lane == "ucx-rma" ? UcxLane::kRma : UcxLane::kMessages;
-  options.tls = "tcp";
+  options.over_tcp = true;
   auto transport = UcxTransport::Create(options);
   CHECK_OK(transport.status());
   return *std::move(transport);

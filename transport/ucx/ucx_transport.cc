@@ -23,8 +23,10 @@
 namespace tensorcast::transport {
 namespace {
 
-constexpr std::string_view kDefaultMessagesTls = "tcp";
-constexpr std::string_view kDefaultRmaTls = "rc,dc,ud";
+// UCX's names of the transports, and of the connection manager, which the listener is one of.
+constexpr char kTcp[] = "tcp";
+constexpr char kRdma[] = "rc,dc,ud";
+constexpr char kRdmaConnections[] = "rdmacm";
 
 // Over TCP each piece is one message that fills one UCX segment, and the receiver copies it into its
 // destination while it is in the cache. Rendezvous would save the copy, but costs two more turns of the
@@ -32,16 +34,6 @@ constexpr std::string_view kDefaultRmaTls = "rc,dc,ud";
 // (tcp_ep.c, PUT_TX_WAITING_ACK).
 constexpr uint64_t kTcpSegmentBytes = 256 << 10;
 constexpr uint64_t kTcpPieceBytes = kTcpSegmentBytes - 1024;  // leaves room for UCX's headers and ours
-
-// Looked at before UCX is, which complains on stderr when it is asked for networks that a host does not have.
-absl::Status RequireRdmaDevice() {
-  constexpr char kDevices[] = "/sys/class/infiniband";
-  std::error_code error;
-  if (std::filesystem::directory_iterator(kDevices, error) != std::filesystem::directory_iterator()) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(absl::StrCat("there is no RDMA device in ", kDevices));
-}
 
 // Whether UCX could listen there now. Asked first, since UCX complains on its own log, and since on a range
 // of taken ports it would go on trying.
@@ -170,13 +162,16 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   auto state = std::make_unique<State>();
   state->options = options;
   const bool rma = options.lane == UcxLane::kRma;
-  UcxWorker::Options worker_options{.tls = options.tls, .net_devices = {}, .rma = rma};
-  if (worker_options.tls.empty()) {
-    if (rma) TC_RETURN_IF_ERROR(RequireRdmaDevice());
-    worker_options.tls = rma ? kDefaultRmaTls : kDefaultMessagesTls;
+  const bool tcp = options.over_tcp;
+  UcxWorker::Options worker_options{.tls = kTcp, .net_devices = {}, .rma = rma};
+  if (!tcp) {
+    // Asked before UCX is, which complains on its log about networks that a host does not have.
+    TC_RETURN_IF_ERROR(RequireRdmaDevice());
+    worker_options.tls = kRdma;
+    // Else UCX's listener may be a TCP socket, on which crafted bytes abort the process.
+    worker_options.connection_manager = kRdmaConnections;
   }
   UcxSource::Limits limits;
-  const bool tcp = worker_options.tls == "tcp";
   if (tcp && !rma) {
     worker_options.tcp_segment_bytes = kTcpSegmentBytes;
     // Never: see above.
@@ -221,6 +216,14 @@ UcxTransport::~UcxTransport() {
   });
   // Pulls that are gone may still wait for their source's last word, at most for the drain timeout.
   worker.WaitForEndpoints();
+}
+
+absl::Status RequireRdmaDevice(const std::string& devices) {
+  std::error_code error;
+  if (std::filesystem::directory_iterator(devices, error) != std::filesystem::directory_iterator()) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("there is no RDMA device in ", devices));
 }
 
 std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }

@@ -1,9 +1,10 @@
 // The UCX transport: pulls between hosts. One instance is one lane, with a UCP context, a worker and a
 // progress thread of its own, so that which kind of network moves the bytes is known by construction.
 //
-//   kMessages  "ucx"      active messages, received straight into the destination; for TCP, and whatever
-//                         UCX has
-//   kRma       "ucx-rma"  one-sided reads of the source's registered memory; for RDMA networks
+//   kMessages  "ucx"      active messages, received straight into the destination
+//   kRma       "ucx-rma"  one-sided reads of the source's registered memory
+//
+// Both are for RDMA networks. Over TCP they are for tests and comparison.
 //
 // Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
 #pragma once
@@ -22,6 +23,9 @@ namespace tensorcast::transport {
 // The lane's name: "ucx", "ucx-rma".
 std::string_view UcxLaneName(UcxLane lane);
 
+// UNAVAILABLE, with the folder that was looked in, where this host has no RDMA device.
+absl::Status RequireRdmaDevice(const std::string& devices = "/sys/class/infiniband");
+
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;
   // "host:port" to serve on; port 0 takes a free one. UCX listens on a trusted network only: it does not
@@ -29,13 +33,12 @@ struct UcxOptions {
   std::string listen = "127.0.0.1:0";
   // The host that receivers connect to; empty: the listening one. Needed when that is a wildcard.
   std::string advertise_host;
+  // Over TCP, and nothing else, in place of RDMA devices, and nothing else.
+  bool over_tcp = false;
   // Over TCP, UCX listens a second time, for the connections that the data goes over, and here is where: on
   // the first port of these that is free; first 0: on any. One alone may be too few: UCX does not reuse an
   // address, so a port on which this host closed connections stays taken for a minute.
   Ports data_ports;
-  // UCX's names of the transports to use, like "tcp" or "rc,dc". Empty: "tcp" for messages, RDMA for
-  // one-sided reads.
-  std::string tls;
   // Threads on which images that are not in place are read.
   int serving_threads = 4;
   // How long the end of a pull waits for what is on its way before it closes the connection by force.

@@ -1,6 +1,8 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <poll.h>
+#include <ucs/async/async_fwd.h>
+#include <uct/api/uct.h>
 
 #include <algorithm>
 #include <utility>
@@ -69,6 +71,9 @@ std::string TransportOption(const char* name) {
 
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
   TC_RETURN_IF_ERROR(Modify(config, "TLS", options.tls));
+  if (!options.connection_manager.empty()) {
+    TC_RETURN_IF_ERROR(Modify(config, "SOCKADDR_TLS_PRIORITY", options.connection_manager));
+  }
   if (!options.net_devices.empty()) TC_RETURN_IF_ERROR(Modify(config, "NET_DEVICES", options.net_devices));
   // Connections that a source closed keep its port in TIME_WAIT for a minute. Without this a daemon that
   // served a pull could not be started again on its address until then. Two listeners at once are refused all
@@ -83,6 +88,43 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
     const std::string port = absl::StrCat(options.tcp_data_port, "-", options.tcp_data_port);
     TC_RETURN_IF_ERROR(Modify(config, TransportOption("PORT_RANGE"), port));
   }
+  return absl::OkStatus();
+}
+
+// Whether UCX can listen and connect by this connection manager. Asked before a worker is made with it alone:
+// one without any aborts the process when it is to listen (ucp_listen, from 1.13 to today).
+absl::Status RequireConnectionManager(const std::string& name) {
+  uct_component_h* components = nullptr;
+  unsigned count = 0;
+  TC_RETURN_IF_ERROR(UcxStatus(uct_query_components(&components, &count), "asking UCX for its components"));
+  const auto release = absl::MakeCleanup([components] { uct_release_component_list(components); });
+  const auto found = std::find_if(components, components + count, [&name](uct_component_h component) {
+    uct_component_attr_t attributes{};
+    attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME | UCT_COMPONENT_ATTR_FIELD_FLAGS;
+    return uct_component_query(component, &attributes) == UCS_OK && name == attributes.name &&
+           (attributes.flags & UCT_COMPONENT_FLAG_CM) != 0;
+  });
+  if (found == components + count) {
+    return absl::UnavailableError(absl::StrCat("UCX has no connection manager '", name,
+                                               "' here; for rdmacm install librdmacm (package rdma-core)"));
+  }
+  ucs_async_context_t* async = nullptr;
+  TC_RETURN_IF_ERROR(UcxStatus(ucs_async_context_create(UCS_ASYNC_MODE_POLL, &async), "preparing UCX"));
+  const auto destroy_async = absl::MakeCleanup([async] { ucs_async_context_destroy(async); });
+  uct_worker_h worker = nullptr;
+  TC_RETURN_IF_ERROR(UcxStatus(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker), "preparing UCX"));
+  const auto destroy_worker = absl::MakeCleanup([worker] { uct_worker_destroy(worker); });
+  uct_cm_config_t* config = nullptr;
+  TC_RETURN_IF_ERROR(
+      UcxStatus(uct_cm_config_read(*found, nullptr, nullptr, &config), "reading UCX's configuration"));
+  const auto release_config = absl::MakeCleanup([config] { uct_config_release(config); });
+  uct_cm_h manager = nullptr;
+  if (const ucs_status_t status = uct_cm_open(*found, worker, config, &manager); status != UCS_OK) {
+    return absl::UnavailableError(absl::StrCat("UCX's connection manager '", name,
+                                               "' cannot be opened: ", ucs_status_string(status),
+                                               "; for rdmacm load the kernel's module rdma_ucm"));
+  }
+  uct_cm_close(manager);
   return absl::OkStatus();
 }
 
@@ -104,6 +146,9 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& opti
 }
 
 absl::Status UcxWorker::Init(const Options& options) {
+  if (!options.connection_manager.empty()) {
+    TC_RETURN_IF_ERROR(RequireConnectionManager(options.connection_manager));
+  }
   ucp_config_t* config = nullptr;
   TC_RETURN_IF_ERROR(UcxStatus(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
   auto release = absl::MakeCleanup([config] { ucp_config_release(config); });

@@ -33,6 +33,7 @@ class UcxWorker {
  public:
   struct Options {
     std::string tls;                 // the UCX transports that may be used: what makes a lane a lane
+    std::string connection_manager;  // UCX's name of the only one that listens; empty: all that there are
     std::string net_devices;         // empty: all
     bool rma = false;                // also one-sided reads
     uint64_t tcp_segment_bytes = 0;  // of TCP's send and receive buffers; 0: UCX's own choice

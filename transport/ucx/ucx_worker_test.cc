@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "transport/ucx/ucx_transport.h"
+
 namespace tensorcast::transport {
 namespace {
 
@@ -24,6 +26,24 @@ TEST(UcxStatus, NoCodeIsOkOrInvalidArgumentButSuccess) {
 TEST(UcxStatus, TheMessageSaysWhatWasTried) {
   EXPECT_THAT(UcxStatus(UCS_ERR_UNREACHABLE, "connecting to a").message(),
               testing::StartsWith("connecting to a: "));
+}
+
+TEST(UcxWorker, IsMadeWithAConnectionManagerOnlyWhereThatCanBeOpened) {
+  for (const char* missing : {"no_such_manager", "cma"}) {  // the second is no connection manager
+    const absl::Status refused =
+        UcxWorker::Create({.tls = "tcp", .connection_manager = missing, .net_devices = "lo"}).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+    EXPECT_THAT(refused.message(), testing::HasSubstr(missing));
+  }
+  EXPECT_TRUE(UcxWorker::Create({.tls = "tcp", .connection_manager = "tcp", .net_devices = "lo"}).ok());
+}
+
+// A lane over RDMA has no TCP listener beside it: where nothing can be opened but that, there is no lane.
+TEST(UcxWorker, OfRdmaHasNoTcpInPlaceOfRdma) {
+  if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
+  const absl::Status refused =
+      UcxWorker::Create({.tls = "tcp", .connection_manager = "rdmacm", .net_devices = "lo"}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
 }
 
 }  // namespace
