@@ -67,7 +67,6 @@ class Capture : public RobustnessTest {
           settings, [&](const std::string& setting) { return absl::StartsWith(setting, kListen); });
       const std::string address = listen->substr(kListen.size());
       settings.push_back(absl::StrCat("daemon.tcp_listen=", address.substr(0, address.rfind(':')), ":0"));
-      settings.emplace_back("daemon.ucx_listen=");
     }
   }
   void Secure(ClusterOptions& options) {

@@ -139,8 +139,7 @@ class TcpStrangers : public RobustnessTest {
     RobustnessTest::SetUp();
     TC_ASSERT_OK(RaiseDescriptorLimit());  // for this process's ends of all these connections
     ClusterOptions options = DefaultOptions();
-    options.settings_of_daemon = {{"daemon.host_id=host-0", "daemon.ucx_listen="},
-                                  {"daemon.host_id=host-1", "daemon.ucx_listen="}};
+    options.settings_of_daemon = {{"daemon.host_id=host-0"}, {"daemon.host_id=host-1"}};
     // A receiver that only the test plays sends no heartbeats.
     options.global_store_settings = {"global_store.node_ttl=1m", "global_store.grant_ttl=1m"};
     UseCertificates(options, authority_);
