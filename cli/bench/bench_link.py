@@ -105,7 +105,7 @@ class Cluster:
             self.start(host, "daemon", [
                 f"daemon.name=node-{host}", f"daemon.host_id=host-{host}", f"daemon.state_dir={self.folder}/node-{host}",
                 f"daemon.unix_socket={self.folder}/node-{host}/daemon.sock", f"daemon.import_roots={self.folder}",
-                f"daemon.listen={address}:7001", f"daemon.tcp_listen={address}:7002", "daemon.ucx_listen=", f"daemon.global_store={store}",
+                f"daemon.listen={address}:7001", f"daemon.tcp_listen={address}:7002", f"daemon.global_store={store}",
                 f"daemon.host_pool={self.pool}", "daemon.device_runtime=none", *self.security(f"node/node-{host}")])
         return self
 
