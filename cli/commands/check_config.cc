@@ -364,6 +364,13 @@ void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<Door
                                    " is about certificates, and there are none: set security.ca, "
                                    "security.certificate and security.key"));
   }
+  if (const absl::Status rules = ToKeyRules(security).status(); !rules.ok()) {
+    findings.Add("security.keys", rules);
+  } else if (!certified && !security.keys().empty()) {
+    findings.Add("security.keys",
+                 "it names those whose certificates say so, and there are none: set security.ca, "
+                 "security.certificate and security.key");
+  }
   const auto check = [&](std::string_view key, const std::string& listen) {
     if (certified || security.insecure() || !IsBeyondHost(listen)) return;
     findings.Add(

@@ -127,6 +127,13 @@ TEST(CheckConfig, ACertificateIsOfTheRoleThatIsStarted) {
 TEST(CheckConfig, CertificatesThatDoNotFitAndWordsAboutNoneAreRefused) {
   const security::testing::TestAuthority authority;
   EXPECT_THAT(Refused({"security.ca=" + authority.ca()}), HasSubstr("security.certificate is empty"));
+  EXPECT_THAT(Refused({"security.keys=prod/=client/release"}), HasSubstr("security.keys: it names those"));
+  EXPECT_THAT(
+      Refused(With(As(authority, "global-store"), {"security.keys=prod/=node/a"}), Roles::kGlobalStore),
+      HasSubstr("security.keys: \"prod/=node/a\" names \"node/a\""));
+  EXPECT_EQ(Refused(With(As(authority, "global-store"), {"security.keys=prod/=client/release operator"}),
+                    Roles::kGlobalStore),
+            "");
   EXPECT_THAT(Refused({"security.denied=/no/such/file"}),
               HasSubstr("security.denied: \"/no/such/file\" is about"));
   EXPECT_THAT(Refused(With(As(authority, "node/a"), {"security.denied=/no/such/file"}), Roles::kDaemon),

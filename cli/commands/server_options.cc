@@ -120,6 +120,13 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1
   return std::make_shared<const rpc::Credentials>(std::move(identity));
 }
 
+absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config) {
+  absl::StatusOr<security::KeyRules> rules =
+      security::KeyRules::Parse(std::vector<std::string>(config.keys().begin(), config.keys().end()));
+  if (!rules.ok()) return Annotate(rules.status(), "security.keys");
+  return rules;
+}
+
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config) {
   global_store::GlobalStoreOptions options;
   options.listen = config.listen();

@@ -11,12 +11,16 @@
 #include "global_store/app/global_store_server.h"
 #include "proto/config.pb.h"
 #include "rpc/credentials.h"
+#include "security/key_rules.h"
 #include "transport/lane.h"
 
 namespace tensorcast::cli {
 
 // What the certificates that the configuration names are loaded into; null where it names none.
 absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config);
+
+// INVALID_ARGUMENT, with security.keys in front, for a rule that cannot be read.
+absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config);
 
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
 

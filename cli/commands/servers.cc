@@ -135,6 +135,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
   TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
+  TC_ASSIGN_OR_RETURN(options.key_rules, ToKeyRules(config.security()));
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));

@@ -52,6 +52,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<std::vector<v1::ReconcileInventoryRequest>> inventories;
   std::vector<v1::UpdateReplicasRequest> updates;
   std::vector<v1::RequestEvictionRequest> evictions;
+  std::string published_for;  // who asked for the last one
   std::vector<std::pair<std::string, v1::PublishArtifactRequest>> published;
   std::vector<v1::RequestReplicaTransportRequest> asked;
   std::vector<v1::CompleteReplicaTransportRequest> completed;
@@ -116,10 +117,12 @@ class FakeGlobalStore : public GlobalStoreClient {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(
-      const RequestContext&, const Manifest& manifest, const v1::PublishArtifactRequest& first) override {
+  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext&, const Manifest& manifest,
+                                                              const v1::PublishArtifactRequest& first,
+                                                              const std::string& asking) override {
     absl::MutexLock lock(&mutex_);
     published.emplace_back(manifest.id(), first);
+    published_for = asking;
     if (!down.ok()) return down;
     v1::PublishArtifactResponse response;
     response.set_artifact_id(manifest.id());

@@ -64,9 +64,10 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return Call(&Stub::DrainNode, context, request, Once()).status();
   }
 
-  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(
-      const RequestContext& context, const Manifest& manifest,
-      const v1::PublishArtifactRequest& first) override {
+  absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
+                                                              const Manifest& manifest,
+                                                              const v1::PublishArtifactRequest& first,
+                                                              const std::string& asking) override {
     const std::string& bytes = manifest.bytes();
     const auto message = [&](size_t index) {
       v1::PublishArtifactRequest request;
@@ -74,7 +75,9 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       request.set_manifest_piece(std::string(rpc::Piece(bytes, index)));
       return request;
     };
-    return CallStreaming(&Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()), message, Patient());
+    rpc::CallOptions options = Patient();
+    options.on_behalf_of = asking;
+    return CallStreaming(&Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()), message, options);
   }
 
   absl::StatusOr<std::string> FetchManifest(const RequestContext& context,

@@ -50,9 +50,12 @@ class GlobalStoreClient {
       const RequestContext& context, const v1::RequestEvictionRequest& request) = 0;
   virtual absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) = 0;
 
-  // Streams the manifest in pieces; `first` holds everything else.
-  virtual absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(
-      const RequestContext& context, const Manifest& manifest, const v1::PublishArtifactRequest& first) = 0;
+  // Streams the manifest in pieces; `first` holds everything else. `asking`: for whom, as rpc::Caller has it,
+  // who is asked about where there is a key; empty: this node by itself.
+  virtual absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
+                                                                      const Manifest& manifest,
+                                                                      const v1::PublishArtifactRequest& first,
+                                                                      const std::string& asking) = 0;
   // The manifest's canonical bytes, as the global store has them: not yet verified.
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;

@@ -280,9 +280,10 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     v1::PublishArtifactRequest first;
     *first.mutable_node() = identity();
     *first.mutable_replica() = rpc::ToProto(*held->second);
-    const absl::Status status =
-        options_.client->PublishArtifact(RequestContext::Background(options_.call_timeout), **manifest, first)
-            .status();
+    const absl::Status status = options_.client
+                                    ->PublishArtifact(RequestContext::Background(options_.call_timeout),
+                                                      **manifest, first, /*asking=*/"")
+                                    .status();
     LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
                                   << ", unknown to the global store, could not be published again: "
                                   << status;

@@ -109,6 +109,7 @@ absl::Status AddToOrigin(const FileIdentity& file, v1::Origin& origin) {
 struct Ingester::NewArtifact {
   IngestRequest ingest;
   const v1::KeyBinding* binding = nullptr;  // null: no key
+  std::string asking;                       // for whom the key is bound
   bool durable = false;
   v1::Origin origin;  // of an import; empty for a put
   // To be compared with what was read of them first: the files, and what each is called in the metadata.
@@ -133,11 +134,11 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
   GlobalStoreClient* global_store = options_.global_store;
   const SteadyTime asked = SteadyNow();
   absl::StatusOr<v1::PublishArtifactResponse> published =
-      global_store->PublishArtifact(context, *lease.manifest(), first);
+      global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking);
   if (absl::IsNotFound(published.status()) || absl::IsAborted(published.status())) {
     // The global store may have been restarted since the last heartbeat and not know this node yet.
     TC_RETURN_IF_ERROR(options_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
-    published = global_store->PublishArtifact(context, *lease.manifest(), first);
+    published = global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking);
   }
   TC_ASSIGN_OR_RETURN(v1::PublishArtifactResponse response, std::move(published));
   if (response.artifact_id() != lease.manifest()->id()) {
@@ -262,6 +263,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
 
 absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& context,
                                                     const v1::PutArtifactRequest& request,
+                                                    const std::string& asking,
                                                     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
@@ -278,12 +280,14 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                                   .new_layout = std::move(layout),
                                   .new_metadata = std::move(metadata)},
                        .binding = request.has_binding() ? &request.binding() : nullptr,
+                       .asking = asking,
                        .durable = request.durable()};
   return Store(context, std::move(artifact), on_progress);
 }
 
 absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& context,
                                                        const v1::ImportArtifactRequest& request,
+                                                       const std::string& asking,
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
@@ -291,6 +295,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                       OpenSafetensors(context, *options_.import_roots, request.path()));
 
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
+                       .asking = asking,
                        .durable = request.durable()};
   artifact.origin.set_node_id(options_.node->id());
   for (const OpenedFile& file : model.files) TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));

@@ -43,15 +43,17 @@ class Ingester {
 
   explicit Ingester(const Options& options) : options_(options) {}
 
-  // `request` is the first message of the stream with the tensors of all of them.
+  // `request` is the first message of the stream with the tensors of all of them. `asking`: who calls, as
+  // rpc::Caller has it.
   absl::StatusOr<v1::PutArtifactResult> Put(const RequestContext& context,
-                                            const v1::PutArtifactRequest& request,
+                                            const v1::PutArtifactRequest& request, const std::string& asking,
                                             const OnProgress& on_progress) const;
 
   // What cannot be opened beneath the import roots is PERMISSION_DENIED in the same words for all reasons
   // (core/disk/import_roots.h).
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
                                                const v1::ImportArtifactRequest& request,
+                                               const std::string& asking,
                                                const OnProgress& on_progress) const;
 
  private:

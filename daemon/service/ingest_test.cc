@@ -149,13 +149,14 @@ TEST_F(IngestTest, WhatCannotWorkIsRefusedBeforeAByteIsRead) {
   v1::ImportArtifactRequest nameless;
   nameless.set_path(path);
   nameless.mutable_binding();
-  EXPECT_EQ(ingester->Import(context, nameless, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ingester->Import(context, nameless, "", nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
   Ingester::Options without_disk = IngesterOptions();
   without_disk.disk_tier = false;
   v1::ImportArtifactRequest durable;
   durable.set_path(path);
   durable.set_durable(true);
-  EXPECT_EQ(Ingester(without_disk).Import(context, durable, nullptr).status().code(),
+  EXPECT_EQ(Ingester(without_disk).Import(context, durable, "", nullptr).status().code(),
             absl::StatusCode::kFailedPrecondition);
   node.Drain();
   EXPECT_EQ(Import(path).status().code(), absl::StatusCode::kUnavailable);
@@ -189,12 +190,13 @@ class PutTest : public IngestTest {
 };
 
 TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
-  const auto result = ingester->Put(context, request_, nullptr);
+  const auto result = ingester->Put(context, request_, "client", nullptr);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->existed());
   ASSERT_THAT(store.published, SizeIs(1));
   EXPECT_EQ(store.published[0].first, result->artifact_id());
   EXPECT_FALSE(store.published[0].second.has_origin());
+  EXPECT_EQ(store.published_for, "client") << "who put it, whom the global store asks about the key";
   auto lease = engine->LeaseReplica(result->replica().replica_id());
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact.image.size())), artifact.image);
@@ -203,10 +205,10 @@ TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
 TEST_F(PutTest, AnOfferThatIsUnknownIsNotFoundAndATensorOfNoTypeIsRefused) {
   v1::PutArtifactRequest unknown = request_;
   unknown.set_offer_token("no such offer");
-  EXPECT_EQ(ingester->Put(context, unknown, nullptr).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ingester->Put(context, unknown, "", nullptr).status().code(), absl::StatusCode::kNotFound);
   v1::PutArtifactRequest strange = request_;
   strange.mutable_tensors(0)->set_dtype("f7");
-  const absl::Status refused = ingester->Put(context, strange, nullptr).status();
+  const absl::Status refused = ingester->Put(context, strange, "", nullptr).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("f7"));
 }

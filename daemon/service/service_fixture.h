@@ -132,7 +132,7 @@ class ServiceTest : public ::testing::Test {
     request.set_path(path);
     request.set_durable(durable);
     if (!key.empty()) request.mutable_binding()->set_key(key);
-    return ingester->Import(context, request, nullptr);
+    return ingester->Import(context, request, /*asking=*/"", nullptr);
   }
 
   // The artifact as a replica here, without a call. Returns the replica's id.

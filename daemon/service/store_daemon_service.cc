@@ -108,12 +108,15 @@ grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreD
       [this, received](v1::PutArtifactRequest&& next) {
         return Join(*options_.sessions, std::move(next), &received->request, &received->first);
       },
-      [this, received](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
-        return WriteResult(
-            Measured(
-                received->request.location(), [](const auto&) { return "put"; },
-                [&] { return options_.ingester->Put(context, received->request, ProgressTo(writer)); }),
-            writer);
+      [this, received, asking = rpc::CallerOf(*call).asking](
+          const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+        return WriteResult(Measured(
+                               received->request.location(), [](const auto&) { return "put"; },
+                               [&] {
+                                 return options_.ingester->Put(context, received->request, asking,
+                                                               ProgressTo(writer));
+                               }),
+                           writer);
       },
       kPutBounds);
 }
@@ -122,11 +125,12 @@ grpc::ServerWriteReactor<v1::PutArtifactResponse>* StoreDaemonService::ImportArt
     grpc::CallbackServerContext* call, const v1::ImportArtifactRequest* request) {
   return rpc::HandleWriteStream<v1::PutArtifactResponse>(
       call, waiting_,
-      [this, request](const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+      [this, request, asking = rpc::CallerOf(*call).asking](
+          const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
         return WriteResult(
             Measured(
                 request->location(), [](const auto&) { return "import"; },
-                [&] { return options_.ingester->Import(context, *request, ProgressTo(writer)); }),
+                [&] { return options_.ingester->Import(context, *request, asking, ProgressTo(writer)); }),
             writer);
       });
 }

@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   state->service =
       MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval,
                                                         .own_host_only = IsUnixAddress(options.listen),
-                                                        .credentials = options.credentials});
+                                                        .credentials = options.credentials,
+                                                        .key_rules = options.key_rules});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections,

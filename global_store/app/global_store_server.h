@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "security/key_rules.h"
 
 namespace tensorcast::rpc {
 class Credentials;
@@ -30,6 +31,7 @@ struct GlobalStoreOptions {
   bool awaits_nodes = true;                             // false: there is one, which works alone
   int max_connections = 16384;                          // more are refused
   std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
+  security::KeyRules key_rules;                         // who may bind which keys
   std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;
 };

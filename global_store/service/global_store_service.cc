@@ -16,7 +16,7 @@ namespace {
 class GlobalStoreService final : public v1::GlobalStore::CallbackService {
  public:
   GlobalStoreService(Coordinator* coordinator, const ServiceOptions& options)
-      : handlers_(coordinator, options) {}
+      : handlers_(coordinator, options), key_rules_(options.key_rules) {}
 
   using Call = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -62,10 +62,13 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     auto publication = std::make_shared<Handlers::Publication>();
     return rpc::HandleReadStream<v1::PublishArtifactRequest>(
         call, executor_,
-        [this, publication, peer = rpc::CallerOf(*call).peer](v1::PublishArtifactRequest&& message) {
-          const bool first = !publication->first.has_value();
-          const absl::Status known = first ? CheckStream(peer, message.node()) : absl::OkStatus();
-          return known.ok() ? publication->Add(std::move(message)) : known;
+        [this, publication,
+         caller = rpc::CallerOf(*call)](v1::PublishArtifactRequest&& message) -> absl::Status {
+          if (!publication->first.has_value()) {
+            TC_RETURN_IF_ERROR(CheckStream(caller.peer, message.node()));
+            if (!message.key().empty()) TC_RETURN_IF_ERROR(CheckMayBind(caller, message.key()));
+          }
+          return publication->Add(std::move(message));
         },
         [this, publication, response](const RequestContext& context) {
           return AnswerWith(response, handlers_.PublishArtifact(context, *publication));
@@ -98,15 +101,23 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     return handlers_.CheckNode(node);
   }
 
-  // What a request says of a node is for that node to say.
+  absl::Status CheckMayBind(const rpc::Caller& caller, std::string_view key) const {
+    return key_rules_.Check(key, caller.peer, caller.asking);
+  }
+
+  // What a request says of a node is for that node to say, and a key for those to bind who may. (To delete
+  // one is an operator's.)
   template <class Request>
-  absl::Status CheckNodeOf(std::string_view peer, const Request& request) {
+  absl::Status CheckCaller(const rpc::Caller& caller, const Request& request) {
+    const std::string_view peer = caller.peer;
     if constexpr (std::is_same_v<Request, v1::RegisterNodeRequest>) {
       return handlers_.CheckRegisters(peer, request.node());
     } else if constexpr (requires { request.node(); }) {
       return handlers_.CheckSpeaksFor(peer, request.node().node_id());
     } else if constexpr (std::is_same_v<Request, v1::DrainNodeRequest>) {
       return handlers_.CheckSpeaksFor(peer, request.node_id());
+    } else if constexpr (std::is_same_v<Request, v1::BindKeyRequest>) {
+      return CheckMayBind(caller, request.key());
     } else {
       return absl::OkStatus();
     }
@@ -116,9 +127,9 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   Unary* Run(Call* call, const Request* request, Response* response,
              absl::StatusOr<Response> (Handlers::*method)(const RequestContext&, const Request&)) {
     return rpc::HandleUnary(call, executor_,
-                            [this, request, response, method, peer = rpc::CallerOf(*call).peer](
-                                const RequestContext& context) -> absl::Status {
-                              TC_RETURN_IF_ERROR(CheckNodeOf(peer, *request));
+                            [this, request, response, method,
+                             caller = rpc::CallerOf(*call)](const RequestContext& context) -> absl::Status {
+                              TC_RETURN_IF_ERROR(CheckCaller(caller, *request));
                               return AnswerWith(response, (handlers_.*method)(context, *request));
                             });
   }
@@ -130,6 +141,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   }
 
   Handlers handlers_;
+  const security::KeyRules key_rules_;
   rpc::Executor executor_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "global_store/service/coordinator.h"
+#include "security/key_rules.h"
 
 namespace grpc {
 class Service;
@@ -21,6 +22,7 @@ struct ServiceOptions {
   // Only nodes of this host come here; else a node's address must be one that other hosts can connect to.
   bool own_host_only = false;
   std::shared_ptr<const rpc::Credentials> credentials;  // for the calls of daemons; null: those are in clear
+  security::KeyRules key_rules;
 };
 
 // To be registered with an rpc::Server, and to be destroyed after it. `coordinator` must outlive the service.

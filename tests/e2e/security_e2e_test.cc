@@ -71,11 +71,13 @@ class SecurityE2e : public E2eTest {
   }
 
   void StartSecured() { StartSecured(DefaultOptions()); }
-  void StartSecured(ClusterOptions options) {
+  void StartSecured(ClusterOptions options, const std::vector<std::string>& of_global_store = {}) {
     ASSERT_NO_FATAL_FAILURE(MakeCertificates());
     options.daemons = 2;
     options.global_store_settings = As("global-store");
     options.global_store_settings.emplace_back("global_store.listen=127.0.0.1:0");
+    options.global_store_settings.insert(options.global_store_settings.end(), of_global_store.begin(),
+                                         of_global_store.end());
     options.settings_of_daemon.resize(2);
     for (int node = 0; node < 2; ++node) {
       std::vector<std::string>& settings = options.settings_of_daemon[node];
@@ -214,6 +216,28 @@ TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   const CommandResult by_operator = RunAs("operator-ada", remove, cluster_->global_store_address());
   EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
   EXPECT_NE(RunAs("client-trainer", {"key", "resolve", "m"}, cluster_->global_store_address()).exit_code, 0);
+}
+
+TEST_F(SecurityE2e, AKeyIsBoundByThoseWhomItsPrefixNames) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured(DefaultOptions(), {"security.keys=prod/=client/release"}));
+  Issue("client/release");
+  const std::string model = MakeModel("model.safetensors", 1 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto imported, client(0).Import(Context(), model, {.key = "m"}));
+  const std::vector<std::string> bind = {"key", "bind", "prod/m", imported.artifact_id};
+  // By way of a node, as clients come.
+  const std::string& node = cluster_->addresses(1).grpc;
+  const CommandResult refused = RunAs("client-trainer", bind, node);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("spiffe://test.example/tensorcast/client/trainer"),
+                                    HasSubstr("keys that begin with prod/ are for client/release")));
+  EXPECT_EQ(RunAs("client-release", bind, node).exit_code, 0);
+  EXPECT_EQ(RunAs("client-trainer", {"key", "bind", "test/m", imported.artifact_id}, node).exit_code, 0);
+  // What a put or an import binds is bound by who asked for it, too: here a program of the host.
+  const auto put = client(0).Import(Context(), model, {.key = "prod/m"});
+  EXPECT_EQ(put.status().code(), absl::StatusCode::kPermissionDenied) << put.status();
+  // An operator may, at the global store itself.
+  const CommandResult by_operator = RunAs("operator-ada", bind, cluster_->global_store_address());
+  EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
 }
 
 TEST_F(SecurityE2e, StrangersGetNotAByteAndTheClusterGoesOn) {

@@ -35,7 +35,7 @@ class Version1 : public ::testing::Test {
     v1::PublishArtifactRequest first;
     first.mutable_node()->set_node_id("old");
     first.mutable_node()->set_incarnation(1);
-    const auto published = store->PublishArtifact(Soon(), **manifest, first);
+    const auto published = store->PublishArtifact(Soon(), **manifest, first, /*asking=*/"");
     EXPECT_TRUE(published.ok()) << published.status();
     return *manifest;
   }

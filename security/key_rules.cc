@@ -1,0 +1,83 @@
+#include "security/key_rules.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "security/name.h"
+
+namespace tensorcast::security {
+namespace {
+
+// What stands behind ".../tensorcast/" in a URI name; a role alone is that already.
+std::string_view PathOf(std::string_view asking) {
+  constexpr std::string_view kBefore = "/tensorcast/";
+  const size_t found = asking.find(kBefore);
+  return found == std::string_view::npos ? asking : asking.substr(found + kBefore.size());
+}
+
+bool IsOperator(std::string_view path) {
+  return path == RoleText(Role::kOperator) ||
+         absl::StartsWith(path, absl::StrCat(RoleText(Role::kOperator), "/"));
+}
+
+absl::Status CheckName(std::string_view rule, std::string_view path) {
+  const absl::StatusOr<Name> name = ParseNameIn("any", path);
+  if (name.ok() && (name->role == Role::kClient || name->role == Role::kOperator)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", rule, "\" names \"", path,
+                                                 "\": who may bind keys is client/NAME or operator/NAME, or "
+                                                 "client or operator for those without a name"));
+}
+
+}  // namespace
+
+absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
+  KeyRules parsed;
+  for (const std::string& rule : rules) {
+    // A key may have a "=" in it, a name has none.
+    const size_t equals = rule.rfind('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", rule, "\" is not PREFIX=NAMES, such as prod/=client/release"));
+    }
+    std::set<std::string, std::less<>> names;
+    for (const std::string_view path :
+         absl::StrSplit(std::string_view(rule).substr(equals + 1), ' ', absl::SkipEmpty())) {
+      TC_RETURN_IF_ERROR(CheckName(rule, path));
+      names.emplace(path);
+    }
+    if (names.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", rule, "\" names nobody: say who may, such as operator for those who run the cluster alone"));
+    }
+    const std::string prefix = rule.substr(0, equals);
+    if (!parsed.names_.emplace(prefix, std::move(names)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the prefix \"", prefix, "\" stands twice: write all its names into one line"));
+    }
+  }
+  return parsed;
+}
+
+absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::string_view asking) const {
+  const std::set<std::string, std::less<>>* names = nullptr;
+  std::string_view longest;
+  for (const auto& [prefix, who] : names_) {
+    if (prefix.size() <= longest.size() || !absl::StartsWith(key, prefix)) continue;
+    longest = prefix;
+    names = &who;
+  }
+  if (names == nullptr) return absl::OkStatus();
+  const std::string_view path = PathOf(asking);
+  const bool by_itself = peer.empty() || peer == asking;
+  if ((by_itself && IsOperator(path)) || names->contains(path)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(asking, by_itself ? "" : absl::StrCat(", for whom ", peer, " calls,"), " may not bind ",
+                   key, ": keys that begin with ", longest, " are for ", absl::StrJoin(*names, ", "),
+                   ", and for operators at the global store itself (security.keys there)"));
+}
+
+}  // namespace tensorcast::security
