@@ -29,7 +29,7 @@ ChunkDigests DigestsOf(const ChunkRequest& request, std::optional<ChunkDigests> 
   if (request.blake3 && !delivered->blake3.has_value()) {
     delivered->blake3 = Blake3OfPieces(request.destination);
   }
-  return *std::move(delivered);
+  return *delivered;
 }
 
 // What a chunk has to match, and does not; empty where it does. XXH3 first: bytes that differ by accident are
@@ -242,7 +242,7 @@ bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request,
   const SteadyTime start = SteadyNow();
   const bool complete = delivered.has_value() && (delivered->blake3.has_value() || !request.blake3);
   const uint64_t bytes_read = complete ? 0 : request.range.bytes;
-  const ChunkDigests digests = DigestsOf(request, std::move(delivered));
+  const ChunkDigests digests = DigestsOf(request, delivered);
   if (plan_.expected != nullptr) {
     const std::string wrong = Mismatch(digests, plan_.expected->digests()[request.chunk]);
     if (!wrong.empty()) {

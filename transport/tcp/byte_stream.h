@@ -67,6 +67,6 @@ absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity);
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected,
-    std::shared_ptr<ssl_session_st> session = nullptr);
+    const std::shared_ptr<ssl_session_st>& session = nullptr);
 
 }  // namespace tensorcast::transport::tcp

@@ -224,7 +224,7 @@ class TlsStream : public ByteStream {
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
     TC_RETURN_IF_ERROR(Introduce());
     if (!introduced_) return size_t{0};
-    const absl::StatusOr<size_t> moved = ReadRecords(into);
+    absl::StatusOr<size_t> moved = ReadRecords(into);
     // What TLS itself had to answer.
     TC_RETURN_IF_ERROR(socket_.Send());
     return moved;
@@ -372,7 +372,7 @@ absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
 
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected,
-    std::shared_ptr<ssl_session_st> session) {
+    const std::shared_ptr<ssl_session_st>& session) {
   return NewTlsStream(std::move(socket), std::move(identity), std::move(expected), /*server=*/false, session);
 }
 
