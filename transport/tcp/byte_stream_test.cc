@@ -41,13 +41,11 @@ Ends PlainEnds() {
 
 Ends TlsEnds(const std::shared_ptr<security::Identity>& client,
              const std::shared_ptr<security::Identity>& server,
-             std::shared_ptr<SSL_SESSION> session = nullptr) {
+             const std::shared_ptr<SSL_SESSION>& session = nullptr) {
   auto [a, b] = SocketPair();
-  return {
-      .authority = nullptr,
-      .client = NewTlsClientStream(std::move(a), client, server->self().name.ToString(), std::move(session))
-                    .value(),
-      .server = NewTlsServerStream(std::move(b), server).value()};
+  return {.authority = nullptr,
+          .client = NewTlsClientStream(std::move(a), client, server->self().name.ToString(), session).value(),
+          .server = NewTlsServerStream(std::move(b), server).value()};
 }
 
 Ends TlsEnds() {
