@@ -164,13 +164,18 @@ TEST_F(CollectorTest, OneThatRestartsMissesNothing) {
   collector.reset();
   PutAndGet("meanwhile");
   collector = *Collector::Start(endpoint_.substr(std::string("http://").size()));
+  // From each process one that is its own: the client's end of a call has the same name.
+  constexpr int kInternal = 1;
+  constexpr int kServer = 2;
   EXPECT_TRUE(collector->WaitFor(kStepTimeout, [&] {
     const auto spans = collector->spans();
-    const auto has = [&](std::string_view name) {
-      return std::ranges::any_of(spans, [&](const auto& span) { return span.name == name; });
+    const auto has = [&](std::string_view name, int kind) {
+      return std::ranges::any_of(spans,
+                                 [&](const auto& span) { return span.name == name && span.kind == kind; });
     };
-    return has("StoreDaemon/ImportArtifact") && has("StoreEngine/P2PIngest") &&
-           has("GlobalStore/PublishArtifact");
+    return has("StoreDaemon/ImportArtifact", kServer) && has("StoreDaemon/OpenPull", kServer) &&
+           has("StoreDaemon/MaterializeReplica", kServer) && has("StoreEngine/P2PIngest", kInternal) &&
+           has("GlobalStore/PublishArtifact", kServer);
   })) << "what was made while it was away";
   ExpectACleanStop();
   EXPECT_FALSE(HasLost(*collector, "export_failed"));
