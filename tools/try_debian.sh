@@ -40,12 +40,23 @@ for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certific
   if [[ -e $file ]]; then cp -L "$file" "$root$file"; fi
 done
 
-# The checkout as it stands, without what git ignores; times are kept, so that a second run builds only what changed.
+# The checkout as it stands, without what git ignores. Only what differs is copied, with the time of now, so that a second
+# run builds just that: by the checkout's times, what was changed while the first run went on would be older than its objects.
 mkdir -p "$root/src"
-find "$root/src" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+copied=$(mktemp)
+trap 'rm -f "$copied"' EXIT
 git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
-  if [[ -e $file ]]; then printf '%s\0' "$file"; fi
-done | tar -c --null -T - | tar -x -C "$root/src"
+  if [[ ! -e $file ]]; then continue; fi
+  printf './%s\0' "$file" >>"$copied"
+  if ! cmp -s "$file" "$root/src/$file"; then
+    mkdir -p "$root/src/$(dirname "$file")"
+    cp "$file" "$root/src/$file"
+  fi
+  chmod --reference="$file" "$root/src/$file"
+done
+(cd "$root/src" && find . -path ./build -prune -o -type f -print0 | sort -z | comm -z -23 - <(sort -z "$copied") | xargs -0 -r rm -f)
+rm -f "$copied"
+trap - EXIT
 
 # shellcheck disable=SC2016  # expanded inside
 exec unshare --mount --pid --fork --kill-child sh -c '
