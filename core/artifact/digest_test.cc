@@ -49,7 +49,6 @@ TEST(Blake3Digest, IsTheFirst32BytesOfBlake3) {
             "ecbf9ff05e2ec5fd331a6fb97fa198df8e18b631c7abca6e8ebaa3bf5a5c0493");
 }
 
-// Why there are two digests.
 TEST(Blake3Digest, OfPiecesIsThatOfAllTheirBytes) {
   std::string bytes(5000, 'x');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7);
@@ -59,6 +58,7 @@ TEST(Blake3Digest, OfPiecesIsThatOfAllTheirBytes) {
   EXPECT_EQ(Blake3OfPieces(pieces), ComputeBlake3(all));
 }
 
+// Why there are two digests.
 TEST(Digest, CanBeKeptByOtherBytesWhichBlake3Tells) {
   for (const size_t size : {size_t{1088}, size_t{5000}, size_t{1} << 20}) {
     for (uint32_t seed = 0; seed < 100; ++seed) {
