@@ -51,7 +51,7 @@ TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
   ASSERT_EQ(json["analysis"]["sources"].size(), 1u);
   EXPECT_EQ(json["analysis"]["sources"][0]["known"], true);
   EXPECT_EQ(std::to_string(json["analysis"]["sources"][0]["bytes"].get<uint64_t>()),
-            json["transfer"]["bytes"]);
+            json["transfer"]["bytes"].get<std::string>());
 }
 
 TEST_F(Explained, ASourceThatCannotBeAskedIsSaidToBeUnknown) {
