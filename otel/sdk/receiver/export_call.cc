@@ -32,22 +32,34 @@ void ExportCall::OnReadDone(bool ok) {
   OnRequest();
 }
 
-absl::StatusOr<ExportServer> ExportServer::Start(const std::string& listen,
-                                                 grpc::CallbackGenericService& service) {
+class ExportServer::Service final : public grpc::CallbackGenericService {
+ public:
+  explicit Service(CallFactory make_call) : make_call_(std::move(make_call)) {}
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    return make_call_(*context);
+  }
+
+ private:
+  const CallFactory make_call_;
+};
+
+ExportServer::ExportServer(CallFactory make_call)
+    : service_(std::make_unique<Service>(std::move(make_call))) {}
+
+absl::StatusOr<std::unique_ptr<ExportServer>> ExportServer::Start(const std::string& listen,
+                                                                  CallFactory make_call) {
+  std::unique_ptr<ExportServer> started(new ExportServer(std::move(make_call)));
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterCallbackGenericService(&service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
+  builder.RegisterCallbackGenericService(started->service_.get());
+  started->server_ = builder.BuildAndStart();
+  if (started->server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("a receiver of OTLP cannot listen on ", listen));
   }
-  return ExportServer(std::move(server),
-                      absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", port));
+  started->endpoint_ = absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", port);
+  return started;
 }
-
-ExportServer::ExportServer(std::unique_ptr<grpc::Server> server, std::string endpoint)
-    : server_(std::move(server)), endpoint_(std::move(endpoint)) {}
 
 ExportServer::~ExportServer() {
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());

@@ -7,6 +7,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -40,20 +41,26 @@ class ExportCall : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer response_;
 };
 
-// A server, without TLS, whose calls are all `service`'s. Destroying it ends the calls that are under way.
+// A server, without TLS, that answers every call by a new ExportCall. Destroying it ends the calls that are
+// under way, and waits for them.
 class ExportServer {
  public:
-  // `listen`: host:port; port 0 picks one. `service` outlives the server. UNAVAILABLE when it cannot listen.
-  static absl::StatusOr<ExportServer> Start(const std::string& listen, grpc::CallbackGenericService& service);
+  // On a thread of gRPC's; what it makes refers to must outlive the server.
+  using CallFactory = std::function<ExportCall*(const grpc::GenericCallbackServerContext&)>;
+
+  // `listen`: host:port; port 0 picks one. UNAVAILABLE when it cannot listen.
+  static absl::StatusOr<std::unique_ptr<ExportServer>> Start(const std::string& listen,
+                                                             CallFactory make_call);
   ~ExportServer();
-  ExportServer(ExportServer&&) = default;
-  ExportServer& operator=(ExportServer&&) = delete;
 
   const std::string& endpoint() const { return endpoint_; }  // http://host:port
 
  private:
-  ExportServer(std::unique_ptr<grpc::Server> server, std::string endpoint);
+  class Service;
 
+  explicit ExportServer(CallFactory make_call);
+
+  std::unique_ptr<Service> service_;
   std::unique_ptr<grpc::Server> server_;
   std::string endpoint_;
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "otel/sdk/receiver/export_call.h"
 #include "otel/sdk/receiver/received_telemetry.h"
 
 namespace tensorcast::otel {
@@ -14,16 +15,13 @@ class OtlpReceiver : public ReceivedTelemetry {
  public:
   // Listens on a port of this host's loopback. UNAVAILABLE when it cannot.
   static absl::StatusOr<std::unique_ptr<OtlpReceiver>> Start(Keep keep = Keep::kAll);
-  // Calls that are under way are ended.
-  ~OtlpReceiver();
 
-  const std::string& endpoint() const;  // http://host:port
+  const std::string& endpoint() const { return server_->endpoint(); }  // http://host:port
 
  private:
-  explicit OtlpReceiver(Keep keep);
+  using ReceivedTelemetry::ReceivedTelemetry;
 
-  class Service;
-  std::unique_ptr<Service> service_;
+  std::unique_ptr<ExportServer> server_;  // its calls fill what this is
 };
 
 }  // namespace tensorcast::otel

@@ -1,11 +1,9 @@
 #include "otel/sdk/testing/collector.h"
 
 #include <atomic>
-#include <optional>
 #include <utility>
 
 #include "base/status.h"
-#include "otel/sdk/receiver/export_call.h"
 
 namespace tensorcast::otel::testing {
 
@@ -43,42 +41,19 @@ class Collector::Call final : public ExportCall {
   std::atomic<bool> cancelled_{false};
 };
 
-class Collector::Service final : public grpc::CallbackGenericService {
- public:
-  explicit Service(Collector* collector) : collector_(collector) {}
-
-  absl::Status Listen(const std::string& listen) {
-    TC_ASSIGN_OR_RETURN(ExportServer server, ExportServer::Start(listen, *this));
-    server_.emplace(std::move(server));
-    return absl::OkStatus();
-  }
-  const std::string& endpoint() const { return server_->endpoint(); }
-
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    StringMap headers;
-    for (const auto& [key, value] : context->client_metadata()) {
-      headers[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
-    }
-    collector_->Count(std::move(headers));
-    return new Call(collector_, *context);
-  }
-
- private:
-  Collector* const collector_;
-  std::optional<ExportServer> server_;
-};
-
-Collector::Collector() : service_(std::make_unique<Service>(this)) {}
-
-Collector::~Collector() = default;
-
 absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& listen) {
   std::unique_ptr<Collector> collector(new Collector());
-  TC_RETURN_IF_ERROR(collector->service_->Listen(listen));
+  TC_ASSIGN_OR_RETURN(
+      collector->server_, ExportServer::Start(listen, [raw = collector.get()](const auto& context) {
+        StringMap headers;
+        for (const auto& [key, value] : context.client_metadata()) {
+          headers[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
+        }
+        raw->Count(std::move(headers));
+        return new Call(raw, context);
+      }));
   return collector;
 }
-
-const std::string& Collector::endpoint() const { return service_->endpoint(); }
 
 void Collector::SetBehaviour(Behaviour behaviour) {
   std::set<Call*> released;

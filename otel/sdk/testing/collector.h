@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "otel/sdk/receiver/export_call.h"
 #include "otel/sdk/receiver/received_telemetry.h"
 
 namespace tensorcast::otel::testing {
@@ -25,10 +26,8 @@ class Collector : public ReceivedTelemetry {
  public:
   // `listen`: host:port; port 0 picks one.
   static absl::StatusOr<std::unique_ptr<Collector>> Start(const std::string& listen = "127.0.0.1:0");
-  // Calls that hang are ended.
-  ~Collector();
 
-  const std::string& endpoint() const;  // http://host:port
+  const std::string& endpoint() const { return server_->endpoint(); }  // http://host:port
   // Calls that hang are answered as it says.
   void SetBehaviour(Behaviour behaviour) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -37,9 +36,8 @@ class Collector : public ReceivedTelemetry {
 
  private:
   class Call;
-  class Service;
 
-  Collector();
+  Collector() = default;
 
   void Count(StringMap headers) ABSL_LOCKS_EXCLUDED(mutex_);
   Behaviour behaviour() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -52,7 +50,7 @@ class Collector : public ReceivedTelemetry {
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   Behaviour behaviour_ ABSL_GUARDED_BY(mutex_) = Behaviour::kAccept;
   std::set<Call*> hanging_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Service> service_;  // the last, so that it goes before what its calls use
+  std::unique_ptr<ExportServer> server_;  // the last, so that it goes before what its calls use
 };
 
 }  // namespace tensorcast::otel::testing
