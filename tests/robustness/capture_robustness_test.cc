@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <bitset>
 #include <cstring>
 #include <fstream>
@@ -44,8 +43,7 @@ class Capture : public RobustnessTest {
     }
     ClusterOptions options = FastOptions();
     network_.Use(options);
-    OnTcp(options);
-    if (secured) Secure(options);
+    if (secured) UseCertificates(options, authority_);
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     const UniqueFd captured = network_.Capture(kSource);
     ASSERT_TRUE(captured) << std::strerror(errno);
@@ -59,28 +57,6 @@ class Capture : public RobustnessTest {
   }
 
  private:
-  // Beside what the network sets, whose addresses the lane takes.
-  static void OnTcp(ClusterOptions& options) {
-    constexpr std::string_view kListen = "daemon.listen=";
-    for (std::vector<std::string>& settings : options.settings_of_daemon) {
-      const auto listen = std::ranges::find_if(
-          settings, [&](const std::string& setting) { return absl::StartsWith(setting, kListen); });
-      const std::string address = listen->substr(kListen.size());
-      settings.push_back(absl::StrCat("daemon.tcp_listen=", address.substr(0, address.rfind(':')), ":0"));
-    }
-  }
-  void Secure(ClusterOptions& options) {
-    const auto secure = [&](std::vector<std::string>& settings, const std::string& name) {
-      for (const std::string& setting : SecuritySettings(authority_.Issue(name))) settings.push_back(setting);
-    };
-    std::erase(options.global_store_settings, "security.insecure=true");
-    std::erase(options.daemon_settings, "security.insecure=true");
-    secure(options.global_store_settings, "global-store");
-    for (int node = 0; node < options.daemons; ++node) {
-      secure(options.settings_of_daemon[node], absl::StrCat("node/node-", node));
-    }
-  }
-
   // Windows of the model that are its own: as many bytes of zeros may be in any packet.
   static absl::flat_hash_set<std::string> WindowsOf(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

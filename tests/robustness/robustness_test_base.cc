@@ -67,18 +67,28 @@ absl::Status RobustnessTest::AwaitNoIngests(int node) {
 
 void RobustnessTest::Reconnect(int node) { TC_ASSERT_OK_AND_ASSIGN(clients_[node], NewClient(node)); }
 
+namespace {
+
+// Of a process with this certificate.
 std::vector<std::string> SecuritySettings(const security::Identity::Files& files) {
   return {"security.ca=" + files.ca, "security.certificate=" + files.certificate, "security.key=" + files.key,
           "security.denied=" + files.denied};
 }
 
+}  // namespace
+
 void UseCertificates(ClusterOptions& options, const security::testing::TestAuthority& authority) {
   const auto append = [](std::vector<std::string>& to, std::vector<std::string> settings) {
     to.insert(to.end(), settings.begin(), settings.end());
   };
+  for (std::vector<std::string>* settings : {&options.global_store_settings, &options.daemon_settings}) {
+    std::erase(*settings, "security.insecure=true");
+  }
   append(options.global_store_settings, SecuritySettings(authority.Issue("global-store")));
-  options.global_store_settings.emplace_back("global_store.listen=127.0.0.1:0");
-  options.daemon_settings.emplace_back("daemon.listen=127.0.0.1:0");
+  // First, so that addresses that are set already stand.
+  options.global_store_settings.insert(options.global_store_settings.begin(),
+                                       "global_store.listen=127.0.0.1:0");
+  options.daemon_settings.insert(options.daemon_settings.begin(), "daemon.listen=127.0.0.1:0");
   options.settings_of_daemon.resize(options.daemons);
   for (int node = 0; node < options.daemons; ++node) {
     append(options.settings_of_daemon[node],

@@ -47,10 +47,8 @@ class RobustnessTest : public E2eTest {
   std::unique_ptr<chaos::Invariants> invariants_;
 };
 
-// The settings of a process with this certificate.
-std::vector<std::string> SecuritySettings(const security::Identity::Files& files);
-// A cluster with certificates of this authority: every daemon's is "node/node-N", and both servers have ports
-// that ask for them.
+// A cluster with certificates of this authority, in place of `security.insecure`: every daemon's is
+// "node/node-N", and both servers have ports that ask for them, of loopback where none are set yet.
 void UseCertificates(ClusterOptions& options, const security::testing::TestAuthority& authority);
 
 // Runs a program of the system; false when it failed.

@@ -33,7 +33,9 @@ std::string OnePoint(const std::string& process, double value) {
 
 TEST(ReceivedTelemetry, WhatIsNoOtlpIsNotTaken) {
   ReceivedTelemetry received;
-  for (const char* method : {kTraces, kMetrics, kLogs}) EXPECT_FALSE(received.Take(method, kNoMessage)) << method;
+  for (const char* method : {kTraces, kMetrics, kLogs}) {
+    EXPECT_FALSE(received.Take(method, kNoMessage)) << method;
+  }
   EXPECT_FALSE(received.Take("/tensorcast.v1.GlobalStore/BindKey", ""));
   EXPECT_TRUE(received.spans().empty());
 }
