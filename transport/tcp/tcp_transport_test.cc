@@ -1,0 +1,153 @@
+// What a transport is told when it is made: where it listens, what it advertises, its limits.
+#include <gmock/gmock.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/testing/recorded_telemetry.h"
+#include "transport/tcp/protocol_fixture.h"
+
+namespace tensorcast::transport::tcp {
+namespace {
+
+using testing::HasSubstr;
+
+class TcpAddresses : public ProtocolTest {
+ protected:
+  absl::Status PullFrom(std::vector<std::string> addresses) {
+    descriptor_.addresses = std::move(addresses);
+    auto pull =
+        transport_->Connect(RequestContext::Background(absl::Seconds(30)), EncodeDescriptor(descriptor_));
+    if (!pull.ok()) return pull.status();
+    Completions done;
+    (*pull)->Fetch(0, {memory_.span(1000000, kImageBytes)}, SteadyTime::InfiniteFuture(), done.Expect());
+    EXPECT_TRUE(done.Wait());
+    EXPECT_TRUE(HoldsPattern(memory_.span(1000000, kImageBytes), 0));
+    return done.statuses()[0];
+  }
+  uint16_t port() const { return ParseHostPort(transport_->address()).value().port; }
+};
+
+TEST_F(TcpAddresses, TheNextIsTriedWhereOneDoesNotAnswer) {
+  EXPECT_EQ(PullFrom({"127.0.0.1:1", "no-such-host.invalid:7", transport_->address()}), absl::OkStatus());
+}
+
+TEST_F(TcpAddresses, OneThatNobodyAnswersIsUnavailableByName) {
+  const absl::Status status = PullFrom({"127.0.0.1:1"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(PullFrom({"no-such-host.invalid:7"}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(PullFrom({"nonsense"}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(TcpAddresses, AHostMayBeAName) {
+  Open({.listen = "127.0.0.1:0"});
+  EXPECT_EQ(PullFrom({absl::StrCat("localhost:", port())}), absl::OkStatus());
+}
+
+TEST_F(TcpAddresses, AHostMayHaveAnIpv6Address) {
+  if (InterfaceOf(ResolveAddress({"::1", 1}).value()).empty()) GTEST_SKIP() << "this host has no IPv6";
+  Open({.listen = "[::1]:0"});
+  EXPECT_THAT(transport_->address(), testing::StartsWith("[::1]:"));
+  EXPECT_EQ(PullFrom({transport_->address()}), absl::OkStatus());
+}
+
+TEST_F(TcpAddresses, OneThatServedAPullCanBeListenedOnAgainAtOnce) {
+  std::string listen = "127.0.0.1:0";
+  for (int life = 0; life < 3; ++life) {
+    serving_.reset();
+    transport_.reset();
+    Open({.listen = listen});
+    listen = transport_->address();
+    RawPeer receiver = Introduced();
+    serving_.reset();  // closes its end of the connection first
+    EXPECT_TRUE(receiver.IsClosed());
+  }
+}
+
+TEST(TcpTransportOptions, TwoDoNotShareAnAddress) {
+  const auto first = TcpTransport::Create({}).value();
+  const absl::Status second = TcpTransport::Create({.listen = first->address()}).status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable) << second;
+  EXPECT_THAT(second.message(), HasSubstr(first->address()));
+}
+
+TEST(TcpTransportOptions, WhatCannotWorkIsRefused) {
+  for (const TcpOptions& options :
+       {TcpOptions{.listen = "nonsense"}, TcpOptions{.advertise = {"nonsense"}}, TcpOptions{.threads = -1},
+        TcpOptions{.connections = 17}, TcpOptions{.congestion_control = "no-such-thing"},
+        TcpOptions{.serving_threads = 0}}) {
+    const absl::Status status = TcpTransport::Create(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  }
+}
+
+TEST(TcpTransportOptions, TheCongestionControlCanBeChosen) {
+  EXPECT_EQ(TcpTransport::Create({.congestion_control = "reno"}).status(), absl::OkStatus());
+}
+
+// How long a pull takes at least, by this source and this receiver: what moves in so much time is its burst,
+// and one step.
+absl::Duration PullTime(const TcpOptions& source_options, const TcpOptions& receiver_options) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const auto source = TcpTransport::Create(source_options).value();
+  const auto receiver = TcpTransport::Create(receiver_options).value();
+  TestMemory memory(2 * kBytes);
+  for (const auto& transport : {source.get(), receiver.get()}) {
+    EXPECT_EQ(transport->RegisterMemory(memory.data(), memory.bytes()), absl::OkStatus());
+  }
+  WritePattern(memory.span(0, kBytes), 0);
+  auto serving = source
+                     ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory.span(0, kBytes)}),
+                             /*receiver=*/"")
+                     .value();
+  const SteadyTime start = SteadyNow();
+  auto pull = receiver->Connect(RequestContext::Background(absl::Seconds(30)), serving->descriptor()).value();
+  pull->SetSilenceLimit(absl::Seconds(10));
+  Completions done;
+  for (uint64_t offset = 0; offset < kBytes; offset += kBytes / 4) {
+    pull->Fetch(offset, {memory.span(kBytes + offset, kBytes / 4)}, SteadyTime::InfiniteFuture(),
+                done.Expect());
+  }
+  EXPECT_TRUE(done.Wait());
+  const absl::Duration time = SteadyNow() - start;
+  for (const absl::Status& status : done.statuses()) EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_TRUE(HoldsPattern(memory.span(kBytes, kBytes), 0));
+  return time;
+}
+
+TEST(TcpLimits, NoMoreIsSentThanTheLimitSays) {
+  otel::testing::RecordedTelemetry recorded;
+  EXPECT_GE(PullTime({.send_limit = uint64_t{8} << 20}, {}), absl::Milliseconds(300));
+  EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "serve"}), 1);
+}
+
+TEST(TcpLimits, NoMoreIsReceivedThanTheLimitSays) {
+  otel::testing::RecordedTelemetry recorded;
+  EXPECT_GE(PullTime({}, {.receive_limit = uint64_t{8} << 20}), absl::Milliseconds(300));
+  EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "receive"}), 1);
+}
+
+TEST(TcpTransportOptions, WithoutAnAddressATransportOnlyReceives) {
+  auto transport = TcpTransport::Create({.listen = ""}).value();
+  EXPECT_EQ(transport->address(), "");
+  auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
+  EXPECT_EQ(transport->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(TcpTransportOptions, TheAdvertisedAddressesAreInTheDescriptor) {
+  auto transport =
+      TcpTransport::Create({.listen = "0.0.0.0:0", .advertise = {"127.0.0.1:0", "node-a.example:77"}})
+          .value();
+  auto serving =
+      transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"").value();
+  EXPECT_THAT(
+      DecodeDescriptor(serving->descriptor())->addresses,
+      testing::ElementsAre(testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"), "node-a.example:77"));
+}
+
+}  // namespace
+}  // namespace tensorcast::transport::tcp
