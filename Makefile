@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench format clean asan tsan tidy tidy-quick model lint fuzz check-all
+.PHONY: all setup binary build test demo bench bench-fan-out format clean asan tsan tidy tidy-quick model lint fuzz check-all
 
 all: build
 
@@ -33,9 +33,14 @@ demo: binary
 # What the store does beside what the machine can do (cli/bench/README.md): some five minutes, on a quiet machine.
 bench: binary
 	@tools/setup.sh --references
-	@for figure in p2p attach control 'load --runs 11' memory; do \
+	@for figure in p2p attach control 'load --runs 11' memory 'fan-out --runs 1' 'fan-out --artifacts 2 --runs 1'; do \
+	  case "$$figure" in fan-out*) unshare --net true 2>/dev/null || { echo "no $$figure: takes root and network namespaces"; continue; } ;; esac; \
 	  echo "bench $$figure"; $(BUILD)/bin/tensorcast bench $$figure || exit 1; \
 	done
+
+# Every fan-out that something is promised of, beside what is: some twelve minutes, on a quiet machine, as root.
+bench-fan-out: binary
+	@cli/bench/fan_out_table.py --binary $(BUILD)/bin/tensorcast
 
 # Tests that look at the tree or at whole packages and not at our code's behaviour: once is enough.
 NOT_SANITIZED := ^(check_|lint_|package_|benchmarks_)

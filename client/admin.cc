@@ -14,7 +14,7 @@ namespace {
 using DaemonStub = v1::StoreDaemon::Stub;
 using StoreStub = v1::GlobalStore::Stub;
 
-constexpr int kArtifactsPerPage = 1000;
+constexpr int kPageSize = 1000;
 
 // An operation of one call, to either service.
 template <class Stub, class Request, class Response>
@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const Reque
                                                                      bool unkeyed_only,
                                                                      absl::Duration min_age) {
   v1::ListArtifactsRequest request;
-  request.set_page_size(kArtifactsPerPage);
+  request.set_page_size(kPageSize);
   request.set_unkeyed_only(unkeyed_only);
   if (min_age > absl::ZeroDuration()) *request.mutable_min_age() = rpc::ToProto(min_age);
   return InSpan("Client/ListArtifacts", context, [&](const RequestContext& operation) {
@@ -75,9 +75,11 @@ absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::str
 }
 
 absl::StatusOr<std::vector<v1::Replica>> AdminClient::ListReplicas(const RequestContext& context,
-                                                                   std::string_view artifact_id) {
+                                                                   std::string_view artifact_id,
+                                                                   bool chunk_bits) {
   v1::ListReplicasRequest request;
   request.set_artifact_id(std::string(artifact_id));
+  request.set_chunk_bits(chunk_bits);
   TC_ASSIGN_OR_RETURN(
       v1::ListReplicasResponse response,
       CallInSpan("Client/ListReplicas", link_->daemon(), &DaemonStub::ListReplicas, context, request));
@@ -99,6 +101,14 @@ absl::StatusOr<v1::GetStatusResponse> AdminClient::GetStatus(const RequestContex
                     v1::GetStatusRequest());
 }
 
+absl::StatusOr<v1::ExplainTransferResponse> AdminClient::ExplainTransfer(const RequestContext& context,
+                                                                         const std::string& transfer_id) {
+  v1::ExplainTransferRequest request;
+  request.set_transfer_id(transfer_id);
+  return CallInSpan("Client/ExplainTransfer", link_->daemon(), &DaemonStub::ExplainTransfer, context,
+                    request);
+}
+
 absl::Status AdminClient::WatchStatus(const RequestContext& context, absl::Duration interval,
                                       const std::function<bool(const v1::GetStatusResponse&)>& on_status) {
   v1::WatchStatusRequest request;
@@ -118,11 +128,48 @@ absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const
                     v1::GetClusterStatusRequest());
 }
 
+absl::StatusOr<v1::ReplicateArtifactResponse> AdminClient::Replicate(
+    const RequestContext& context, const v1::ReplicateArtifactRequest& request) {
+  return CallInSpan("Client/Replicate", link_->global_store(), &StoreStub::ReplicateArtifact, context,
+                    request);
+}
+
+absl::StatusOr<std::vector<v1::Wish>> AdminClient::ListWishes(const RequestContext& context,
+                                                              std::string_view artifact_id) {
+  v1::ListWishesRequest request;
+  request.set_artifact_id(std::string(artifact_id));
+  request.set_page_size(kPageSize);
+  return InSpan("Client/ListWishes", context,
+                [&](const RequestContext& operation) -> absl::StatusOr<std::vector<v1::Wish>> {
+                  std::vector<v1::Wish> wishes;
+                  do {
+                    TC_ASSIGN_OR_RETURN(
+                        v1::ListWishesResponse page,
+                        rpc::CallUnary(link_->global_store(), &StoreStub::ListWishes, operation, request));
+                    for (v1::Wish& wish : *page.mutable_wishes()) wishes.push_back(std::move(wish));
+                    request.set_page_token(page.next_page_token());
+                  } while (!request.page_token().empty());
+                  return wishes;
+                });
+}
+
+absl::StatusOr<v1::CancelWishesResponse> AdminClient::CancelWishes(const RequestContext& context,
+                                                                   const v1::CancelWishesRequest& request) {
+  return CallInSpan("Client/CancelWishes", link_->global_store(), &StoreStub::CancelWishes, context, request);
+}
+
 absl::Status AdminClient::DrainNode(const RequestContext& context, std::string_view node_id, bool draining) {
   v1::DrainNodeRequest request;
   request.set_node_id(std::string(node_id));
   request.set_draining(draining);
   return CallInSpan("Client/DrainNode", link_->global_store(), &StoreStub::DrainNode, context, request)
+      .status();
+}
+
+absl::Status AdminClient::ForgetNode(const RequestContext& context, std::string_view node_id) {
+  v1::ForgetNodeRequest request;
+  request.set_node_id(std::string(node_id));
+  return CallInSpan("Client/ForgetNode", link_->global_store(), &StoreStub::ForgetNode, context, request)
       .status();
 }
 

@@ -38,18 +38,32 @@ class AdminClient {
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
                               bool only_if_unkeyed);
 
-  // This daemon's replicas; of one artifact, or all of them.
+  // This daemon's replicas; of one artifact, or all of them. `chunk_bits`: which chunks each has, too.
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
-                                                        std::string_view artifact_id);
+                                                        std::string_view artifact_id,
+                                                        bool chunk_bits = false);
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
+  // A transfer to this daemon's node, with the word of those that fed it: the daemon asks them.
+  absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
+                                                              const std::string& transfer_id);
   // Calls `on_status` with the status now and after each interval, until the context ends or it returns
   // false.
   absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
                            const std::function<bool(const v1::GetStatusResponse&)>& on_status);
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context);
+
+  // Wishes: made at once, fulfilled by and by. All pages.
+  absl::StatusOr<v1::ReplicateArtifactResponse> Replicate(const RequestContext& context,
+                                                          const v1::ReplicateArtifactRequest& request);
+  absl::StatusOr<std::vector<v1::Wish>> ListWishes(const RequestContext& context,
+                                                   std::string_view artifact_id);
+  absl::StatusOr<v1::CancelWishesResponse> CancelWishes(const RequestContext& context,
+                                                        const v1::CancelWishesRequest& request);
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
+  // Of a global store itself: the node id is no certificate's any more.
+  absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);
 
  private:
   explicit AdminClient(std::unique_ptr<DaemonLink> link);

@@ -160,6 +160,10 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
     v1::MaterializeReplicaResponse progress;
     progress.mutable_progress()->set_bytes_done(5);
     TC_RETURN_IF_ERROR(writer.Write(std::move(progress)));
+    {
+      absl::MutexLock lock(&fake_.mutex_);
+      fake_.last_materialize = request;
+    }
     while (fake_.hang_materialize && context.Check("hanging").ok()) absl::SleepFor(absl::Milliseconds(1));
     TC_RETURN_IF_ERROR(context.Check("materializing"));
 
@@ -333,9 +337,7 @@ Claim FakeDaemon::ClaimOf(const Stored& stored) {
         DeviceHandles{{.device_uuid = "FAKE-0", .opaque = "handle", .bytes = claim.handles.image_bytes}};
     return claim;
   }
-  claim.handles.memory =
-      HostHandles{.pool_id = "pool", .pool_bytes = pool_->bytes(), .extents = stored.memory->extents()};
-  claim.fd = pool_->fd();
+  SetHostMemory(claim, *pool_, "pool", *stored.memory);
   return claim;
 }
 

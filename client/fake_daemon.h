@@ -58,6 +58,7 @@ class FakeDaemon {
   // The replicas that are pinned.
   std::set<std::string> pinned() const;
 
+  v1::MaterializeReplicaRequest last_materialize;
   v1::PutArtifactRequest last_put;  // all messages of the last put, merged
   std::vector<std::string> request_ids;
 

@@ -8,6 +8,7 @@
 #include "base/steady_time.h"
 #include "client/replica_state.h"
 #include "client/session.h"
+#include "core/artifact/tensor_selection.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -31,6 +32,8 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   *request.mutable_location() = rpc::ToProto(location);
   request.set_lane(options.lane);
   request.set_wait_for_space(options.wait_for_space);
+  TC_RETURN_IF_ERROR(CheckTensorPatterns(options.tensors));
+  request.mutable_tensors()->Assign(options.tensors.begin(), options.tensors.end());
   // A packed file is not attached to: making it is all that is asked.
   request.set_attach(options.attach && location.kind != LocationKind::kDisk);
   if (request.attach() && location.kind == LocationKind::kGpu && devices == nullptr) {
@@ -92,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
     TC_ASSIGN_OR_RETURN(claimed, Claim(context, handle_socket, result));
   }
   TC_ASSIGN_OR_RETURN(state->manifest, session_->manifests.Get(context, state->artifact_id));
+  TC_RETURN_IF_ERROR(state->Choose(options.tensors));
   if (claimed != nullptr) TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices));
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));

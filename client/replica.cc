@@ -1,5 +1,6 @@
 #include "tensorcast/replica.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -16,7 +17,8 @@ const std::string& Replica::artifact_id() const { return state_->artifact_id; }
 const std::string& Replica::replica_id() const { return state_->replica_id; }
 const Location& Replica::location() const { return state_->location; }
 const std::vector<TensorView>& Replica::tensors() const { return state_->tensors; }
-std::span<const std::byte> Replica::image() const { return state_->image; }
+uint64_t Replica::image_bytes() const { return state_->manifest->layout().image_bytes; }
+size_t Replica::tensor_count() const { return state_->manifest->layout().tensors.size(); }
 const std::map<std::string, std::string>& Replica::metadata() const { return state_->manifest->metadata(); }
 uint64_t Replica::key_revision() const { return state_->key_revision; }
 bool Replica::key_unconfirmed() const { return state_->key_unconfirmed; }
@@ -29,8 +31,18 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
     return absl::NotFoundError(
         absl::StrCat("artifact ", state_->artifact_id, " has no tensor \"", name, "\""));
   }
-  // The views are made in the order of the layout's tensors.
-  return state_->tensors[tensor - state_->manifest->layout().tensors.data()];
+  const auto place = static_cast<uint32_t>(tensor - state_->manifest->layout().tensors.data());
+  const auto chosen = std::ranges::lower_bound(state_->chosen.tensors, place);
+  if (chosen == state_->chosen.tensors.end() || *chosen != place) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor \"", name, "\" of ", state_->artifact_id,
+                     " is not among the tensors that were asked for: get it, too"));
+  }
+  return state_->tensors[chosen - state_->chosen.tensors.begin()];
+}
+
+std::span<const std::byte> Replica::image() const {
+  return state_->tensors.size() == tensor_count() ? state_->image : std::span<const std::byte>();
 }
 
 // The members then end the lease: `claimed` unmaps host memory and closes its connection.
@@ -48,6 +60,11 @@ absl::Status Replica::State::Describe(const v1::MaterializeReplicaResult& result
   return absl::OkStatus();
 }
 
+absl::Status Replica::State::Choose(std::span<const std::string> names_and_patterns) {
+  TC_ASSIGN_OR_RETURN(chosen, SelectTensors(*manifest, names_and_patterns));
+  return absl::OkStatus();
+}
+
 absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime) {
   claimed = std::move(claim);
   const ReplicaHandles& handles = claimed->handles();
@@ -57,7 +74,15 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
                                             " bytes, but the manifest of ", artifact_id, " describes ",
                                             manifest->layout().image_bytes));
   }
-  if (std::holds_alternative<HostHandles>(handles.memory)) {
+  if (const auto* memory = std::get_if<HostHandles>(&handles.memory)) {
+    // A hole cannot be read, and nothing else here would say so.
+    for (const uint32_t place : chosen.tensors) {
+      const Tensor& tensor = manifest->layout().tensors[place];
+      if (!memory->Covers(tensor.offset, tensor.nbytes)) {
+        return absl::DataLossError(absl::StrCat("replica ", replica_id, " of ", artifact_id,
+                                                " has no memory for tensor \"", tensor.name, "\""));
+      }
+    }
     TC_ASSIGN_OR_RETURN(image, claimed->MapImage());
     return absl::OkStatus();
   }
@@ -68,8 +93,9 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
 }
 
 void Replica::State::MakeViews() {
-  tensors.reserve(manifest->layout().tensors.size());
-  for (const Tensor& tensor : manifest->layout().tensors) {
+  tensors.reserve(chosen.tensors.size());
+  for (const uint32_t place : chosen.tensors) {
+    const Tensor& tensor = manifest->layout().tensors[place];
     TensorView& view = tensors.emplace_back();
     view.name = tensor.name;
     view.dtype = tensor.dtype;

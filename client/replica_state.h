@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "core/artifact/manifest.h"
+#include "core/artifact/tensor_selection.h"
 #include "core/handles/handle_client.h"
 #include "proto/daemon.pb.h"
 #include "tensorcast/replica.h"
@@ -22,10 +23,12 @@ struct Replica::State {
 
   // Takes over what the daemon said of the replica.
   absl::Status Describe(const v1::MaterializeReplicaResult& result);
+  // Which tensors are asked for, as SelectTensors reads it.
+  absl::Status Choose(std::span<const std::string> names_and_patterns);
   // Maps or opens what was claimed; `device_runtime` may be null where that is no device memory. DATA_LOSS
   // when the handles do not fit the manifest.
   absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime);
-  // Lists the tensors, with their addresses where the replica is attached.
+  // Lists the chosen tensors, with their addresses where the replica is attached.
   void MakeViews();
 
   std::string artifact_id;
@@ -36,10 +39,11 @@ struct Replica::State {
   std::optional<TransferReport> transfer;
 
   std::shared_ptr<const Manifest> manifest;
-  std::vector<TensorView> tensors;  // as manifest->layout().tensors
+  TensorSelection chosen;
+  std::vector<TensorView> tensors;  // as chosen.tensors
 
   std::unique_ptr<ClaimedReplica> claimed;  // null: not attached
-  std::span<const std::byte> image;         // of host memory
+  std::span<const std::byte> image;         // of host memory; chunks that were not chosen may not be readable
   DevicePtr device;                         // of device memory, opened with `devices`
   DeviceRuntime* devices = nullptr;
 

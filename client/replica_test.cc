@@ -35,6 +35,44 @@ TEST_F(ReplicaTest, AReplicaListsItsTensorsInTheImagesOrder) {
   EXPECT_FALSE(tensors[1].device);
 }
 
+TEST_F(ReplicaTest, OfChosenTensorsListsThemAlone) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {.tensors = {"[b-z]*"}});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_THAT(daemon_->last_materialize.tensors(), ElementsAre("[b-z]*"));
+  ASSERT_EQ((*replica)->tensors().size(), 1u);
+  EXPECT_EQ((*replica)->tensors().front().name, "b");
+  EXPECT_EQ(Text((*replica)->Find("b")->host), "12345678");
+  const absl::Status other = (*replica)->Find("a").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_THAT(other.message(), HasSubstr("\"a\""));
+  EXPECT_TRUE(absl::IsNotFound((*replica)->Find("c").status()));
+  EXPECT_THAT((*replica)->image(), IsEmpty()) << "not all of it may be there";
+  EXPECT_EQ((*replica)->tensor_count(), 2u);
+  EXPECT_EQ((*replica)->image_bytes(), 512u);
+}
+
+TEST_F(ReplicaTest, OfAllTensorsByNameIsWhole) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {.tensors = {"b", "a"}});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ((*replica)->tensors().size(), 2u);
+  EXPECT_EQ((*replica)->image().size(), 512u);
+}
+
+TEST_F(ReplicaTest, APatternThatNothingMatchesIsRefused) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  const absl::Status nothing = client_->Get(Context(), put->artifact_id, {.tensors = {"c*"}}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(nothing)) << nothing;
+  EXPECT_THAT(nothing.message(), HasSubstr("\"c*\""));
+  const std::vector<std::string> many(100'000, "a");
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->Get(Context(), put->artifact_id, {.tensors = many}).status()));
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
 TEST_F(ReplicaTest, AReplicaOutlivesItsClient) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();

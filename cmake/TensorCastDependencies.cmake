@@ -90,7 +90,10 @@ if(TENSORCAST_CUDA_INCLUDE AND TENSORCAST_CUDART_STATIC)
   set(TENSORCAST_HAVE_CUDA ON)
   add_library(thirdparty::cudart INTERFACE IMPORTED)
   target_include_directories(thirdparty::cudart SYSTEM INTERFACE "${TENSORCAST_CUDA_INCLUDE}")
-  target_link_libraries(thirdparty::cudart INTERFACE "${TENSORCAST_CUDART_STATIC}" Threads::Threads ${CMAKE_DL_LIBS} rt)
+  # What is to run where there is no GPU has its property, and our stand-in (tests/stand_ins) instead.
+  target_link_libraries(thirdparty::cudart INTERFACE
+    "$<IF:$<BOOL:$<TARGET_PROPERTY:TENSORCAST_ON_STAND_INS>>,tensorcast_cuda_stand_in,${TENSORCAST_CUDART_STATIC}>"
+    Threads::Threads ${CMAKE_DL_LIBS} rt)
   message(STATUS "CUDA toolkit: ${TENSORCAST_CUDA_INCLUDE} (cuda device backend built)")
 else()
   set(TENSORCAST_HAVE_CUDA OFF)

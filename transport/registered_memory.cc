@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "core/replica/availability.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -74,6 +75,14 @@ absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
         absl::StrCat("an image of ", image_bytes, " bytes came with segments of ", bytes, " bytes"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image) {
+  if (!image.in_place()) return absl::OkStatus();
+  if (const auto availability = image.availability(); availability != nullptr && !availability->complete()) {
+    return absl::OkStatus();
+  }
+  return CheckSegments(memory, image.image_bytes(), image.Segments(0, image.image_bytes()));
 }
 
 std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segments, uint64_t offset,

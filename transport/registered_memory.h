@@ -43,6 +43,9 @@ absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t ima
 absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
                            const std::vector<ConstHostSpan>& segments);
 
+// The same of an image that is served whole. What has yet to fill is taken at its word.
+absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image);
+
 // The image bytes [offset, offset + bytes), in order: one span a segment touched. REQUIRES: they lie in the
 // segments.
 std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segments, uint64_t offset,

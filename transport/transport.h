@@ -26,6 +26,10 @@
 #include "core/artifact/digest.h"
 #include "core/memory/host_pool.h"
 
+namespace tensorcast {
+class Availability;
+}
+
 namespace tensorcast::transport {
 
 // Image bytes in registered memory, held in place while this lives.
@@ -39,13 +43,19 @@ class ServedImage {
  public:
   virtual ~ServedImage() = default;
   virtual uint64_t image_bytes() const = 0;
-  // True: the image lies in registered memory, Read never blocks, and `segments` is its whole extent.
+  // True: what there is of the image lies in registered memory, Read never blocks, and Segments tells where.
   virtual bool in_place() const = 0;
-  virtual std::vector<ConstHostSpan> segments() const { return {}; }
+  // The memory behind image bytes [offset, offset + bytes), in order. It stays where it is; that of chunks
+  // which come later is told when they are there. REQUIRES: in_place(), and those bytes are there.
+  virtual std::vector<ConstHostSpan> Segments(uint64_t /*offset*/, uint64_t /*bytes*/) const { return {}; }
   // Registered memory with image bytes from `offset`: at least one, at most `bytes`. May block when not
   // in_place() (a copy from a GPU or a disk read into a staging buffer), and then is called on a serving
   // thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
+  // Which chunks there are, of an image that is served while it fills; null: everything is there. Only what
+  // it has is read, in place or by Read, and receivers are told as it grows (Pull::availability). When it
+  // ends with an error the servings of the image end, and their pulls break with that error.
+  virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
 // What a source did for one pull.
@@ -81,10 +91,11 @@ class Pull {
   virtual ~Pull() = default;
 
   // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of
-  // `bytes` in all. `done` is called exactly once. Three ends concern the fetch alone: INVALID_ARGUMENT,
-  // DEADLINE_EXCEEDED when its own deadline has passed, and CANCELLED by CancelFetch; the last two where the
-  // lane can take back one range (tcp, loopback; UCX cannot, and they end the pull there). Any other error
-  // means that the pull is broken and all later fetches fail at once.
+  // `bytes` in all. `done` is called exactly once. Four ends concern the fetch alone: INVALID_ARGUMENT,
+  // FAILED_PRECONDITION when the source does not have all of that range (yet), DEADLINE_EXCEEDED when its own
+  // deadline has passed, and CANCELLED by CancelFetch; the last two where the lane can take back one range
+  // (tcp, loopback; UCX cannot, and they end the pull there). Any other error means that the pull is broken
+  // and all later fetches fail at once.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
@@ -100,7 +111,26 @@ class Pull {
 
   // Gives up: pending fetches complete soon with CANCELLED. Idempotent.
   virtual void Cancel() = 0;
+
+  // What the source has said that it has: it lags behind, and never says too much. Null: everything is there.
+  // The same object for as long as the pull lives, and whoever keeps it longer sees no more changes. It ends
+  // OK once everything is there, and with the reason when the pull is broken or given up before.
+  virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
+
+// For lanes: what a pull breaks with because of `status`. An end that Fetch keeps for one fetch alone is told
+// as another, also where the source had it from its own ingest.
+inline absl::Status AsPullEnd(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return absl::InternalError(status.message());
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kCancelled:
+      return absl::UnavailableError(status.message());
+    default:
+      return status;
+  }
+}
 
 class Transport {
  public:
@@ -114,7 +144,7 @@ class Transport {
   // Offers an image to whoever has the descriptor, until the Serving is destroyed. `receiver` is the node
   // that the descriptor is meant for, by its name: a lane whose receivers show certificates refuses all
   // others, whatever they know; one that cannot tell who connects ignores it. Empty: every node may come.
-  // FAILED_PRECONDITION when the lane needs the image in place and it is not.
+  // FAILED_PRECONDITION when the lane needs the image in place, or whole, and it is not.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                          std::string_view receiver) = 0;
 

@@ -40,6 +40,22 @@ absl::StatusOr<bool> IsOurs(const std::string& path, std::string_view own_entry)
   return empty;
 }
 
+absl::Status WriteAndSync(int file, const std::string& path, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return ErrnoStatus(written < 0 ? errno : ENOSPC, "write to", path);
+    content.remove_prefix(written);
+  }
+  return fsync(file) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "write to", path);
+}
+
+absl::Status SyncFolder(const std::string& path) {
+  const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || fsync(folder.get()) != 0) return ErrnoStatus(errno, "write to folder", path);
+  return absl::OkStatus();
+}
+
 // The permissions of our folder when it is private.
 mode_t PrivateMode(const struct stat& found, mode_t others) {
   const mode_t mode = found.st_mode & kPermissions;
@@ -110,6 +126,23 @@ absl::Status MakePrivateFile(const std::string& path) {
     return ErrnoStatus(errno, "make private", path);
   }
   return absl::OkStatus();
+}
+
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode) {
+  const std::string fresh = absl::StrCat(path, ".new");
+  unlink(fresh.c_str());  // of a write that the power cut short
+  const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!file) return ErrnoStatus(errno, "create", fresh);
+  absl::Status written = WriteAndSync(file.get(), fresh, content);
+  if (written.ok() && rename(fresh.c_str(), path.c_str()) != 0) {
+    written = ErrnoStatus(errno, "rename to", path);
+  }
+  if (!written.ok()) {
+    unlink(fresh.c_str());
+    return written;
+  }
+  const std::filesystem::path above = std::filesystem::path(path).parent_path();
+  return SyncFolder(above.empty() ? "." : above.string());
 }
 
 void ReleaseSpace(const std::string& path) {

@@ -30,6 +30,10 @@ absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_en
 // Sees to it that there is a file at `path`, made empty when missing, that only its owner can open (0600).
 absl::Status MakePrivateFile(const std::string& path);
 
+// Puts `content` at `path`, in a file of this mode: who reads `path` finds what was there before or all of
+// this, whenever the power goes. It is on the disk on return. Nothing is left of a write that failed.
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0600);
+
 // A file that only takes up room, so that what has to be written some day finds some: a process gives the
 // room back when it starts, writes what a start writes, and takes it again. Without it a full file system
 // keeps a process from starting that would do no more than read.

@@ -123,6 +123,25 @@ TEST_F(PrivateFilesTest, AFileIsMadePrivateWithItsContent) {
   EXPECT_FALSE(MakePrivateFile(root_).ok());
 }
 
+TEST_F(PrivateFilesTest, AReplacedFileIsWholeAndHasItsMode) {
+  const std::string path = root_ + "/file";
+  ASSERT_TRUE(ReplaceFile(path, "first").ok());
+  EXPECT_EQ(ModeOf(path), 0600u);
+  Touch(path + ".new");  // what a write that was cut short left
+  ASSERT_TRUE(ReplaceFile(path, std::string(100'000, 'x'), 0640).ok());
+  EXPECT_EQ(ModeOf(path), 0640u);
+  EXPECT_EQ(std::filesystem::file_size(path), 100'000u);
+  EXPECT_FALSE(std::filesystem::exists(path + ".new"));
+}
+
+TEST_F(PrivateFilesTest, AFileThatCannotBeReplacedLeavesNothing) {
+  const std::string path = root_ + "/folder/below";
+  ASSERT_TRUE(std::filesystem::create_directories(path));
+  EXPECT_THAT(ReplaceFile(root_ + "/folder", "text").message(), HasSubstr(root_ + "/folder"));
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/folder.new"));
+  EXPECT_EQ(ReplaceFile(root_ + "/nowhere/file", "text").code(), absl::StatusCode::kNotFound);
+}
+
 TEST(SpaceReserve, TakesRoomUntilItIsReleased) {
   const std::string path =
       (std::filesystem::path(::testing::TempDir()) / absl::StrCat("reserve-", getpid())).string();

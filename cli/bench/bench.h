@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/request_context.h"
 #include "cli/bench/row.h"
 
@@ -25,7 +27,7 @@ struct BenchOptions {
   // p2p, telemetry: of transport/lanes; telemetry: "ResolveKey", too. Empty: "local", "tcp" and that.
   std::vector<std::string> lanes;
   std::vector<std::string> sets;  // settings for every daemon, as for --set
-  bool tls = false;               // p2p, control: between processes with certificates
+  bool tls = false;               // p2p, control, fan-out: between processes with certificates
   bool smoke = false;             // tiny and short: proves that it runs, measures nothing
   RequestContext context;
 };
@@ -49,6 +51,33 @@ absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
 // What telemetry costs: transfers over each lane and ResolveKey by 64 callers, with everything on and sampled
 // beside the same with telemetry off; and what a process holds when its collector is dead.
 absl::StatusOr<Rows> RunTelemetry(const BenchOptions& options);
+
+// What is done to one daemon in the middle of each run.
+struct FanOutFault {
+  // The first source, or of the receivers the one that has given most to others by then.
+  enum class Victim { kSource, kReceiver };
+  Victim victim = Victim::kSource;
+  bool kill = true;  // else it is stopped, and goes on when the others have ended
+  // When: once the receivers have this share of the image together; 1: each chunk is somewhere beside the
+  // source.
+  double share_held = 1;
+};
+
+struct FanOutOptions {
+  int nodes = 8;                           // daemons
+  int sources = 1;                         // of them, the first ones, have the model; the others get it
+  int per_host = 1;                        // daemons that share a host and its link
+  uint64_t bits_per_second = 400'000'000;  // of each host's link, each way
+  absl::Duration arrivals;                 // between a receiver's beginning and the next one's
+  int slow = 0;                            // hosts, the last ones, whose links have another rate
+  uint64_t slow_bits_per_second = 0;
+  int artifacts = 1;  // of the same size, which every receiver gets side by side
+  std::optional<FanOutFault> fault;
+};
+
+// A model from few nodes to all others, on hosts behind links of their own (network namespaces: needs
+// root), beside a plain copy over one link. Receivers that fail are counted, not an error of the benchmark.
+absl::StatusOr<Rows> RunFanOut(const BenchOptions& options, const FanOutOptions& fan_out);
 
 // The reference server of RunControl, a process of its own: answers ResolveKey with an empty message, writes
 // the ready line to `ready_fd` and serves until SIGTERM, which the caller has blocked.

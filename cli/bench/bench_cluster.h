@@ -12,9 +12,11 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "cli/bench/bench.h"
-#include "cli/bench/bench_certificates.h"
 #include "cli/cluster/local_cluster.h"
+#include "cli/cluster/network.h"
 #include "client/admin.h"
+#include "security/authority_folder.h"
+#include "security/identity.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::bench {
@@ -46,21 +48,27 @@ class BenchCluster {
     bool tls = false;                   // each process has a certificate of an authority of the cluster's own
     // What is measured: those of these that are lanes between hosts are opened.
     std::vector<std::string> lanes = {"tcp"};
+    const Network* network = nullptr;  // on whose hosts the daemons are, as many on each; null: this machine
   };
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
                                                              const Options& options);
 
   const std::string& directory() const { return directory_->path(); }
-  // Those of the cluster's processes; null where they are in clear.
-  const BenchCertificates* certificates() const { return certificates_ ? &*certificates_ : nullptr; }
+  // A certificate of the cluster's authority for "client/a", in files. REQUIRES: Options::tls.
+  absl::StatusOr<security::Identity::Files> Certify(std::string_view name) const;
+  bool tls() const { return authority_.has_value(); }
   LocalCluster& processes() { return *processes_; }
   client::Client& client(int node) { return *clients_[node]; }
   client::AdminClient& admin(int node) { return *admins_[node]; }
 
   absl::Status Import(const std::string& path, const std::string& key);  // at node 0
-  // Writes a model of about `bytes` and imports it at node 0 under `key`. Returns the path.
-  absl::StatusOr<std::string> ImportModel(const std::string& key, uint64_t bytes);
-  absl::StatusOr<std::string> WriteModel(const std::string& name, uint64_t bytes);
+  // Writes a model of about `bytes`, another for each seed, and imports it at node 0 under `key`. Returns the
+  // path.
+  absl::StatusOr<std::string> ImportModel(const std::string& key, uint64_t bytes, uint64_t seed = 1);
+  absl::StatusOr<std::string> WriteModel(const std::string& name, uint64_t bytes, uint64_t seed = 1);
+
+  // Starts a daemon that was killed again; what it had only in memory is gone. The clients of it find it.
+  absl::Status Restart(int node);
 
   // Waits until the daemon's host pool is whole: pages that appear in the background would be measured too.
   absl::Status AwaitPool(int node, uint64_t bytes);
@@ -72,8 +80,9 @@ class BenchCluster {
   absl::Status AddCertificates(ClusterOptions& processes);
 
   const RequestContext context_;
+  uint64_t pool_bytes_ = 0;  // of each daemon
   std::unique_ptr<TemporaryDirectory> directory_;
-  std::optional<BenchCertificates> certificates_;
+  std::optional<security::AuthorityFolder> authority_;
   std::unique_ptr<LocalCluster> processes_;
   std::vector<std::unique_ptr<client::Client>> clients_;
   std::vector<std::unique_ptr<client::AdminClient>> admins_;

@@ -104,14 +104,15 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const ClusterO
 absl::Status LocalCluster::StartGlobalStore() {
   const std::string directory = options_.directory + "/global-store";
   TC_RETURN_IF_ERROR(MakePrivateFolder(directory, "log"));
-  // A restart keeps the address, by which daemons know the store.
-  const std::string listen =
-      global_store_address_.empty() ? absl::StrCat("unix:", directory, "/store.sock") : global_store_address_;
   ProcessOptions process;
   process.argv = {options_.binary, "global-store"};
-  AddSettings(process.argv,
-              {"global_store.listen=" + listen, "global_store.metadata_path=" + directory + "/metadata.db"});
+  AddSettings(process.argv, {absl::StrCat("global_store.listen=unix:", directory, "/store.sock"),
+                             "global_store.metadata_path=" + directory + "/metadata.db"});
   AddSettings(process.argv, options_.global_store_settings);
+  // A restart keeps the address, by which daemons know the store, also where its port was any.
+  if (!global_store_address_.empty()) {
+    AddSettings(process.argv, {"global_store.listen=" + global_store_address_});
+  }
   process.network_namespace = options_.global_store_network_namespace;
   process.environment = options_.global_store_environment;
   process.log_path = directory + "/log";

@@ -26,8 +26,9 @@ struct ClusterOptions {
   std::vector<std::string> daemon_settings;        // for every daemon
   // For one daemon, after the common ones; may be shorter than `daemons`.
   std::vector<std::vector<std::string>> settings_of_daemon;
-  std::string global_store_network_namespace;   // empty: the parent's
-  std::vector<std::string> network_namespaces;  // of each daemon; may be empty
+  // Paths of their files, of each daemon its own; may be empty: the parent's.
+  std::string global_store_network_namespace;
+  std::vector<std::string> network_namespaces;
   Environment global_store_environment;
   std::vector<Environment> daemon_environments;  // of each daemon; may be shorter
   absl::Duration start_timeout = absl::Seconds(60);

@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& op
     TC_ASSIGN_OR_RETURN(plan.log, Open(options.log_path, O_WRONLY | O_CREAT | O_APPEND, 0644));
   }
   if (!options.network_namespace.empty()) {
-    TC_ASSIGN_OR_RETURN(plan.network_namespace, Open("/run/netns/" + options.network_namespace, O_RDONLY));
+    TC_ASSIGN_OR_RETURN(plan.network_namespace, Open(options.network_namespace, O_RDONLY));
   }
   plan.argv = Pointers(plan.arguments);
   plan.envp = Pointers(plan.environment);

@@ -26,7 +26,7 @@ struct ProcessOptions {
   std::vector<std::string> argv;  // argv[0] is the program's path
   Environment environment;        // added to the parent's
   std::string log_path;           // stdout and stderr, appended; empty: inherited
-  std::string network_namespace;  // of `ip netns` (needs root); empty: the parent's
+  std::string network_namespace;  // the path of its file (needs root); empty: the parent's
   // Adds "--ready-fd N" to argv: the child writes one line there when it serves.
   bool ready_pipe = false;
 };

@@ -1,5 +1,10 @@
 #include <cstdio>
+#include <string_view>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/bench/bench.h"
@@ -33,12 +38,82 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
   return options;
 }
 
+// What a fan-out takes beside the others' flags.
+struct FanOutFlags {
+  BenchFlags common;
+  bench::FanOutOptions fan_out;  // what needs no parsing
+  std::string rate = "400Mbit";
+  std::string arrivals = "0";
+  std::string slow;   // "1@40Mbit"; empty: none
+  std::string fault;  // "kill-source@0.5"; empty: none
+};
+
+// "400Mbit", "10gbit/s": its prefixes are those of sizes in thousands.
+absl::StatusOr<uint64_t> ParseBitRate(std::string_view text) {
+  std::string_view prefixed = text;
+  (void)absl::ConsumeSuffix(&prefixed, "/s");
+  if (absl::ConsumeSuffix(&prefixed, "bit")) {
+    const absl::StatusOr<uint64_t> rate = ParseSize(absl::StrCat(prefixed, "B"));
+    if (rate.ok() && *rate > 0) return rate;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not a rate; write a number and bit, kbit, Mbit or Gbit: 400Mbit"));
+}
+
+// "kill-source@1": what is done, to whom, and when.
+absl::StatusOr<bench::FanOutFault> ParseFault(std::string_view text) {
+  using Victim = bench::FanOutFault::Victim;
+  bench::FanOutFault fault;
+  std::string_view rest = text;
+  fault.kill = absl::ConsumePrefix(&rest, "kill-");
+  const bool is_fault = fault.kill || absl::ConsumePrefix(&rest, "stop-");
+  fault.victim = absl::ConsumePrefix(&rest, "source@") ? Victim::kSource : Victim::kReceiver;
+  const bool has_victim = fault.victim == Victim::kSource || absl::ConsumePrefix(&rest, "receiver@");
+  if (is_fault && has_victim && absl::SimpleAtod(rest, &fault.share_held) && fault.share_held > 0 &&
+      fault.share_held <= 1) {
+    return fault;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--fault takes kill or stop, source or receiver, and the share of the image, up to 1, that the "
+      "receivers have together then, such as kill-source@1 or stop-receiver@0.5, not \"",
+      text, "\""));
+}
+
+absl::StatusOr<bench::FanOutOptions> ToFanOutOptions(const FanOutFlags& flags) {
+  bench::FanOutOptions options = flags.fan_out;
+  TC_ASSIGN_OR_RETURN(options.bits_per_second, ParseBitRate(flags.rate));
+  TC_ASSIGN_OR_RETURN(options.arrivals, ParseDuration(flags.arrivals));
+  if (!flags.fault.empty()) {
+    TC_ASSIGN_OR_RETURN(options.fault, ParseFault(flags.fault));
+  }
+  if (flags.slow.empty()) return options;
+  const std::vector<std::string> parts = absl::StrSplit(flags.slow, absl::MaxSplits('@', 1));
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &options.slow) || options.slow < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--slow takes how many hosts, @ and their rate, such as 1@40Mbit, not \"", flags.slow, "\""));
+  }
+  TC_ASSIGN_OR_RETURN(options.slow_bits_per_second, ParseBitRate(parts[1]));
+  return options;
+}
+
 using Benchmark = absl::StatusOr<bench::Rows> (*)(const bench::BenchOptions&);
+
+void Print(const CommonFlags& common, const bench::Rows& rows) {
+  std::fputs((common.json ? bench::ToJson(rows) : bench::ToTable(rows)).c_str(), stdout);
+}
 
 absl::Status Measure(const CommonFlags& common, const BenchFlags& flags, Benchmark benchmark) {
   TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags));
   TC_ASSIGN_OR_RETURN(const bench::Rows rows, benchmark(options));
-  std::fputs((common.json ? bench::ToJson(rows) : bench::ToTable(rows)).c_str(), stdout);
+  Print(common, rows);
+  return absl::OkStatus();
+}
+
+absl::Status MeasureFanOut(const CommonFlags& common, const FanOutFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
+  TC_ASSIGN_OR_RETURN(const bench::FanOutOptions fan_out, ToFanOutOptions(flags));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunFanOut(options, fan_out));
+  Print(common, rows);
   return absl::OkStatus();
 }
 
@@ -50,14 +125,17 @@ struct MoreFlags {
   const char* tls_help = "";
 };
 
+void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
+  flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.least = 1});
+  flags.Add("--bytes", values.bytes, "Of the artifact, such as 1GiB");
+  flags.Add("--smoke", values.smoke, "Tiny and short: proves that it runs, measures nothing");
+}
+
 Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark,
                          const MoreFlags& more = {}) {
   return {.name = name, .help = help, .role = Role::kLocal, .bind = [benchmark, more](Flags& flags) -> Run {
             auto values = std::make_shared<BenchFlags>();
-            flags.Add("--runs", values->runs, "Pairs of measurement and reference (memory: transfers)",
-                      {.least = 1});
-            flags.Add("--bytes", values->bytes, "Of the artifact, such as 1GiB");
-            flags.Add("--smoke", values->smoke, "Tiny and short: proves that it runs, measures nothing");
+            AddFlagsOfAll(flags, *values);
             if (!more.lanes.empty()) {
               flags.Add("--lane", values->lanes, more.lanes_help, {.choices = more.lanes});
             }
@@ -66,6 +144,27 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
               return ExitCode(Measure(common, *values, benchmark));
             };
           }};
+}
+
+void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
+  AddFlagsOfAll(flags, values.common);
+  bench::FanOutOptions& fan_out = values.fan_out;
+  flags.Add("--nodes", fan_out.nodes, "Daemons", {.show_default = true, .least = 2});
+  flags.Add("--sources", fan_out.sources, "Of them that have the model; the others get it",
+            {.show_default = true, .least = 1});
+  flags.Add("--per-host", fan_out.per_host, "Daemons that share a host and its link",
+            {.show_default = true, .least = 1});
+  flags.Add("--artifacts", fan_out.artifacts, "Models, which every receiver gets side by side",
+            {.show_default = true, .least = 1});
+  flags.Add("--fault", values.fault,
+            "kill or stop, the source or a receiver that feeds others, @ and the share of the image that the "
+            "receivers have together then: kill-source@1, stop-receiver@0.5");
+  flags.Add("--rate", values.rate, "Of each host's link, each way", {.show_default = true});
+  flags.Add("--arrivals", values.arrivals,
+            "Between one receiver's beginning and the next one's, such as 0.5s");
+  flags.Add("--slow", values.slow,
+            "Hosts behind other links, the last ones, and their rate, such as 1@40Mbit");
+  flags.Add("--tls", values.common.tls, "Of nodes with certificates");
 }
 
 // Of no use to people: what a benchmark starts as a process of its own.
@@ -98,6 +197,14 @@ Command BenchCommand() {
                            bench::RunControl,
                            {.tls_help = "By a caller with a certificate, beside the same in clear"}),
           BenchmarkCommand("load", "A file to a ready replica, cold and warm, beside fio", bench::RunLoad),
+          {.name = "fan-out",
+           .help = "A model from one node to many, each behind a link of its own (takes root), beside a "
+                   "plain copy",
+           .role = Role::kLocal,
+           .bind = Bind<FanOutFlags>(AddFanOutFlags,
+                                     [](const CommonFlags& common, const FanOutFlags& flags) {
+                                       return ExitCode(MeasureFanOut(common, flags));
+                                     })},
           BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
                            bench::RunMemory),
           BenchmarkCommand(

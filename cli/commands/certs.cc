@@ -1,34 +1,21 @@
 // A small certificate authority in a folder, for trying things out: whose certificates are shown and issued
 // by hand. A cluster that has an authority of its own uses that.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "base/posix/state_files.h"
-#include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/output/output.h"
-#include "security/authority.h"
+#include "security/authority_folder.h"
 #include "security/certificate.h"
 
 namespace tensorcast::cli {
 namespace {
-
-constexpr char kAuthorityCertificate[] = "ca.pem";
-constexpr char kAuthorityKey[] = "ca.key";
-// A clock that is behind must not find a certificate that is not good yet.
-constexpr absl::Duration kClockAllowance = absl::Minutes(5);
 
 struct InitFlags {
   std::string folder;
@@ -64,10 +51,7 @@ void AddFlags(Flags& flags, ShowFlags& values) {
   flags.Add("--file", values.files, "A certificate in PEM form", {.required = true});
 }
 
-security::Validity ForDays(int days) {
-  const absl::Time now = absl::Now();
-  return {.from = now - kClockAllowance, .until = now + days * absl::Hours(24)};
-}
+security::Validity ForDays(int days) { return security::ValidFor(days * absl::Hours(24)); }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -75,70 +59,34 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
-// Those who read `path` find what was there or all of `text`, never a part.
-absl::Status WriteFile(const std::string& path, const std::string& text, mode_t mode) {
-  const std::string fresh = path + ".new";
-  unlink(fresh.c_str());
-  const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-  if (!file) return ErrnoStatus(errno, "create", fresh);
-  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return ErrnoStatus(errno, "write to", fresh);
-  }
-  if (fsync(file.get()) != 0) return ErrnoStatus(errno, "write to", fresh);
-  if (rename(fresh.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
-  return absl::OkStatus();
-}
-
-// The key first: who sees the new certificate finds its key.
-absl::Status Write(const security::CertifiedKey& made, const std::string& certificate,
-                   const std::string& key) {
-  TC_RETURN_IF_ERROR(WriteFile(key, made.key, 0600));
-  return WriteFile(certificate, made.certificate, 0644);
-}
-
 void PrintJson(const nlohmann::json& json) {
   std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
-  const std::string certificate = absl::StrCat(flags.folder, "/", kAuthorityCertificate);
-  const std::string key = absl::StrCat(flags.folder, "/", kAuthorityKey);
-  std::error_code ignored;
-  if (std::filesystem::exists(certificate, ignored) || std::filesystem::exists(key, ignored)) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        flags.folder,
-        " has an authority already, and nobody would believe its certificates after another one took "
-        "its place; choose another folder"));
-  }
-  TC_RETURN_IF_ERROR(MakePrivateFolder(flags.folder, kAuthorityKey));
-  TC_ASSIGN_OR_RETURN(const security::CertifiedKey made,
-                      security::MakeAuthority(flags.trust_domain, ForDays(flags.days)));
-  TC_RETURN_IF_ERROR(Write(made, certificate, key));
+  TC_ASSIGN_OR_RETURN(const security::AuthorityFolder authority,
+                      security::AuthorityFolder::Make(flags.folder, flags.trust_domain, ForDays(flags.days)));
+  const security::AuthorityFolder::Files files = authority.files();
   if (common.json) {
-    PrintJson({{"ca", certificate}, {"key", key}});
+    PrintJson({{"ca", files.certificate}, {"key", files.key}});
   } else {
     std::printf("made an authority for %s: %s goes to every host as security.ca, %s stays here\n",
-                flags.trust_domain.c_str(), certificate.c_str(), key.c_str());
+                flags.trust_domain.c_str(), files.certificate.c_str(), files.key.c_str());
   }
   return absl::OkStatus();
 }
 
 absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
-  security::CertifiedKey authority;
-  TC_ASSIGN_OR_RETURN(authority.certificate,
-                      ReadFile(absl::StrCat(flags.folder, "/", kAuthorityCertificate)));
-  TC_ASSIGN_OR_RETURN(authority.key, ReadFile(absl::StrCat(flags.folder, "/", kAuthorityKey)));
-  TC_ASSIGN_OR_RETURN(const std::string domain, security::DomainOfAuthority(authority.certificate));
-  TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseNameIn(domain, flags.name));
-  TC_ASSIGN_OR_RETURN(const security::CertifiedKey made,
-                      security::IssueCertificate(authority, name, ForDays(flags.days)));
-  const std::string file = absl::StrCat(flags.folder, "/", absl::StrReplaceAll(flags.name, {{"/", "-"}}));
-  TC_RETURN_IF_ERROR(Write(made, file + ".pem", file + ".key"));
+  TC_ASSIGN_OR_RETURN(const security::AuthorityFolder authority,
+                      security::AuthorityFolder::Open(flags.folder));
+  TC_ASSIGN_OR_RETURN(const security::AuthorityFolder::Issued issued,
+                      authority.Issue(flags.name, ForDays(flags.days)));
+  const auto& [certificate, key] = issued.files;
   if (common.json) {
-    PrintJson({{"name", name.ToString()}, {"certificate", file + ".pem"}, {"key", file + ".key"}});
+    PrintJson({{"name", issued.name.ToString()}, {"certificate", certificate}, {"key", key}});
   } else {
-    std::printf("issued %s for %d days: security.certificate is %s.pem, security.key is %s.key\n",
-                name.ToString().c_str(), flags.days, file.c_str(), file.c_str());
+    std::printf("issued %s for %d days: security.certificate is %s, security.key is %s\n",
+                issued.name.ToString().c_str(), flags.days, certificate.c_str(), key.c_str());
   }
   return absl::OkStatus();
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/address.h"
+#include "base/labels.h"
 #include "base/posix/state_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/units.h"
@@ -279,7 +280,7 @@ void CheckPools(const v1::DaemonConfig& config, Findings& findings) {
   // The default is for hosts that run a daemon; where it does not fit, the start says so.
   const bool configured = config.host_pool() != config::Defaults().daemon().host_pool();
   if (configured && *pool > FreeHugePageBytes()) {
-    findings.Add("daemon.host_pool", CheckFits(*pool, /*prefaulted=*/false, ReadHostLimits()));
+    findings.Add("daemon.host_pool", CheckFits(*pool, kSegmentBytes, /*prefaulted=*/false, ReadHostLimits()));
   }
 }
 
@@ -315,6 +316,7 @@ void CheckDaemon(const v1::DaemonConfig& config, const transport::LaneConfig& la
   CheckPools(config, findings);
   CheckDevices(config, findings);
   CheckAccess(config, findings);
+  findings.Add("daemon.labels", ParseLabels({config.labels().begin(), config.labels().end()}).status());
   if (!config.disk_dir().empty()) CheckPrivatePlace("daemon.disk_dir", config.disk_dir(), "", findings);
 }
 

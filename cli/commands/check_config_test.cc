@@ -46,6 +46,13 @@ TEST(CheckConfig, EachFindingIsALineThatBeginsWithItsKey) {
   EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is no group here"));
 }
 
+TEST(CheckConfig, LabelsKeepToTheirRules) {
+  EXPECT_EQ(Refused({"daemon.labels=zone=a,rack=r3"}), "");
+  EXPECT_THAT(Refused({"daemon.labels=zone=a b"}),
+              HasSubstr("daemon.labels: \"a b\" is no value of a label"));
+  EXPECT_THAT(Refused({"daemon.labels=zone=a,zone=b"}), HasSubstr("\"zone\" stands twice"));
+}
+
 TEST(CheckConfig, ARoleIsNotRefusedForTheSectionOfAnother) {
   EXPECT_EQ(Refused({"daemon.handle_groups=no-such-group"}, Roles::kGlobalStore), "");
   EXPECT_EQ(Refused({"global_store.metadata_path=:memory:"}, Roles::kDaemon), "");

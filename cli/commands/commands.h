@@ -11,6 +11,7 @@
   COMMAND(Daemon)                    \
   COMMAND(Put)                       \
   COMMAND(Get)                       \
+  COMMAND(Replicate)                 \
   COMMAND(List)                      \
   COMMAND(Remove)                    \
   COMMAND(Gc)                        \

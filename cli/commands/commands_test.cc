@@ -113,7 +113,7 @@ TEST_F(CommandsTest, PutPrintsTheArtifactItsKeyAndWhereTheTimeWent) {
   const std::string first = Good({"put", Model(), "--key", "first"});
   EXPECT_THAT(first, StartsWith("tc2:"));
   EXPECT_THAT(first, HasSubstr("key first, revision 1\n"));
-  EXPECT_THAT(first, HasSubstr("GB/s"));
+  EXPECT_THAT(first, HasSubstr("B/s"));
   EXPECT_THAT(first, Not(HasSubstr("already stored")));
   EXPECT_THAT(Good({"put", Model()}), HasSubstr(" (was already stored)\n"));
 }
@@ -188,6 +188,8 @@ TEST_F(CommandsTest, RemoveTakesAKeyItsArtifactOrAReplicaAndNotTwoOfThem) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Bad({"rm"}, 1, "rm wants either an artifact (a key or an id) or --replica");
   Bad({"rm", "m", "--replica", "r"}, 1, "rm wants either");
+  Bad({"rm", "m", "--node", "n"}, 1, "rm wants either");
+  Bad({"rm", "--node", "n"}, 1, "a node is forgotten by the global store itself");
   Bad({"rm", id}, 1, "FAILED_PRECONDITION");
   EXPECT_EQ(Good({"rm", "m"}), "deleted " + id + "\n");
   EXPECT_TRUE(Json({"ls"})["artifacts"].empty());
@@ -208,6 +210,33 @@ TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnythin
   EXPECT_EQ(Json({"key", "ls"})["keys"].size(), 2u);
   EXPECT_EQ(Good({"rm", "m", "--force"}), "deleted " + id + "\n");
   EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision\n");
+}
+
+TEST_F(CommandsTest, ReplicateBringsItWhereItIsMissingAndSaysHowFarThatIs) {
+  const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
+  EXPECT_THAT(Good({"replicate", "m", "--all"}), HasSubstr("was there already"));
+  EXPECT_TRUE(Json({"replicate", "m"})["wishes"].empty());
+  const nlohmann::json results = Json({"replicate", "m", "--to", "alone:disk"})["results"];
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0]["wish"].value("state", ""), "WISH_STATE_DONE");
+  EXPECT_EQ(Json({"ls", "--replicas"})["replicas"].size(), 2u);
+  EXPECT_THAT(Good({"replicate", id}), HasSubstr("alone:disk  done"));
+  EXPECT_EQ(Good({"replicate", "m", "--cancel"}), "nothing was under way there\n");
+  Good({"rm", "m"});
+}
+
+TEST_F(CommandsTest, ReplicateRefusesWhatItCannotMean) {
+  Json({"put", Model(), "--key", "m"});
+  Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "either --to or --all");
+  Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among --all nodes");
+  Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is no label");
+  Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
+  Bad({"replicate", "m", "--to", ":cpu"}, 1, "NODE or NODE:LOCATION is expected");
+  Bad({"replicate", "n", "--to", "alone"}, 1, "NOT_FOUND");
+  const RunResult nobody = Run({"replicate", "m", "--to", "nobody", "--no-wait"});
+  EXPECT_EQ(nobody.code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("nobody:cpu: NOT_FOUND"));
+  EXPECT_THAT(nobody.out, HasSubstr("FAILED"));
 }
 
 TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {

@@ -201,7 +201,7 @@ class Demo {
       return;
     }
     Table table(
-        {"what", "from", "to", "lane", "bytes", "seconds", "GB/s", "fetch", "verify", "place", "verified"});
+        {"what", "from", "to", "lane", "bytes", "seconds", "rate", "fetch", "verify", "place", "verified"});
     for (const MoveResult& result : results_) {
       const TransferReport& transfer = result.transfer;
       const absl::Duration elapsed = transfer.end - transfer.start;
@@ -212,9 +212,11 @@ class Demo {
     }
     std::printf("\n%s\n", table.ToString().c_str());
     std::printf(
-        "fetch, verify, place: GB/s of one thread while it is in that stage. A fetch that digests on the way "
+        "fetch, verify, place: the rate of one thread while it is in that stage. A fetch that digests on the "
+        "way "
         "leaves\nnothing to the verify stage.\n");
-    std::printf("A plain one-thread memory copy on this machine just now: %.2f GB/s.\n", plain_copy);
+    std::printf("A plain one-thread memory copy on this machine just now: %s.\n",
+                FormatRate(plain_copy * 1e9).c_str());
     std::printf("Every get was attached by a client process and equals the file, tensor for tensor.%s\n",
                 fake_ ? " The GPUs were fake." : "");
   }

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
@@ -19,50 +18,33 @@ struct ExplainFlags {
   std::string transfer = "last";  // "last", or the beginning of a transfer's or replica's id
 };
 
-constexpr absl::Duration kSourceTimeout = absl::Seconds(2);
-
-// What the daemon of this name says of its side; a `problem` where it cannot be asked.
-absl::Status Ask(const v1::GetClusterStatusResponse& cluster, const client::ClientCertificates& certificates,
-                 explain::SourceWord* word) {
-  for (const v1::Node& node : cluster.nodes()) {
-    if (node.name() != word->source) continue;
-    TC_ASSIGN_OR_RETURN(const auto source, client::AdminClient::Connect(node.grpc_address(), kSourceTimeout,
-                                                                        OnTerminationSignal(), certificates));
-    TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
-                        source->GetStatus(InterruptibleContext(kSourceTimeout)));
-    explain::Hear(status, word);
-    return absl::OkStatus();
-  }
-  return absl::NotFoundError(absl::StrCat("the global store knows no node ", word->source, " now"));
-}
-
-// Never an error: what a source does not tell is said to be unknown.
-std::vector<explain::SourceWord> AskSources(client::AdminClient& own,
-                                            const client::ClientCertificates& certificates,
-                                            const TransferReport& report) {
-  std::vector<explain::SourceWord> words = explain::SourcesOf(report);
-  absl::StatusOr<v1::GetClusterStatusResponse> cluster;
-  for (explain::SourceWord& word : words) {
-    if (word.lent) continue;
-    if (!cluster.ok()) cluster = own.GetClusterStatus(InterruptibleContext(kSourceTimeout));
-    const absl::Status asked = cluster.ok() ? Ask(*cluster, certificates, &word) : cluster.status();
-    if (!asked.ok()) word.problem = std::string(asked.message());
-  }
-  return words;
-}
+// The daemon bounds what it asks others, and for how long.
+constexpr absl::Duration kTimeout = absl::Seconds(10);
 
 absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
-                      admin->GetStatus(InterruptibleContext(absl::Seconds(10))));
-  TC_ASSIGN_OR_RETURN(const explain::FoundTransfer found, explain::FindTransfer(status, flags.transfer));
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(InterruptibleContext(kTimeout)));
+  TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, explain::FindTransfer(status, flags.transfer));
+  const absl::StatusOr<v1::ExplainTransferResponse> explained =
+      admin->ExplainTransfer(InterruptibleContext(kTimeout), found.report.transfer_id());
+  if (OnTerminationSignal().IsCancelled()) return explained.status();
+  if (explained.ok() && explained->hops_size() > 0) {
+    // As it is now: it may have ended meanwhile.
+    found = {.report = explained->hops(0).transfer(), .under_way = explained->hops(0).under_way()};
+  }
   TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(found.report));
-  TC_ASSIGN_OR_RETURN(const client::ClientCertificates certificates, ConfiguredCertificates(common));
-  const explain::Beyond beyond{.under_way = found.under_way,
-                               .sources = AskSources(*admin, certificates, report)};
+  explain::Beyond beyond{.under_way = found.under_way, .sources = explain::SourcesOf(report)};
+  if (explained.ok()) {
+    explain::Hear(*explained, &beyond.sources);
+    beyond.way = explain::WayOf(*explained);
+  } else {
+    // No error of this command: what the others do not tell is said to be unknown.
+    for (explain::SourceWord& word : beyond.sources) word.problem = std::string(explained.status().message());
+  }
   if (common.json) {
     std::printf("{\"transfer\": %s, \"under_way\": %s, \"analysis\": %s}\n", ToJson(found.report).c_str(),
-                found.under_way ? "true" : "false", explain::AnalysisJson(report, beyond.sources).c_str());
+                found.under_way ? "true" : "false",
+                explain::AnalysisJson(report, beyond.sources, beyond.way).c_str());
   } else {
     std::fputs(explain::ExplainTransfer(report, beyond).c_str(), stdout);
   }

@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -22,11 +24,14 @@
 namespace tensorcast::cli {
 namespace {
 
+constexpr absl::Duration kFactsTimeout = absl::Seconds(10);
+
 struct GetFlags {
   std::string artifact;  // a key or an id
   std::string device = "cpu";
   std::string lane;
   std::string out;  // write a .safetensors file
+  std::vector<std::string> tensors;
   bool wait_for_space = false;
   double timeout_seconds = 0;  // 0: none
 };
@@ -34,28 +39,57 @@ struct GetFlags {
 void Print(const client::Replica& replica, const GetFlags& flags) {
   std::printf("%s\nreplica %s at %s\n", replica.artifact_id().c_str(), replica.replica_id().c_str(),
               replica.location().ToString().c_str());
+  if (const size_t chosen = replica.tensors().size(); chosen < replica.tensor_count()) {
+    uint64_t bytes = 0;
+    for (const client::TensorView& tensor : replica.tensors()) bytes += tensor.nbytes;
+    std::printf("partial: %zu of %zu tensors, %s of %s\n", chosen, replica.tensor_count(),
+                FormatBytes(bytes).c_str(), FormatBytes(replica.image_bytes()).c_str());
+  }
   if (const auto& transfer = replica.transfer(); transfer.has_value()) {
     const absl::Duration elapsed = transfer->end - transfer->start;
-    std::printf("%s in %s s, %s GB/s, %u chunks verified\n%s", FormatBytes(transfer->bytes).c_str(),
+    std::printf("%s in %s s, %s, %u chunks verified\n%s", FormatBytes(transfer->bytes).c_str(),
                 FormatSeconds(elapsed).c_str(), FormatRate(transfer->bytes, elapsed).c_str(),
                 transfer->verified_chunks, DescribeStages(*transfer).c_str());
+    if (transfer->bytes_present > 0) {
+      std::printf("%s were there already\n", FormatBytes(transfer->bytes_present).c_str());
+    }
   } else {
     std::printf("it was already there\n");
   }
   if (!flags.out.empty()) std::printf("wrote %s\n", flags.out.c_str());
 }
 
-void PrintJson(const client::Replica& replica) {
+// As the daemon lists it: its state, and how much of it is there. Where it does not, since the replica has
+// gone meanwhile or this caller may not ask, what the get told.
+v1::Replica FactsOf(const client::Replica& replica, const CommonFlags& common) {
+  v1::Replica facts;
+  facts.set_replica_id(replica.replica_id());
+  facts.set_artifact_id(replica.artifact_id());
+  *facts.mutable_location() = rpc::ToProto(replica.location());
+  const auto admin = ConnectAdmin(common);
+  if (!admin.ok()) return facts;
+  const auto listed = (*admin)->ListReplicas(InterruptibleContext(kFactsTimeout), replica.artifact_id());
+  if (!listed.ok()) return facts;
+  const auto found = std::ranges::find(*listed, replica.replica_id(),
+                                       [](const v1::Replica& one) { return one.replica_id(); });
+  return found == listed->end() ? facts : *found;
+}
+
+void PrintJson(const client::Replica& replica, const CommonFlags& common) {
   v1::MaterializeReplicaResult message;
   message.set_artifact_id(replica.artifact_id());
-  message.mutable_replica()->set_replica_id(replica.replica_id());
-  message.mutable_replica()->set_artifact_id(replica.artifact_id());
-  *message.mutable_replica()->mutable_location() = rpc::ToProto(replica.location());
+  *message.mutable_replica() = FactsOf(replica, common);
   message.set_already_present(!replica.transfer().has_value());
   message.set_key_revision(replica.key_revision());
   message.set_key_unconfirmed(replica.key_unconfirmed());
   if (replica.transfer().has_value()) *message.mutable_transfer() = rpc::ToProto(*replica.transfer());
-  std::fputs(ToJson(message).c_str(), stdout);
+  nlohmann::json json = nlohmann::json::parse(ToJson(message));
+  json["tensor_count"] = replica.tensor_count();
+  // Those that were asked for; all of them are not repeated.
+  if (replica.tensors().size() < replica.tensor_count()) {
+    for (const client::TensorView& tensor : replica.tensors()) json["tensors"].push_back(tensor.name);
+  }
+  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 // Before the bytes are moved, which can take long.
@@ -65,7 +99,7 @@ absl::Status CheckFolderOf(const std::string& out) {
   return ErrnoStatus(errno, "write to the folder of --out,", folder.string());
 }
 
-// Where the tensors lie in the replica's image, which follows from what they are.
+// Where these tensors would lie in an image of them alone, which follows from what they are.
 absl::StatusOr<ImageLayout> LayoutOf(const client::Replica& replica) {
   ImageLayout layout;
   for (const client::TensorView& tensor : replica.tensors()) {
@@ -86,6 +120,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
                              .lane = flags.lane,
                              .wait_for_space = flags.wait_for_space,
                              .attach = !flags.out.empty(),
+                             .tensors = flags.tensors,
                              .on_progress = bar.callback()};
   const absl::Duration timeout =
       flags.timeout_seconds > 0 ? absl::Seconds(flags.timeout_seconds) : absl::InfiniteDuration();
@@ -93,10 +128,11 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto replica, client->Get(context, flags.artifact, options));
   if (!flags.out.empty()) {
     TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(*replica));
-    TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), replica->image(), context));
+    const auto bytes_of = [&replica](const Tensor& tensor) { return replica->Find(tensor.name)->host; };
+    TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), bytes_of, context));
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
-  common.json ? PrintJson(*replica) : Print(*replica, flags);
+  common.json ? PrintJson(*replica, common) : Print(*replica, flags);
   return absl::OkStatus();
 }
 
@@ -105,6 +141,10 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add("--device", values.device, "gpu:N, cpu or disk", {.show_default = true});
   flags.Add("--lane", values.lane,
             absl::StrCat("Force the way: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));
+  flags.Add(
+      "--tensors", values.tensors,
+      "Bring only these tensors, into host memory: names, or quoted patterns, such as 'model.layers.[0-7].*'",
+      {.not_empty = true});
   flags.Add("--out", values.out, "Write the tensors to this .safetensors file", {.not_empty = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
   flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.least = 0});

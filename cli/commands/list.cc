@@ -46,12 +46,19 @@ std::string NodeText(const std::string& id, const NodeNames& names) {
   return known != names.end() ? known->second : id.substr(0, 8);
 }
 
-// "cpu@node-a, gpu:0@node-b"; of an artifact without a replica, the files that a get would read:
-// "origin@node-a".
+// Of a partial replica, what there is of it: " (12 of 264 chunks)".
+std::string PartText(const v1::Replica& replica) {
+  if (replica.state() != v1::REPLICA_STATE_PARTIAL) return "";
+  return absl::StrCat(" (", replica.chunks_present(), " of ", replica.chunks_total(), " chunks)");
+}
+
+// "cpu@node-a, gpu:0@node-b, cpu@node-c (12 of 264 chunks)"; of an artifact without a replica, the files that
+// a get would read: "origin@node-a".
 std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
   std::vector<std::string> places;
   for (const v1::Replica& replica : artifact.replicas()) {
-    places.push_back(absl::StrCat(LocationText(replica.location()), "@", NodeText(replica.node_id(), names)));
+    places.push_back(absl::StrCat(LocationText(replica.location()), "@", NodeText(replica.node_id(), names),
+                                  PartText(replica)));
   }
   if (!places.empty()) return absl::StrJoin(places, ", ");
   for (const v1::Origin& origin : artifact.origins()) {

@@ -30,7 +30,7 @@ void Print(const client::PutResult& result, const PutFlags& flags) {
   }
   if (result.transfer.has_value()) {
     const absl::Duration elapsed = result.transfer->end - result.transfer->start;
-    std::printf("%s in %s s, %s GB/s\n%s", FormatBytes(result.transfer->bytes).c_str(),
+    std::printf("%s in %s s, %s\n%s", FormatBytes(result.transfer->bytes).c_str(),
                 FormatSeconds(elapsed).c_str(), FormatRate(result.transfer->bytes, elapsed).c_str(),
                 DescribeStages(*result.transfer).c_str());
   }

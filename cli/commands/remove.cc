@@ -15,6 +15,7 @@ namespace {
 struct RemoveFlags {
   std::string artifact;  // a key or an id
   std::string replica;   // evict this replica only
+  std::string node;      // or forget whose this node id is
   bool force = false;
 };
 
@@ -59,24 +60,42 @@ absl::Status EvictReplica(const CommonFlags& common, const RemoveFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::Status ForgetNode(const CommonFlags& common, const RemoveFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), flags.node);
+  if (absl::IsUnimplemented(forgotten)) {
+    return absl::FailedPreconditionError(
+        "a node is forgotten by the global store itself, and this is a daemon: give its address as --daemon");
+  }
+  TC_RETURN_IF_ERROR(forgotten);
+  if (!common.json) std::printf("node %s is nobody's\n", flags.node.c_str());
+  if (common.json) std::printf("{\"node_id\": \"%s\"}\n", flags.node.c_str());
+  return absl::OkStatus();
+}
+
 void AddFlags(Flags& flags, RemoveFlags& values) {
   flags.Add("artifact", values.artifact, "A key (which is removed too), or an artifact id");
   flags.Add("--replica", values.replica, "Evict only this replica from this daemon", {.not_empty = true});
+  flags.Add("--node", values.node,
+            "At the global store's address: let a node id that is bound to a certificate's name have another",
+            {.not_empty = true});
   flags.Add("--force", values.force, "Even when other keys are bound to it, or it is the last copy");
 }
 
 int RunRemove(const CommonFlags& common, const RemoveFlags& flags) {
-  if (flags.artifact.empty() == flags.replica.empty()) {
-    return Fail(absl::InvalidArgumentError("rm wants either an artifact (a key or an id) or --replica"));
+  if (!flags.artifact.empty() + !flags.replica.empty() + !flags.node.empty() != 1) {
+    return Fail(
+        absl::InvalidArgumentError("rm wants either an artifact (a key or an id) or --replica, or --node"));
   }
-  return ExitCode(flags.replica.empty() ? RemoveArtifact(common, flags) : EvictReplica(common, flags));
+  if (!flags.replica.empty()) return ExitCode(EvictReplica(common, flags));
+  return ExitCode(flags.node.empty() ? RemoveArtifact(common, flags) : ForgetNode(common, flags));
 }
 
 }  // namespace
 
 Command RemoveCommand() {
   return {.name = "rm",
-          .help = "Delete an artifact, or evict one replica",
+          .help = "Delete an artifact, evict one replica, or forget a node",
           .spanned = true,
           .bind = Bind(AddFlags, RunRemove)};
 }

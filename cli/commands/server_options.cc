@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/address.h"
+#include "base/labels.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -79,6 +80,12 @@ absl::StatusOr<std::vector<gid_t>> GroupIds(const v1::DaemonConfig& config) {
   return ids;
 }
 
+absl::StatusOr<Labels> ToLabels(const v1::DaemonConfig& config) {
+  absl::StatusOr<Labels> labels = ParseLabels({config.labels().begin(), config.labels().end()});
+  if (!labels.ok()) return Annotate(labels.status(), "daemon.labels");
+  return labels;
+}
+
 absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
   TC_ASSIGN_OR_RETURN(options.host_pool_bytes, Size("daemon.host_pool", config.host_pool()));
   TC_ASSIGN_OR_RETURN(options.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
@@ -103,6 +110,7 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   options.host_id = config.host_id();
   options.local_lane = config.local_lane();
   options.import_roots.assign(config.import_roots().begin(), config.import_roots().end());
+  TC_ASSIGN_OR_RETURN(options.labels, ToLabels(config));
   TC_ASSIGN_OR_RETURN(options.handle_groups, GroupIds(config));
   return absl::OkStatus();
 }

@@ -1,7 +1,9 @@
 // The two servers as commands: start, say so, serve until SIGTERM or SIGINT, drain.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,6 +22,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/server_options.h"
 #include "cli/commands/telemetry.h"
+#include "core/memory/host_pool.h"
 #include "daemon/app/daemon_server.h"
 #include "global_store/app/global_store_server.h"
 
@@ -156,8 +159,10 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config));
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
   options.insecure = config.security().insecure();
+  // A descriptor each. Of more than this the limits of memory speak, later.
+  const int segments = static_cast<int>(std::min(options.host_pool_bytes / kSegmentBytes, uint64_t{1} << 20));
   TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
-                                         .descriptors = kDaemonDescriptors,
+                                         .descriptors = kDaemonDescriptors + segments,
                                          .threads = kDaemonThreads,
                                          .memory_bytes = options.host_pool_bytes}));
   std::unique_ptr<global_store::GlobalStoreServer> embedded;

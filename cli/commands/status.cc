@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/labels.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
@@ -15,14 +16,23 @@ namespace {
 
 std::string PoolText(const v1::Pool& pool) {
   const absl::StatusOr<Location> location = rpc::FromProto(pool.location());
-  return absl::StrCat(location.ok() ? location->ToString() : "?", " ", FormatBytes(pool.used_bytes()), " of ",
-                      FormatBytes(pool.capacity_bytes()));
+  std::string text = absl::StrCat(location.ok() ? location->ToString() : "?", " ",
+                                  FormatBytes(pool.used_bytes()), " of ", FormatBytes(pool.capacity_bytes()));
+  if (pool.partial_replicas() > 0) {
+    absl::StrAppend(&text, " (", FormatBytes(pool.partial_bytes()), " in ", pool.partial_replicas(),
+                    " parts)");
+  }
+  return text;
 }
 
 std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools) {
   std::vector<std::string> texts;
   for (const v1::Pool& pool : pools) texts.push_back(PoolText(pool));
   return absl::StrJoin(texts, ", ");
+}
+
+std::string LabelsOf(const v1::Node& node) {
+  return LabelsText({node.labels().begin(), node.labels().end()});
 }
 
 std::string SecurityText(const v1::Security& security) {
@@ -35,6 +45,10 @@ std::string SecurityText(const v1::Security& security) {
                              : "none: this host alone";
 }
 
+std::string LimitText(uint64_t bytes_per_second) {
+  return bytes_per_second == 0 ? "none" : absl::StrCat(FormatBytes(bytes_per_second), " a second");
+}
+
 void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
               status.node().node_id().c_str(), status.node().grpc_address().c_str(),
@@ -42,11 +56,16 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   if (!status.global_store_error().empty()) {
     std::printf("  because    %s\n", status.global_store_error().c_str());
   }
+  if (const std::string labels = LabelsOf(status.node()); !labels.empty()) {
+    std::printf("  labels     %s\n", labels.c_str());
+  }
   std::printf("  security   %s\n", SecurityText(status.security()).c_str());
   std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
   std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
+  std::printf("  limits     send %s, receive %s\n", LimitText(status.limits().send()).c_str(),
+              LimitText(status.limits().receive()).c_str());
   for (const v1::DamagedFile& file : status.damaged_files()) {
     std::printf("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path().c_str(),
                 rpc::FromProto(file.error()).ToString().c_str());
@@ -60,14 +79,15 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
               static_cast<unsigned long long>(cluster.keys()),
               static_cast<unsigned long long>(cluster.replicas()),
               static_cast<unsigned long long>(cluster.active_grants()), cluster.metadata_store().c_str());
-  Table table({"node", "id", "address", "lanes", "heartbeat", "pools"});
+  Table table({"node", "id", "address", "lanes", "labels", "heartbeat", "pools"});
   for (const v1::Node& node : cluster.nodes()) {
     const double age =
         static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
     table.Add({absl::StrCat(node.name(), node.draining() ? " (draining)" : "",
                             node.unreachable() ? " (unreachable)" : ""),
                node.node_id().substr(0, 8), node.grpc_address(), absl::StrJoin(node.lanes(), ","),
-               absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"), PoolsText(node.pools())});
+               LabelsOf(node), absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"),
+               PoolsText(node.pools())});
   }
   std::fputs(table.ToString().c_str(), stdout);
 }

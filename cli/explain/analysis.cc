@@ -34,6 +34,20 @@ std::vector<std::pair<SteadyTime, SteadyTime>> Intervals(const TransferReport& r
   return intervals;
 }
 
+// From the first chunk that was asked for to the last that came; zero where it is not known when chunks were
+// under way.
+absl::Duration FetchWindow(const TransferReport& report) {
+  if (report.fetching <= absl::ZeroDuration()) return absl::ZeroDuration();
+  SteadyTime first = SteadyTime::InfiniteFuture();
+  SteadyTime last = SteadyTime::InfinitePast();
+  for (const StageReport& stage : report.stages) {
+    if (stage.stage != Stage::kFetch) continue;
+    first = std::min(first, stage.start);
+    last = std::max(last, stage.end);
+  }
+  return last > first ? last - first : absl::ZeroDuration();
+}
+
 // Of this stage, the source that kept it busy for longest.
 const StageReport* Heaviest(const TransferReport& report, Stage stage) {
   const StageReport* heaviest = nullptr;
@@ -112,7 +126,7 @@ Bound StageBound(const TransferReport& report, const std::vector<SourceWord>& wo
   bound.why = absl::StrFormat("%s took %.0f %% of the busy time, with %.1f chunks in it at once", bound.part,
                               first.share * 100, AtOnce(heaviest));
   if (heaviest.bytes > 0) {
-    absl::StrAppend(&bound.why, " at ", FormatRate(heaviest.bytes, heaviest.busy), " GB/s each");
+    absl::StrAppend(&bound.why, " at ", FormatRate(heaviest.bytes, heaviest.busy), " each");
   }
   absl::StrAppend(&bound.why, " (", heaviest.source.lane, ", ", heaviest.source.name, ").");
   if (totals.size() > 1 && totals[1].share > first.share * kClose) {
@@ -148,6 +162,9 @@ TransferParts PartsOf(const TransferReport& report) {
     first = false;
   }
   parts.finish = parts.end - reached;
+  parts.starved =
+      std::clamp(FetchWindow(report) - report.fetching - parts.gaps, absl::ZeroDuration(), parts.moving);
+  parts.moving -= parts.starved;
   return parts;
 }
 
@@ -182,12 +199,18 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& wor
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
-  const absl::Duration most = std::max({parts.queue, parts.start, parts.moving, parts.gaps, parts.finish});
+  const absl::Duration most =
+      std::max({parts.queue, parts.start, parts.moving, parts.starved, parts.gaps, parts.finish});
   if (parts.moving == most && !report.stages.empty()) return StageBound(report, words);
   if (parts.queue == most) {
     return {"queue", absl::StrCat(Took(parts.queue, parts),
                                   "went by before its turn came: other transfers were running "
                                   "(daemon.max_concurrent_ingests).")};
+  }
+  if (parts.starved == most) {
+    return {"starved", absl::StrCat(Took(parts.starved, parts),
+                                    "went by with nothing to ask for: no source had a chunk that was still "
+                                    "missing. Whoever was filling them is the limit.")};
   }
   if (parts.gaps == most) {
     return {"gaps",
@@ -203,6 +226,25 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& wor
       "start",
       absl::StrCat(Took(parts.start, parts),
                    "went by before the first byte: it waited for space, or a source was found and opened.")};
+}
+
+Bound FindVerdict(const TransferReport& report, const std::vector<SourceWord>& words) {
+  if (report.status.ok()) return FindBound(report, words);
+  const TransferParts parts = PartsOf(report);
+  Bound failed{.part = "failed"};
+  if (report.start < report.queued) {
+    failed.why = "before its turn came";
+  } else if (report.bytes == 0) {
+    const auto opened = [](const SourceReport& source) { return source.loss != SourceLoss::kNotOpened; };
+    failed.why = std::ranges::any_of(report.sources, opened) || !report.stages.empty()
+                     ? "before a first chunk was in its place"
+                     : "before any source answered";
+  } else {
+    failed.why = absl::StrCat("with ", cli::FormatBytes(report.bytes), " of ",
+                              cli::FormatBytes(report.bytes_total), " in their place");
+  }
+  absl::StrAppend(&failed.why, ", after ", FormatSeconds(parts.total()), " s: ", report.status.ToString());
+  return failed;
 }
 
 }  // namespace tensorcast::explain

@@ -20,6 +20,8 @@ struct TransferParts {
   absl::Duration queue;   // until its turn came
   absl::Duration start;   // then, until the first byte: space, and a source to read
   absl::Duration moving;  // at least one stage was at work
+  // Between the first chunk and the last, with none under way: no source had one that was missing.
+  absl::Duration starved;
   absl::Duration gaps;    // between stages: looking for another source
   absl::Duration finish;  // after the last stage
   absl::Duration total() const { return end - begin; }
@@ -38,13 +40,16 @@ std::vector<StageTotal> TotalsOf(const TransferReport& report);  // in the order
 // How many chunks were in the stage at once, on average: busy time over wall time. 0 for an empty interval.
 double AtOnce(const StageReport& stage);
 
-// What bounds the transfer: "queue", "start", "fetch", "verify", "place", "gaps", "finish", or "nothing" when
-// it took no time that could be measured.
+// What bounds the transfer: "queue", "start", "fetch", "verify", "place", "starved", "gaps", "finish", or
+// "nothing" when it took no time that could be measured.
 struct Bound {
   std::string part;
   std::string why;  // sentences for people
 };
 // `words`: what its sources said, for a transfer that fetching bounds.
 Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& words = {});
+
+// Of one that failed the part "failed", and where that was; of any other its bound.
+Bound FindVerdict(const TransferReport& report, const std::vector<SourceWord>& words = {});
 
 }  // namespace tensorcast::explain

@@ -6,15 +6,17 @@
 
 namespace tensorcast::explain {
 
-std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources) {
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources,
+                         const Way& way) {
   const TransferParts parts = PartsOf(report);
-  const Bound bound = FindBound(report, sources);
+  const Bound bound = FindVerdict(report, sources);
   nlohmann::json json;
   json["bound"] = {{"part", bound.part}, {"why", bound.why}};
   json["seconds"] = {
-      {"total", absl::ToDoubleSeconds(parts.total())}, {"queue", absl::ToDoubleSeconds(parts.queue)},
-      {"start", absl::ToDoubleSeconds(parts.start)},   {"moving", absl::ToDoubleSeconds(parts.moving)},
-      {"gaps", absl::ToDoubleSeconds(parts.gaps)},     {"finish", absl::ToDoubleSeconds(parts.finish)}};
+      {"total", absl::ToDoubleSeconds(parts.total())},  {"queue", absl::ToDoubleSeconds(parts.queue)},
+      {"start", absl::ToDoubleSeconds(parts.start)},    {"moving", absl::ToDoubleSeconds(parts.moving)},
+      {"gaps", absl::ToDoubleSeconds(parts.gaps)},      {"finish", absl::ToDoubleSeconds(parts.finish)},
+      {"starved", absl::ToDoubleSeconds(parts.starved)}};
   absl::Duration busy;
   for (const StageReport& stage : report.stages) busy += stage.busy;
   json["stages"] = nlohmann::json::array();
@@ -36,6 +38,21 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceW
                                {"requests", word.served ? word.served->requests() : 0},
                                {"reading_share", ReadingShare(word)},
                                {"problem", word.problem}});
+  }
+  json["bounding_hop"] = nullptr;
+  if (const std::optional<BoundingHop> hop = FindBoundingHop(way); hop.has_value()) {
+    json["bounding_hop"] = {{"from", hop->from},  {"to", hop->to},   {"lane", hop->lane},
+                            {"part", hop->part},  {"why", hop->why}, {"silent", hop->silent},
+                            {"steps", hop->steps}};
+  }
+  json["hops"] = nlohmann::json::array();
+  for (const Hop& hop : way.hops) {
+    json["hops"].push_back({{"node", hop.node},
+                            {"replica", hop.replica_id},
+                            {"known", hop.transfer.has_value()},
+                            {"under_way", hop.under_way},
+                            {"bytes_per_second", hop.transfer ? RateOf(*hop.transfer) : 0.0},
+                            {"problem", hop.problem}});
   }
   // Names and errors come from elsewhere: bytes that are no UTF-8 are replaced instead of thrown at us.
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);

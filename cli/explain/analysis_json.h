@@ -4,14 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "cli/explain/hops.h"
 #include "cli/explain/source_word.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
 
-// {"bound": {"part", "why"}, "seconds": {"total", "queue", "start", "moving", "gaps", "finish"},
+// {"bound": {"part", "why"}, "seconds": {"total", "queue", "start", "moving", "starved", "gaps", "finish"},
 //  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}],
-//  "sources": [{"source", "lane", "lent", "known", "bytes", "requests", "reading_share", "problem"}]}
-std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources = {});
+//  "sources": [{"source", "lane", "lent", "known", "bytes", "requests", "reading_share", "problem"}],
+//  "bounding_hop": {"from", "to", "lane", "part", "why", "steps"} or null,
+//  "hops": [{"node", "replica", "known", "under_way", "bytes_per_second", "problem"}]}
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources = {},
+                         const Way& way = {});
 
 }  // namespace tensorcast::explain

@@ -47,10 +47,14 @@ std::string Headline(const TransferReport& report, const Beyond& beyond) {
   }
   const absl::Duration elapsed = PartsOf(report).total();
   absl::StrAppend(&text, "  moved     ", Moved(report), " in ", FormatSeconds(elapsed), " s, ",
-                  FormatRate(report.bytes, elapsed), " GB/s\n");
+                  FormatRate(report.bytes, elapsed), "\n");
   if (!beyond.under_way) {
     absl::StrAppend(&text, "  chunks    ", report.verified_chunks, " verified against the manifest, ",
-                    report.refetched_chunks, " fetched again\n");
+                    report.refetched_chunks, " fetched again");
+    if (report.reassigned_chunks > 0) {
+      absl::StrAppend(&text, ", ", report.reassigned_chunks, " taken back from sources that were slow");
+    }
+    text += "\n";
   }
   return absl::StrCat(text, "  result    ", Result(report, beyond), "\n");
 }
@@ -110,8 +114,8 @@ std::string Chart(const TransferReport& report, int width) {
 std::string Stages(const TransferReport& report) {
   absl::Duration busy;
   for (const StageReport& stage : report.stages) busy += stage.busy;
-  Table table({"stage", "lane", "source", "bytes", "chunks", "seconds", "busy", "share", "at once", "GB/s",
-               "GB/s each"});
+  Table table({"stage", "lane", "source", "bytes", "chunks", "seconds", "busy", "share", "at once", "rate",
+               "rate each"});
   for (const StageReport& stage : report.stages) {
     const double share = busy > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, busy) * 100 : 0;
     table.Add({std::string(StageName(stage.stage)), stage.source.lane, Short(stage.source.name),
@@ -123,7 +127,71 @@ std::string Stages(const TransferReport& report) {
   return table.ToString();
 }
 
+std::string Clock(const TransferReport& report, SteadyTime time) {
+  return FormatSeconds(std::max(time - report.queued, absl::ZeroDuration()));
+}
+
+std::string Kind(const SourceReport& source) {
+  if (source.source.grant_id.empty()) return "here";
+  return source.filling ? "filling" : "ready";
+}
+
+// Side by side, in the order in which they came.
+std::string Sources(const TransferReport& report) {
+  uint64_t bytes = 0;
+  for (const SourceReport& source : report.sources) bytes += source.bytes;
+  const auto part = [](double of, double all) {
+    return all > 0 ? absl::StrFormat("%.0f %%", 100 * of / all) : std::string("-");
+  };
+  Table table({"source", "lane", "was", "came", "went", "bytes", "share", "chunks", "rate", "busy",
+               "taken back", "lost"});
+  for (const SourceReport& source : report.sources) {
+    if (source.loss == SourceLoss::kNotOpened) continue;
+    const bool in_use = source.left == SteadyTime::InfiniteFuture();
+    const double used = absl::ToDoubleSeconds((in_use ? report.end : source.left) - source.joined);
+    table.Add({Short(source.source.name), source.source.lane, Kind(source), Clock(report, source.joined),
+               in_use ? "-" : Clock(report, source.left), FormatBytes(source.bytes),
+               part(static_cast<double>(source.bytes), static_cast<double>(bytes)),
+               absl::StrCat(source.chunks),
+               FormatRate(used > 0 ? static_cast<double>(source.bytes) / used : 0.0),
+               part(absl::ToDoubleSeconds(source.asked), used), absl::StrCat(source.reassigned_chunks),
+               absl::StrCat(source.lost_chunks)});
+  }
+  return table.ToString();
+}
+
+std::string_view LossText(SourceLoss loss) {
+  switch (loss) {
+    case SourceLoss::kNotOpened:
+      return "could not be opened";
+    case SourceLoss::kDied:
+      return "was given up";
+    case SourceLoss::kTimeout:
+      return "was given up because nothing came";
+    case SourceLoss::kBadDigest:
+      return "was given up for wrong bytes";
+  }
+  return "was given up";
+}
+
+// Why each went that did not stay to the end.
+std::string Losses(const TransferReport& report) {
+  std::string text;
+  for (const SourceReport& source : report.sources) {
+    if (!source.loss.has_value()) continue;
+    absl::StrAppend(&text, "after ", Clock(report, source.left), " s ", source.source.lane, " ",
+                    source.source.name, " ", LossText(*source.loss), ": ", source.status.ToString(), "\n");
+    if (*source.loss == SourceLoss::kBadDigest && !source.source.grant_id.empty()) {
+      absl::StrAppend(&text, "  It arose between ", source.source.name,
+                      " and this node: a node passes on only what it has verified.\n");
+    }
+  }
+  if (!text.empty()) text += "\n";
+  return text;
+}
+
 std::string GivenUp(const TransferReport& report) {
+  if (!report.sources.empty()) return Losses(report);
   std::string text;
   for (const StageReport& stage : report.stages) {
     if (stage.status.ok()) continue;
@@ -140,11 +208,14 @@ std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, 
   std::string text =
       absl::StrCat(Headline(report, beyond), "\n", Chart(report, std::max(bar_width, 10)), "\n");
   if (!report.stages.empty()) absl::StrAppend(&text, Stages(report), "\n");
+  if (!report.sources.empty()) absl::StrAppend(&text, Sources(report), "\n");
   absl::StrAppend(&text, GivenUp(report));
   if (!beyond.sources.empty()) absl::StrAppend(&text, SourcesText(beyond.sources), "\n");
-  const Bound bound = FindBound(report, beyond.sources);
-  absl::StrAppend(&text, "Bounded by ", bound.part, ": ", bound.why, "\n");
-  return text;
+  const Bound verdict = FindVerdict(report, beyond.sources);
+  if (!report.status.ok()) {
+    return absl::StrCat(text, "It failed ", verdict.why, "\n", FailuresText(beyond.way));
+  }
+  return absl::StrCat(text, "Bounded by ", verdict.part, ": ", verdict.why, "\n", WayText(beyond.way));
 }
 
 }  // namespace tensorcast::explain

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/explain/hops.h"
 #include "cli/explain/source_word.h"
 #include "core/replica/transfer_report.h"
 
@@ -14,6 +15,7 @@ namespace tensorcast::explain {
 struct Beyond {
   bool under_way = false;  // this is its report so far
   std::vector<SourceWord> sources;
+  Way way;
 };
 
 // `bar_width` is the chart's, in characters; at least 10.

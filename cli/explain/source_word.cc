@@ -47,16 +47,27 @@ std::vector<SourceWord> SourcesOf(const TransferReport& report) {
   return words;
 }
 
-void Hear(const v1::GetStatusResponse& status, SourceWord* word) {
-  for (const v1::ServeReport& served : status.servings()) {
-    // One that went over to another lane was opened twice; the newest comes first.
-    if (served.grant_id() == word->grant_id && served.lane() == word->lane) {
-      word->served = served;
-      return;
+void Hear(const v1::ExplainTransferResponse& response, std::vector<SourceWord>* words) {
+  for (SourceWord& word : *words) {
+    if (word.lent) continue;
+    word.problem = absl::StrCat("daemon ", word.source, " was not asked");
+    for (const v1::TransferHop& hop : response.hops()) {
+      // The first hop is the receiver's.
+      if (hop.node() != word.source || &hop == &response.hops(0)) continue;
+      const auto served = std::ranges::find_if(hop.servings(), [&word](const v1::ServeReport& one) {
+        return one.grant_id() == word.grant_id && one.lane() == word.lane;
+      });
+      if (served != hop.servings().end()) {
+        // One that went over to another lane was opened twice; the newest comes first.
+        word.served = *served;
+        word.problem.clear();
+        break;
+      }
+      word.problem = hop.problem().empty() ? absl::StrCat("daemon ", word.source,
+                                                          " no longer remembers transport ", word.grant_id)
+                                           : hop.problem();
     }
   }
-  word->problem =
-      absl::StrCat("daemon ", status.node().name(), " no longer remembers transport ", word->grant_id);
 }
 
 double ReadingShare(const SourceWord& word) {

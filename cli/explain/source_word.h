@@ -24,8 +24,8 @@ struct SourceWord {
 // One for each grant that the transfer fetched under, with nothing said yet.
 std::vector<SourceWord> SourcesOf(const TransferReport& report);
 
-// Takes what the daemon says of this transport, or notes that it has forgotten it.
-void Hear(const v1::GetStatusResponse& status, SourceWord* word);
+// Takes what their daemons say of it, or notes why they say nothing.
+void Hear(const v1::ExplainTransferResponse& response, std::vector<SourceWord>* words);
 
 // How much of the time from its first request to its last byte the source spent on reading a GPU or a disk. 0
 // when it sent from host memory, or said nothing; more than 1 when reads overlapped.

@@ -28,11 +28,13 @@ v1::ServeReport MakeServing(bool in_place, int reading_ms) {
 }
 
 std::vector<SourceWord> Heard(const v1::ServeReport& served) {
-  v1::GetStatusResponse status;
-  status.mutable_node()->set_name("node-0");
-  *status.add_servings() = served;
+  v1::ExplainTransferResponse response;
+  response.add_hops()->set_node("node-1");
+  v1::TransferHop& hop = *response.add_hops();
+  hop.set_node("node-0");
+  *hop.add_servings() = served;
   std::vector<SourceWord> words = SourcesOf(MakeReport());
-  Hear(status, &words.at(0));
+  Hear(response, &words);
   return words;
 }
 

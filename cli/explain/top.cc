@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/explain/analysis.h"
 #include "cli/explain/flows.h"
+#include "cli/explain/hops.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 
@@ -77,6 +78,10 @@ std::string PoolLine(const v1::Pool& pool) {
                                      Gauge(share, kPoolWidth, pool.used_bytes() > 0), share * 100,
                                      FormatBytes(pool.used_bytes()), FormatBytes(pool.capacity_bytes()),
                                      FormatBytes(pool.pinned_bytes()), FormatBytes(pool.high_water_bytes()));
+  if (pool.partial_replicas() > 0) {
+    absl::StrAppend(&line, ", ", FormatBytes(pool.partial_bytes()), " in ", pool.partial_replicas(),
+                    " parts");
+  }
   if (pool.failed_allocations() > 0) absl::StrAppend(&line, ", ", pool.failed_allocations(), " did not fit");
   return line + "\n";
 }
@@ -102,29 +107,49 @@ std::string NodeText(const NodeView& node) {
   return text;
 }
 
+// Bytes a second since the frame before, where that is known of this id.
+std::optional<double> RateSince(const TopView& view, const std::string& id, uint64_t bytes, SteadyTime now) {
+  const auto before = view.before.find(id);
+  if (before == view.before.end() || before->second.at >= now) return std::nullopt;
+  const uint64_t had = std::min(before->second.bytes, bytes);
+  return static_cast<double>(bytes - had) / absl::ToDoubleSeconds(now - before->second.at);
+}
+
 // Since the frame before; in the first one, since its first byte moved.
 std::string LiveRate(const TransferReport& report, const TopView& view) {
-  const auto before = view.before.find(report.transfer_id);
   // A report that is no newer than the one before it (the daemon did not answer since) has no rate of its
   // own.
-  if (before != view.before.end() && before->second.at < report.end) {
-    const uint64_t had = std::min(before->second.bytes, report.bytes);
-    return FormatRate(report.bytes - had, report.end - before->second.at);
+  if (const auto rate = RateSince(view, report.transfer_id, report.bytes, report.end); rate.has_value()) {
+    return FormatRate(*rate);
   }
   const TransferParts parts = PartsOf(report);
   return FormatRate(report.bytes, parts.total() - parts.queue - parts.start);
 }
 
+// The only one in use, or how many there are; of one that does not say, the last that it read.
+SourceInfo SourceShown(const TransferReport& report) {
+  std::vector<SourceInfo> in_use;
+  for (const SourceReport& source : report.sources) {
+    if (source.left == SteadyTime::InfiniteFuture()) in_use.push_back(source.source);
+  }
+  if (in_use.size() == 1) return in_use.front();
+  if (in_use.empty()) return report.stages.empty() ? SourceInfo{} : report.stages.back().source;
+  const bool one_lane = std::ranges::all_of(
+      in_use, [&](const SourceInfo& source) { return source.lane == in_use.front().lane; });
+  return {.lane = one_lane ? in_use.front().lane : "several",
+          .name = absl::StrCat(in_use.size(), " sources")};
+}
+
 std::string RunningText(const TopView& view, size_t limit) {
   std::string text = "\nunder way\n";
-  Table table({"transfer", "node", "to", "done", "", "seconds", "GB/s", "lane", "from"});
+  Table table({"transfer", "node", "to", "done", "", "seconds", "rate", "lane", "from"});
   size_t shown = 0, all = 0;
   for (const NodeView& node : view.nodes) {
     for (const TransferReport& report : RunningOn(node)) {
       if (++all > limit) continue;
       ++shown;
       const double share = Share(report.bytes, report.bytes_total);
-      const SourceInfo source = report.stages.empty() ? SourceInfo{} : report.stages.back().source;
+      const SourceInfo source = SourceShown(report);
       const bool waits = report.start < report.queued;
       table.Add({report.transfer_id.substr(0, kIdWidth), node.node.name(), report.destination.ToString(),
                  Gauge(share, kProgressWidth, report.bytes > 0),
@@ -136,6 +161,70 @@ std::string RunningText(const TopView& view, size_t limit) {
   if (all == 0) return text + "  nothing\n";
   text += table.ToString();
   if (all > shown) absl::StrAppend(&text, "  and ", all - shown, " more\n");
+  return text;
+}
+
+// One node gives another bytes at this moment.
+struct Feed {
+  std::string from, to, lane, was, transfer;
+  uint64_t bytes = 0;  // so far
+  double rate = 0;     // a second
+};
+
+// As the receivers say it, by grant; of those that say nothing, as their sources do.
+std::vector<Feed> FeedsNow(const TopView& view) {
+  std::map<std::string, Feed> by_grant;
+  std::map<std::string, std::string> names;
+  for (const NodeView& node : view.nodes) {
+    names[node.node.node_id()] = node.node.name();
+    for (const TransferReport& report : RunningOn(node)) {
+      for (const SourceReport& source : report.sources) {
+        const std::string& grant = source.source.grant_id;
+        if (grant.empty() || source.left != SteadyTime::InfiniteFuture()) continue;
+        const double seconds = absl::ToDoubleSeconds(report.end - source.joined);
+        const double so_far = seconds > 0 ? static_cast<double>(source.bytes) / seconds : 0;
+        by_grant[grant] = {.from = source.source.name,
+                           .to = node.node.name(),
+                           .lane = source.source.lane,
+                           .was = source.filling ? "filling" : "ready",
+                           .transfer = report.transfer_id.substr(0, kIdWidth),
+                           .bytes = source.bytes,
+                           .rate = RateSince(view, grant, source.bytes, report.end).value_or(so_far)};
+      }
+    }
+  }
+  for (const NodeView& node : view.nodes) {
+    if (!node.status.has_value()) continue;
+    for (const v1::ServeReport& served : node.status->servings()) {
+      if (served.has_closed() || by_grant.contains(served.grant_id())) continue;
+      const auto receiver = names.find(served.receiver_node_id());
+      by_grant[served.grant_id()] = {
+          .from = node.node.name(),
+          .to = receiver == names.end() ? served.receiver_node_id().substr(0, kIdWidth) : receiver->second,
+          .lane = served.lane(),
+          .was = "-",
+          .transfer = "-",
+          .bytes = served.bytes(),
+          .rate = RateSince(view, served.grant_id(), served.bytes(), view.now).value_or(0)};
+    }
+  }
+  std::vector<Feed> feeds;
+  for (auto& [grant, feed] : by_grant) feeds.push_back(std::move(feed));
+  std::ranges::stable_sort(feeds, std::greater(), &Feed::rate);
+  return feeds;
+}
+
+std::string FeedsText(const TopView& view, size_t limit) {
+  const std::vector<Feed> feeds = FeedsNow(view);
+  if (feeds.empty()) return "";
+  Table table({"from", "to", "lane", "was", "transfer", "bytes", "rate"});
+  for (size_t i = 0; i < std::min(limit, feeds.size()); ++i) {
+    const Feed& feed = feeds[i];
+    table.Add({feed.from, feed.to, feed.lane, feed.was, feed.transfer, FormatBytes(feed.bytes),
+               FormatRate(feed.rate)});
+  }
+  std::string text = absl::StrCat("\nwho feeds whom\n", table.ToString());
+  if (feeds.size() > limit) absl::StrAppend(&text, "  and ", feeds.size() - limit, " more\n");
   return text;
 }
 
@@ -152,7 +241,7 @@ std::string FlowsText(const TopView& view, size_t limit) {
   if (flows.empty()) return text + "  nothing\n";
   std::stable_sort(flows.begin(), flows.end(),
                    [](const Flow& a, const Flow& b) { return a.bytes > b.bytes; });
-  Table table({"by", "lane", "from", "bytes", "transfers", "GB/s", "GB/s moving"});
+  Table table({"by", "lane", "from", "bytes", "transfers", "rate", "rate moving"});
   for (size_t i = 0; i < std::min(limit, flows.size()); ++i) {
     const Flow& flow = flows[i];
     table.Add({flow.receiver, flow.lane, flow.source, FormatBytes(flow.bytes), absl::StrCat(flow.transfers),
@@ -170,14 +259,14 @@ std::string TransfersText(const TopView& view, size_t limit) {
                    [](const auto& a, const auto& b) { return a.second.end > b.second.end; });
   std::string text = "\nlast transfers (tensorcast explain TRANSFER --daemon NODE)\n";
   if (all.empty()) return text + "  none\n";
-  Table table({"transfer", "node", "to", "bytes", "seconds", "GB/s", "lane", "from", "bounded by", "result"});
+  Table table({"transfer", "node", "to", "bytes", "seconds", "rate", "lane", "from", "bounded by", "result"});
   for (size_t i = 0; i < std::min(limit, all.size()); ++i) {
     const TransferReport& report = all[i].second;
     const absl::Duration took = PartsOf(report).total();
     const SourceInfo source = report.stages.empty() ? SourceInfo{} : report.stages.back().source;
     table.Add({report.transfer_id.substr(0, kIdWidth), all[i].first, report.destination.ToString(),
                FormatBytes(report.bytes), FormatSeconds(took), FormatRate(report.bytes, took), source.lane,
-               source.name, FindBound(report).part,
+               source.name, FindVerdict(report).part,
                report.status.ok() ? "ok" : absl::StatusCodeToString(report.status.code())});
   }
   return text + table.ToString();
@@ -190,6 +279,14 @@ std::map<std::string, Seen> SeenIn(const TopView& view) {
   for (const NodeView& node : view.nodes) {
     for (const TransferReport& report : RunningOn(node)) {
       seen[report.transfer_id] = {.bytes = report.bytes, .at = report.end};
+      for (const SourceReport& source : report.sources) {
+        seen[source.source.grant_id] = {.bytes = source.bytes, .at = report.end};
+      }
+    }
+    if (!node.status.has_value()) continue;
+    for (const v1::ServeReport& served : node.status->servings()) {
+      // The receiver's word, where there is one, stays.
+      seen.insert({served.grant_id(), {.bytes = served.bytes(), .at = view.now}});
     }
   }
   return seen;
@@ -198,8 +295,8 @@ std::map<std::string, Seen> SeenIn(const TopView& view) {
 std::string RenderTop(const TopView& view, const TopLimits& limits) {
   std::string text = Header(view);
   for (const NodeView& node : view.nodes) text += NodeText(node);
-  return absl::StrCat(text, RunningText(view, limits.running), FlowsText(view, limits.flows),
-                      TransfersText(view, limits.transfers));
+  return absl::StrCat(text, RunningText(view, limits.running), FeedsText(view, limits.feeds),
+                      FlowsText(view, limits.flows), TransfersText(view, limits.transfers));
 }
 
 }  // namespace tensorcast::explain

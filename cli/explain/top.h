@@ -1,5 +1,5 @@
-// One frame of `tensorcast top`: nodes with their pools, transfers under way, what flowed between nodes, and
-// the last transfers. Pure functions; who asks the nodes is cli/commands/top.cc.
+// One frame of `tensorcast top`: nodes with their pools, transfers under way, who feeds whom, what flowed
+// between nodes, and the last transfers. Pure functions; who asks the nodes is cli/commands/top.cc.
 #pragma once
 
 #include <map>
@@ -32,7 +32,9 @@ struct TopView {
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why not
   std::vector<NodeView> nodes;
-  std::map<std::string, Seen> before;  // by transfer id, from the frame before; empty in the first one
+  // By id of the transfer, and of the grant for each of its sources, from the frame before; empty in the
+  // first one.
+  std::map<std::string, Seen> before;
 };
 
 // For the next frame's `before`.
@@ -42,6 +44,7 @@ struct TopLimits {
   size_t transfers = 10;
   size_t flows = 10;
   size_t running = 10;
+  size_t feeds = 20;
 };
 
 // Lines end with "\n"; no terminal codes.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
 
@@ -58,12 +59,12 @@ under way
   nothing
 
 received in the last 10s
-by      lane  from        bytes  transfers  GB/s  GB/s moving
-node-1  ucx   node-0  61.04 MiB          1  0.01         1.07
+by      lane  from        bytes  transfers      rate  rate moving
+node-1  ucx   node-0  61.04 MiB          1  6.4 MB/s    1.07 GB/s
 
 last transfers (tensorcast explain TRANSFER --daemon NODE)
-transfer  node    to         bytes  seconds  GB/s  lane  from    bounded by  result
-11aa22bb  node-1  gpu:0  61.04 MiB    0.100  0.64  ucx   node-0  fetch       ok
+transfer  node    to         bytes  seconds       rate  lane  from    bounded by  result
+11aa22bb  node-1  gpu:0  61.04 MiB    0.100  0.64 GB/s  ucx   node-0  fetch       ok
 )");
 }
 
@@ -88,18 +89,59 @@ TEST(RenderTop, ShowsTransfersUnderWayWithTheirRateSinceTheFrameBefore) {
   // 32 MB within the 80 ms that something moved or could have.
   EXPECT_THAT(RenderTop(view), HasSubstr(R"(
 under way
-transfer  node    to     done                                       seconds  GB/s  lane  from
-22bb33cc  node-1  gpu:0  [##########          ]  50 % of 61.04 MiB    0.100  0.40  ucx   node-0
-33cc44dd  node-1  cpu    [                    ]    0 % of 1.00 MiB    0.010     -        (waits for its turn)
+transfer  node    to     done                                       seconds       rate  lane  from
+22bb33cc  node-1  gpu:0  [##########          ]  50 % of 61.04 MiB    0.100  0.40 GB/s  ucx   node-0
+33cc44dd  node-1  cpu    [                    ]    0 % of 1.00 MiB    0.010          -        (waits for its turn)
 )"));
   // And to the flows of the last seconds.
   EXPECT_THAT(RenderTop(view), HasSubstr("node-1  ucx   node-0  30.52 MiB          1"));
 
   // The frame after: all 32 MB came within the last 20 ms.
   view.before = {{"22bb33cc-1", {.bytes = 0, .at = At(80)}}};
-  EXPECT_THAT(RenderTop(view), HasSubstr("0.100  1.60  ucx"));
+  EXPECT_THAT(RenderTop(view), HasSubstr("0.100  1.60 GB/s  ucx"));
   EXPECT_EQ(SeenIn(view).at("22bb33cc-1").bytes, 32'000'000u);
   EXPECT_EQ(SeenIn(view).at("22bb33cc-1").at, At(100));
+}
+
+TEST(RenderTop, ShowsWhoFeedsWhomAsTheReceiverSaysOrElseAsTheSource) {
+  TopView view = MakeView();
+  view.now = At(100);
+  TransferReport running = MakeRunning();
+  for (const char* node : {"node-0", "node-2"}) {
+    SourceReport source{.source = {SourceType::kRemote, "tcp", node, absl::StrCat("grant-", node)},
+                        .filling = std::string_view(node) == "node-2",
+                        .joined = At(20),
+                        .bytes = 16'000'000};
+    running.sources.push_back(source);
+  }
+  SourceReport gone = running.sources.front();
+  gone.source.grant_id = "ended";
+  gone.left = At(50);
+  running.sources.push_back(gone);
+  v1::GetStatusResponse& receiver = *view.nodes[1].status;
+  *receiver.add_running_transfers() = rpc::ToProto(running);
+  // It serves a node that does not answer, and one that says so itself.
+  v1::ServeReport* serving = receiver.add_servings();
+  serving->set_grant_id("to-node-0");
+  serving->set_receiver_node_id("node-0-0123456789");
+  serving->set_lane("tcp");
+  serving->set_bytes(8'000'000);
+  *receiver.add_servings() = *serving;
+  receiver.mutable_servings(1)->set_grant_id("grant-node-2");
+  *receiver.add_servings() = *serving;
+  receiver.mutable_servings(2)->set_grant_id("over");
+  receiver.mutable_servings(2)->mutable_closed();
+  view.before = {{"grant-node-2", {.bytes = 0, .at = At(60)}}, {"to-node-0", {.bytes = 0, .at = At(60)}}};
+  EXPECT_THAT(RenderTop(view), AllOf(HasSubstr("tcp   2 sources\n"), HasSubstr(R"(
+who feeds whom
+from    to      lane  was      transfer      bytes       rate
+node-2  node-1  tcp   filling  22bb33cc  15.26 MiB  0.40 GB/s
+node-0  node-1  tcp   ready    22bb33cc  15.26 MiB  0.20 GB/s
+node-1  node-0  tcp   -               -   7.63 MiB  0.20 GB/s
+)")));
+  EXPECT_THAT(RenderTop(view, {.feeds = 1}), HasSubstr("  and 2 more\n"));
+  EXPECT_EQ(SeenIn(view).at("grant-node-2").bytes, 16'000'000u);
+  EXPECT_EQ(SeenIn(view).at("to-node-0").at, view.now);
 }
 
 TEST(RenderTop, WithoutTheGlobalStoreShowsWhatThereIs) {

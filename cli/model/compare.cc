@@ -85,26 +85,24 @@ absl::Status CompareBytes(const Tensor& tensor, const std::byte* expected, Const
   return Differs(tensor, absl::StrCat("differs from the file at its byte ", at - actual.begin()));
 }
 
-}  // namespace
-
-absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> replica,
-                                        const std::string& model_path, DeviceRuntime* devices,
-                                        const RequestContext& context) {
-  TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
+// With `tensors`, of the model.
+absl::StatusOr<uint64_t> Compare(std::span<const client::TensorView> replica, const SafetensorsModel& model,
+                                 const std::vector<Tensor>& tensors, DeviceRuntime* devices,
+                                 const RequestContext& context) {
   std::vector<std::unique_ptr<MappedFile>> files;
   for (const OpenedFile& file : model.files) {
     TC_ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(file));
   }
-  if (replica.size() != model.layout.tensors.size()) {
-    return absl::DataLossError(absl::StrCat("the replica has ", replica.size(), " tensors, ", model_path,
-                                            " has ", model.layout.tensors.size()));
+  if (replica.size() != tensors.size()) {
+    return absl::DataLossError(absl::StrCat("the replica has ", replica.size(), " tensors, not ",
+                                            tensors.size(), " of ", model.files.front().identity.path));
   }
   // As many on both sides and each of the model's found: then there are no others.
   absl::flat_hash_map<std::string_view, const client::TensorView*> by_name;
   for (const client::TensorView& view : replica) by_name.emplace(view.name, &view);
   TensorReader reader(devices);
   uint64_t compared = 0;
-  for (const Tensor& tensor : model.layout.tensors) {
+  for (const Tensor& tensor : tensors) {
     TC_RETURN_IF_ERROR(context.Check("comparing a replica with its model"));
     const auto found = by_name.find(tensor.name);
     if (found == by_name.end()) return Differs(tensor, "is not in the replica");
@@ -121,6 +119,30 @@ absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> repl
     compared += tensor.nbytes;
   }
   return compared;
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> replica,
+                                        const std::string& model_path, DeviceRuntime* devices,
+                                        const RequestContext& context) {
+  TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
+  return Compare(replica, model, model.layout.tensors, devices, context);
+}
+
+absl::StatusOr<uint64_t> ComparePart(std::span<const client::TensorView> part,
+                                     std::span<const std::string> names, const std::string& model_path,
+                                     const RequestContext& context) {
+  TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(model_path));
+  std::vector<Tensor> tensors;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(model.layout.tensors, name, &Tensor::name);
+    if (found == model.layout.tensors.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no tensor \"", name, "\" in ", model_path));
+    }
+    tensors.push_back(*found);
+  }
+  return Compare(part, model, tensors, /*devices=*/nullptr, context);
 }
 
 }  // namespace tensorcast

@@ -21,4 +21,9 @@ absl::StatusOr<uint64_t> CompareReplica(std::span<const client::TensorView> repl
                                         const std::string& model_path, DeviceRuntime* devices,
                                         const RequestContext& context = {});
 
+// The same of a replica in host memory of which only the tensors of these names were asked for.
+absl::StatusOr<uint64_t> ComparePart(std::span<const client::TensorView> part,
+                                     std::span<const std::string> names, const std::string& model_path,
+                                     const RequestContext& context = {});
+
 }  // namespace tensorcast

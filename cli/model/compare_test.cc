@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -118,6 +119,21 @@ TEST_F(CompareTest, ATensorTooManyTooFewOrOfAnotherNameIsFound) {
   ExpectDiffers(WithTensors(tensors), "the replica has 4 tensors");
   tensors.resize(2);
   ExpectDiffers(WithTensors(tensors), "the replica has 2 tensors");
+}
+
+TEST_F(CompareTest, APartHasTheTensorsThatWereAskedForAndNoOthers) {
+  const auto compare = [&](const std::vector<Tensor>& tensors, const std::vector<std::string>& names) {
+    return ComparePart(WithTensors(tensors).tensors(), names, model_);
+  };
+  const std::vector<Tensor> first = {layout_.tensors[0]};
+  EXPECT_EQ(compare(first, {"a"}).value_or(0), kBytes);
+  EXPECT_EQ(compare(first, {"b"}).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(compare(layout_.tensors, {"a"}).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(compare(first, {"no such"}).status().code(), absl::StatusCode::kInvalidArgument);
+  TestReplica wrong = WithTensors(first);
+  wrong.bytes()[7] ^= std::byte{1};
+  const std::vector<std::string> names = {"a"};
+  EXPECT_THAT(ComparePart(wrong.tensors(), names, model_).status().ToString(), HasSubstr("at its byte 7"));
 }
 
 TEST_F(CompareTest, AnotherDtypeOrShapeOfTheSameBytesIsFound) {

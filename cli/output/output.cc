@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 
@@ -20,6 +22,29 @@ constexpr int kBarWidth = 30;
 
 bool IsNumber(const std::string& cell) {
   return cell.empty() || cell == "-" || std::isdigit(static_cast<unsigned char>(cell[0]));
+}
+
+// A line has room for so many.
+constexpr size_t kSourcesShown = 3;
+
+// "tcp node-0 60 %, tcp node-2 40 %": who gives bytes and how much of what they gave, the most first.
+std::string SourcesText(std::vector<SourceReport> sources) {
+  std::ranges::stable_sort(sources, std::greater(), [](const SourceReport& source) { return source.bytes; });
+  uint64_t bytes = 0;
+  for (const SourceReport& source : sources) bytes += source.bytes;
+  std::vector<std::string> shown;
+  for (const SourceReport& source : sources) {
+    if (shown.size() == kSourcesShown) break;
+    std::string text = absl::StrCat(source.source.lane, " ", source.source.name);
+    if (sources.size() > 1 && bytes > 0) {
+      absl::StrAppendFormat(&text, " %.0f %%",
+                            100 * static_cast<double>(source.bytes) / static_cast<double>(bytes));
+    }
+    shown.push_back(std::move(text));
+  }
+  std::string text = absl::StrJoin(shown, ", ");
+  if (sources.size() > shown.size()) absl::StrAppend(&text, " and ", sources.size() - shown.size(), " more");
+  return text;
 }
 
 }  // namespace
@@ -35,10 +60,16 @@ std::string FormatBytes(uint64_t bytes) {
   return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.2f %s", value, kUnits[unit]);
 }
 
+std::string FormatRate(double bytes_a_second) {
+  if (bytes_a_second <= 0) return "-";
+  if (bytes_a_second >= 1e8) return absl::StrFormat("%.2f GB/s", bytes_a_second / 1e9);
+  if (bytes_a_second >= 1e5) return absl::StrFormat("%.1f MB/s", bytes_a_second / 1e6);
+  return absl::StrFormat("%.1f kB/s", bytes_a_second / 1e3);
+}
+
 std::string FormatRate(uint64_t bytes, absl::Duration elapsed) {
   const double seconds = absl::ToDoubleSeconds(elapsed);
-  if (seconds <= 0 || bytes == 0) return "-";
-  return absl::StrFormat("%.2f", static_cast<double>(bytes) / seconds / 1e9);
+  return FormatRate(seconds <= 0 ? 0.0 : static_cast<double>(bytes) / seconds);
 }
 
 std::string FormatSeconds(absl::Duration elapsed) {
@@ -91,9 +122,9 @@ struct ProgressBar::State {
                                                          static_cast<double>(progress.bytes_total);
     const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
     const std::string from = progress.waiting_for.empty()
-                                 ? progress.source.lane
+                                 ? SourcesText(progress.sources)
                                  : absl::StrCat("waiting for ", progress.waiting_for);
-    std::fprintf(out, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s GB/s  %s", label.c_str(),
+    std::fprintf(out, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s  %s", label.c_str(),
                  std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(), share * 100,
                  FormatBytes(progress.bytes_done).c_str(), FormatBytes(progress.bytes_total).c_str(),
                  FormatRate(progress.bytes_done, elapsed).c_str(), from.c_str());
@@ -124,7 +155,7 @@ void WarnUnconfirmed(const std::string& key, uint64_t revision) {
 }
 
 std::string DescribeStages(const TransferReport& report) {
-  Table table({"stage", "lane", "source", "bytes", "seconds", "busy", "GB/s"});
+  Table table({"stage", "lane", "source", "bytes", "seconds", "busy", "rate each"});
   for (const StageReport& stage : report.stages) {
     table.Add({std::string(StageName(stage.stage)), stage.source.lane, stage.source.name,
                FormatBytes(stage.bytes), FormatSeconds(stage.end - stage.start), FormatSeconds(stage.busy),

@@ -14,8 +14,10 @@
 
 namespace tensorcast::cli {
 
-std::string FormatBytes(uint64_t bytes);                         // "1.03 GiB"
-std::string FormatRate(uint64_t bytes, absl::Duration elapsed);  // "12.3" (GB/s, 10^9 bytes), "-" for no time
+std::string FormatBytes(uint64_t bytes);  // "1.03 GiB"
+// "12.30 GB/s" (10^9 bytes), "42.5 MB/s" below a tenth of one, "1.2 kB/s"; "-" for none.
+std::string FormatRate(double bytes_a_second);
+std::string FormatRate(uint64_t bytes, absl::Duration elapsed);  // "-" for no time
 std::string FormatSeconds(absl::Duration elapsed);               // "0.123"
 
 // Columns as wide as their widest cell; numbers (cells that begin with a digit or are "-") to the right.

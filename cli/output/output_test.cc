@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "cli/output/json.h"
 #include "proto/types.pb.h"
@@ -23,8 +24,11 @@ TEST(FormatBytes, UsesBinaryUnitsAndKeepsSmallCountsExact) {
   EXPECT_EQ(FormatBytes(uint64_t{1} << 30), "1.00 GiB");
 }
 
-TEST(FormatRate, IsInDecimalGigabytesAndADashWhenThereIsNothingToDivide) {
-  EXPECT_EQ(FormatRate(2'000'000'000, absl::Seconds(1)), "2.00");
+TEST(FormatRate, HasTheDecimalUnitThatShowsItAndIsADashWhenThereIsNothingToDivide) {
+  EXPECT_EQ(FormatRate(2'000'000'000, absl::Seconds(1)), "2.00 GB/s");
+  EXPECT_EQ(FormatRate(100'000'000, absl::Seconds(1)), "0.10 GB/s");
+  EXPECT_EQ(FormatRate(4'194'304, absl::Seconds(1)), "4.2 MB/s");
+  EXPECT_EQ(FormatRate(1'000, absl::Seconds(10)), "0.1 kB/s");
   EXPECT_EQ(FormatRate(1, absl::ZeroDuration()), "-");
   EXPECT_EQ(FormatRate(0, absl::Seconds(1)), "-");
 }
@@ -101,7 +105,20 @@ TEST_F(ProgressBarTest, SaysWhatItWaitsForAndNeedsNoTotal) {
   TransferProgress waiting;
   waiting.waiting_for = "space";
   bar_->callback()(waiting);
-  EXPECT_NE(Shown().find("  0 %  0 B of 0 B  - GB/s  waiting for space"), std::string::npos);
+  EXPECT_NE(Shown().find("  0 %  0 B of 0 B  -  waiting for space"), std::string::npos);
+}
+
+TEST_F(ProgressBarTest, NamesThoseWhoGiveTheBytesTheMostFirst) {
+  now_ += absl::Seconds(2);
+  TransferProgress progress = Half();
+  progress.sources = {{.source = {.lane = "tcp", .name = "node-0"}, .bytes = 1}};
+  bar_->callback()(progress);
+  EXPECT_NE(Shown().find("B/s  tcp node-0"), std::string::npos) << "it alone, so without a share";
+  for (const uint64_t bytes : {6, 3, 0, 0}) {
+    progress.sources.push_back({.source = {.lane = "tcp", .name = absl::StrCat("n", bytes)}, .bytes = bytes});
+  }
+  bar_->callback()(progress);
+  EXPECT_NE(Shown().find("tcp n6 60 %, tcp n3 30 %, tcp node-0 10 % and 2 more"), std::string::npos);
 }
 
 TEST_F(ProgressBarInAPipeTest, SaysNothing) {

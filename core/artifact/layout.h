@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/byte_range.h"
 #include "core/tensor/tensor.h"
 
 namespace tensorcast {
@@ -23,12 +24,6 @@ inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
 // kMinChunkBytes and at most kMaxChunkBytes. So the same tensors are the same artifact whoever puts them, and
 // an image of 256 MiB or more has at least 256 chunks to verify, relay and fetch again.
 uint64_t ChunkBytesOf(uint64_t image_bytes);
-
-struct ByteRange {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  friend bool operator==(const ByteRange&, const ByteRange&) = default;
-};
 
 // Tensors in image order, each at the first aligned offset after the one before; zero bytes between them; the
 // image ends at the aligned end of the last tensor. A value; immutable once valid.

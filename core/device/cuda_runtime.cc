@@ -206,12 +206,15 @@ class CudaRuntime final : public DeviceRuntime {
   explicit CudaRuntime(std::vector<DeviceInfo> devices) : devices_(std::move(devices)) {}
 
   ~CudaRuntime() override {
+    absl::MutexLock lock(&imports_mutex_);
     for (const DeviceAllocation& left : allocations_.RemoveAll()) {
       const CudaDeviceGuard guard(left.base.device);
       void* const pointer = CudaPointer(left.base);
       if (left.origin == MemoryOrigin::kAllocated) {
         CudaStatus(cudaFree(pointer), "freeing", "device memory").IgnoreError();
-      } else {
+        continue;
+      }
+      for (int& opens = opens_[left.base.address]; opens > 0; --opens) {
         CudaStatus(cudaIpcCloseMemHandle(pointer), "closing", "device memory").IgnoreError();
       }
     }
@@ -288,24 +291,20 @@ class CudaRuntime final : public DeviceRuntime {
           "this process exported the handle itself: use the allocation's own pointer");
     }
     absl::MutexLock lock(&imports_mutex_);
-    if (auto open = imports_.find(handle.opaque); open != imports_.end()) {
-      ++open->second.opens;
-      return open->second.base;
-    }
     TC_ASSIGN_OR_RETURN(const DevicePtr base, Map(device, fields));
-    allocations_.Add({.base = base, .bytes = handle.bytes, .origin = MemoryOrigin::kImported});
-    imports_.emplace(handle.opaque, Import{.base = base, .opens = 1});
+    if (++opens_[base.address] == 1) {
+      allocations_.Add({.base = base, .bytes = handle.bytes, .origin = MemoryOrigin::kImported});
+    }
     return base;
   }
 
   absl::Status CloseIpc(DevicePtr pointer) override {
     absl::MutexLock lock(&imports_mutex_);
     TC_RETURN_IF_ERROR(allocations_.FindBase(pointer, MemoryOrigin::kImported).status());
-    auto open = imports_.begin();
-    while (open->second.base != pointer) ++open;
-    if (--open->second.opens > 0) return absl::OkStatus();
-    imports_.erase(open);
-    TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kImported).status());
+    if (--opens_[pointer.address] == 0) {
+      opens_.erase(pointer.address);
+      TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kImported).status());
+    }
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
     return CudaStatus(cudaIpcCloseMemHandle(CudaPointer(pointer)), "closing memory of",
@@ -313,11 +312,6 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
  private:
-  struct Import {
-    DevicePtr base;
-    int opens = 0;
-  };
-
   absl::Status CheckDevice(int device) const {
     if (device >= 0 && device < static_cast<int>(devices_.size())) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
@@ -347,9 +341,10 @@ class CudaRuntime final : public DeviceRuntime {
 
   const std::vector<DeviceInfo> devices_;
   AllocationTable allocations_;
-  // CUDA opens a handle once a process; those who want it again share the mapping. By IpcHandle::opaque.
+  // CUDA maps another process's memory once, gives the same address to those who open it again, and counts:
+  // so does this, by that address, since it is one allocation to the table.
   absl::Mutex imports_mutex_;
-  std::map<std::string, Import> imports_ ABSL_GUARDED_BY(imports_mutex_);
+  std::map<uint64_t, int> opens_ ABSL_GUARDED_BY(imports_mutex_);
 };
 
 }  // namespace

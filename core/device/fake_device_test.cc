@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "base/ids.h"
 #include "core/device/ipc_format.h"
-#include "core/device/testing/device_faults.h"
+#include "core/device/testing/fault_hooks.h"
 #include "core/device/testing/ipc_peer.h"
 
 namespace tensorcast {
@@ -29,7 +29,7 @@ class FakeDevice : public ::testing::Test {
     runtime_ = *CreateFakeRuntime({.device_count = 2, .device_bytes = 8 * kMiB, .hooks = HooksOf(faults_)});
   }
 
-  std::shared_ptr<FakeDeviceFaults> faults_ = std::make_shared<FakeDeviceFaults>();
+  std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
   std::unique_ptr<DeviceRuntime> runtime_;
 };
 
@@ -57,10 +57,10 @@ TEST_F(FakeDevice, InjectedAllocationFailuresCountDownAndTakeNoMemory) {
   EXPECT_TRUE(runtime_->Allocate(0, 8 * kMiB).ok());
 }
 
-TEST(FakeDeviceFaultsFile, IsSharedByAllWhoOpenIt) {
+TEST(DeviceFaultsFile, IsSharedByAllWhoOpenIt) {
   const std::string path = ::testing::TempDir() + "/faults-" + NewUuid();
-  const auto mine = OpenFakeDeviceFaults(path);
-  const auto others = OpenFakeDeviceFaults(path);
+  const auto mine = OpenDeviceFaults(path);
+  const auto others = OpenDeviceFaults(path);
   ASSERT_TRUE(mine.ok() && others.ok()) << mine.status() << others.status();
   const auto runtime =
       *CreateFakeRuntime({.device_count = 1, .device_bytes = 8 * kMiB, .hooks = HooksOf(*others)});

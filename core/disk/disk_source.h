@@ -17,8 +17,10 @@ namespace tensorcast {
 struct DiskSourceOptions {
   int max_concurrency = 4;         // reads in flight
   uint64_t read_bytes = 4u << 20;  // of one read
-  TraceContext span = {};          // as in SourceInfo
+  std::string grant_id = {};       // this and the next three as in SourceInfo
+  TraceContext span = {};
   TraceContext made_by = {};
+  std::string replica_id = {};
   FileIo* io = FileIo::System();  // must outlive the source
 };
 

@@ -77,9 +77,9 @@ TEST_F(EngineCounts, SourcesThatCouldNotBeOpenedAreInTheReport) {
   class Provider final : public SourceProvider {
    public:
     explicit Provider(std::shared_ptr<SourceProvider> good) : good_(std::move(good)) {}
-    absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                      const SourceFailure* failure) override {
-      return good_->Next(context, failure);
+    absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                     bool needed) override {
+      return good_->Next(context, ended, needed);
     }
     std::vector<SourceFailure> TakeUnopened() override {
       return {{.source = {SourceType::kLocal, "local", "a"}, .status = absl::UnavailableError("no socket")}};

@@ -14,7 +14,7 @@ namespace {
 class HostDestination final : public Destination {
  public:
   explicit HostDestination(HostAllocation memory)
-      : memory_(std::make_unique<HostAllocation>(std::move(memory))) {}
+      : memory_(std::make_shared<const HostAllocation>(std::move(memory))) {}
 
   int max_chunks() const override { return std::numeric_limits<int>::max(); }
   bool places() const override { return false; }
@@ -25,6 +25,8 @@ class HostDestination final : public Destination {
 
   absl::Status Place(ByteRange, const ChunkBuffer&) override { return absl::OkStatus(); }
 
+  ReplicaStorage memory() const override { return {.host = memory_, .device = nullptr, .file = nullptr}; }
+
   absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>&) override {
     ReplicaStorage storage;
     storage.host = std::move(memory_);
@@ -32,7 +34,7 @@ class HostDestination final : public Destination {
   }
 
  private:
-  std::unique_ptr<HostAllocation> memory_;
+  std::shared_ptr<const HostAllocation> memory_;
 };
 
 // The staging buffer travels with its chunk and goes back to the ring when the chunk is placed or given up;
@@ -47,7 +49,9 @@ absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestCon
 class DeviceDestination final : public Destination {
  public:
   DeviceDestination(DeviceRuntime* devices, DeviceBlock memory, StagingRing* staging)
-      : devices_(devices), memory_(std::move(memory)), staging_(staging) {}
+      : devices_(devices),
+        memory_(std::make_shared<const DeviceBlock>(std::move(memory))),
+        staging_(staging) {}
 
   int max_chunks() const override { return staging_->buffers(); }
   bool places() const override { return true; }
@@ -62,10 +66,12 @@ class DeviceDestination final : public Destination {
     if (!placed.ok()) {
       return absl::InternalError(
           absl::StrCat("copying bytes ", range.offset, " to ", range.offset + range.bytes,
-                       " of the image to gpu:", memory_.pointer().device, " failed: ", placed.message()));
+                       " of the image to gpu:", memory_->pointer().device, " failed: ", placed.message()));
     }
     return placed;
   }
+
+  ReplicaStorage memory() const override { return {.host = nullptr, .device = memory_, .file = nullptr}; }
 
   absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>&) override {
     ReplicaStorage storage;
@@ -76,7 +82,7 @@ class DeviceDestination final : public Destination {
  private:
   absl::Status Copy(ByteRange range, const ChunkBuffer& buffer) {
     TC_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, TakeStream());
-    DevicePtr target = memory_.pointer() + range.offset;
+    DevicePtr target = memory_->pointer() + range.offset;
     absl::Status enqueued;
     for (const HostSpan& span : buffer.spans) {
       if (enqueued = stream->CopyToDevice(target, span.data(), span.size()); !enqueued.ok()) break;
@@ -101,11 +107,11 @@ class DeviceDestination final : public Destination {
         return stream;
       }
     }
-    return devices_->CreateStream(memory_.pointer().device);
+    return devices_->CreateStream(memory_->pointer().device);
   }
 
   DeviceRuntime* const devices_;
-  DeviceBlock memory_;
+  std::shared_ptr<const DeviceBlock> memory_;
   StagingRing* const staging_;
   absl::Mutex mutex_;
   // As many as there were ever chunks being copied at once. Destroyed before the memory.

@@ -2,7 +2,7 @@
 // each chunk into a buffer that the destination names, and has it placed once it is verified.
 //
 // Thread-safe, for chunks that do not overlap. Owns the memory until Finish hands it over; destroying it
-// unfinished waits for copies under way and frees everything.
+// unfinished waits for copies under way and frees everything, but for memory that somebody shares.
 #pragma once
 
 #include <memory>
@@ -39,11 +39,14 @@ class Destination {
   virtual absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) = 0;
   // Returns when the bytes are in place. An error is the destination's: no other source would help.
   virtual absl::Status Place(ByteRange range, const ChunkBuffer& buffer) = 0;
-  // REQUIRES: every chunk is placed. May block on the disk.
+  // Where the bytes are as soon as their chunk is placed, and stay when this has gone, in host or device
+  // memory; nothing: elsewhere.
+  virtual ReplicaStorage memory() const { return {}; }
+  // REQUIRES: every chunk that is wanted is placed. May block on the disk.
   virtual absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>& manifest) = 0;
 };
 
-// Chunks are fetched straight into the replica's own memory.
+// Chunks are fetched straight into the replica's own memory, which has room for those that are wanted.
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
 
 // Chunks are staged, then copied. `devices` and `staging` must outlive it.

@@ -50,7 +50,8 @@ struct StoreEngine::Parts {
                 .artifact_store = options.artifact_store,
                 .disk_names = &disk_names,
                 .copy_threads = CopyThreads(options),
-                .distrust_other_hosts = options.distrust_other_hosts}),
+                .distrust_other_hosts = options.distrust_other_hosts,
+                .peer_timeout = options.peer_timeout}),
         queue(&table, &runner, &removal, notifier.get(), options.max_concurrent_ingests) {}
 
   const std::unique_ptr<StagingRing> staging;
@@ -102,6 +103,9 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
   } else if (request.location.kind == LocationKind::kDisk) {
     parts_->removal.DropIfLost(request.manifest->id());
   }
+  if (request.chunks.has_value() && request.chunks->size() == request.layout().chunk_count()) {
+    request.chunks.reset();
+  }
   return parts_->queue.Request(context, std::move(request));
 }
 
@@ -112,6 +116,14 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseReplica(std::str
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::string_view artifact_id,
                                                                          Location location) {
   return parts_->table.Lease(artifact_id, location);
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseFilling(std::string_view replica_id) {
+  return parts_->table.LeaseFilling(replica_id);
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseToServe(std::string_view replica_id) {
+  return parts_->table.LeaseToServe(replica_id);
 }
 
 absl::Status StoreEngine::Evict(std::string_view replica_id, bool force) {
@@ -131,6 +143,10 @@ void StoreEngine::DropLostFiles() { parts_->removal.DropAllLost(); }
 
 std::vector<ReplicaInfo> StoreEngine::ListReplicas() const { return parts_->table.List(); }
 
+absl::StatusOr<std::vector<bool>> StoreEngine::PresentChunks(std::string_view replica_id) const {
+  return parts_->table.PresentChunks(replica_id);
+}
+
 absl::StatusOr<std::shared_ptr<const Manifest>> StoreEngine::FindManifest(
     std::string_view artifact_id) const {
   return parts_->table.FindManifest(artifact_id);
@@ -138,11 +154,20 @@ absl::StatusOr<std::shared_ptr<const Manifest>> StoreEngine::FindManifest(
 
 PoolStats StoreEngine::device_pool_stats(int device) const { return parts_->device_pool.stats(device); }
 
+ReplicaBytes StoreEngine::replica_bytes(Location location) const {
+  const PoolHolders holders = parts_->table.Holders(location);
+  return {.held = holders.leased.bytes + holders.pinned.bytes,
+          .partial_replicas = holders.partial.replicas,
+          .partial = holders.partial.bytes};
+}
+
 int StoreEngine::active_ingests() const { return parts_->queue.active(); }
 
 bool StoreEngine::AwaitNoIngests(SteadyTime deadline) const { return parts_->queue.AwaitNone(deadline); }
 
 int StoreEngine::queued_ingests() const { return parts_->queue.queued(); }
+
+int StoreEngine::peer_sources() const { return parts_->queue.peer_sources(); }
 
 std::vector<TransferReport> StoreEngine::RunningTransfers() const { return parts_->queue.Reports(); }
 

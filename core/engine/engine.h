@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
@@ -42,6 +43,15 @@ struct EngineOptions {
   // Compare also the BLAKE3 of chunks from another host, where the manifest has it (tc1: ones have not), so
   // that no node can forge them. XXH3 is always compared.
   bool distrust_other_hosts = false;
+  // An ingest whose sources have had no chunk that it lacks for so long gives them up.
+  absl::Duration peer_timeout = absl::Seconds(10);
+};
+
+// What the replicas at one location take, in whole granules.
+struct ReplicaBytes {
+  uint64_t held = 0;  // that leases and pins keep from eviction
+  int partial_replicas = 0;
+  uint64_t partial = 0;
 };
 
 class StoreEngine {
@@ -54,9 +64,10 @@ class StoreEngine {
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
 
-  // The replica of a known artifact: at once when it is ready, shared when it is being made, else by an
-  // ingest of its own. A new artifact is always ingested; that ends with a lease on its replica, or on the
-  // one that already existed with the same content.
+  // The replica of a known artifact: at once when it is ready or has the chunks that are wanted, shared when
+  // it is being made, else by an ingest of its own, which goes on from a partial replica where there is one.
+  // A new artifact is always ingested; that ends with a lease on its replica, or on the one that already
+  // existed with the same content.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Ingest(const RequestContext& context,
                                                          IngestRequest request);
 
@@ -64,6 +75,12 @@ class StoreEngine {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);
+  // A lease for those who can do with what is there: on a ready or partial replica, or on one in host memory
+  // that fills with a known artifact (a first ingest serves nobody: nothing of it is verified).
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
+  // Likewise, for those who read it on behalf of others and let go of it soon after its availability has
+  // ended with an error: they do not keep a partial replica from eviction.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
   // Drops a replica: at once when it is not leased, else when its last lease ends (no new ones are given
   // meanwhile). FAILED_PRECONDITION when it is pinned, or the guard refuses and not `force`.
@@ -80,17 +97,22 @@ class StoreEngine {
   void DropLostFiles();
 
   std::vector<ReplicaInfo> ListReplicas() const;
+  // Which of its chunks a replica in any state has, or NOT_FOUND.
+  absl::StatusOr<std::vector<bool>> PresentChunks(std::string_view replica_id) const;
   // The manifest of any replica held here, or NOT_FOUND.
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const;
 
   // All zero for a device that this node does not have.
   PoolStats device_pool_stats(int device) const;
+  ReplicaBytes replica_bytes(Location location) const;
   // Running, waiting and queued ingests.
   int active_ingests() const;
   // Waits until there is none; false when the deadline came first.
   bool AwaitNoIngests(SteadyTime deadline) const;
   // Those among them that wait for their turn.
   int queued_ingests() const;
+  // Sources on other nodes that they read at this moment.
+  int peer_sources() const;
   // Their reports so far, in the order in which they were asked for.
   std::vector<TransferReport> RunningTransfers() const;
 

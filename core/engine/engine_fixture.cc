@@ -115,6 +115,7 @@ void EngineFixture::Restart() {
   options.staging_buffers = setup_.staging_buffers;
   options.staging_buffer_bytes = kStagingBytes;
   options.distrust_other_hosts = setup_.distrust_other_hosts;
+  options.peer_timeout = setup_.peer_timeout;
   auto engine = StoreEngine::Create(options);
   CHECK_OK(engine.status());
   engine_ = *std::move(engine);
@@ -193,12 +194,35 @@ void EngineFixture::WaitUntilIdle() {
   engine_->AwaitNoIngests(SteadyTime::InfiniteFuture());
 }
 
+Reader::Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease)
+    : lease_(std::move(lease).value()),
+      chunks_(lease_->availability()),
+      watch_(chunks_->OnChange([this] {
+        if (chunks_->ended()) Stop();
+      })),
+      thread_([this] {
+        stop_.WaitForNotification();
+        lease_.reset();
+      }) {
+  if (chunks_->ended()) Stop();
+}
+
+Reader::~Reader() {
+  watch_ = Availability::Watch();
+  Stop();
+  thread_.join();
+}
+
+void Reader::Stop() {
+  std::call_once(stops_, [this] { stop_.Notify(); });
+}
+
 std::shared_ptr<ScriptedProvider> GoodProvider(const TestArtifact& artifact) {
   return ProviderOf({MakeControl(artifact.image)});
 }
 
-std::shared_ptr<ScriptedProvider> ProviderOf(std::vector<std::shared_ptr<SourceControl>> controls) {
-  return std::make_shared<ScriptedProvider>(std::move(controls));
+std::shared_ptr<ScriptedProvider> ProviderOf(const std::vector<std::shared_ptr<SourceControl>>& controls) {
+  return std::make_shared<ScriptedProvider>(controls);
 }
 
 RequestContext ContextFor(absl::Duration timeout) {

@@ -4,13 +4,16 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "base/testing/temp_folder.h"
-#include "core/device/testing/device_faults.h"
+#include "core/device/testing/fault_hooks.h"
 #include "core/engine/engine.h"
 #include "core/testing/faulty_store.h"
 #include "core/testing/scripted_source.h"
@@ -65,6 +68,7 @@ class EngineFixture : public ::testing::Test {
     bool disk = true;
     bool guard = false;
     bool distrust_other_hosts = false;
+    absl::Duration peer_timeout = absl::InfiniteDuration();
   };
 
   EngineFixture();
@@ -94,7 +98,7 @@ class EngineFixture : public ::testing::Test {
 
   const TempFolder directory_;
   Setup setup_;
-  std::shared_ptr<FakeDeviceFaults> faults_ = std::make_shared<FakeDeviceFaults>();
+  std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<FaultyStore> store_;
@@ -103,9 +107,29 @@ class EngineFixture : public ::testing::Test {
   std::unique_ptr<StoreEngine> engine_;
 };
 
+// Who reads a replica on behalf of others: lets go of it when its availability ends.
+class Reader {
+ public:
+  explicit Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease);
+  // Lets go of it in any case.
+  ~Reader();
+  // Whether it was told to.
+  bool told_to_stop() const { return chunks_->ended(); }
+
+ private:
+  void Stop();
+
+  std::unique_ptr<ReplicaLease> lease_;
+  const std::shared_ptr<const Availability> chunks_;
+  std::once_flag stops_;
+  absl::Notification stop_;
+  Availability::Watch watch_;
+  std::thread thread_;
+};
+
 // A provider of one good source.
 std::shared_ptr<ScriptedProvider> GoodProvider(const TestArtifact& artifact);
-std::shared_ptr<ScriptedProvider> ProviderOf(std::vector<std::shared_ptr<SourceControl>> controls);
+std::shared_ptr<ScriptedProvider> ProviderOf(const std::vector<std::shared_ptr<SourceControl>>& controls);
 // A context with a cancellation of its own, ending at the deadline.
 RequestContext ContextFor(absl::Duration timeout = absl::InfiniteDuration());
 

@@ -55,9 +55,11 @@ EvictingAllocator::EvictingAllocator(ReplicaTable* table, HostPool* host, Device
       guard_(guard),
       reserved_host_bytes_(reserved_host_bytes) {}
 
-absl::StatusOr<HostAllocation> EvictingAllocator::AllocateHost(const AllocationRequest& request) {
+absl::StatusOr<HostAllocation> EvictingAllocator::AllocateHost(
+    const AllocationRequest& request,
+    absl::FunctionRef<absl::StatusOr<HostAllocation>(HostPool& pool)> allocate) {
   return AllocateIn<HostAllocation>({LocationKind::kCpu, 0}, request,
-                                    [this, &request] { return host_->Allocate(request.bytes); });
+                                    [this, allocate] { return allocate(*host_); });
 }
 
 absl::StatusOr<DeviceBlock> EvictingAllocator::AllocateDevice(int device, const AllocationRequest& request) {
@@ -68,9 +70,8 @@ absl::StatusOr<DeviceBlock> EvictingAllocator::AllocateDevice(int device, const 
 }
 
 template <typename Memory>
-absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
-    Location pool, const AllocationRequest& request,
-    const std::function<absl::StatusOr<Memory>()>& allocate) {
+absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const AllocationRequest& request,
+                                                     absl::FunctionRef<absl::StatusOr<Memory>()> allocate) {
   // Rounds of: allocate; else evict one and try again; else wait for an event and try again. `refused` are
   // those that the guard or a new lease kept in this call; they are asked about again after kAskGuardAgain.
   std::set<std::string> refused;
@@ -82,10 +83,13 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
     absl::StatusOr<Memory> memory = allocate();
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     // Not even an empty pool would do: no use to wait.
-    if (WholeGranules(request.bytes) > UsableBytes(pool)) {
+    if (WholeGranules(request.bytes) + request.held_bytes > UsableBytes(pool)) {
       return Full(pool, request, memory.status(), refused.size());
     }
-    if (WorthEvicting(pool, request.bytes) && TryEvictOne(pool, context.trace, refused)) continue;
+    const bool worth_evicting = WorthEvicting(pool, request.bytes);
+    // What came since the attempt may be enough.
+    if (table_->space_events() != seen) continue;
+    if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
     if (!request.wait && !table_->Holders(pool).in_flux) {
       // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
       // memory is free, and counted as an event, before its replica is out of flux.
@@ -102,11 +106,17 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(
   }
 }
 
-// Evicting for a request that would not fit even then destroys copies for nothing.
+// Evicting for a request that would not fit even then destroys copies for nothing, and so does evicting more
+// while room enough is about to come.
 bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
+  const PoolHolders holders = table_->Holders(pool);
+  if (holders.freeing) return false;
   const PoolStats stats = Stats(pool);
   const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
-  return free + table_->Holders(pool).idle.bytes >= WholeGranules(bytes);
+  const uint64_t coming = free + holders.ending.bytes;
+  const uint64_t wanted = WholeGranules(bytes);
+  if (holders.ending.replicas > 0 && coming >= wanted) return false;
+  return coming + holders.idle.bytes + holders.served.bytes >= wanted;
 }
 
 bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by,
@@ -116,9 +126,10 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   otel::Span span = EvictionSpan(*victim, needed_by);
   const otel::Scope scope(span.context().IsValid() ? span.context()
                                                    : needed_by);  // the guard's call is its child
-  absl::Status evicted = guard_ == nullptr ? absl::OkStatus() : guard_->MayEvict(*victim);
+  const bool guarded = guard_ != nullptr && victim->state == ReplicaState::kReady;
+  absl::Status evicted = guarded ? guard_->MayEvict(*victim) : absl::OkStatus();
   // The guard was asked with no lock held: who leased or pinned the replica meanwhile wins.
-  if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_idle = true});
+  if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_unheld = true});
   if (!evicted.ok()) {
     span.SetError(evicted);
     VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
@@ -156,6 +167,7 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   AppendShare(text, holders.pinned, "pinned");
   AppendShare(text, holders.filling, "filling");
   AppendShare(text, holders.idle, "idle");
+  AppendShare(text, holders.served, "partial, and read by others");
   if (refused > 0) absl::StrAppend(&text, ", ", refused, " must stay as the last copy");
   const bool ever = WholeGranules(request.bytes) <= UsableBytes(pool);
   absl::StrAppend(&text, ever ? "; end leases, unpin, or ask to wait for space"

@@ -1,6 +1,8 @@
 // Memory for a new replica: from the pool as it is, else by evicting the least recently used replicas that
 // may go, else by waiting for others to let go, else not at all, with a message that says what holds the
-// pool.
+// pool. Nobody is asked about partial replicas: they are no copies. They go first, and last of all those
+// that other nodes, or other ingests of this one, read at the moment: these have to look elsewhere, and the
+// memory is waited for until they have stopped.
 //
 // Thread-safe. Blocks while the eviction guard is asked and, if wanted, until there is space.
 #pragma once
@@ -10,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "core/engine/callbacks.h"
@@ -22,7 +25,8 @@ namespace tensorcast {
 struct AllocationRequest {
   std::string subject;  // for whom, for messages: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
-  bool wait = false;  // for leases to end, to the context's deadline
+  uint64_t held_bytes = 0;  // that the replica has already, and keeps meanwhile
+  bool wait = false;        // for leases to end, to the context's deadline
   // The context as it is now: a caller that joins an ingest may move its deadline.
   std::function<RequestContext()> context;
   // Called before and after each wait, so that an ingest that only waits does not count as running. May be
@@ -37,17 +41,20 @@ class EvictingAllocator {
                     uint64_t reserved_host_bytes);
 
   // RESOURCE_EXHAUSTED when it does not fit; CANCELLED, DEADLINE_EXCEEDED.
-  absl::StatusOr<HostAllocation> AllocateHost(const AllocationRequest& request);
+  // `allocate` takes request.bytes of the pool.
+  absl::StatusOr<HostAllocation> AllocateHost(
+      const AllocationRequest& request,
+      absl::FunctionRef<absl::StatusOr<HostAllocation>(HostPool& pool)> allocate);
   absl::StatusOr<DeviceBlock> AllocateDevice(int device, const AllocationRequest& request);
 
  private:
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
-                                    const std::function<absl::StatusOr<Memory>()>& allocate);
+                                    absl::FunctionRef<absl::StatusOr<Memory>()> allocate);
   // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
   // `needed_by`: the span that wants the room; the eviction's, of a trace of its own, is linked to it.
   bool TryEvictOne(Location pool, const TraceContext& needed_by, std::set<std::string>& refused);
-  // True when eviction could make enough room.
+  // True when eviction could make enough room, and what was evicted already does not.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;

@@ -4,6 +4,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
@@ -44,6 +45,18 @@ class EngineEviction : public EngineFixture {
     }
     std::sort(present.begin(), present.end());
     return present;
+  }
+
+  // A partial replica that nobody holds; its id.
+  std::string MakePart(int artifact) {
+    auto pending = engine_->Ingest(ContextFor(), {.manifest = artifacts_[artifact].manifest,
+                                                  .location = kCpu,
+                                                  .sources = GoodProvider(artifacts_[artifact]),
+                                                  .chunks = std::vector<uint32_t>{0}});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    auto lease = (*pending)->Wait(ContextFor());
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    return (*lease)->replica_id();
   }
 
   std::vector<TestArtifact> artifacts_;
@@ -134,6 +147,58 @@ TEST_F(EngineEviction, SparesWhatTheGuardWantsKept) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("2 must stay as the last copy"));
   EXPECT_TRUE(IsHere(0)) << "a refused replica can be used as before";
+}
+
+TEST_F(EngineEviction, EndsTheReadingOfAPartialReplicaWhereNothingElseMayGo) {
+  StartWithGranules(2, /*guard=*/true);
+  Reader older(engine_->LeaseToServe(MakePart(0)));
+  Reader newer(engine_->LeaseToServe(MakePart(1)));
+  MustGet(artifacts_[2], kCpu);
+  EXPECT_TRUE(older.told_to_stop());
+  EXPECT_FALSE(newer.told_to_stop());
+  guard_.Refuse(artifacts_[2].manifest->id());
+  MustGet(artifacts_[3], kCpu);
+  EXPECT_TRUE(newer.told_to_stop());
+  EXPECT_THAT(Present(), ElementsAre(2, 3));
+}
+
+TEST_F(EngineEviction, TakesWhatNobodyUsesBeforeWhatOthersReadFrom) {
+  StartWithGranules(3);
+  Reader reader(engine_->LeaseToServe(MakePart(0)));
+  MustGet(artifacts_[1], kCpu);
+  MakePart(2);
+  MustGet(artifacts_[3], kCpu);
+  EXPECT_THAT(Present(), ElementsAre(1, 3)) << "the idle part went";
+  MustGet(artifacts_[4], kCpu);
+  EXPECT_THAT(Present(), ElementsAre(3, 4));
+  EXPECT_FALSE(reader.told_to_stop());
+}
+
+TEST_F(EngineEviction, SparesAPartialReplicaThatIsHeldThoughOthersReadFromItToo) {
+  StartWithGranules(1);
+  const std::string id = MakePart(0);
+  auto held = *engine_->LeaseFilling(id);
+  Reader reader(engine_->LeaseToServe(id));
+  const absl::Status status = Get(artifacts_[1], kCpu, GoodProvider(artifacts_[1])).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("1 leased"));
+  EXPECT_FALSE(reader.told_to_stop());
+  held.reset();
+  MustGet(artifacts_[1], kCpu);
+}
+
+TEST_F(EngineEviction, WaitsForWhoWasToldToStopAndTakesNoMoreMeanwhile) {
+  StartWithGranules(2);
+  auto slow = *engine_->LeaseToServe(MakePart(0));
+  Reader other(engine_->LeaseToServe(MakePart(1)));
+  auto waiting = Materialize(artifacts_[2], kCpu, GoodProvider(artifacts_[2]));
+  ASSERT_TRUE(Eventually([&] { return slow->availability()->ended(); }));
+  EXPECT_EQ(slow->availability()->end().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(waiting->Wait(ContextFor(absl::Milliseconds(50))).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  slow.reset();
+  EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
+  EXPECT_FALSE(other.told_to_stop());
 }
 
 TEST_F(EngineEviction, EndsAWaitForSpaceWhenALeaseEnds) {

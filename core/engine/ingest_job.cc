@@ -15,12 +15,22 @@ namespace tensorcast {
 IngestJob::IngestJob(IngestRequest request, const RequestContext& first)
     : request_(std::move(request)),
       transfer_id_(NewUuid()),
-      replica_id_(NewUuid()),
       queued_(SteadyNow()),
       first_(first.Child()),
       span_(otel::ReserveSpan(first.trace)),
-      progress_(request_.layout().image_bytes),
-      deadline_(first.deadline) {}
+      progress_(request_.bytes()),
+      deadline_(first.deadline),
+      replica_id_(NewUuid()) {}
+
+std::string IngestJob::replica_id() const {
+  absl::MutexLock lock(&mutex_);
+  return replica_id_;
+}
+
+void IngestJob::TakeOver(const std::string& replica_id) {
+  absl::MutexLock lock(&mutex_);
+  replica_id_ = replica_id;
+}
 
 // A job passes through: queued (made) - running (Start) - done (Finish). Abandon and the last Leave can come
 // in each of them; both only cancel the work, which then ends by itself, in Finish. No lock is held while the
@@ -31,21 +41,18 @@ void IngestJob::Start() {
 }
 
 TransferReport IngestJob::ReportSoFar() const {
-  const TransferProgress progress = progress_.Get();
   TransferReport report;
   report.transfer_id = transfer_id_;
   report.artifact_id = request_.artifact_id();
-  report.replica_id = replica_id_;
   report.destination = request_.location;
   report.trace = first_.trace;
   report.span = span_;
-  report.bytes = progress.bytes_done;
-  report.bytes_total = progress.bytes_total;
   report.queued = queued_;
-  report.stages = progress_.Stages();
+  progress_.Report(&report);
   report.end = SteadyNow();
   absl::MutexLock lock(&mutex_);
   report.start = start_;
+  report.replica_id = replica_id_;
   return report;
 }
 

@@ -31,7 +31,9 @@ class IngestJob {
 
   const IngestRequest& request() const { return request_; }
   const std::string& transfer_id() const { return transfer_id_; }
-  const std::string& replica_id() const { return replica_id_; }
+  // Of the replica that it makes: a new one, until it takes over a partial one, which is before its turn.
+  std::string replica_id() const;
+  void TakeOver(const std::string& replica_id);
   SteadyTime queued() const { return queued_; }
   const Cancellation& cancellation() const { return cancellation_; }
   ProgressTracker& progress() { return progress_; }
@@ -80,7 +82,6 @@ class IngestJob {
 
   const IngestRequest request_;
   const std::string transfer_id_;
-  const std::string replica_id_;
   const SteadyTime queued_;
   const RequestContext first_;
   const TraceContext span_;
@@ -90,6 +91,7 @@ class IngestJob {
   mutable absl::Mutex mutex_;
   SteadyTime deadline_ ABSL_GUARDED_BY(mutex_);
   SteadyTime start_ ABSL_GUARDED_BY(mutex_);
+  std::string replica_id_ ABSL_GUARDED_BY(mutex_);
   int interests_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
   bool forgotten_ ABSL_GUARDED_BY(mutex_) = false;

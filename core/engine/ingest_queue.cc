@@ -1,8 +1,11 @@
 #include "core/engine/ingest_queue.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <system_error>
 
+#include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -39,23 +42,43 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
                                                                      IngestRequest request) {
   JobPtr job;
   bool shared = false;
+  const bool whole = !request.chunks.has_value();
   {
     absl::MutexLock lock(&mutex_);
     if (request.manifest != nullptr) {
       const std::string& artifact_id = request.manifest->id();
-      // Ready is looked at before running: a job stays in `joinable_` until after its replica is ready, so
-      // that no request falls between the two and makes a second one.
-      absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->Lease(artifact_id, request.location);
-      if (ready.ok()) return std::make_unique<PendingReplica>(table_, *std::move(ready));
-      const auto running = joinable_.find({artifact_id, request.location});
-      shared = running != joinable_.end() && running->second->Join(context.deadline);
-      if (shared) job = running->second;
+      // What is there is looked at before what runs: a job keeps its place until after its replica is ready,
+      // so that no request falls between the two and makes a second one.
+      absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
+          whole ? table_->Lease(artifact_id, request.location)
+                : table_->LeaseChunks(artifact_id, request.location, *request.chunks);
+      if (there.ok()) return std::make_unique<PendingReplica>(table_, *std::move(there), request.bytes());
+      job = JoinAny(request, context.deadline);
+      shared = job != nullptr;
     }
     if (!shared) {
       TC_ASSIGN_OR_RETURN(job, Enqueue(std::move(request), context));
     }
   }
-  return std::make_unique<PendingReplica>(table_, std::move(job), context, shared);
+  return std::make_unique<PendingReplica>(table_, std::move(job), context, shared, whole);
+}
+
+IngestQueue::JobPtr IngestQueue::JoinAny(const IngestRequest& request, SteadyTime deadline) {
+  const auto place = places_.find({request.artifact_id(), request.location});
+  if (place == places_.end()) return nullptr;
+  for (const JobPtr& job : place->second) {
+    if (Brings(*job, request) && job->Join(deadline)) return job;
+  }
+  return nullptr;
+}
+
+// With what its replica has already.
+bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) const {
+  if (job.request().Includes(request)) return true;
+  if (!request.chunks.has_value()) return false;
+  std::vector<uint32_t> others;
+  std::ranges::set_difference(*request.chunks, *job.request().chunks, std::back_inserter(others));
+  return table_->HasChunks(job.replica_id(), others);
 }
 
 absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
@@ -64,21 +87,49 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
   TC_RETURN_IF_ERROR(runner_->Check(request));
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
-  table_->Add({.id = job->replica_id(),
-               .artifact_id = wanted.artifact_id(),
-               .location = wanted.location,
-               .image_bytes = wanted.layout().image_bytes,
-               .chunks_total = wanted.layout().chunk_count()},
-              wanted.manifest, job->cancellation(), otel::IsTracing() ? job->span() : TraceContext());
   jobs_.insert(job);
-  if (wanted.manifest != nullptr) {
-    // Takes the place of a job that is being cancelled, if there is one.
-    joinable_[{wanted.artifact_id(), wanted.location}] = job;
-  }
   otel::metrics::kTransfersCreated.Add(1, {LocationKindName(wanted.location.kind)});
+  if (wanted.manifest != nullptr) {
+    std::deque<JobPtr>& place = places_[{wanted.artifact_id(), wanted.location}];
+    place.push_back(job);
+    if (place.size() > 1) return job;
+  }
+  Admit(job);
+  return job;
+}
+
+void IngestQueue::Admit(const JobPtr& job) {
+  const IngestRequest& wanted = job->request();
+  std::optional<std::string> partial;
+  if (wanted.manifest != nullptr) {
+    partial = table_->TakeOver(wanted.artifact_id(), wanted.location, job->cancellation());
+  }
+  if (partial.has_value()) {
+    job->TakeOver(*partial);
+  } else {
+    table_->Add({.id = job->replica_id(),
+                 .artifact_id = wanted.artifact_id(),
+                 .location = wanted.location,
+                 .image_bytes = wanted.layout().image_bytes,
+                 .chunks_total = wanted.layout().chunk_count()},
+                wanted.manifest, job->cancellation(), otel::IsTracing() ? job->span() : TraceContext());
+  }
   queue_.push_back(job);
   StartThreads();
-  return job;
+}
+
+void IngestQueue::LeavePlace(const JobPtr& job) {
+  const IngestRequest& wanted = job->request();
+  if (wanted.manifest == nullptr) return;
+  absl::MutexLock lock(&mutex_);
+  const auto place = places_.find({wanted.artifact_id(), wanted.location});
+  CHECK(place != places_.end() && place->second.front() == job) << "transfer " << job->transfer_id();
+  place->second.pop_front();
+  if (place->second.empty()) {
+    places_.erase(place);
+  } else {
+    Admit(place->second.front());
+  }
 }
 
 void IngestQueue::StartThreads() {
@@ -117,22 +168,20 @@ IngestQueue::JobPtr IngestQueue::NextJob() {
 }
 
 void IngestQueue::RunJob(const JobPtr& job) {
-  IngestRunner::Result result = runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); });
+  IngestRunner::Result result =
+      runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
   if (job->forgotten()) {
     // It may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
     LOG_IF(ERROR, !removed.ok()) << "what is left of " << artifact_id << ": " << removed;
   }
-  // The order to the end: the lease is kept (or dropped), then the job can be joined no longer and counts as
-  // ended, then its end is told. Who is told must find neither a lease for nobody nor a job that counts.
+  // The order to the end: the lease is kept (or dropped), then the job counts as ended, then its end is told.
+  // Who is told must find neither a lease for nobody nor a job that counts.
   if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
   {
     absl::MutexLock lock(&mutex_);
     jobs_.erase(job);
-    const auto mine = joinable_.find({job->request().artifact_id(), job->request().location});
-    // A job that was being cancelled may have lost its place to a new one.
-    if (mine != joinable_.end() && mine->second == job) joinable_.erase(mine);
     --running_;
   }
   notifier_->TransferEnded(result.report);
@@ -173,13 +222,25 @@ int IngestQueue::active() const {
 
 int IngestQueue::queued() const {
   absl::MutexLock lock(&mutex_);
-  return static_cast<int>(queue_.size());
+  size_t queued = queue_.size();
+  for (const auto& [key, jobs] : places_) queued += jobs.size() - 1;
+  return static_cast<int>(queued);
 }
 
 bool IngestQueue::AwaitNone(SteadyTime deadline) const {
   auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return jobs_.empty(); };
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
+}
+
+int IngestQueue::peer_sources() const {
+  int sources = 0;
+  for (const JobPtr& job : Jobs()) {
+    for (const SourceReport& one : job->progress().Get().sources) {
+      sources += one.source.grant_id.empty() ? 0 : 1;
+    }
+  }
+  return sources;
 }
 
 std::vector<TransferReport> IngestQueue::Reports() const {

@@ -2,10 +2,14 @@
 // keeps it to its end.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
@@ -29,10 +33,24 @@ struct IngestRequest {
   // content turned out to have: before its replica is ready, or another of the same content is taken for it.
   // May block.
   std::function<void(const std::string& artifact_id)> on_identified;
+  // Of a known artifact, to host memory: just these chunks, ascending. What it makes is a partial replica,
+  // unless that is all. Not set: all of them.
+  std::optional<std::vector<uint32_t>> chunks = {};
 
   const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }
   // Empty for a new artifact: its id is known once all of it was read.
   std::string artifact_id() const { return manifest != nullptr ? manifest->id() : std::string(); }
+  // Of the image, or of the chunks that are wanted.
+  uint64_t bytes() const {
+    if (!chunks.has_value()) return layout().image_bytes;
+    uint64_t bytes = 0;
+    for (const uint32_t chunk : *chunks) bytes += layout().chunk(chunk).bytes;
+    return bytes;
+  }
+  // Whether all that `other`, of the same artifact, wants is wanted here.
+  bool Includes(const IngestRequest& other) const {
+    return !chunks.has_value() || (other.chunks.has_value() && std::ranges::includes(*chunks, *other.chunks));
+  }
   // For messages.
   std::string subject() const { return manifest != nullptr ? manifest->id() : "a new artifact"; }
 };

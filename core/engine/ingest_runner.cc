@@ -1,7 +1,10 @@
 #include "core/engine/ingest_runner.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -17,25 +20,37 @@ namespace {
 class IngestRun {
  public:
   IngestRun(const IngestRunnerOptions& options, IngestJob& job, const std::function<void(bool)>& on_wait)
-      : options_(options), job_(job), request_(job.request()), on_wait_(on_wait) {}
+      : options_(options),
+        job_(job),
+        request_(job.request()),
+        on_wait_(on_wait),
+        sources_(options.table, options.devices, request_.sources.get(),
+                 {.artifact_id = request_.artifact_id(),
+                  .destination = request_.location,
+                  .copy_threads = options.copy_threads,
+                  .replica_id = job.replica_id(),
+                  .artifact_store = options.artifact_store}) {}
 
   // Moves the job's replica to its end.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make() {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = MakeReplica();
-    if (!lease.ok()) {
-      // The destination is destroyed by now, so whoever waits for space finds the memory free.
-      options_.table->Fail(job_.replica_id());
-    }
+    const absl::Status abandoned = job_.abandoned();
+    // The destination is destroyed by now, so whoever waits for space finds the memory free.
+    if (!lease.ok()) options_.table->Fail(job_.replica_id(), abandoned.ok() ? lease.status() : abandoned);
     return lease;
   }
 
   // What the pipeline told at its end; empty where there was not even space.
   IngestOutcome& outcome() { return outcome_; }
+  // Tells the provider, too.
+  void Finish(const absl::Status& status) { sources_.Finished(status, outcome_.untold); }
 
  private:
   absl::StatusOr<std::unique_ptr<ReplicaLease>> MakeReplica() {
+    if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
+    Plan();
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
-    options_.table->StartFilling(job_.replica_id());
+    options_.table->StartFilling(job_.replica_id(), destination->memory(), whole_);
     Fill(*destination);
     TC_RETURN_IF_ERROR(outcome_.status);
     std::shared_ptr<const Manifest> manifest = request_.manifest;
@@ -47,6 +62,38 @@ class IngestRun {
     return Publish(*destination, std::move(manifest));
   }
 
+  // One that became ready while this one waited for its turn or its place.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
+    if (request_.manifest == nullptr) return absl::NotFoundError("nobody knows yet what it makes");
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
+        options_.table->Lease(request_.artifact_id(), request_.location);
+    if (ready.ok()) {
+      job_.progress().SetPlan(0, request_.bytes());
+      options_.table->Fail(job_.replica_id(), absl::UnavailableError("a whole replica is at its place"));
+    }
+    return ready;
+  }
+
+  // What is wanted, but for what is there.
+  void Plan() {
+    part_ = options_.table->FindPart(job_.replica_id());
+    if (!request_.chunks.has_value() && part_.memory == nullptr) return;
+    const ImageLayout& layout = request_.layout();
+    uint64_t bytes = 0;
+    uint32_t there = 0;
+    chunks_.emplace();
+    for (uint32_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
+      const bool has = part_.chunks != nullptr && part_.chunks->Has(chunk);
+      const bool wanted = !request_.chunks.has_value() || std::ranges::binary_search(*request_.chunks, chunk);
+      there += has || wanted ? 1 : 0;
+      if (has || !wanted) continue;
+      chunks_->push_back(chunk);
+      bytes += layout.chunk(chunk).bytes;
+    }
+    whole_ = there == layout.chunk_count();
+    job_.progress().SetPlan(bytes, request_.bytes() - bytes);
+  }
+
   absl::StatusOr<std::unique_ptr<Destination>> MakeDestination() {
     TC_RETURN_IF_ERROR(job_.Context().Check(absl::StrCat("ingest of ", request_.subject())));
     const Location location = request_.location;
@@ -54,17 +101,36 @@ class IngestRun {
       TC_ASSIGN_OR_RETURN(std::unique_ptr<PackedWriter> writer, CreateFile());
       return MakeDiskDestination(std::move(writer), options_.staging);
     }
-    const AllocationRequest space{.subject = request_.subject(),
-                                  .bytes = request_.layout().image_bytes,
-                                  .wait = request_.wait_for_space,
-                                  .context = [this] { return job_.Context(); },
-                                  .on_wait = on_wait_};
+    AllocationRequest space{.subject = request_.subject(),
+                            .bytes = request_.layout().image_bytes,
+                            .wait = request_.wait_for_space,
+                            .context = [this] { return job_.Context(); },
+                            .on_wait = on_wait_};
     if (location.kind == LocationKind::kGpu) {
       TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
       return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging);
     }
-    TC_ASSIGN_OR_RETURN(HostAllocation memory, options_.allocator->AllocateHost(space));
+    TC_ASSIGN_OR_RETURN(HostAllocation memory, AllocateHost(space));
     return MakeHostDestination(std::move(memory));
+  }
+
+  absl::StatusOr<HostAllocation> AllocateHost(AllocationRequest& space) {
+    const uint64_t image_bytes = space.bytes;
+    if (!chunks_.has_value()) {
+      return options_.allocator->AllocateHost(space,
+                                              [&](HostPool& pool) { return pool.Allocate(image_bytes); });
+    }
+    std::vector<ByteRange> ranges;
+    for (const uint32_t chunk : *chunks_) ranges.push_back(request_.layout().chunk(chunk));
+    if (part_.memory == nullptr) {
+      space.bytes = GranuleBytes(ranges);
+      return options_.allocator->AllocateHost(
+          space, [&](HostPool& pool) { return pool.Allocate(image_bytes, ranges); });
+    }
+    space.bytes = part_.memory->MissingBytes(ranges);
+    for (const ImageExtent& piece : part_.memory->extents()) space.held_bytes += piece.extent.bytes;
+    return options_.allocator->AllocateHost(space,
+                                            [&](HostPool& pool) { return pool.Grow(*part_.memory, ranges); });
   }
 
   absl::StatusOr<std::unique_ptr<PackedWriter>> CreateFile() const {
@@ -80,25 +146,27 @@ class IngestRun {
   }
 
   void Fill(Destination& destination) {
-    LocalFirstSources sources(
-        options_.table, options_.devices, request_.sources.get(),
-        {request_.artifact_id(), request_.location, options_.copy_threads, options_.artifact_store});
-    sources.ObserveWaits([this, waits = false](const std::string& what) mutable {
+    const WaitObserver observe = [this](const std::string& what) {
       job_.progress().SetWaitingFor(what);
-      const bool now = !what.empty();
-      if (std::exchange(waits, now) != now) on_wait_(now);
-    });
+      const bool waits = !what.empty();
+      if (std::exchange(waits_, waits) != waits) on_wait_(waits);
+    };
+    sources_.ObserveWaits(observe);
     outcome_ =
         IngestPipeline(
             {.subject = request_.subject(),
              .layout = &request_.layout(),
              .expected = request_.manifest.get(),
+             .chunks = chunks_,
              .destination = &destination,
-             .sources = &sources,
+             .sources = &sources_,
              .progress = &job_.progress(),
              .distrust_other_hosts = options_.distrust_other_hosts,
+             .peer_timeout = options_.peer_timeout,
+             .seed = std::hash<std::string>()(job_.transfer_id()),
              .context = [this] { return job_.Context(); },
-             .on_chunk = [this](uint32_t chunk) { options_.table->AddChunk(job_.replica_id(), chunk); }})
+             .on_chunk = [this](uint32_t chunk) { options_.table->AddChunk(job_.replica_id(), chunk); },
+             .on_wait = observe})
             .Run();
   }
 
@@ -109,20 +177,42 @@ class IngestRun {
     // between.
     const NameLocks::Held held = on_disk ? options_.disk_names->Acquire(manifest->id()) : NameLocks::Held();
     TC_ASSIGN_OR_RETURN(ReplicaStorage storage, destination.Finish(manifest));
-    return options_.table->MakeReady(job_.replica_id(), std::move(manifest), std::move(storage));
+    return options_.table->Complete(job_.replica_id(), std::move(manifest), std::move(storage));
   }
 
   const IngestRunnerOptions& options_;
   IngestJob& job_;
   const IngestRequest& request_;
   const std::function<void(bool)>& on_wait_;
+  LocalFirstSources sources_;
+  ReplicaTable::Part part_;                      // of the replica that it has taken over
+  std::optional<std::vector<uint32_t>> chunks_;  // that are to be brought; not set: all
+  bool whole_ = true;                            // with them nothing will be missing
   IngestOutcome outcome_;
+  bool waits_ = false;  // as it was told to on_wait_ last
 };
+
+absl::Status CheckChunks(const IngestRequest& request) {
+  if (request.manifest == nullptr || request.location.kind != LocationKind::kCpu) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chosen chunks of ", request.subject(), " cannot be brought to ", request.location.ToString(),
+        ": a partial replica is of a known artifact and in host memory"));
+  }
+  const std::vector<uint32_t>& chunks = *request.chunks;
+  const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
+  if (!ascending || (!chunks.empty() && chunks.back() >= request.layout().chunk_count())) {
+    return absl::InvalidArgumentError(absl::StrCat("the chunks that are wanted of ", request.subject(),
+                                                   " are not ascending numbers below ",
+                                                   request.layout().chunk_count()));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 absl::Status IngestRunner::Check(const IngestRequest& request) const {
   const Location location = request.location;
+  if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kGpu) {
     TC_RETURN_IF_ERROR(options_.device_pool->CheckDevice(location.device));
@@ -141,17 +231,19 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   return absl::OkStatus();
 }
 
-IngestRunner::Result IngestRunner::Run(IngestJob& job,
-                                       const std::function<void(bool waiting)>& on_wait) const {
+IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
+                                       absl::FunctionRef<void()> on_settled) const {
   const RequestContext context = job.Context();
   const otel::Scope scope(context);  // what is logged below names the span of the request
   Result result;
   job.Start();
   IngestRun run(options_, job, on_wait);
   result.lease = run.Make();
+  on_settled();
   if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) result.lease = abandoned;
   TransferReport& report = result.report = job.ReportSoFar();
   report.refetched_chunks = run.outcome().refetched_chunks;
+  report.reassigned_chunks = run.outcome().reassigned_chunks;
   report.verified_chunks = run.outcome().verified_chunks;
   report.changes = std::move(run.outcome().changes);
   report.status = result.lease.status();
@@ -159,7 +251,7 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job,
     report.artifact_id = (*result.lease)->manifest()->id();
     report.replica_id = (*result.lease)->replica_id();
   }
-  if (job.request().sources != nullptr) job.request().sources->Finished(report.status);
+  run.Finish(report.status);
   return result;
 }
 

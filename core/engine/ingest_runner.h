@@ -7,7 +7,9 @@
 #include <functional>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
@@ -30,6 +32,7 @@ struct IngestRunnerOptions {
   NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes
   int copy_threads = 1;
   bool distrust_other_hosts = false;
+  absl::Duration peer_timeout = absl::InfiniteDuration();
 };
 
 class IngestRunner {
@@ -43,9 +46,11 @@ class IngestRunner {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
     TransferReport report;
   };
-  // `on_wait` is told when the job begins and ends to wait for space or for a source. REQUIRES: the job's
-  // replica is in the table, allocating. Afterwards it is ready or out of the table.
-  Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait) const;
+  // `on_wait` is told when the job begins and ends to wait for space, a source or chunks; `on_settled` once,
+  // when its replica is as the job leaves it. REQUIRES: the job's replica is in the table, allocating or
+  // taken over. Afterwards it is ready, partial or out of the table.
+  Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
+             absl::FunctionRef<void()> on_settled) const;
 
  private:
   const IngestRunnerOptions options_;

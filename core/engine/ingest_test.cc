@@ -252,14 +252,14 @@ INSTANTIATE_TEST_SUITE_P(DigestBySource, EngineIngestCorrupt, ::testing::Bool())
 
 TEST_F(EngineIngest, FailsWithBothReasonsWhenNoSourceIsLeft) {
   Start();
-  const TestArtifact artifact = MakeChunkedArtifact(8, 4);
+  const TestArtifact artifact = MakeChunkedArtifact(8, 1);  // of more, what is right would stay
   SourceScript lying;
-  lying.corrupt_chunks = {2};
+  lying.corrupt_chunks = {0};
   auto provider = ProviderOf({MakeControl(artifact.image, lying)});
   auto pending = Materialize(artifact, kCpu, provider);
   const absl::Status status = pending->Wait(ContextFor()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("no scripted source is left"), HasSubstr("chunk 2")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("no scripted source is left"), HasSubstr("chunk 0")));
   EXPECT_EQ(pending->report()->status, status);
   EXPECT_THAT(provider->finished(), ElementsAre(status));
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
@@ -442,7 +442,8 @@ class EngineForgery : public EngineFixture {
     Start(setup);
   }
   std::shared_ptr<SourceControl> Liar(bool deliver_digests = false) const {
-    return MakeControl(forged_, {.name = "liar", .deliver_digests = deliver_digests});
+    return MakeControl(forged_,
+                       {.name = "liar", .type = SourceType::kRemote, .deliver_digests = deliver_digests});
   }
 
   const TestArtifact artifact_;
@@ -473,7 +474,12 @@ TEST_F(EngineForgery, FromTheOnlySourceEndsTheIngest) {
   const absl::Status status = Get(artifact_, kCpu, ProviderOf({Liar()})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("forged"));
-  EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
+  for (const ReplicaInfo& replica : engine_->ListReplicas()) {
+    EXPECT_EQ(replica.state, ReplicaState::kPartial) << "of what is right";
+    auto lease = engine_->LeaseFilling(replica.id);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_FALSE((*lease)->availability()->Has(1));
+  }
 }
 
 TEST_F(EngineForgery, IsNotLookedForWhereOtherHostsAreTrusted) {
@@ -488,7 +494,7 @@ TEST_F(EngineForgery, CannotBeFoundInAnArtifactOfVersion1) {
   const TestArtifact old = MakeTestArtifact(31, {20'000}, 4096);
   std::vector<std::byte> forged = old.image;
   ForgeKeepingXxh3(std::span(forged).first(4096));
-  auto lease = Get(old, kCpu, ProviderOf({MakeControl(forged)}));
+  auto lease = Get(old, kCpu, ProviderOf({MakeControl(forged, {.type = SourceType::kRemote})}));
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_TRUE(Read(**lease) == forged);
 }

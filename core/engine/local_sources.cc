@@ -1,5 +1,6 @@
 #include "core/engine/local_sources.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -12,6 +13,10 @@
 
 namespace tensorcast {
 namespace {
+
+// Longer than it takes to be given memory that is there, so that several gets at the same moment share a
+// copy; and much less than a copy takes, for when the other waits for space.
+constexpr absl::Duration kAllocationUsually = absl::Seconds(1);
 
 SourceInfo InfoOf(const Location& location) {
   switch (location.kind) {
@@ -39,45 +44,80 @@ void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
   if (others_ != nullptr) others_->ObserveWaits(observer);
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Next(const RequestContext& context,
-                                                                     const SourceFailure* failure) {
-  // A replica of ours has rotted (or its file was written to): whoever reads it next would fail likewise.
-  // Readers that hold a lease keep it.
-  if (!local_replica_.empty() && failure != nullptr && failure->corrupt) {
-    const absl::Status withdrawn = table_->Drain(local_replica_, {.even_pinned = true});
-    if (withdrawn.ok()) {
-      otel::metrics::kPoolEvictions.Add(1, {LocationKindName(local_location_.kind), "corrupt"});
-    }
-    if (local_location_.kind == LocationKind::kDisk && options_.artifact_store != nullptr) {
-      options_.artifact_store->NoteDamaged(options_.artifact_id, failure->status);
-    }
-    LOG(ERROR) << "replica " << local_replica_ << " of " << options_.artifact_id
-               << " does not match its manifest and is withdrawn: " << failure->status << "; " << withdrawn;
-  }
-  local_replica_.clear();
+absl::StatusOr<MoreSources> LocalFirstSources::Next(const RequestContext& context,
+                                                    std::span<const SourceFailure> ended, bool needed) {
+  const std::vector<SourceFailure> of_others = NoteEnded(ended);
+  MoreSources more;
+  // A replica of this node is fast, and has all of it or will have.
+  if (!given_.empty() && given_all_) return more;
   // Once elsewhere, always elsewhere: a replica that became ready here meanwhile is not looked for again.
-  if (!others_asked_) {
-    if (std::unique_ptr<ChunkSource> local = NextLocal(); local != nullptr) return local;
+  if (given_.empty() && !others_asked_) {
+    if (std::unique_ptr<ChunkSource> local = NextLocal(context); local != nullptr) {
+      more.sources.push_back(std::move(local));
+      // While its chunks are copied, the others are looked for.
+      if (!given_all_) more.look_again = absl::ZeroDuration();
+      return more;
+    }
   }
   if (others_ == nullptr) {
     return absl::NotFoundError(absl::StrCat("no other replica of ", options_.artifact_id,
                                             " on this node, and no source elsewhere was given"));
   }
-  // The provider is told of failures of sources that it gave, not of ours.
-  return others_->Next(context, std::exchange(others_asked_, true) ? failure : nullptr);
+  others_asked_ = true;
+  others_given_ -= static_cast<int>(of_others.size());
+  // What a partial replica of this node does not have is needed, though that one is in use.
+  absl::StatusOr<MoreSources> others = others_->Next(context, of_others, needed || others_given_ == 0);
+  if (others.ok()) others_given_ += static_cast<int>(others->sources.size());
+  return others;
 }
 
-std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal() {
+std::vector<SourceFailure> LocalFirstSources::NoteEnded(std::span<const SourceFailure> ended) {
+  std::vector<SourceFailure> of_others;
+  for (const SourceFailure& failure : ended) {
+    if (given_.contains(failure.source.replica_id)) {
+      NoteEnded(failure);
+    } else {
+      of_others.push_back(failure);
+    }
+  }
+  return of_others;
+}
+
+void LocalFirstSources::NoteEnded(const SourceFailure& own) {
+  const auto [replica_id, location] = *given_.find(own.source.replica_id);
+  given_.erase(replica_id);
+  if (!own.corrupt) return;
+  // A replica of ours has rotted (or its file was written to): whoever reads it next would fail likewise.
+  // Readers that hold a lease keep it.
+  const absl::Status withdrawn = table_->Withdraw(replica_id);
+  if (withdrawn.ok()) otel::metrics::kPoolEvictions.Add(1, {LocationKindName(location.kind), "corrupt"});
+  if (location.kind == LocationKind::kDisk && options_.artifact_store != nullptr) {
+    options_.artifact_store->NoteDamaged(options_.artifact_id, own.status);
+  }
+  LOG(ERROR) << "replica " << replica_id << " of " << options_.artifact_id
+             << " does not match its manifest and is withdrawn: " << own.status << "; " << withdrawn;
+}
+
+void LocalFirstSources::Finished(const absl::Status& status, std::span<const SourceFailure> ended) {
+  const std::vector<SourceFailure> of_others = NoteEnded(ended);
+  if (others_ != nullptr) others_->Finished(status, of_others);
+}
+
+std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& context) {
   if (options_.artifact_id.empty()) return nullptr;
-  while (std::unique_ptr<ReplicaLease> lease = table_->LeaseAnywhere(options_.artifact_id, tried_)) {
+  RequestContext moment = context;
+  moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
+  table_->AwaitMemoryOfEarlier(options_.artifact_id, tried_, options_.replica_id, moment);
+  while (std::unique_ptr<ReplicaLease> lease =
+             table_->LeaseAnywhere(options_.artifact_id, tried_, options_.replica_id)) {
     const Location location = lease->location();
     // Before it is opened, so that one that cannot be is not tried forever.
     tried_.insert(location);
     const std::string replica_id = lease->replica_id();
+    given_all_ = !lease->partial();
     absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(std::move(lease));
     if (source.ok()) {
-      local_replica_ = replica_id;
-      local_location_ = location;
+      given_.emplace(replica_id, location);
       return *std::move(source);
     }
     LOG(WARNING) << "replica " << replica_id << " cannot be read: " << source.status();
@@ -102,16 +142,21 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
   const uint64_t image_bytes = shared->manifest()->layout().image_bytes;
   SourceInfo info = InfoOf(shared->location());
   info.made_by = shared->made_by();
+  info.replica_id = shared->replica_id();
   switch (shared->location().kind) {
     case LocationKind::kCpu: {
-      const std::vector<HostSpan> spans = memory.host->Spans(0, image_bytes);
-      return MakeMappedSource(std::move(info), {spans.begin(), spans.end()}, shared, options_.copy_threads);
+      return MakeMappedSource(
+          std::move(info), image_bytes,
+          [shared](uint64_t offset, uint64_t bytes) { return shared->HostSpans(offset, bytes); },
+          options_.copy_threads, shared->availability());
     }
     case LocationKind::kGpu:
-      return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads);
+      return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads,
+                              shared->availability());
     case LocationKind::kDisk: {
       DiskSourceOptions disk;
       disk.made_by = shared->made_by();
+      disk.replica_id = shared->replica_id();
       return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared, disk);
     }
   }

@@ -1,5 +1,5 @@
-// The sources of one ingest: first what this node has already, at another location, then what the caller
-// provides.
+// The sources of one ingest: first what this node has already, or is about to have, at another location, then
+// what the caller provides.
 //
 // A local replica is read under a lease. One whose bytes turn out not to match the manifest is withdrawn, so
 // that it serves nobody else; a packed file stays on disk until it is written again or the artifact is
@@ -8,8 +8,10 @@
 // One thread at a time.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,18 +29,23 @@ class LocalFirstSources final : public SourceProvider {
     std::string artifact_id;  // empty: a first ingest, for which there is nothing local
     Location destination;
     int copy_threads = 1;
+    std::string replica_id;                   // of the replica that they are for
     ArtifactStore* artifact_store = nullptr;  // told of a packed file that is wrong; may be null
   };
   // `others` may be null: then only this node is asked. `table` and `devices` must outlive it.
   LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others, Options options);
 
   void ObserveWaits(const WaitObserver& observer) override;
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                    const SourceFailure* failure) override;
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override;
   std::vector<SourceFailure> TakeUnopened() override;
+  void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override;
 
  private:
-  std::unique_ptr<ChunkSource> NextLocal();
+  // Those that others gave; what ended of this node's is dealt with here.
+  std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended);
+  void NoteEnded(const SourceFailure& own);
+  std::unique_ptr<ChunkSource> NextLocal(const RequestContext& context);
   absl::StatusOr<std::unique_ptr<ChunkSource>> Open(std::unique_ptr<ReplicaLease> lease) const;
 
   ReplicaTable* const table_;
@@ -46,10 +53,11 @@ class LocalFirstSources final : public SourceProvider {
   SourceProvider* const others_;
   const Options options_;
   std::set<Location> tried_;
-  std::vector<SourceFailure> unopened_;  // of this node
-  std::string local_replica_;            // whose source was given last; empty: none of this node
-  Location local_location_;
+  std::vector<SourceFailure> unopened_;    // of this node
+  std::map<std::string, Location> given_;  // replicas of this node, by id, of whose sources no end was told
+  bool given_all_ = false;                 // they have all chunks, or will have
   bool others_asked_ = false;
+  int others_given_ = 0;  // of whose sources no end was told
 };
 
 }  // namespace tensorcast

@@ -3,8 +3,7 @@
 
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
-#include "core/device/testing/device_faults.h"
-#include "core/engine/chunk_ledger.h"
+#include "core/device/testing/fault_hooks.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/staging_ring.h"
 #include "gmock/gmock.h"
@@ -14,32 +13,6 @@ namespace tensorcast {
 namespace {
 
 using ::testing::HasSubstr;
-
-TEST(ChunkLedger, GivesEachMissingChunkOnceAndReturnedOnesAgain) {
-  ChunkLedger ledger(3);
-  EXPECT_EQ(ledger.Take()->chunk, 0u);
-  EXPECT_EQ(ledger.Take()->chunk, 1u);
-  ledger.PutBack(0);
-  EXPECT_EQ(ledger.missing(), 2u);
-  const auto again = ledger.Take();
-  EXPECT_EQ(again->chunk, 0u);
-  EXPECT_TRUE(again->again);
-  ledger.PutBack(0);
-  EXPECT_FALSE(ledger.Take()->again) << "counted twice";
-  EXPECT_FALSE(ledger.Take()->again);
-  EXPECT_FALSE(ledger.Take().has_value());
-  for (uint32_t chunk = 0; chunk < 3; ++chunk) {
-    EXPECT_FALSE(ledger.all_done());
-    ledger.Done(chunk);
-  }
-  EXPECT_TRUE(ledger.all_done());
-}
-
-TEST(ChunkLedger, OfNoChunksIsDone) {
-  ChunkLedger ledger(0);
-  EXPECT_TRUE(ledger.all_done());
-  EXPECT_FALSE(ledger.Take().has_value());
-}
 
 std::unique_ptr<HostPool> SmallPool(uint64_t bytes) {
   auto pool = HostPool::Create({.bytes = bytes, .use_huge_pages = false, .prefault_threads = 0});
@@ -111,7 +84,7 @@ TEST(DevicePool, TakesNineTenthsOfADeviceAndKnowsNoOther) {
 }
 
 TEST(DevicePool, GivesTheBudgetBackWhenTheDeviceFails) {
-  auto faults = std::make_shared<FakeDeviceFaults>();
+  auto faults = std::make_shared<DeviceFaults>();
   auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .hooks = HooksOf(faults)});
   ASSERT_TRUE(devices.ok());
   DevicePool pool(devices->get(), 8 * kGranuleBytes);

@@ -8,12 +8,13 @@
 
 namespace tensorcast {
 
-PendingReplica::PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> ready)
-    : table_(table), ready_(std::move(ready)) {}
+PendingReplica::PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there,
+                               uint64_t wanted_bytes)
+    : table_(table), there_(std::move(there)), wanted_bytes_(wanted_bytes) {}
 
 PendingReplica::PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job,
-                               const RequestContext& context, bool shared)
-    : table_(table), job_(std::move(job)), shared_(shared) {
+                               const RequestContext& context, bool shared, bool whole)
+    : table_(table), job_(std::move(job)), shared_(shared), whole_(whole) {
   cancelled_ = context.cancellation.OnCancel([this] { Leave(); });
 }
 
@@ -34,13 +35,13 @@ void PendingReplica::Leave() {
 absl::StatusOr<std::unique_ptr<ReplicaLease>> PendingReplica::Wait(const RequestContext& context) {
   // A lease of the caller's own, since Wait may be called again. NOT_FOUND where it was told to drain
   // meanwhile.
-  if (ready_ != nullptr) return table_->Lease(ready_->replica_id());
+  if (there_ != nullptr) return table_->LeaseFilling(there_->replica_id());
   TC_ASSIGN_OR_RETURN(const std::string replica_id, job_->Wait(context));
-  return table_->Lease(replica_id);
+  return whole_ ? table_->Lease(replica_id) : table_->LeaseFilling(replica_id);
 }
 
 void PendingReplica::OnDone(std::function<void()> callback) {
-  if (ready_ != nullptr) {
+  if (there_ != nullptr) {
     callback();
   } else {
     job_->OnDone(this, std::move(callback));
@@ -48,9 +49,8 @@ void PendingReplica::OnDone(std::function<void()> callback) {
 }
 
 TransferProgress PendingReplica::progress() const {
-  if (ready_ == nullptr) return job_->progress().Get();
-  const uint64_t bytes = ready_->manifest()->layout().image_bytes;
-  return TransferProgress{bytes, bytes, SourceInfo()};
+  if (there_ == nullptr) return job_->progress().Get();
+  return {.bytes_done = wanted_bytes_, .bytes_total = wanted_bytes_};
 }
 
 std::optional<TransferReport> PendingReplica::report() const {

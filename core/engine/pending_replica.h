@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,17 +23,19 @@ class ReplicaTable;
 
 class PendingReplica {
  public:
-  // Made by the engine. The replica was there already. `table` must outlive this.
-  PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> ready);
-  // Likewise. Owns one interest in the job, until it is destroyed or `context` is cancelled. `table` must
-  // outlive it, unless the job failed.
+  // Made by the engine. The replica was there already, or has the chunks that were wanted: so many bytes.
+  // `table` must outlive this.
+  PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
+  // Likewise. Owns one interest in the job, until it is destroyed or `context` is cancelled. Unless a `whole`
+  // replica is wanted one will do that is partial. `table` must outlive it, unless the job failed.
   PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job, const RequestContext& context,
-                 bool shared);
+                 bool shared, bool whole);
   PendingReplica(const PendingReplica&) = delete;
   PendingReplica& operator=(const PendingReplica&) = delete;
   ~PendingReplica();
 
-  // Blocks to the end, the context's deadline or its cancellation.
+  // Blocks to the end, the context's deadline or its cancellation. Where chunks were chosen, the lease is on
+  // a replica that has them (ReplicaLease::availability) or all.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
   // Calls `callback` once, on an engine thread or at once, after which Wait returns without blocking.
   // Destroying this object first drops the callback; one that runs by then goes on.
@@ -51,9 +54,11 @@ class PendingReplica {
   void Leave();
 
   ReplicaTable* const table_;
-  const std::unique_ptr<ReplicaLease> ready_;  // either this
+  const std::unique_ptr<ReplicaLease> there_;  // either this
   const std::shared_ptr<IngestJob> job_;       // or this is set
+  const uint64_t wanted_bytes_ = 0;            // of the one that is there
   const bool shared_ = false;
+  const bool whole_ = false;
   std::atomic<bool> left_ = false;  // the job
   Cancellation::Registration cancelled_;
 };

@@ -1,23 +1,30 @@
 #include "core/engine/pipeline.h"
 
 #include <algorithm>
+#include <iterator>
 #include <system_error>
-#include <thread>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/steady_time.h"
 #include "core/artifact/layout.h"
 
 namespace tensorcast {
 namespace {
 
-// More slots than the source takes fetches, so that it is kept busy while chunks are verified and placed.
+// More slots than are fetching, so that sources are kept busy while chunks are verified and placed.
 constexpr int kSlotsBesideFetches = 2;
+// For what sources deliver that fetch without a slot.
+constexpr int kSlotsForArrivals = 4;
 constexpr int kMaxSlots = 64;
+
+// So many refusals in a row of chunks that a source says it has, and it is given up.
+constexpr int kMaxRefusals = 16;
+
+// An ingest that waits shorter than this keeps its turn: sources that fill have something new all the time.
+constexpr absl::Duration kShortWait = absl::Milliseconds(100);
 
 // Those that are wanted: what the source did not compute on the way is computed here.
 ChunkDigests DigestsOf(const ChunkRequest& request, std::optional<ChunkDigests> delivered) {
@@ -55,190 +62,481 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
                                          before->source.name, ", was given up: ", before->status.message()));
 }
 
-SourceLoss LossOf(const SourceFailure& failure) {
-  return failure.corrupt                            ? SourceLoss::kBadDigest
+SourceLoss LossOf(const SourceFailure& failure, bool opened) {
+  return !opened                                    ? SourceLoss::kNotOpened
+         : failure.corrupt                          ? SourceLoss::kBadDigest
          : absl::IsDeadlineExceeded(failure.status) ? SourceLoss::kTimeout
                                                     : SourceLoss::kDied;
 }
 
-// Runs `work` on this thread and `extra` more, and waits for all of them.
-void RunOnThreads(int extra, const std::function<void()>& work) {
-  std::vector<std::thread> threads;
-  try {
-    for (int i = 0; i < extra; ++i) threads.emplace_back(work);
-  } catch (const std::system_error& error) {
-    LOG(WARNING) << "an ingest runs on " << threads.size() + 1 << " threads instead of " << extra + 1 << ": "
-                 << error.what();
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
+void CancelAll(const std::vector<Cancellation>& fetches) {
+  for (const Cancellation& fetch : fetches) fetch.Cancel();
 }
 
 }  // namespace
 
-struct IngestPipeline::SourceRun {
-  explicit SourceRun(ChunkSource& source)
-      : source(source),
-        max_fetches(std::max(1, source.max_concurrency())),
-        clock(std::make_shared<StageClock>(source.info())) {}
-
-  ChunkSource& source;
-  const int max_fetches;
-  const std::shared_ptr<StageClock> clock;  // read by others while it runs
-  // Guarded by the pipeline's mutex.
-  int fetches = 0;
-  uint32_t delivered = 0;  // chunks
-  bool stopping = false;
-  std::optional<SourceFailure> failure;
-};
-
 IngestPipeline::IngestPipeline(PipelinePlan plan)
-    : plan_(std::move(plan)), digests_(plan_.layout->chunk_count()), ledger_(plan_.layout->chunk_count()) {}
-
-absl::Status IngestPipeline::CheckContext() const {
-  return plan_.context().Check(absl::StrCat("ingest of ", plan_.subject));
-}
+    : plan_(std::move(plan)),
+      what_(absl::StrCat("ingest of ", plan_.subject)),
+      digests_(plan_.layout->chunk_count()),
+      sources_(plan_.layout->chunk_count(), plan_.chunks, plan_.seed),
+      idle_(plan_.peer_timeout) {}
 
 IngestOutcome IngestPipeline::Run() {
-  absl::Status status = RunSources();
+  {
+    const Cancellation::Registration cancelled =
+        plan_.context().cancellation.OnCancel([this] { CancelFetches(); });
+    TakeSteps(/*in_control=*/true);
+    for (std::thread& slot : slots_) slot.join();
+  }
+  std::vector<std::unique_ptr<SourceInUse>> left;
+  bool waits = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    left = sources_.TakeAll();
+    waits = !told_waiting_.empty();
+  }
+  if (waits) plan_.on_wait("");
+  for (const std::unique_ptr<SourceInUse>& source : left) {
+    source->clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);
+  }
+  left.clear();
   absl::MutexLock lock(&mutex_);
-  return {std::move(status), std::move(digests_), std::move(changes_), refetched_, verified_};
+  return {.status = fatal_,
+          .digests = std::move(digests_),
+          .changes = std::move(changes_),
+          .untold = std::move(untold_),
+          .refetched_chunks = sources_.refetched(),
+          .reassigned_chunks = reassigned_,
+          .verified_chunks = verified_};
 }
 
-absl::Status IngestPipeline::RunSources() {
-  std::optional<SourceFailure> failure;
-  auto unfinished = [this] {
-    absl::MutexLock lock(&mutex_);
-    return !ledger_.all_done();
-  };
-  bool told = true;  // the provider knows of the failure
-  while (unfinished()) {
-    TC_RETURN_IF_ERROR(CheckContext());
+// --- steps
+
+void IngestPipeline::TakeSteps(bool in_control) {
+  while (const Step step = NextStep(in_control)) step();
+}
+
+// Everything that can be done is looked for under one hold of the lock, and the wait begins under the same
+// one: so nothing that happens meanwhile is missed.
+IngestPipeline::Step IngestPipeline::NextStep(bool in_control) {
+  while (true) {
     const RequestContext context = plan_.context();
-    absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-        plan_.sources->Next(context, std::exchange(told, true) ? nullptr : &*failure);
-    if (!source.ok()) {
-      TC_RETURN_IF_ERROR(CheckContext());
-      // Somebody joined meanwhile who has more time.
-      if (absl::IsDeadlineExceeded(source.status()) && plan_.context().deadline > context.deadline) continue;
-      return NoSourceLeft(source.status(), failure);
-    }
-    NoteChanges(failure, (*source)->info());
-    failure = RunSource(**source);
-    told = !failure.has_value();
+    const absl::Status wanted = context.Check(what_);
     absl::MutexLock lock(&mutex_);
-    TC_RETURN_IF_ERROR(fatal_);
+    if (wanted.ok() && cancelled_) continue;
+    if (!wanted.ok() && fatal_.ok() && sources_.missing() > 0) {
+      return [fetches = GiveUp(wanted)] { CancelAll(fetches); };
+    }
+    if (in_control) {
+      if (Step step = RetireStep(); step != nullptr) return step;
+    }
+    if (IsOver()) {
+      if (!asking_.has_value()) return nullptr;
+      return [asking = *std::exchange(asking_, std::nullopt)] { asking.Cancel(); };
+    }
+    const SteadyTime now = SteadyNow();
+    if (std::vector<Cancellation> overdue = LookAgain(now); !overdue.empty()) {
+      return [overdue] { CancelAll(overdue); };
+    }
+    if (in_control) {
+      if (Step step = ControlStep(now); step != nullptr) return step;
+    }
+    if (!in_control || ControlIsSlot()) {
+      if (Step step = SlotStep(now); step != nullptr) return step;
+    }
+    AwaitChange(in_control, context);
   }
-  return absl::OkStatus();
 }
 
-int IngestPipeline::SlotCount(const ChunkSource& source) const {
-  absl::MutexLock lock(&mutex_);
-  const int useful = static_cast<int>(std::min<uint32_t>(ledger_.missing(), kMaxSlots));
-  const int wanted = std::max(1, source.max_concurrency()) + kSlotsBesideFetches;
-  return std::max(1, std::min({useful, wanted, plan_.destination->max_chunks()}));
+bool IngestPipeline::IsOver() const {
+  return sources_.under_way() == 0 && (sources_.all_done() || !fatal_.ok());
 }
 
-std::optional<SourceFailure> IngestPipeline::RunSource(ChunkSource& source) {
-  SourceRun run(source);
-  plan_.progress->SetSource(source.info(), run.clock);
-  RunOnThreads(SlotCount(source) - 1, [this, &run] { SlotLoop(run); });
-  absl::MutexLock lock(&mutex_);
-  if (run.failure.has_value()) {
-    run.failure->delivered = run.delivered;
-    LOG(WARNING) << "ingest of " << plan_.subject << ": source " << run.failure->source.lane << " "
-                 << run.failure->source.name << " is given up"
-                 << (run.failure->corrupt ? " as corrupt: " : ": ") << run.failure->status;
+// Of one source alone there is nothing to control but its end, which whoever fetches from it sees.
+bool IngestPipeline::IsAlone() const {
+  return sources_.sources().size() == 1 && ask_again_ == SteadyTime::InfiniteFuture();
+}
+
+bool IngestPipeline::ControlIsSlot() const { return started_slots_ == 0 || IsAlone(); }
+
+void IngestPipeline::AwaitChange(bool in_control, const RequestContext& context) {
+  const bool as_slot = !in_control || ControlIsSlot();
+  auto may_go_on = [this, in_control, as_slot]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return (in_control && control_wakes_) || (as_slot && slots_wake_);
+  };
+  if (in_control) control_wakes_ = false;
+  if (as_slot) slots_wake_ = false;
+  // What comes with time alone is the control's business; while the provider keeps it, the slots'.
+  SteadyTime until = SteadyTime::InfiniteFuture();
+  if (in_control) {
+    until = NextControl(context);
+  } else if (asking_.has_value()) {
+    until = SteadyNow() + ChunkPicker::kLookEvery;
   }
-  return std::move(run.failure);
+  mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(until));
 }
 
-void IngestPipeline::NoteChanges(const std::optional<SourceFailure>& failure, const SourceInfo& next) {
+SteadyTime IngestPipeline::NextControl(const RequestContext& context) const {
+  if (!fatal_.ok()) return SteadyTime::InfiniteFuture();
+  SteadyTime next = sources_.missing() > 0 ? context.deadline : SteadyTime::InfiniteFuture();
+  if (sources_.in_use() == 0) return next;
+  next = std::min({next, ask_again_, idle_.ends(), next_look_});
+  return told_waiting_.empty() ? std::min(next, idle_.since() + kShortWait) : next;
+}
+
+IngestPipeline::Step IngestPipeline::RetireStep() {
+  const std::shared_ptr<SourceInUse> retired = sources_.TakeRetired();
+  if (retired == nullptr) return nullptr;
+  return [this, retired] { Retire(*retired); };
+}
+
+IngestPipeline::Step IngestPipeline::ControlStep(SteadyTime now) {
+  const bool waits = now >= idle_.since() + kShortWait;
+  if (waits == told_waiting_.empty()) {
+    told_waiting_ = waits ? absl::StrCat("chunks that nobody has yet (", sources_.NamesInUse(), ")") : "";
+    return [this, what = told_waiting_] { plan_.on_wait(what); };
+  }
+  if (!fatal_.ok()) return nullptr;
+  if (sources_.sources().empty()) return [this] { AskProvider(/*unneeded=*/nullptr); };
+  for (const std::unique_ptr<SourceInUse>& source : sources_.sources()) {
+    if (!source->in_use() || source->availability == nullptr || source->end_seen) continue;
+    if (source->availability->ended()) return [this, source = source.get()] { LookAtEnd(*source); };
+  }
+  if (sources_.in_use() == 0) return nullptr;  // their fetches are about to end
+  if (now >= idle_.ends()) return [this] { GiveUpAll(); };
+  if (!untold_.empty() || now >= ask_again_) {
+    ask_again_ = SteadyTime::InfiniteFuture();
+    asking_.emplace();
+    slots_wake_ = true;
+    return [this, unneeded = *asking_] { AskProvider(&unneeded); };
+  }
+  return nullptr;
+}
+
+// A slot that has taken a step comes back for the next by itself. So others are to wake only where there is
+// more than one step to be taken, not one after the other for the sake of each chunk.
+IngestPipeline::Step IngestPipeline::SlotStep(SteadyTime now) {
+  if (!arrived_.empty()) {
+    FetchPtr fetch = std::move(arrived_.front());
+    arrived_.pop_front();
+    slots_wake_ = more_to_take_ || !arrived_.empty();
+    return [this, fetch] { Finish(*fetch); };
+  }
+  if (!fatal_.ok()) return nullptr;
+  if (FetchPtr fetch = TakeFetch(now); fetch != nullptr) {
+    slots_wake_ = more_to_take_;
+    return [this, fetch] { Begin(fetch); };
+  }
+  more_to_take_ = false;
+  if (sources_.under_way() == 0 && sources_.in_use() > 0 && !idle_.idle()) {
+    idle_.NoteNothing(now);
+    control_wakes_ = true;
+  }
+  return nullptr;
+}
+
+// What a source does not give now it may give after a while, and what it has not given after a while may be
+// had from another.
+std::vector<Cancellation> IngestPipeline::LookAgain(SteadyTime now) {
+  if (now < next_look_ || !fatal_.ok()) return {};
+  next_look_ = now + ChunkPicker::kLookEvery;
+  more_to_take_ = slots_wake_ = true;
+  if (sources_.in_use() < 2) return {};
+  return sources_.TakeBackOverdue(now);
+}
+
+// --- in control
+
+void IngestPipeline::AskProvider(const Cancellation* unneeded) {
+  RequestContext context = plan_.context();
+  const bool needed = unneeded == nullptr;
+  // Of its own: nothing is to wait for more sources when there is no need of any.
+  if (!needed) context.cancellation = *unneeded;
+  absl::StatusOr<MoreSources> more = plan_.sources->Next(context, std::exchange(untold_, {}), needed);
+  std::vector<SourceFailure> unopened = plan_.sources->TakeUnopened();
+  CHECK(!needed || !more.ok() || !more->sources.empty()) << "a provider gave no source to who needs one";
+  if (more.ok()) {
+    for (std::unique_ptr<ChunkSource>& source : more->sources) {
+      if (absl::Status fits = CheckAvailability(*source); !fits.ok()) {
+        untold_.push_back({.source = source->info(), .status = fits});
+        unopened.push_back(untold_.back());
+        source.reset();
+      } else {
+        AddSource(std::move(source));
+      }
+    }
+  }
+  for (const SourceFailure& failure : unopened) plan_.progress->AddUnopened(failure.source, failure.status);
+  const RequestContext now = plan_.context();
+  const absl::Status wanted = now.Check(what_);
+  {
+    absl::MutexLock lock(&mutex_);
+    asking_.reset();
+    if (sources_.in_use() > 0) {
+      for (const SourceFailure& failure : std::exchange(unreplaced_, {})) {
+        NoteChange(failure, /*opened=*/true);
+      }
+      for (const SourceFailure& failure : unopened) NoteChange(failure, /*opened=*/false);
+    }
+    // Somebody may have joined meanwhile who has more time.
+    const bool late = absl::IsDeadlineExceeded(more.status()) && now.deadline > context.deadline;
+    if (more.ok()) {
+      ask_again_ = SteadyNow() + std::max(more->look_again, absl::Milliseconds(1));
+    } else if (needed && !late) {
+      fatal_.Update(wanted.ok() ? NoSourceLeft(more.status(), last_given_up_) : wanted);
+    }
+    Wake();
+  }
+  StartSlots();
+}
+
+// What another host says of its chunks has to fit, whatever it says.
+absl::Status IngestPipeline::CheckAvailability(const ChunkSource& source) const {
+  const std::shared_ptr<const Availability> has = source.availability();
+  const ImageLayout& layout = *plan_.layout;
+  if (has == nullptr || (has->chunks() == layout.chunk_count() && has->chunk_bytes() == layout.chunk_bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(source.info().lane, " ", source.info().name, " announces ",
+                                                 has->chunks(), " chunks of ", has->chunk_bytes(), " bytes; ",
+                                                 plan_.subject, " has ", layout.chunk_count(), " of ",
+                                                 layout.chunk_bytes));
+}
+
+void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
+  auto source = std::make_unique<SourceInUse>();
+  source->max_fetches = std::max(1, opened->max_concurrency());
+  source->blocks = opened->blocks();
+  source->availability = opened->availability();
+  const bool filling = source->availability != nullptr && !source->availability->complete();
+  source->clock = std::make_shared<StageClock>(opened->info(), filling);
+  if (source->availability != nullptr) {
+    source->watch = source->availability->OnChange([this] {
+      absl::MutexLock lock(&mutex_);
+      Wake();
+    });
+  }
+  plan_.progress->AddSource(source->clock);
+  source->source = std::move(opened);
+  absl::MutexLock lock(&mutex_);
+  sources_.Add(std::move(source));
+  idle_.NoteSources(SteadyNow());  // it may have what was missing
+}
+
+int IngestPipeline::SlotsWanted() const {
+  int fetching = 0;
+  int for_arrivals = 0;
+  for (const std::unique_ptr<SourceInUse>& source : sources_.sources()) {
+    fetching += source->blocks ? source->max_fetches : 0;
+    for_arrivals = source->blocks ? for_arrivals : kSlotsForArrivals;
+  }
+  const uint32_t unfinished = sources_.missing() + sources_.under_way();
+  const int useful = static_cast<int>(std::min<uint32_t>(unfinished, kMaxSlots));
+  const int wanted = kSlotsBesideFetches + fetching + for_arrivals;
+  return std::min({wanted, useful, plan_.destination->max_chunks()});
+}
+
+void IngestPipeline::StartSlots() {
+  int wanted = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    // This thread is one of them, where it may be.
+    wanted = SlotsWanted() - (IsAlone() ? 1 : 0);
+  }
+  try {
+    while (static_cast<int>(slots_.size()) < wanted) {
+      slots_.emplace_back([this] { TakeSteps(/*in_control=*/false); });
+    }
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "an ingest runs on " << slots_.size() + 1 << " threads instead of " << wanted + 1 << ": "
+                 << error.what();
+  }
+  absl::MutexLock lock(&mutex_);
+  started_slots_ = static_cast<int>(slots_.size());
+}
+
+void IngestPipeline::LookAtEnd(SourceInUse& source) {
+  source.end_seen = true;
+  const absl::Status end = source.availability->end();
+  if (end.ok()) return;  // it has what it has, and stays
+  std::vector<Cancellation> fetches;
+  {
+    absl::MutexLock lock(&mutex_);
+    fetches = GiveUpSource(source, end, /*corrupt=*/false);
+  }
+  CancelAll(fetches);
+}
+
+// Everybody waits for somebody else here. Who gives sources may know one that has the chunks.
+void IngestPipeline::GiveUpAll() {
+  std::vector<Cancellation> fetches;
+  {
+    absl::MutexLock lock(&mutex_);
+    // Something came after all, between the look and this.
+    if (sources_.under_way() > 0) return;
+    const absl::Status why = absl::UnavailableError(absl::StrCat(
+        "for ", absl::FormatDuration(plan_.peer_timeout), " none of ", sources_.NamesInUse(),
+        " had a chunk that is missing: ", sources_.missing(), " of ", plan_.layout->chunk_count(), " are"));
+    for (const std::unique_ptr<SourceInUse>& source : sources_.sources()) {
+      if (!source->in_use()) continue;
+      for (Cancellation& fetch : GiveUpSource(*source, why, /*corrupt=*/false)) fetches.push_back(fetch);
+    }
+  }
+  CancelAll(fetches);
+}
+
+void IngestPipeline::Retire(SourceInUse& source) {
+  SourceFailure failure = *std::move(source.failure);
+  source.watch = Availability::Watch();
+  source.source.reset();
+  source.clock->Leave(LossOf(failure, /*opened=*/true), failure.status, failure.chunks);
+  LOG(WARNING) << what_ << ": source " << failure.source.lane << " " << failure.source.name << " is given up"
+               << (failure.corrupt ? " as corrupt: " : ": ") << failure.status;
+  untold_.push_back(failure);
+  last_given_up_ = failure;
+  absl::MutexLock lock(&mutex_);
+  if (sources_.in_use() > 0) {
+    NoteChange(failure, /*opened=*/true);
+  } else {
+    unreplaced_.push_back(std::move(failure));
+  }
+}
+
+void IngestPipeline::NoteChange(const SourceFailure& failure, bool opened) {
+  changes_.push_back({failure.source, sources_.AnyInUse()->source->info(), LossOf(failure, opened),
+                      failure.status, failure.chunks, SteadyNow()});
+}
+
+// --- a chunk
+
+FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
+  if (sources_.under_way() >= plan_.destination->max_chunks()) return nullptr;
+  if (plan_.destination->places()) {
+    // While one waits for a buffer another has to be there to give buffers back.
+    const bool alone = started_slots_ + (ControlIsSlot() ? 1 : 0) == 1;
+    if (acquiring_ || (alone && sources_.under_way() > 0)) return nullptr;
+  }
+  FetchPtr fetch = sources_.Take(now);
+  if (fetch == nullptr) return nullptr;
+  acquiring_ = plan_.destination->places();
+  idle_.NoteChunk();
+  control_wakes_ |= !told_waiting_.empty();
+  return fetch;
+}
+
+void IngestPipeline::Begin(const FetchPtr& fetch) {
+  ChunkRequest& request = fetch->request;
+  request.range = plan_.layout->chunk(request.chunk);
+  request.blake3 = WantsBlake3(*fetch);
+  fetch->context = plan_.context();
+  fetch->context.cancellation = fetch->cancellation;
+  absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(fetch->context, request.range);
+  if (plan_.destination->places()) {
+    fetch->context.deadline = plan_.context().deadline;  // the wait may have been long
+    absl::MutexLock lock(&mutex_);
+    acquiring_ = false;
+    slots_wake_ = true;
+  }
+  if (!buffer.ok()) {
+    fetch->digests = buffer.status();
+    return Finish(*fetch);
+  }
+  fetch->acquired = true;
+  fetch->buffer = *std::move(buffer);
+  request.destination = fetch->buffer.spans;
+  fetch->start = SteadyNow();
+  plan_.progress->Asked(*fetch->source->clock);
+  ChunkSource& source = *fetch->source->source;
+  if (fetch->source->blocks) {
+    fetch->digests = source.Fetch(fetch->context, request);
+    NoteFetched(*fetch);
+    return Finish(*fetch);
+  }
+  source.StartFetch(fetch->context, request,
+                    [this, fetch](absl::StatusOr<std::optional<ChunkDigests>> digests) {
+                      fetch->digests = std::move(digests);
+                      NoteFetched(*fetch);
+                      PassOn(fetch);
+                    });
+  // A source is not to be destroyed while it starts a fetch, though that has ended: the chunk goes on when
+  // both are over.
+  PassOn(fetch);
+}
+
+bool IngestPipeline::WantsBlake3(const ChunkFetch& fetch) const {
+  if (plan_.expected == nullptr) return true;
+  return plan_.distrust_other_hosts && fetch.source->source->info().type == SourceType::kRemote &&
+         plan_.expected->digests()[fetch.request.chunk].blake3.has_value();
+}
+
+void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
+  plan_.progress->Answered(*fetch.source->clock);
+  if (!fetch.digests.ok()) return;
+  fetch.source->clock->Passed(Stage::kFetch, fetch.start, fetch.request.range.bytes);
   const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
-  if (failure.has_value()) {
-    changes_.push_back({failure->source, next, LossOf(*failure), failure->status, failure->chunks, now});
-  }
-  for (SourceFailure& unopened : plan_.sources->TakeUnopened()) {
-    changes_.push_back({std::move(unopened.source), next, SourceLoss::kNotOpened, std::move(unopened.status),
-                        /*chunks=*/0, now});
-  }
+  sources_.Fetched(fetch, now);
+  slots_wake_ |= sources_.missing() > 0;  // there is room for another one
 }
 
-void IngestPipeline::SlotLoop(SourceRun& run) {
-  while (const std::optional<uint32_t> chunk = TakeChunk(run)) MoveChunk(run, *chunk);
-}
-
-std::optional<uint32_t> IngestPipeline::TakeChunk(SourceRun& run) {
-  const absl::Status wanted = CheckContext();
+// On the source's thread, perhaps: it only hands on. Once the lock is given back nothing of this is touched.
+void IngestPipeline::PassOn(const FetchPtr& fetch) {
   absl::MutexLock lock(&mutex_);
-  if (!wanted.ok() && ledger_.missing() > 0) {
-    fatal_.Update(wanted);
-    run.stopping = true;
-  }
-  auto may_go_on = [this, &run]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return run.stopping || ledger_.missing() == 0 || run.fetches < run.max_fetches;
-  };
-  mutex_.Await(absl::Condition(&may_go_on));
-  if (run.stopping) return std::nullopt;
-  const std::optional<ChunkLedger::Taken> taken = ledger_.Take();
-  if (!taken.has_value()) return std::nullopt;
-  ++run.fetches;
-  refetched_ += taken->again ? 1 : 0;
-  return taken->chunk;
+  if (!std::exchange(fetch->half_over, true)) return;
+  arrived_.push_back(fetch);
+  slots_wake_ = true;
 }
 
-void IngestPipeline::MoveChunk(SourceRun& run, uint32_t chunk) {
-  const ByteRange range = plan_.layout->chunk(chunk);
-  // A fetch that failed ends after its source is given up: until then its place is taken, so that no other
-  // slot asks a source that is known to have failed.
-  absl::Cleanup end_fetch = [this, &run] { EndFetch(run); };
-  absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(plan_.context(), range);
-  if (!buffer.ok()) return GiveUp(run, chunk, buffer.status());
-  const ChunkRequest request{chunk, range, buffer->spans, WantsBlake3(run, chunk)};
-  const RequestContext context = plan_.context();
-  absl::StatusOr<std::optional<ChunkDigests>> digests = Fetch(run, context, request);
-  if (!digests.ok()) {
-    if (absl::Status wanted = CheckContext(); !wanted.ok()) return GiveUp(run, chunk, wanted);
-    // Somebody joined meanwhile who has more time. A source that is late for a reason of its own shows that
-    // at the next fetch.
-    if (absl::IsDeadlineExceeded(digests.status()) && plan_.context().deadline > context.deadline) {
-      return PutBack(chunk);
-    }
-    return GiveUpSource(run, chunk, digests.status(), /*corrupt=*/false);
-  }
-  std::move(end_fetch).Invoke();
-  if (plan_.expected == nullptr) {
-    if (absl::Status padding = CheckPadding(*plan_.layout, range, buffer->spans); !padding.ok()) {
-      return GiveUp(run, chunk, padding);
-    }
-  }
-  if (!Verify(run, request, *digests)) return;
-  if (absl::Status placed = Place(run, request, *buffer); !placed.ok()) return GiveUp(run, chunk, placed);
-  Commit(run, chunk, range.bytes);
-}
-
-bool IngestPipeline::WantsBlake3(const SourceRun& run, uint32_t chunk) const {
-  if (plan_.expected == nullptr) return true;
-  return plan_.distrust_other_hosts && run.source.info().type == SourceType::kRemote &&
-         plan_.expected->digests()[chunk].blake3.has_value();
-}
-
-absl::StatusOr<std::optional<ChunkDigests>> IngestPipeline::Fetch(SourceRun& run,
-                                                                  const RequestContext& context,
-                                                                  const ChunkRequest& request) {
-  const SteadyTime start = SteadyNow();
-  absl::StatusOr<std::optional<ChunkDigests>> digests = run.source.Fetch(context, request);
-  if (digests.ok()) {
-    run.clock->Passed(Stage::kFetch, start, request.range.bytes);
+void IngestPipeline::Finish(ChunkFetch& fetch) {
+  const bool placed = Move(fetch);
+  fetch.buffer = ChunkBuffer();
+  absl::MutexLock lock(&mutex_);
+  if (placed) {
+    sources_.Done(fetch);
+    verified_ += plan_.expected != nullptr ? 1 : 0;
   } else {
-    run.clock->Failed(Stage::kFetch, start, digests.status());
+    more_to_take_ = slots_wake_ = true;  // what was put back
   }
-  return digests;
+  sources_.Remove(fetch);
+  control_wakes_ |= !fetch.source->in_use();
+  if (IsOver()) {
+    Wake();
+  } else if (plan_.destination->places()) {
+    slots_wake_ = true;  // a buffer is free
+  }
 }
 
-bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request,
-                            std::optional<ChunkDigests> delivered) {
+bool IngestPipeline::Move(ChunkFetch& fetch) {
+  const ChunkRequest& request = fetch.request;
+  if (!fetch.digests.ok()) {
+    EndInVain(fetch);
+    return false;
+  }
+  if (plan_.expected == nullptr) {
+    const absl::Status padding = CheckPadding(*plan_.layout, request.range, request.destination);
+    if (!padding.ok()) {
+      PutBackAndGiveUp(fetch, padding);
+      return false;
+    }
+  }
+  if (absl::Status verified = Verify(fetch); !verified.ok()) {
+    PutBackWrong(fetch, std::move(verified));
+    return false;
+  }
+  if (absl::Status placed = Place(fetch); !placed.ok()) {
+    PutBackAndGiveUp(fetch, std::move(placed));
+    return false;
+  }
+  plan_.on_chunk(request.chunk);
+  plan_.progress->AddDone(*fetch.source->clock, request.range.bytes);
+  return true;
+}
+
+absl::Status IngestPipeline::Verify(const ChunkFetch& fetch) {
+  const ChunkRequest& request = fetch.request;
+  SourceInUse& source = *fetch.source;
+  const std::optional<ChunkDigests>& delivered = *fetch.digests;
   const SteadyTime start = SteadyNow();
   const bool complete = delivered.has_value() && (delivered->blake3.has_value() || !request.blake3);
   const uint64_t bytes_read = complete ? 0 : request.range.bytes;
@@ -246,69 +544,122 @@ bool IngestPipeline::Verify(SourceRun& run, const ChunkRequest& request,
   if (plan_.expected != nullptr) {
     const std::string wrong = Mismatch(digests, plan_.expected->digests()[request.chunk]);
     if (!wrong.empty()) {
-      absl::Status mismatch =
-          absl::DataLossError(absl::StrCat("chunk ", request.chunk, " of ", plan_.subject, " from ",
-                                           run.source.info().lane, " ", run.source.info().name, " ", wrong));
-      run.clock->Failed(Stage::kVerify, start, mismatch);
-      GiveUpSource(run, request.chunk, std::move(mismatch), /*corrupt=*/true);
-      return false;
+      absl::Status mismatch = absl::DataLossError(absl::StrCat("chunk ", request.chunk, " of ", plan_.subject,
+                                                               " from ", source.source->info().lane, " ",
+                                                               source.source->info().name, " ", wrong));
+      source.clock->Failed(Stage::kVerify, start, mismatch);
+      return mismatch;
     }
   }
   digests_[request.chunk] = digests;
-  run.clock->Passed(Stage::kVerify, start, bytes_read);
-  return true;
+  source.clock->Passed(Stage::kVerify, start, bytes_read);
+  return absl::OkStatus();
 }
 
-absl::Status IngestPipeline::Place(SourceRun& run, const ChunkRequest& request, const ChunkBuffer& buffer) {
+absl::Status IngestPipeline::Place(const ChunkFetch& fetch) {
   if (!plan_.destination->places()) return absl::OkStatus();
   const SteadyTime start = SteadyNow();
-  absl::Status placed = plan_.destination->Place(request.range, buffer);
+  absl::Status placed = plan_.destination->Place(fetch.request.range, fetch.buffer);
   if (placed.ok()) {
-    run.clock->Passed(Stage::kPlace, start, request.range.bytes);
+    fetch.source->clock->Passed(Stage::kPlace, start, fetch.request.range.bytes);
   } else {
-    run.clock->Failed(Stage::kPlace, start, placed);
+    fetch.source->clock->Failed(Stage::kPlace, start, placed);
   }
   return placed;
 }
 
-void IngestPipeline::Commit(SourceRun& run, uint32_t chunk, uint64_t bytes) {
-  plan_.on_chunk(chunk);
-  plan_.progress->AddDone(bytes);
-  absl::MutexLock lock(&mutex_);
-  ++run.delivered;
-  ledger_.Done(chunk);
-  verified_ += plan_.expected != nullptr ? 1 : 0;
-}
-
-void IngestPipeline::EndFetch(SourceRun& run) {
-  absl::MutexLock lock(&mutex_);
-  --run.fetches;
-}
-
-void IngestPipeline::PutBack(uint32_t chunk) {
-  absl::MutexLock lock(&mutex_);
-  ledger_.PutBack(chunk);
-}
-
-void IngestPipeline::GiveUpSource(SourceRun& run, uint32_t chunk, absl::Status why, bool corrupt) {
-  absl::MutexLock lock(&mutex_);
-  ledger_.PutBack(chunk);
-  run.stopping = true;
-  if (!run.failure.has_value()) {
-    run.failure = SourceFailure{run.source.info(), std::move(why), corrupt};
-  } else if (corrupt && !run.failure->corrupt) {
-    // That it lies is worth more to know than that it also broke off.
-    run.failure->status = std::move(why);
-    run.failure->corrupt = true;
+// The chunk is missing again. Whether its source is to blame depends on why.
+void IngestPipeline::EndInVain(ChunkFetch& fetch) {
+  const absl::Status& why = fetch.digests.status();
+  SourceInUse& source = *fetch.source;
+  const RequestContext context = plan_.context();
+  const absl::Status wanted = context.Check(what_);
+  std::vector<Cancellation> fetches;
+  bool failed = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    sources_.PutBack(fetch);
+    if (!wanted.ok()) {
+      failed = true;
+      fetches = GiveUp(wanted);
+    } else if (!source.in_use()) {
+      failed = !absl::IsCancelled(why);
+      sources_.CountLost(fetch);
+    } else if (fetch.taken_back && absl::IsCancelled(why)) {
+      ++reassigned_;
+      source.clock->Reassigned();
+    } else if (!fatal_.ok() || IsExcused(fetch, context)) {
+      VLOG(2) << what_ << ": chunk " << fetch.request.chunk << " is asked for again: " << why;
+    } else if (!fetch.acquired) {
+      fetches = GiveUp(why);
+    } else {
+      failed = true;
+      fetches = GiveUpSource(source, why, /*corrupt=*/false);
+      sources_.CountLost(fetch);
+    }
   }
-  ++run.failure->chunks;
+  if (failed && fetch.acquired) source.clock->Failed(Stage::kFetch, fetch.start, why);
+  CancelAll(fetches);
 }
 
-void IngestPipeline::GiveUp(SourceRun& run, uint32_t chunk, absl::Status why) {
-  absl::MutexLock lock(&mutex_);
-  ledger_.PutBack(chunk);
-  run.stopping = true;
+bool IngestPipeline::IsExcused(ChunkFetch& fetch, const RequestContext& context) {
+  const absl::Status& why = fetch.digests.status();
+  // Somebody joined meanwhile who has more time. A source that is late for a reason of its own shows that at
+  // the next fetch.
+  if (absl::IsDeadlineExceeded(why)) return context.deadline > fetch.context.deadline;
+  // It does not have this one; but it said so.
+  const bool refused = absl::IsFailedPrecondition(why) && fetch.source->availability != nullptr;
+  return refused && ++fetch.source->refusals <= kMaxRefusals;
+}
+
+void IngestPipeline::PutBackWrong(ChunkFetch& fetch, absl::Status why) {
+  std::vector<Cancellation> fetches;
+  {
+    absl::MutexLock lock(&mutex_);
+    sources_.PutBack(fetch);
+    fetches = GiveUpSource(*fetch.source, std::move(why), /*corrupt=*/true);
+    sources_.CountLost(fetch);
+  }
+  CancelAll(fetches);
+}
+
+void IngestPipeline::PutBackAndGiveUp(ChunkFetch& fetch, absl::Status why) {
+  std::vector<Cancellation> fetches;
+  {
+    absl::MutexLock lock(&mutex_);
+    sources_.PutBack(fetch);
+    fetches = GiveUp(std::move(why));
+  }
+  CancelAll(fetches);
+}
+
+std::vector<Cancellation> IngestPipeline::GiveUpSource(SourceInUse& source, absl::Status why, bool corrupt) {
+  idle_.NoteSources(SteadyNow());
+  Wake();
+  return sources_.GiveUp(source, std::move(why), corrupt);
+}
+
+std::vector<Cancellation> IngestPipeline::GiveUp(absl::Status why) {
   fatal_.Update(std::move(why));
+  Wake();
+  return UnderWay();
+}
+
+std::vector<Cancellation> IngestPipeline::UnderWay() const {
+  std::vector<Cancellation> under_way = sources_.UnderWay();
+  if (asking_.has_value()) under_way.push_back(*asking_);
+  return under_way;
+}
+
+void IngestPipeline::CancelFetches() {
+  std::vector<Cancellation> fetches;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    fetches = UnderWay();
+    Wake();
+  }
+  CancelAll(fetches);
 }
 
 }  // namespace tensorcast

@@ -7,8 +7,21 @@
 
 namespace tensorcast {
 
-StageClock::StageClock(const SourceInfo& source) {
+void BusyTime::Begin(SteadyTime now) {
+  if (under_way_++ == 0) since_ = now;
+}
+
+void BusyTime::End(SteadyTime now) {
+  if (--under_way_ == 0) before_ += now - since_;
+}
+
+absl::Duration BusyTime::Until(SteadyTime now) const {
+  return before_ + (under_way_ > 0 ? now - since_ : absl::ZeroDuration());
+}
+
+StageClock::StageClock(const SourceInfo& source, bool filling) {
   absl::MutexLock lock(&mutex_);
+  source_ = {.source = source, .filling = filling, .joined = SteadyNow()};
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i].stage = static_cast<Stage>(i);
     stages_[i].source = source;
@@ -47,6 +60,43 @@ void StageClock::Failed(Stage stage, SteadyTime start, const absl::Status& why) 
   report.status.Update(why);
 }
 
+void StageClock::Asked(SteadyTime now) {
+  absl::MutexLock lock(&mutex_);
+  asked_.Begin(now);
+}
+
+void StageClock::Answered(SteadyTime now) {
+  absl::MutexLock lock(&mutex_);
+  asked_.End(now);
+}
+
+void StageClock::Placed(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  source_.bytes += bytes;
+  ++source_.chunks;
+}
+
+void StageClock::Reassigned() {
+  absl::MutexLock lock(&mutex_);
+  ++source_.reassigned_chunks;
+}
+
+void StageClock::Leave(std::optional<SourceLoss> loss, const absl::Status& status, uint32_t lost_chunks) {
+  absl::MutexLock lock(&mutex_);
+  if (source_.left != SteadyTime::InfiniteFuture()) return;
+  source_.left = SteadyNow();
+  source_.loss = loss;
+  source_.status = status;
+  source_.lost_chunks = lost_chunks;
+}
+
+SourceReport StageClock::Source() const {
+  absl::MutexLock lock(&mutex_);
+  SourceReport report = source_;
+  report.asked = asked_.Until(SteadyNow());
+  return report;
+}
+
 std::vector<StageReport> StageClock::Reports() const {
   absl::MutexLock lock(&mutex_);
   std::vector<StageReport> reports;
@@ -61,15 +111,48 @@ ProgressTracker::ProgressTracker(uint64_t bytes_total) {
   progress_.bytes_total = bytes_total;
 }
 
-void ProgressTracker::SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock) {
+void ProgressTracker::SetPlan(uint64_t bytes_total, uint64_t bytes_present) {
   absl::MutexLock lock(&mutex_);
-  progress_.source = std::move(source);
-  clocks_.push_back(std::move(clock));
+  progress_.bytes_total = bytes_total;
+  progress_.bytes_present = bytes_present;
 }
 
-void ProgressTracker::AddDone(uint64_t bytes) {
+void ProgressTracker::AddSource(std::shared_ptr<const StageClock> clock) {
+  absl::MutexLock lock(&mutex_);
+  sources_.push_back(std::move(clock));
+}
+
+// Who waits for a source tries the same ones again and again: that is no list to grow.
+void ProgressTracker::AddUnopened(const SourceInfo& source, const absl::Status& why) {
+  auto clock = std::make_shared<StageClock>(source);
+  clock->Leave(SourceLoss::kNotOpened, why, /*lost_chunks=*/0);
+  absl::MutexLock lock(&mutex_);
+  if (!sources_.empty()) {
+    const SourceReport last = sources_.back()->Source();
+    const bool same = last.source.lane == source.lane && last.source.name == source.name;
+    if (same && last.loss == SourceLoss::kNotOpened) sources_.pop_back();
+  }
+  sources_.push_back(std::move(clock));
+}
+
+void ProgressTracker::Asked(StageClock& clock) {
+  absl::MutexLock lock(&mutex_);
+  const SteadyTime now = SteadyNow();
+  fetching_.Begin(now);
+  clock.Asked(now);
+}
+
+void ProgressTracker::Answered(StageClock& clock) {
+  absl::MutexLock lock(&mutex_);
+  const SteadyTime now = SteadyNow();
+  fetching_.End(now);
+  clock.Answered(now);
+}
+
+void ProgressTracker::AddDone(StageClock& clock, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   progress_.bytes_done += bytes;
+  clock.Placed(bytes);
 }
 
 void ProgressTracker::SetWaitingFor(const std::string& what) {
@@ -79,18 +162,26 @@ void ProgressTracker::SetWaitingFor(const std::string& what) {
 
 TransferProgress ProgressTracker::Get() const {
   absl::MutexLock lock(&mutex_);
-  return progress_;
+  TransferProgress progress = progress_;
+  for (const std::shared_ptr<const StageClock>& clock : sources_) {
+    SourceReport source = clock->Source();
+    if (source.left == SteadyTime::InfiniteFuture()) progress.sources.push_back(std::move(source));
+  }
+  return progress;
 }
 
-std::vector<StageReport> ProgressTracker::Stages() const {
-  std::vector<StageReport> stages;
+void ProgressTracker::Report(TransferReport* report) const {
   absl::MutexLock lock(&mutex_);
-  for (const std::shared_ptr<const StageClock>& clock : clocks_) {
+  report->bytes = progress_.bytes_done;
+  report->bytes_total = progress_.bytes_total;
+  report->bytes_present = progress_.bytes_present;
+  report->fetching = fetching_.Until(SteadyNow());
+  for (const std::shared_ptr<const StageClock>& clock : sources_) {
     // Under the tracker's mutex then each clock's; never the other way round.
-    const std::vector<StageReport> reports = clock->Reports();
-    stages.insert(stages.end(), reports.begin(), reports.end());
+    const std::vector<StageReport> stages = clock->Reports();
+    report->stages.insert(report->stages.end(), stages.begin(), stages.end());
+    report->sources.push_back(clock->Source());
   }
-  return stages;
 }
 
 }  // namespace tensorcast

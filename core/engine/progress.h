@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,24 @@
 
 namespace tensorcast {
 
-// The stages of one source.
+// The time in which at least one of what is counted was under way. Thread-compatible.
+class BusyTime {
+ public:
+  void Begin(SteadyTime now);
+  void End(SteadyTime now);  // REQUIRES: one more was begun than ended
+  absl::Duration Until(SteadyTime now) const;
+
+ private:
+  int under_way_ = 0;
+  SteadyTime since_;
+  absl::Duration before_;
+};
+
+// One source: its stages, and what came of it.
 class StageClock {
  public:
-  explicit StageClock(const SourceInfo& source);
+  // It comes now. `filling`: it has not every chunk yet.
+  explicit StageClock(const SourceInfo& source, bool filling = false);
 
   // One chunk went through the stage from `start` to now. `bytes` 0 where the stage had nothing to read or
   // write: it is counted, and takes no time.
@@ -28,33 +43,55 @@ class StageClock {
   // The stage failed for a chunk; the first failure's status is kept.
   void Failed(Stage stage, SteadyTime start, const absl::Status& why);
 
+  // A chunk is asked of it; and that one came, or never will.
+  void Asked(SteadyTime now);
+  void Answered(SteadyTime now);
+  // A chunk of it is in its place.
+  void Placed(uint64_t bytes);
+  // A chunk was taken back from it because it was slow.
+  void Reassigned();
+  // It goes now; with a `loss` it is given up, for that reason. Only the first time counts.
+  void Leave(std::optional<SourceLoss> loss, const absl::Status& status, uint32_t lost_chunks);
+
   // The stages that anything went through.
   std::vector<StageReport> Reports() const;
+  SourceReport Source() const;
 
  private:
   StageReport& Extend(Stage stage, SteadyTime start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   std::array<StageReport, 3> stages_ ABSL_GUARDED_BY(mutex_);
+  SourceReport source_ ABSL_GUARDED_BY(mutex_);  // but for `asked`
+  BusyTime asked_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A whole ingest. Outlives the pipeline that writes it.
 class ProgressTracker {
  public:
   explicit ProgressTracker(uint64_t bytes_total);
-  // The source in use from here on, and the clock that its stages run by.
-  void SetSource(SourceInfo source, std::shared_ptr<const StageClock> clock);
-  void AddDone(uint64_t bytes);
+  // Before the first chunk: what is to be brought, and what of that which was asked for is there.
+  void SetPlan(uint64_t bytes_total, uint64_t bytes_present);
+  // One more source is in use, until its clock says that it left.
+  void AddSource(std::shared_ptr<const StageClock> clock);
+  // One could not be opened. Tries of the same one in a row are told as one.
+  void AddUnopened(const SourceInfo& source, const absl::Status& why);
+  // A chunk is asked of the source with this clock; and that one came, or never will.
+  void Asked(StageClock& clock);
+  void Answered(StageClock& clock);
+  // A chunk of that source is in its place.
+  void AddDone(StageClock& clock, uint64_t bytes);
   // Empty: it does not wait for a source.
   void SetWaitingFor(const std::string& what);
   TransferProgress Get() const;
-  // Of every source so far.
-  std::vector<StageReport> Stages() const;
+  // Adds the bytes that are there, and how it went with every source so far.
+  void Report(TransferReport* report) const;
 
  private:
   mutable absl::Mutex mutex_;
-  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const StageClock>> clocks_ ABSL_GUARDED_BY(mutex_);
+  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);                               // but for the sources
+  std::vector<std::shared_ptr<const StageClock>> sources_ ABSL_GUARDED_BY(mutex_);  // as they came
+  BusyTime fetching_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

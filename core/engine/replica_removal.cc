@@ -24,7 +24,7 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
     }
   }
   TC_RETURN_IF_ERROR(table_->Drain(replica_id, {}));
-  if (replica.state == ReplicaState::kReady) {
+  if (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kPartial) {
     otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
   }
   // Readers with a lease go on by their descriptor; the name goes now.
@@ -33,8 +33,9 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
 
 absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, SteadyTime as_of) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
-    // One that became ready after the delete was made by somebody who put the artifact again.
-    if (replica.ready_since <= as_of) DrainDeleted(replica);
+    // One that became ready after the delete was made by somebody who put the artifact again. A partial one
+    // is no loss in any case.
+    if (replica.ready_since <= as_of || replica.state == ReplicaState::kPartial) DrainDeleted(replica);
   }
   return RemovePackedFile(std::string(artifact_id));
 }
@@ -46,7 +47,8 @@ absl::Status ReplicaRemoval::RemoveMade(std::string_view replica_id, std::string
 
 void ReplicaRemoval::DrainDeleted(const ReplicaInfo& replica) {
   // NOT_FOUND and the like: it went by itself meanwhile.
-  if (replica.state == ReplicaState::kReady && table_->Drain(replica.id, {.even_pinned = true}).ok()) {
+  const bool there = replica.state == ReplicaState::kReady || replica.state == ReplicaState::kPartial;
+  if (there && table_->Drain(replica.id, {.even_pinned = true}).ok()) {
     otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
   }
 }

@@ -28,7 +28,8 @@ class ReplicaRemoval {
 
   // FAILED_PRECONDITION when the replica is pinned, or the guard refuses and not `force`.
   absl::Status Evict(std::string_view replica_id, bool force);
-  // Every replica of a deleted artifact that was ready at `as_of`, pinned or not, and its packed file.
+  // Every replica of a deleted artifact that was ready at `as_of` or is partial, pinned or not, and its
+  // packed file.
   absl::Status RemoveArtifact(std::string_view artifact_id, SteadyTime as_of);
   // What an ingest made of an artifact that was deleted meanwhile. Only that: it may have been put again.
   absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);

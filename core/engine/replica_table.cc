@@ -12,19 +12,6 @@
 
 namespace tensorcast {
 
-// Guarded by the table's mutex. Once the replica is ready, its id, artifact id, location, manifest, storage
-// and `made_by` stay as they are until it is gone, which is why a lease may read them without the lock.
-struct ReplicaRecord {
-  ReplicaInfo info;
-  std::shared_ptr<const Manifest> manifest;
-  std::vector<bool> chunks;  // present ones
-  bool reserved = false;     // the eviction guard is being asked about it
-  uint64_t use_order = 0;
-  Cancellation ingest;
-  TraceContext made_by;
-  ReplicaStorage storage;
-};
-
 namespace {
 
 // A replica leaves the table when it is gone, so an id that was evicted and one that never was look the same.
@@ -32,15 +19,10 @@ absl::Status NoSuchReplica(std::string_view id) {
   return absl::NotFoundError(absl::StrCat("no replica ", id, " on this node: it was evicted, or never here"));
 }
 
-ReplicaMemory MemoryOf(const ReplicaStorage& storage) {
-  ReplicaMemory memory;
-  memory.host = storage.host.get();
-  memory.device = storage.device.pointer();
-  if (storage.file != nullptr) {
-    memory.file = storage.file->fd();
-    memory.file_image_offset = storage.file->image_offset();
-  }
-  return memory;
+absl::Status WrongMemory(const ReplicaRecord& record) {
+  return absl::DataLossError(absl::StrCat("replica ", record.info.id, " of ", record.info.artifact_id,
+                                          " did not match its manifest when it was read while it filled: its "
+                                          "memory was written to by somebody else, or is faulty"));
 }
 
 }  // namespace
@@ -50,6 +32,7 @@ ReplicaTable::~ReplicaTable() {
   for (const auto& [id, record] : records_) {
     CHECK_EQ(record->info.leases, 0u) << "replica " << id << " is still leased while the engine is destroyed";
   }
+  CHECK(failed_.empty()) << "a replica that failed is still leased while the engine is destroyed";
 }
 
 void ReplicaTable::Move(ReplicaRecord& record, ReplicaState to) {
@@ -75,9 +58,10 @@ ReplicaTable::RecordPtr ReplicaTable::Get(std::string_view id) const {
   return found == records_.end() ? nullptr : found->second;
 }
 
-ReplicaTable::RecordPtr ReplicaTable::FindReady(std::string_view artifact_id, Location location) const {
+ReplicaTable::RecordPtr ReplicaTable::FindIn(ReplicaState state, std::string_view artifact_id,
+                                             Location location) const {
   for (const auto& [id, record] : records_) {
-    if (record->info.state == ReplicaState::kReady && record->info.location == location &&
+    if (record->info.state == state && record->info.location == location &&
         record->info.artifact_id == artifact_id) {
       return record;
     }
@@ -100,66 +84,154 @@ void ReplicaTable::Add(ReplicaInfo replica, std::shared_ptr<const Manifest> mani
   record->ingest = std::move(ingest);
   record->made_by = std::move(made_by);
   absl::MutexLock lock(&mutex_);
+  record->begun = ++begun_;
   Touch(*record);
   Notify(*record);
   CHECK(records_.emplace(record->info.id, record).second) << "replica id " << record->info.id << " is taken";
 }
 
-void ReplicaTable::StartFilling(std::string_view id) {
+std::optional<std::string> ReplicaTable::TakeOver(std::string_view artifact_id, Location location,
+                                                  Cancellation ingest) {
+  absl::MutexLock lock(&mutex_);
+  const RecordPtr record = FindIn(ReplicaState::kPartial, artifact_id, location);
+  if (record == nullptr) return std::nullopt;
+  record->ingest = std::move(ingest);
+  record->taken_over = true;
+  record->begun = ++begun_;
+  record->whole = false;  // until it is known what the ingest brings
+  Touch(*record);
+  Move(*record, ReplicaState::kFilling);
+  return record->info.id;
+}
+
+ReplicaTable::Part ReplicaTable::FindPart(std::string_view id) const {
   absl::MutexLock lock(&mutex_);
   const RecordPtr record = Get(id);
   CHECK(record != nullptr) << "replica " << id;
-  Move(*record, ReplicaState::kFilling);
+  if (!record->taken_over) return {};
+  return {record->storage.host, record->availability};
+}
+
+void ReplicaTable::StartFilling(std::string_view id, ReplicaStorage memory, bool whole) {
+  absl::MutexLock lock(&mutex_);
+  const RecordPtr record = Get(id);
+  CHECK(record != nullptr) << "replica " << id;
+  const bool placed = memory.host != nullptr || memory.device != nullptr;
+  if (placed && record->manifest != nullptr && record->info.image_bytes > 0) {
+    std::swap(record->storage, memory);  // the old one goes after the lock
+    if (record->availability == nullptr) {
+      record->availability =
+          std::make_shared<Availability>(record->info.image_bytes, record->manifest->layout().chunk_bytes);
+    }
+  }
+  record->whole = whole;
+  if (!std::exchange(record->taken_over, false)) Move(*record, ReplicaState::kFilling);
 }
 
 void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk) {
-  absl::MutexLock lock(&mutex_);
-  const RecordPtr record = Get(id);
-  CHECK(record != nullptr && record->info.state == ReplicaState::kFilling) << "replica " << id;
-  CHECK(chunk < record->chunks.size() && !record->chunks[chunk]) << "replica " << id << ", chunk " << chunk;
-  record->chunks[chunk] = true;
-  ++record->info.chunks_present;
+  std::shared_ptr<Availability> availability;
+  {
+    absl::MutexLock lock(&mutex_);
+    const RecordPtr record = Get(id);
+    CHECK(record != nullptr && record->info.state == ReplicaState::kFilling) << "replica " << id;
+    CHECK(chunk < record->chunks.size() && !record->chunks[chunk]) << "replica " << id << ", chunk " << chunk;
+    record->chunks[chunk] = true;
+    ++record->info.chunks_present;
+    availability = record->availability;
+  }
+  // Without the lock: who is told may ask for anything.
+  if (availability != nullptr) availability->Add(chunk);
 }
 
-void ReplicaTable::Fail(std::string_view id) {
-  absl::MutexLock lock(&mutex_);
-  const RecordPtr record = Get(id);
-  CHECK(record != nullptr) << "replica " << id;
-  Move(*record, ReplicaState::kFailed);
-  records_.erase(record->info.id);
-  ++space_events_;
-}
-
-// Where two ingests made the same artifact at one location (a first ingest learns its artifact id only now,
-// and an ingest that is being cancelled may still end well), the first one here wins. Look-up and move are
-// under one lock, so that there is never a second ready replica.
-std::unique_ptr<ReplicaLease> ReplicaTable::MakeReady(std::string_view id,
-                                                      std::shared_ptr<const Manifest> manifest,
-                                                      ReplicaStorage storage) {
-  std::unique_ptr<ReplicaLease> lease;
+void ReplicaTable::Fail(std::string_view id, const absl::Status& why) {
+  std::shared_ptr<Availability> ended;
+  std::optional<ReplicaStorage> unneeded;
   Location pool;
   {
     absl::MutexLock lock(&mutex_);
     const RecordPtr record = Get(id);
     CHECK(record != nullptr) << "replica " << id;
-    CHECK_EQ(record->info.chunks_present, record->chunks.size()) << "replica " << id << " is not complete";
-    const RecordPtr existing = FindReady(manifest->id(), record->info.location);
-    if (existing == nullptr) {
-      record->info.artifact_id = manifest->id();
-      record->manifest = std::move(manifest);
-      record->storage = std::move(storage);
-      Touch(*record);
-      record->info.ready_since = SteadyNow();
-      Move(*record, ReplicaState::kReady);
-      return LeaseLocked(record);
-    }
-    Move(*record, ReplicaState::kFailed);
-    records_.erase(record->info.id);
     pool = record->info.location;
-    ++freeing_[pool];
-    lease = LeaseLocked(existing);
+    const bool filled = !std::exchange(record->taken_over, false);
+    const bool stays = record->availability != nullptr && record->storage.host != nullptr &&
+                       !record->withdrawn && (!filled || record->info.chunks_present > 0) &&
+                       FindIn(ReplicaState::kReady, record->info.artifact_id, pool) == nullptr;
+    if (!stays || filled) ended = record->availability;
+    if (!stays) {
+      record->told_to_stop = SteadyNow();
+      unneeded = TakeFailed(record);
+    } else {
+      if (filled) {
+        unneeded.emplace().host = record->CutToPresent();
+        ++freeing_[pool];
+      }
+      Touch(*record);
+      Move(*record, ReplicaState::kPartial);
+      ++space_events_;  // it can be evicted
+    }
   }
-  FreeStorage(std::move(storage), pool);
+  if (ended != nullptr) ended->End(why);
+  if (unneeded.has_value()) FreeStorage(*std::move(unneeded), pool);
+}
+
+// Like TakeGone; nullopt while it is leased: then its last lease frees the storage.
+std::optional<ReplicaStorage> ReplicaTable::TakeFailed(const RecordPtr& record) {
+  Move(*record, ReplicaState::kFailed);
+  records_.erase(record->info.id);
+  if (record->info.leases > 0) {
+    failed_.insert(record);
+    return std::nullopt;
+  }
+  ++freeing_[record->info.location];
+  return std::move(record->storage);
+}
+
+// Where two ingests made the same artifact at one location (a first ingest learns its artifact id only now,
+// and an ingest that is being cancelled may still end well), the first one here wins. Look-up and move are
+// under one lock, so that there is never a second ready replica.
+absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string_view id,
+                                                                     std::shared_ptr<const Manifest> manifest,
+                                                                     ReplicaStorage storage) {
+  std::unique_ptr<ReplicaLease> lease;
+  std::shared_ptr<Availability> ended;
+  std::optional<ReplicaStorage> unneeded;
+  Drained partial;
+  Location pool;
+  {
+    absl::MutexLock lock(&mutex_);
+    const RecordPtr record = Get(id);
+    CHECK(record != nullptr) << "replica " << id;
+    if (record->withdrawn) return WrongMemory(*record);
+    pool = record->info.location;
+    const RecordPtr existing = FindIn(ReplicaState::kReady, manifest->id(), pool);
+    record->storage = std::move(storage);
+    if (existing != nullptr) {
+      ended = record->availability;
+      unneeded = TakeFailed(record);
+      lease = LeaseLocked(existing);
+    } else {
+      const bool all = record->info.chunks_present == record->chunks.size();
+      CHECK(all || record->availability != nullptr) << "replica " << id << " is not complete";
+      if (record->manifest == nullptr) {
+        record->info.artifact_id = manifest->id();
+        record->manifest = std::move(manifest);
+      }
+      Touch(*record);
+      if (all) {
+        ended = std::exchange(record->availability, nullptr);
+        if (const RecordPtr other = FindIn(ReplicaState::kPartial, record->info.artifact_id, pool);
+            other != nullptr) {
+          partial = DrainLocked(other);
+        }
+        record->info.ready_since = SteadyNow();
+      }
+      Move(*record, all ? ReplicaState::kReady : ReplicaState::kPartial);
+      lease = LeaseLocked(record);
+    }
+  }
+  if (ended != nullptr) ended->End(absl::OkStatus());
+  if (unneeded.has_value()) FreeStorage(*std::move(unneeded), pool);
+  Finish(std::move(partial));
   return lease;
 }
 
@@ -185,30 +257,62 @@ void ReplicaTable::AddPackedFile(std::shared_ptr<PackedFile> file) {
 }
 
 absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& options) {
-  ReplicaStorage storage;
-  Location pool;
+  Drained drained;
   {
     absl::MutexLock lock(&mutex_);
     const RecordPtr record = Get(id);
     if (record == nullptr) return NoSuchReplica(id);
-    if (record->info.state == ReplicaState::kDraining && !options.only_idle) return absl::OkStatus();
-    if (record->info.state != ReplicaState::kReady) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "replica ", id, " is ", ReplicaStateName(record->info.state), ": only a ready one can be evicted"));
+    if (record->info.state == ReplicaState::kDraining && !options.only_unheld) return absl::OkStatus();
+    if (record->info.state != ReplicaState::kReady && record->info.state != ReplicaState::kPartial) {
+      return absl::FailedPreconditionError(absl::StrCat("replica ", id, " is ",
+                                                        ReplicaStateName(record->info.state),
+                                                        ": only a ready or partial one can be evicted"));
     }
     if (record->info.pinned && !options.even_pinned) {
       return absl::FailedPreconditionError(absl::StrCat("replica ", id, " is pinned: unpin it first"));
     }
-    if (record->info.leases > 0 && options.only_idle) {
+    if (options.only_unheld && record->IsHeld()) {
       return absl::FailedPreconditionError(absl::StrCat("replica ", id, " was leased meanwhile"));
     }
-    Move(*record, ReplicaState::kDraining);
-    if (record->info.leases > 0) return absl::OkStatus();
-    pool = record->info.location;
-    storage = TakeGone(record);
+    drained = DrainLocked(record);
   }
-  FreeStorage(std::move(storage), pool);
+  Finish(std::move(drained));
   return absl::OkStatus();
+}
+
+absl::Status ReplicaTable::Withdraw(std::string_view id) {
+  Drained drained;
+  {
+    absl::MutexLock lock(&mutex_);
+    const RecordPtr record = Get(id);
+    if (record == nullptr) return NoSuchReplica(id);
+    if (record->info.state == ReplicaState::kReady || record->info.state == ReplicaState::kPartial) {
+      drained = DrainLocked(record);
+    } else if (record->info.state == ReplicaState::kFilling) {
+      record->withdrawn = true;
+      drained.availability = record->availability;
+    }
+  }
+  Finish(std::move(drained));
+  return absl::OkStatus();
+}
+
+// Who reads a partial replica for others has to look elsewhere.
+ReplicaTable::Drained ReplicaTable::DrainLocked(const RecordPtr& record) {
+  Drained drained{.availability = std::exchange(record->availability, nullptr),
+                  .storage = std::nullopt,
+                  .pool = record->info.location};
+  if (drained.availability != nullptr) record->told_to_stop = SteadyNow();
+  Move(*record, ReplicaState::kDraining);
+  if (record->info.leases == 0) drained.storage = TakeGone(record);
+  return drained;
+}
+
+void ReplicaTable::Finish(Drained drained) {
+  if (drained.availability != nullptr) {
+    drained.availability->End(absl::UnavailableError("the replica is going"));
+  }
+  if (drained.storage.has_value()) FreeStorage(*std::move(drained.storage), drained.pool);
 }
 
 // The caller frees what it gets by FreeStorage, after the lock: unmapping gigabytes or freeing device memory
@@ -245,32 +349,63 @@ absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   return absl::OkStatus();
 }
 
-ReplicaLease::ReplicaLease(ReplicaTable* table, std::shared_ptr<ReplicaRecord> record)
-    : table_(table), record_(std::move(record)), memory_(MemoryOf(record_->storage)) {}
+ReplicaLease::ReplicaLease(ReplicaTable* table, std::shared_ptr<ReplicaRecord> record, bool to_serve)
+    : table_(table),
+      record_(std::move(record)),
+      to_serve_(to_serve),
+      host_(record_->storage.host),
+      memory_(record_->Memory()),
+      availability_(record_->availability),
+      partial_(availability_ != nullptr &&
+               !(record_->info.state == ReplicaState::kFilling && record_->whole)) {}
 
-ReplicaLease::~ReplicaLease() { table_->EndLease(record_); }
+ReplicaLease::~ReplicaLease() {
+  host_.reset();  // before the end is told, which says that there is room
+  table_->EndLease(record_, to_serve_);
+}
+
+std::vector<ConstHostSpan> ReplicaLease::HostSpans(uint64_t offset, uint64_t bytes) const {
+  const std::vector<HostSpan> spans = host_->Covers(offset, bytes)
+                                          ? host_->Spans(offset, bytes)
+                                          : table_->HostOf(*record_)->Spans(offset, bytes);
+  return {spans.begin(), spans.end()};
+}
+
+std::shared_ptr<const HostAllocation> ReplicaTable::HostOf(const ReplicaRecord& record) const {
+  absl::MutexLock lock(&mutex_);
+  return record.storage.host;
+}
 
 const std::string& ReplicaLease::replica_id() const { return record_->info.id; }
 const Location& ReplicaLease::location() const { return record_->info.location; }
 const std::shared_ptr<const Manifest>& ReplicaLease::manifest() const { return record_->manifest; }
 const TraceContext& ReplicaLease::made_by() const { return record_->made_by; }
 
-std::unique_ptr<ReplicaLease> ReplicaTable::LeaseLocked(const RecordPtr& record) {
+std::unique_ptr<ReplicaLease> ReplicaTable::LeaseLocked(const RecordPtr& record, bool to_serve) {
   ++record->info.leases;
+  record->servings += to_serve ? 1 : 0;
   Touch(*record);
-  return std::unique_ptr<ReplicaLease>(new ReplicaLease(this, record));
+  return std::unique_ptr<ReplicaLease>(new ReplicaLease(this, record, to_serve));
 }
 
 // Each lease that ends is an event: whether the replica drains or is now idle, there may be room to be had.
-void ReplicaTable::EndLease(const RecordPtr& record) {
+void ReplicaTable::EndLease(const RecordPtr& record, bool to_serve) {
   ReplicaStorage storage;
   {
     absl::MutexLock lock(&mutex_);
     --record->info.leases;
+    record->servings -= to_serve ? 1 : 0;
     Touch(*record);
     ++space_events_;
-    if (record->info.state != ReplicaState::kDraining || record->info.leases > 0) return;
-    storage = TakeGone(record);
+    if (record->info.leases > 0) return;
+    if (record->info.state == ReplicaState::kDraining) {
+      storage = TakeGone(record);
+    } else if (failed_.erase(record) > 0) {
+      ++freeing_[record->info.location];
+      storage = std::move(record->storage);
+    } else {
+      return;
+    }
   }
   FreeStorage(std::move(storage), record->info.location);
 }
@@ -289,7 +424,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
 absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_view artifact_id,
                                                                   Location location) {
   absl::MutexLock lock(&mutex_);
-  const RecordPtr record = FindReady(artifact_id, location);
+  const RecordPtr record = FindIn(ReplicaState::kReady, artifact_id, location);
   if (record == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("no ready replica of ", artifact_id, " at ", location.ToString(), " on this node"));
@@ -297,35 +432,101 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
   return LeaseLocked(record);
 }
 
+bool ReplicaTable::HasChunks(std::string_view id, std::span<const uint32_t> chunks) const {
+  absl::MutexLock lock(&mutex_);
+  const RecordPtr record = Get(id);
+  return record != nullptr && record->Has(chunks);
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseChunks(std::string_view artifact_id,
+                                                                        Location location,
+                                                                        std::span<const uint32_t> chunks) {
+  absl::MutexLock lock(&mutex_);
+  RecordPtr record = FindIn(ReplicaState::kReady, artifact_id, location);
+  for (auto it = records_.begin(); record == nullptr && it != records_.end(); ++it) {
+    const RecordPtr& other = it->second;
+    if (other->info.location == location && other->info.artifact_id == artifact_id && other->Has(chunks)) {
+      record = other;
+    }
+  }
+  if (record == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no replica of ", artifact_id, " at ", location.ToString(),
+                                            " on this node has these ", chunks.size(), " chunks"));
+  }
+  return LeaseLocked(record);
+}
+
+absl::StatusOr<ReplicaTable::RecordPtr> ReplicaTable::FindFilling(std::string_view id) const {
+  RecordPtr record = Get(id);
+  if (record == nullptr) return NoSuchReplica(id);
+  if (record->info.state != ReplicaState::kReady && !record->CanLeaseFilling()) {
+    return absl::NotFoundError(absl::StrCat("replica ", id, " is ", ReplicaStateName(record->info.state),
+                                            ", and nothing of it can be read yet"));
+  }
+  return record;
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseFilling(std::string_view id) {
+  absl::MutexLock lock(&mutex_);
+  TC_ASSIGN_OR_RETURN(const RecordPtr record, FindFilling(id));
+  return LeaseLocked(record);
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseToServe(std::string_view id) {
+  absl::MutexLock lock(&mutex_);
+  TC_ASSIGN_OR_RETURN(const RecordPtr record, FindFilling(id));
+  return LeaseLocked(record, /*to_serve=*/true);
+}
+
 std::unique_ptr<ReplicaLease> ReplicaTable::LeaseAnywhere(std::string_view artifact_id,
-                                                          const std::set<Location>& except) {
-  auto rank = [](LocationKind kind) {
+                                                          const std::set<Location>& except,
+                                                          std::string_view receiver) {
+  auto rank = [](const ReplicaRecord& record) {
+    if (record.info.state == ReplicaState::kPartial) return 4;
+    if (record.info.state != ReplicaState::kReady) return 3;
+    const LocationKind kind = record.info.location.kind;
     return kind == LocationKind::kCpu ? 0 : kind == LocationKind::kGpu ? 1 : 2;
   };
   absl::MutexLock lock(&mutex_);
+  const RecordPtr own = Get(receiver);
   RecordPtr best;
   for (const auto& [id, record] : records_) {
-    if (record->info.state == ReplicaState::kReady && record->info.artifact_id == artifact_id &&
-        !except.contains(record->info.location) &&
-        (best == nullptr || rank(record->info.location.kind) < rank(best->info.location.kind))) {
+    const bool later =
+        record->info.state == ReplicaState::kFilling && (own == nullptr || record->begun > own->begun);
+    if ((record->info.state == ReplicaState::kReady || (record->CanCopyFilling() && !later)) &&
+        record->info.artifact_id == artifact_id && !except.contains(record->info.location) &&
+        (best == nullptr || rank(*record) < rank(*best))) {
       // Of equal rank any will do.
       best = record;
     }
   }
-  return best == nullptr ? nullptr : LeaseLocked(best);
+  return best == nullptr ? nullptr : LeaseLocked(best, /*to_serve=*/true);
 }
 
-bool ReplicaTable::Evictable(const ReplicaRecord& record) const {
-  return record.info.state == ReplicaState::kReady && record.info.leases == 0 && !record.info.pinned &&
-         !record.reserved;
+void ReplicaTable::AwaitMemoryOfEarlier(std::string_view artifact_id, const std::set<Location>& except,
+                                        std::string_view receiver, const RequestContext& context) const {
+  const auto none_allocates = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    const RecordPtr own = Get(receiver);
+    return std::ranges::none_of(records_, [&](const auto& entry) {
+      const ReplicaRecord& other = *entry.second;
+      return other.info.state == ReplicaState::kAllocating && other.info.artifact_id == artifact_id &&
+             other.info.location.kind != LocationKind::kDisk && !except.contains(other.info.location) &&
+             own != nullptr && other.begun < own->begun;
+    });
+  };
+  AwaitUnlessCancelled(context, none_allocates);
 }
 
 std::optional<ReplicaInfo> ReplicaTable::ReserveVictim(Location pool, const std::set<std::string>& refused) {
+  // One that is being read is in use at this moment, and those who read it lose their source.
+  const auto order = [](const ReplicaRecord& record) {
+    return std::tuple(record.info.leases > 0, record.info.state != ReplicaState::kPartial, record.use_order);
+  };
   absl::MutexLock lock(&mutex_);
   RecordPtr victim;
   for (const auto& [id, record] : records_) {
-    if (record->info.location == pool && Evictable(*record) && !refused.contains(id) &&
-        (victim == nullptr || record->use_order < victim->use_order)) {
+    if (record->info.location == pool && record->IsEvictable() && !refused.contains(id) &&
+        (victim == nullptr || order(*record) < order(*victim))) {
       victim = record;
     }
   }
@@ -343,29 +544,16 @@ void ReplicaTable::Unreserve(std::string_view id) {
 }
 
 PoolHolders ReplicaTable::Holders(Location pool) const {
+  const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
   PoolHolders holders;
   const auto freeing = freeing_.find(pool);
-  holders.in_flux = freeing != freeing_.end() && freeing->second > 0;
-  auto add = [](PoolHolders::Share& share, const ReplicaRecord& record) {
-    ++share.replicas;
-    share.bytes += (record.info.image_bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
-  };
+  holders.freeing = holders.in_flux = freeing != freeing_.end() && freeing->second > 0;
   for (const auto& [id, record] : records_) {
-    if (record->info.location != pool) continue;
-    if (record->info.state == ReplicaState::kAllocating || record->info.state == ReplicaState::kFilling) {
-      // A cancelled ingest gives its memory back by itself soon.
-      holders.in_flux |= record->ingest.IsCancelled();
-      if (record->info.state == ReplicaState::kFilling) add(holders.filling, *record);
-    } else if (record->info.leases > 0) {
-      add(holders.leased, *record);
-    } else if (record->info.pinned) {
-      add(holders.pinned, *record);
-    } else {
-      // The guard is being asked: the replica either goes, or is idle again; both end in an event.
-      holders.in_flux |= record->reserved;
-      add(holders.idle, *record);
-    }
+    if (record->info.location == pool) holders.Add(*record, now);
+  }
+  for (const RecordPtr& record : failed_) {
+    if (record->info.location == pool) holders.AddFailed(*record, now);
   }
   return holders;
 }
@@ -375,16 +563,22 @@ uint64_t ReplicaTable::space_events() const {
   return space_events_;
 }
 
+void ReplicaTable::WaitForSpace(uint64_t seen, const RequestContext& context) {
+  AwaitUnlessCancelled(context,
+                       [this, seen]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return space_events_ != seen; });
+}
+
 // The condition reads the cancellation, which this mutex does not guard. Taking the mutex in the callback,
 // and giving it back, is what makes absl look at the condition again.
-void ReplicaTable::WaitForSpace(uint64_t seen, const RequestContext& context) {
+void ReplicaTable::AwaitUnlessCancelled(const RequestContext& context,
+                                        absl::FunctionRef<bool()> condition) const {
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   absl::MutexLock lock(&mutex_);
-  auto changed = [this, seen, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return space_events_ != seen || context.cancellation.IsCancelled();
+  auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return condition() || context.cancellation.IsCancelled();
   };
-  mutex_.AwaitWithTimeout(absl::Condition(&changed), TimeLeft(context.deadline));
+  mutex_.AwaitWithTimeout(absl::Condition(&over), TimeLeft(context.deadline));
 }
 
 std::vector<ReplicaInfo> ReplicaTable::List() const {
@@ -395,6 +589,13 @@ std::vector<ReplicaInfo> ReplicaTable::List() const {
     return std::tie(a.artifact_id, a.location, a.id) < std::tie(b.artifact_id, b.location, b.id);
   });
   return list;
+}
+
+absl::StatusOr<std::vector<bool>> ReplicaTable::PresentChunks(std::string_view id) const {
+  absl::MutexLock lock(&mutex_);
+  const RecordPtr record = Get(id);
+  if (record == nullptr) return NoSuchReplica(id);
+  return record->chunks;
 }
 
 absl::StatusOr<ReplicaInfo> ReplicaTable::Find(std::string_view id) const {

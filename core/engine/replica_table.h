@@ -2,10 +2,26 @@
 // order live here too.
 //
 //   Add ─► allocating ─► filling ─► ready ─► draining ─► gone        a found packed file is ready at once
-//              └──── Fail ────┘└► failed, where a ready one of the same artifact is there already
+//              │         │  │ ▲               ▲
+//              └──Fail───┘  ▼ │               │
+//                 │       partial ────────────┘      of a known artifact in host memory: some of its chunks,
+//                 ▼                                  because no others were wanted, or its ingest failed
+//               failed, also where a ready one of the same artifact is at the same place already
 //
-// Only a ready replica is leased. It drains when it is to go; no new leases are given then, and it is gone
-// when the last one ends. A failed or gone replica leaves the table at that moment.
+// A ready replica is leased, and one that fills or is partial where its availability is known. It drains when
+// it is to go; no new leases are given then, and it is gone when the last one ends. A failed or gone replica
+// leaves the table at that moment; of one that failed while it was leased the memory stays until its last
+// lease ends.
+//
+// A partial replica is filled again by the next ingest of its artifact to its place (TakeOver), in more
+// memory that shares what there is: leases go on, and the availability grows. So where there is one, nothing
+// else of that artifact and place is ready or fills, but for a first ingest, which does not know yet what it
+// makes. An availability ends with its ingest's error, and then a partial replica has a new one; so what a
+// lease may read stays in its memory although the rest is given back. It ends with OK when all is there, and
+// with UNAVAILABLE when the partial replica is to go. Nobody is told of either under the mutex.
+//
+// Who reads a partial replica for somebody else (LeaseToServe) does not keep it from going: it drains, its
+// availability ends, they stop, and then its memory is free. Whoever needs that waits for it (`ending`).
 //
 // Memory is freed here, without the lock, after its replica left the table; `freeing_` counts it meanwhile,
 // so that who finds no space knows that some is coming. Whoever waits for space waits for `space_events_` to
@@ -20,41 +36,23 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
 #include "core/disk/artifact_store.h"
-#include "core/engine/device_pool.h"
 #include "core/engine/notifier.h"
+#include "core/engine/pool_holders.h"
 #include "core/engine/replica_lease.h"
+#include "core/engine/replica_record.h"
 
 namespace tensorcast {
-
-// What a finished replica's bytes live in: one of the three.
-struct ReplicaStorage {
-  std::unique_ptr<HostAllocation> host;
-  DeviceBlock device;
-  std::shared_ptr<PackedFile> file;
-};
-
-// What holds one pool (all locations of one kind, or one device): replicas and their bytes by what keeps them
-// there.
-struct PoolHolders {
-  struct Share {
-    int replicas = 0;
-    uint64_t bytes = 0;  // whole granules
-  };
-  Share leased;  // or draining until its leases end
-  Share pinned;  // and not leased
-  Share filling;
-  Share idle;            // could be evicted
-  bool in_flux = false;  // memory is coming back without anyone's doing: a guard is asked, an ingest winds up
-};
 
 class ReplicaTable {
  public:
@@ -72,36 +70,76 @@ class ReplicaTable {
   // cancelled the replica counts as one that fails soon, whose memory comes back. `made_by`: its span.
   void Add(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest, Cancellation ingest,
            TraceContext made_by);
-  void StartFilling(std::string_view id);              // allocating -> filling
+  // partial -> filling: the one of this artifact at this place, where there is one; its id. `ingest` as
+  // above.
+  std::optional<std::string> TakeOver(std::string_view artifact_id, Location location, Cancellation ingest);
+  // What an ingest finds that has taken over; null and null: it has not.
+  struct Part {
+    std::shared_ptr<const HostAllocation> memory;
+    std::shared_ptr<const Availability> chunks;
+  };
+  Part FindPart(std::string_view id) const;
+  // allocating -> filling, or more memory for one that was taken over. `memory`: what the chunks are put
+  // into, where that is host or device memory. With it a replica of a known artifact can be leased from here
+  // on, on a device by LeaseAnywhere alone. `whole`: all its chunks are there or will be.
+  void StartFilling(std::string_view id, ReplicaStorage memory, bool whole);
   void AddChunk(std::string_view id, uint32_t chunk);  // of a filling one: this chunk is present
-  void Fail(std::string_view id);  // allocating, filling -> failed; its memory is free already
-  // filling -> ready, and a lease on it. Where a ready replica of the same artifact is at the same location
-  // already, this one fails instead and its storage is dropped; the lease is on the other.
-  std::unique_ptr<ReplicaLease> MakeReady(std::string_view id, std::shared_ptr<const Manifest> manifest,
-                                          ReplicaStorage storage);
+  // allocating, filling -> failed, or partial where it can be leased and any chunk is there: the memory of
+  // the others is given back. (One that was taken over and did not come to fill is as it was.) Memory that
+  // StartFilling was not given is free already.
+  void Fail(std::string_view id, const absl::Status& why);
+  // filling -> ready, or partial where chunks are missing (that were not wanted), and a lease on it. Where a
+  // ready replica of the same artifact is at the same location already, this one fails instead and its
+  // storage is dropped; the lease is on the other. A partial one there drains when this one is ready.
+  // DATA_LOSS, and the replica still fills: it was withdrawn meanwhile.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
+                                                         std::shared_ptr<const Manifest> manifest,
+                                                         ReplicaStorage storage);
   // A packed file found at start: ready from the beginning.
   void AddPackedFile(std::shared_ptr<PackedFile> file);
 
   // --- using one
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view artifact_id, Location location);
-  // A ready replica of the artifact at any location that is not in `except`: host memory before devices
-  // before disk.
-  std::unique_ptr<ReplicaLease> LeaseAnywhere(std::string_view artifact_id, const std::set<Location>& except);
+  // Of a ready replica, or of one that can be leased though it fills or is partial.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view id);
+  // Likewise, for who ends the lease as soon as its availability ends with an error: it does not keep a
+  // partial replica from eviction.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view id);
+  // Likewise of one that has these chunks already. NOT_FOUND.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseChunks(std::string_view artifact_id, Location location,
+                                                            std::span<const uint32_t> chunks);
+  // Whether the replica can be leased and has these chunks; false where there is none of that id.
+  bool HasChunks(std::string_view id, std::span<const uint32_t> chunks) const;
+  // A replica of the artifact at any location that is not in `except`: ready ones first, in host memory
+  // before devices before disk, then one that fills and can be leased, then a partial one. As by
+  // LeaseToServe.
+  //
+  // It is for the ingest that makes `receiver`, and one that fills is given to those alone that began after
+  // it: so two ingests never wait for each other.
+  std::unique_ptr<ReplicaLease> LeaseAnywhere(std::string_view artifact_id, const std::set<Location>& except,
+                                              std::string_view receiver);
+  // Waits while one that began before the receiver's has no memory yet, and so cannot be leased; to the
+  // context's end at most.
+  void AwaitMemoryOfEarlier(std::string_view artifact_id, const std::set<Location>& except,
+                            std::string_view receiver, const RequestContext& context) const;
 
   // --- getting rid of one
-  // ready -> draining, and on to gone when no lease is left. FAILED_PRECONDITION when it is not ready, or
-  // pinned and not `even_pinned`, or leased and `only_idle`. OK for one that is draining already, unless
-  // `only_idle`.
+  // ready, partial -> draining, and on to gone when no lease is left. FAILED_PRECONDITION when it is neither,
+  // or pinned and not `even_pinned`, or held and `only_unheld`. OK for one that is draining already, unless
+  // `only_unheld`. A replica is held by each lease, a partial one only by those that are not to serve.
   struct DrainOptions {
     bool even_pinned = false;
-    bool only_idle = false;
+    bool only_unheld = false;
   };
   absl::Status Drain(std::string_view id, const DrainOptions& options);
+  // Its bytes are not what they should be: it drains, pinned or not, and one that fills fails in the end.
+  absl::Status Withdraw(std::string_view id);
   absl::Status SetPinned(std::string_view id, bool pinned);
 
   // --- making room
-  // The least recently used evictable replica of the pool, marked so that nobody else picks it, or nullopt.
+  // The least recently used evictable replica of the pool, marked so that nobody else picks it; or nullopt.
+  // Partial ones that nobody reads go first, and those that others are read from last.
   std::optional<ReplicaInfo> ReserveVictim(Location pool, const std::set<std::string>& refused);
   void Unreserve(std::string_view id);
   PoolHolders Holders(Location pool) const;
@@ -112,6 +150,8 @@ class ReplicaTable {
 
   // --- looking
   std::vector<ReplicaInfo> List() const;
+  // Which chunks are present, of a replica in any state; NOT_FOUND when it is gone.
+  absl::StatusOr<std::vector<bool>> PresentChunks(std::string_view id) const;
   absl::StatusOr<ReplicaInfo> Find(std::string_view id) const;
   // Those of an artifact in any state.
   std::vector<ReplicaInfo> FindArtifact(std::string_view artifact_id) const;
@@ -121,16 +161,29 @@ class ReplicaTable {
   friend class ReplicaLease;
   using RecordPtr = std::shared_ptr<ReplicaRecord>;
 
+  // To the context's end at most. `condition` is asked under the mutex.
+  void AwaitUnlessCancelled(const RequestContext& context, absl::FunctionRef<bool()> condition) const;
   void Move(ReplicaRecord& record, ReplicaState to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify(const ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RecordPtr Get(std::string_view id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  RecordPtr FindReady(std::string_view artifact_id, Location location) const
+  RecordPtr FindIn(ReplicaState state, std::string_view artifact_id, Location location) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool Evictable(const ReplicaRecord& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  std::unique_ptr<ReplicaLease> LeaseLocked(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndLease(const RecordPtr& record) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<RecordPtr> FindFilling(std::string_view id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // All that Drain does but for freeing what it gives; it ends `availability` first, where that is set.
+  struct Drained {
+    std::shared_ptr<Availability> availability;
+    std::optional<ReplicaStorage> storage;
+    Location pool;
+  };
+  Drained DrainLocked(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Finish(Drained drained) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<const HostAllocation> HostOf(const ReplicaRecord& record) const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::unique_ptr<ReplicaLease> LeaseLocked(const RecordPtr& record, bool to_serve = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndLease(const RecordPtr& record, bool to_serve) ABSL_LOCKS_EXCLUDED(mutex_);
   ReplicaStorage TakeGone(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<ReplicaStorage> TakeFailed(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeStorage(ReplicaStorage storage, Location pool) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string node_id_;
@@ -138,7 +191,9 @@ class ReplicaTable {
   Notifier* const notifier_;
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, RecordPtr> records_ ABSL_GUARDED_BY(mutex_);
+  std::set<RecordPtr> failed_ ABSL_GUARDED_BY(mutex_);       // and leased: their memory is there yet
   std::map<Location, int> freeing_ ABSL_GUARDED_BY(mutex_);  // replicas gone whose memory is not free yet
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;               // ingests
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;                // orders replicas where the clock does not
   uint64_t space_events_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -216,12 +216,12 @@ class DroppedAtTheEnd final : public SourceProvider {
  public:
   explicit DroppedAtTheEnd(std::shared_ptr<SourceProvider> provider) : provider_(std::move(provider)) {}
 
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                    const SourceFailure* failure) override {
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override {
     asked_.WaitForNotification();
-    return provider_->Next(context, failure);
+    return provider_->Next(context, ended, needed);
   }
-  void Finished(const absl::Status&) override { pending_.reset(); }
+  void Finished(const absl::Status&, std::span<const SourceFailure>) override { pending_.reset(); }
 
   void Start(std::unique_ptr<PendingReplica> pending) {
     pending_ = std::move(pending);
@@ -278,11 +278,11 @@ class ForgottenAtTheEnd final : public SourceProvider {
   ForgottenAtTheEnd(std::shared_ptr<SourceProvider> provider, std::function<void()> at_the_end)
       : provider_(std::move(provider)), at_the_end_(std::move(at_the_end)) {}
 
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                    const SourceFailure* failure) override {
-    return provider_->Next(context, failure);
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override {
+    return provider_->Next(context, ended, needed);
   }
-  void Finished(const absl::Status&) override { at_the_end_(); }
+  void Finished(const absl::Status&, std::span<const SourceFailure>) override { at_the_end_(); }
 
  private:
   const std::shared_ptr<SourceProvider> provider_;
@@ -336,9 +336,9 @@ class LateProvider final : public SourceProvider {
   explicit LateProvider(std::shared_ptr<SourceProvider> then) : then_(std::move(then)) {}
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                    const SourceFailure* failure) override {
-    if (std::exchange(waited_, true)) return then_->Next(context, failure);
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override {
+    if (std::exchange(waited_, true)) return then_->Next(context, ended, needed);
     observer_("a replica that fills");
     waits_.Notify();
     go_on_.WaitForNotification();

@@ -45,6 +45,31 @@ class EngineStress : public EngineFixture {
     EXPECT_TRUE(Read(**lease) == artifact.image);
   }
 
+  // Some chunks, to the end or not.
+  void Choose(const TestArtifact& artifact, std::mt19937& random) {
+    std::vector<uint32_t> chunks;
+    for (uint32_t chunk = 0; chunk < artifact.layout.chunk_count(); ++chunk) {
+      if (random() % 3 == 0) chunks.push_back(chunk);
+    }
+    auto pending =
+        engine_->Ingest(ContextFor(absl::Milliseconds(200)), {.manifest = artifact.manifest,
+                                                              .location = kCpu,
+                                                              .sources = RandomProvider(artifact, random),
+                                                              .chunks = chunks});
+    if (!pending.ok() || random() % 4 == 0) return;
+    const auto lease = (*pending)->Wait(ContextFor(absl::Milliseconds(200)));
+    if (!lease.ok()) return;
+    for (const uint32_t chunk : chunks) {
+      EXPECT_TRUE((*lease)->availability() == nullptr || (*lease)->availability()->Has(chunk));
+      const ByteRange range = artifact.layout.chunk(chunk);
+      auto at = artifact.image.begin() + static_cast<ptrdiff_t>(range.offset);
+      for (const ConstHostSpan span : (*lease)->HostSpans(range.offset, range.bytes)) {
+        EXPECT_TRUE(std::equal(span.begin(), span.end(), at));
+        at += static_cast<ptrdiff_t>(span.size());
+      }
+    }
+  }
+
   void Step(std::mt19937& random) {
     const TestArtifact& artifact = artifacts_[random() % kArtifacts];
     const Location location = RandomLocation(random);
@@ -73,6 +98,8 @@ class EngineStress : public EngineFixture {
         return Use(IngestFirst(artifact, location, GoodProvider(artifact)), artifact);
       case 5:
         return Use(engine_->LeaseArtifact(artifact.manifest->id(), location), artifact);
+      case 6:
+        return Choose(artifact, random);
       default: {
         std::shared_ptr<SourceProvider> sources = RandomProvider(artifact, random);
         const bool wait_for_space = random() % 2 == 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/posix/unix_socket.h"
@@ -81,7 +82,7 @@ absl::Status ClientChannel::WaitFor(short events, SteadyTime deadline) {
 }
 
 absl::Status ClientChannel::Send(const Frame& frame, int fd, SteadyTime deadline) {
-  TC_RETURN_IF_ERROR(writer_.Add(frame, fd));
+  TC_RETURN_IF_ERROR(writer_.Add(frame, fd < 0 ? std::vector<int>() : std::vector<int>{fd}));
   while (true) {
     TC_RETURN_IF_ERROR(writer_.Flush(socket_.get()));
     if (writer_.empty()) return absl::OkStatus();
@@ -97,7 +98,12 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
       return absl::InternalError(absl::StrCat(path_, " sent something else: ", incoming.status().message()));
     }
     TC_RETURN_IF_ERROR(incoming.status());
-    if (incoming->has_value()) return **std::move(incoming);
+    if (incoming->has_value()) {
+      if (const auto* error = std::get_if<ErrorFrame>(&(*incoming)->frame)) {
+        return Annotate(error->status, absl::StrCat("the daemon at ", path_));
+      }
+      return **std::move(incoming);
+    }
     if (reader_.closed()) {
       return absl::UnavailableError(absl::StrCat("the daemon at ", path_, " closed the connection"));
     }
@@ -109,12 +115,10 @@ absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, int fd
   const absl::Status sent = Send(frame, fd, deadline);
   // A server that refuses says why before it closes: the reason is there to be read though sending failed.
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
-  TC_ASSIGN_OR_RETURN(IncomingFrame answer, Receive(deadline));
-  if (const auto* error = std::get_if<ErrorFrame>(&answer.frame)) {
-    return Annotate(error->status, absl::StrCat("the daemon at ", path_));
-  }
-  return answer;
+  return Receive(deadline);
 }
+
+void ClientChannel::Shutdown() { shutdown(socket_.get(), SHUT_RDWR); }
 
 bool ClientChannel::closed() const {
   pollfd poll_fd{socket_.get(), POLLRDHUP, 0};

@@ -18,8 +18,14 @@ class ClientChannel {
   // the daemon speaks no version that this build does.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline);
 
-  // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
+  // Sends a frame, with a descriptor unless it is -1, and waits for the answer. An ERROR frame is returned as
+  // its status.
   absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, int fd, SteadyTime deadline);
+  // The next frame, likewise.
+  absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
+
+  // On any thread: from now on Receive fails, also one that waits, and the server sees the connection end.
+  void Shutdown();
 
   // True once the server closed the connection.
   bool closed() const;
@@ -28,12 +34,11 @@ class ClientChannel {
   ClientChannel(UniqueFd socket, std::string path) : socket_(std::move(socket)), path_(std::move(path)) {}
 
   absl::Status Send(const Frame& frame, int fd, SteadyTime deadline);
-  absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
   absl::Status WaitFor(short events, SteadyTime deadline);
 
   const UniqueFd socket_;
   const std::string path_;
-  FrameReader reader_{kMaxServerFrameBytes};
+  FrameReader reader_{kMaxServerFrameBytes, kMaxFrameDescriptors};
   FrameWriter writer_;
 };
 

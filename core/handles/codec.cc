@@ -23,13 +23,19 @@ constexpr uint8_t kOffer = 5;
 constexpr uint8_t kOffered = 6;
 constexpr uint8_t kClosed = 7;
 constexpr uint8_t kError = 8;
+constexpr uint8_t kDescriptors = 9;
+constexpr uint8_t kFollow = 10;
+constexpr uint8_t kHave = 11;
+constexpr uint8_t kHaveEnd = 12;
 
 // What a HANDLES or OFFER frame describes.
 constexpr uint8_t kHostMemory = 1;
 constexpr uint8_t kDeviceMemory = 2;
 constexpr uint8_t kFileMemory = 3;
 
-constexpr size_t kExtentBytes = 16;
+constexpr size_t kSegmentHandleBytes = 12;
+constexpr size_t kExtentBytes = 28;
+constexpr uint32_t kWordBits = 64;
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -63,9 +69,15 @@ void WriteHandles(ByteWriter& out, const ReplicaHandles& handles) {
   std::visit(Overloaded{[&](const HostHandles& host) {
                           out.Put(kHostMemory);
                           out.PutString<uint16_t>(host.pool_id);
-                          out.Put(host.pool_bytes);
+                          out.Put(static_cast<uint32_t>(host.segments.size()));
+                          for (const SegmentHandle& segment : host.segments) {
+                            out.Put(segment.number);
+                            out.Put(segment.bytes);
+                          }
                           out.Put(static_cast<uint32_t>(host.extents.size()));
-                          for (const Extent& extent : host.extents) {
+                          for (const SegmentExtent& extent : host.extents) {
+                            out.Put(extent.image_offset);
+                            out.Put(extent.segment);
                             out.Put(extent.offset);
                             out.Put(extent.bytes);
                           }
@@ -81,20 +93,29 @@ void WriteHandles(ByteWriter& out, const ReplicaHandles& handles) {
              handles.memory);
 }
 
+// How many of `each_bytes` follow. Fails before memory is reserved for them, since the count comes from
+// outside.
+uint32_t ReadCount(ByteReader& in, size_t each_bytes, const char* what) {
+  const uint32_t count = in.Get<uint32_t>();
+  if (count <= in.remaining() / each_bytes) return count;
+  in.Fail(what);
+  return 0;
+}
+
 HostHandles ReadHostHandles(ByteReader& in) {
   HostHandles host;
   host.pool_id = std::string(in.GetString<uint16_t>());
-  host.pool_bytes = in.Get<uint64_t>();
-  const uint32_t count = in.Get<uint32_t>();
-  // Before memory is reserved: the count comes from outside.
-  if (count > in.remaining() / kExtentBytes) {
-    in.Fail("more extents than the frame holds");
-    return host;
+  host.segments.resize(ReadCount(in, kSegmentHandleBytes, "more segments than the frame holds"));
+  for (SegmentHandle& segment : host.segments) {
+    segment.number = in.Get<uint32_t>();
+    segment.bytes = in.Get<uint64_t>();
   }
-  host.extents.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t offset = in.Get<uint64_t>();
-    host.extents.push_back({offset, in.Get<uint64_t>()});
+  host.extents.resize(ReadCount(in, kExtentBytes, "more extents than the frame holds"));
+  for (SegmentExtent& extent : host.extents) {
+    extent.image_offset = in.Get<uint64_t>();
+    extent.segment = in.Get<uint32_t>();
+    extent.offset = in.Get<uint64_t>();
+    extent.bytes = in.Get<uint64_t>();
   }
   return host;
 }
@@ -158,19 +179,48 @@ HelloAckFrame ReadHelloAck(ByteReader& in) {
   return frame;
 }
 
-ErrorFrame ReadError(ByteReader& in) {
+void WriteStatus(ByteWriter& out, const absl::Status& status) {
+  out.Put(static_cast<uint16_t>(status.raw_code()));
+  out.PutString<uint16_t>(status.message().substr(0, kMaxErrorMessageBytes));
+}
+
+absl::Status ReadStatus(ByteReader& in) {
   const uint16_t code = in.Get<uint16_t>();
   const std::string_view message = in.GetString<uint16_t>();
-  if (code == 0) in.Fail("an error whose code is OK");
   // Status::code() gives kUnknown for a code that this build does not know.
-  return ErrorFrame{absl::Status(static_cast<absl::StatusCode>(code), message)};
+  return absl::Status(static_cast<absl::StatusCode>(code), message);
+}
+
+ErrorFrame ReadError(ByteReader& in) {
+  ErrorFrame frame{ReadStatus(in)};
+  if (frame.status.ok()) in.Fail("an error whose code is OK");
+  return frame;
+}
+
+HaveEndFrame ReadHaveEnd(ByteReader& in) {
+  const size_t begin = in.position();
+  HaveEndFrame frame{ReadStatus(in)};
+  if (frame.status.ok() && in.position() > begin + 2 * sizeof(uint16_t)) {
+    in.Fail("an end that is OK says why");
+  }
+  return frame;
+}
+
+HaveFrame ReadHave(ByteReader& in) {
+  HaveFrame frame;
+  frame.first_chunk = in.Get<uint32_t>();
+  if (frame.first_chunk % kWordBits != 0) in.Fail("a first chunk that does not begin a word");
+  frame.words.resize(ReadCount(in, sizeof(uint64_t), "more chunks than the frame holds"));
+  for (uint64_t& word : frame.words) word = in.Get<uint64_t>();
+  return frame;
 }
 
 }  // namespace
 
 const char* FrameName(const Frame& frame) {
-  static constexpr const char* kNames[] = {"HELLO", "HELLO_ACK", "CLAIM",  "HANDLES",
-                                           "OFFER", "OFFERED",   "CLOSED", "ERROR"};
+  static constexpr const char* kNames[] = {"HELLO",       "HELLO_ACK", "CLAIM",  "HANDLES",
+                                           "OFFER",       "OFFERED",   "CLOSED", "ERROR",
+                                           "DESCRIPTORS", "FOLLOW",    "HAVE",   "HAVE_END"};
   return kNames[frame.index()];
 }
 
@@ -207,8 +257,19 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
                         [&](const ClosedFrame&) { out.Put(kClosed); },
                         [&](const ErrorFrame& f) {
                           out.Put(kError);
-                          out.Put(static_cast<uint16_t>(f.status.raw_code()));
-                          out.PutString<uint16_t>(f.status.message().substr(0, kMaxErrorMessageBytes));
+                          WriteStatus(out, f.status);
+                        },
+                        [&](const DescriptorsFrame&) { out.Put(kDescriptors); },
+                        [&](const FollowFrame&) { out.Put(kFollow); },
+                        [&](const HaveFrame& f) {
+                          out.Put(kHave);
+                          out.Put(f.first_chunk);
+                          out.Put(static_cast<uint32_t>(f.words.size()));
+                          for (const uint64_t word : f.words) out.Put(word);
+                        },
+                        [&](const HaveEndFrame& f) {
+                          out.Put(kHaveEnd);
+                          WriteStatus(out, f.status);
                         }},
              frame);
   if (!out.ok()) {
@@ -262,6 +323,18 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       break;
     case kError:
       frame = ReadError(in);
+      break;
+    case kDescriptors:
+      frame = DescriptorsFrame{};
+      break;
+    case kFollow:
+      frame = FollowFrame{};
+      break;
+    case kHave:
+      frame = ReadHave(in);
+      break;
+    case kHaveEnd:
+      frame = ReadHaveEnd(in);
       break;
     default:
       in.Fail("an unknown type of frame");

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,13 +19,14 @@
 
 namespace tensorcast {
 
-inline constexpr uint16_t kHandleProtocolMin = 1;  // the oldest version that this build speaks
-inline constexpr uint16_t kHandleProtocolMax = 1;  // the newest
+inline constexpr uint16_t kHandleProtocolMin = 2;  // the oldest version that this build speaks
+inline constexpr uint16_t kHandleProtocolMax = 2;  // the newest
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
-inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client: a million extents
+inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client: half a million extents
 inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer ones are cut
+inline constexpr size_t kMaxFrameDescriptors = 253;               // that the kernel passes with one message
 
 struct HelloFrame {
   uint16_t version_min = kHandleProtocolMin;
@@ -36,9 +38,11 @@ struct HelloAckFrame {
 struct ClaimFrame {
   std::string ticket;
 };
+// The first kMaxFrameDescriptors of the descriptors come with it, the rest with DESCRIPTORS.
 struct HandlesFrame {
   ReplicaHandles handles;
 };
+struct DescriptorsFrame {};
 // A memfd of `bytes`, or the device memory of `ipc`.
 struct OfferFrame {
   uint64_t bytes = 0;
@@ -52,8 +56,21 @@ struct ErrorFrame {
   absl::Status status;  // never OK
 };
 
+// Asks for HAVE on this connection, whose claim is of a replica in memory.
+struct FollowFrame {};
+// Chunks of the image that are verified and in their place: chunk first_chunk + i is bit i % 64 of word i
+// / 64.
+struct HaveFrame {
+  uint32_t first_chunk = 0;  // a multiple of 64
+  std::vector<uint64_t> words;
+};
+// No HAVE follows: OK when all chunks were told of, else why no more will come.
+struct HaveEndFrame {
+  absl::Status status;
+};
+
 using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
-                           ClosedFrame, ErrorFrame>;
+                           ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame>;
 
 // "HELLO", "CLAIM", ...: for messages.
 const char* FrameName(const Frame& frame);

@@ -9,9 +9,16 @@ namespace tensorcast {
 namespace {
 
 HandlesFrame HandlesOf(int64_t extents) {
-  HostHandles host{.pool_id = "6f1f2f0e-5d6c-4b7a-8a3e-1d2c3b4a5968", .pool_bytes = uint64_t{1} << 40};
-  for (int64_t i = 0; i < extents; ++i) {
-    host.extents.push_back({.offset = static_cast<uint64_t>(2 * i) << 21, .bytes = uint64_t{1} << 21});
+  constexpr uint64_t kInASegment = kSegmentBytes / kGranuleBytes / 2;  // every second granule
+  HostHandles host{.pool_id = "6f1f2f0e-5d6c-4b7a-8a3e-1d2c3b4a5968", .segments = {}, .extents = {}};
+  for (uint64_t i = 0; i < static_cast<uint64_t>(extents); ++i) {
+    if (i % kInASegment == 0) {
+      host.segments.push_back({static_cast<uint32_t>(i / kInASegment), kSegmentBytes});
+    }
+    host.extents.push_back({.image_offset = i * kGranuleBytes,
+                            .segment = static_cast<uint32_t>(i / kInASegment),
+                            .offset = 2 * (i % kInASegment) * kGranuleBytes,
+                            .bytes = kGranuleBytes});
   }
   return {{.replica_id = "0b9d3a52-7f0e-4d67-9a4c-6d3f0c1b2a39",
            .artifact_id = "tc1:" + std::string(52, 'a'),

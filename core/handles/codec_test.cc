@@ -42,8 +42,10 @@ absl::StatusOr<Frame> RoundTrip(const Frame& frame) {
 ReplicaHandles HostReplica() {
   return {.replica_id = "r1",
           .artifact_id = "tc1:a",
-          .image_bytes = 0x300000,
-          .memory = HostHandles{"p", 0x1000000, {{0x200000, 0x200000}, {0x800000, 0x200000}}}};
+          .image_bytes = 0x500000,
+          .memory = HostHandles{.pool_id = "p",
+                                .segments = {{1, 0x40000000}, {3, 0x1000000}},
+                                .extents = {{0, 0, 0x800000, 0x200000}, {0x400000, 1, 0x400000, 0x200000}}}};
 }
 
 std::vector<Frame> EveryFrame() {
@@ -59,29 +61,43 @@ std::vector<Frame> EveryFrame() {
           OfferFrame{77, IpcHandle{"FAKE-1", "opaque", 77}},
           OfferedFrame{"token"},
           ClosedFrame{},
-          ErrorFrame{absl::NotFoundError("gone")}};
+          ErrorFrame{absl::NotFoundError("gone")},
+          DescriptorsFrame{},
+          FollowFrame{},
+          HaveFrame{64, {0x8000000000000001, 0}},
+          HaveEndFrame{absl::OkStatus()},
+          HaveEndFrame{absl::CancelledError("going")}};
 }
 
 TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
-  EXPECT_EQ(Hex(HelloFrame{1, 1}),
-            "0900000001544348530100"
-            "0100");
-  EXPECT_EQ(Hex(HelloAckFrame{1}), "0700000002544348530100");
+  EXPECT_EQ(Hex(HelloFrame{2, 2}),
+            "0900000001544348530200"
+            "0200");
+  EXPECT_EQ(Hex(HelloAckFrame{2}), "0700000002544348530200");
   EXPECT_EQ(Hex(ClaimFrame{"ab"}), "050000000302006162");
   EXPECT_EQ(Hex(HandlesFrame{HostReplica()}),
-            "44000000"
+            "70000000"
             "04"
             "02007231"
             "05007463313a61"
-            "0000300000000000"
+            "0000500000000000"
             "01"
             "010070"
+            "02000000"
+            "01000000"
+            "0000004000000000"
+            "03000000"
             "0000000100000000"
             "02000000"
-            "0000200000000000"
-            "0000200000000000"
+            "0000000000000000"
+            "00000000"
             "0000800000000000"
+            "0000200000000000"
+            "0000400000000000"
+            "01000000"
+            "0000400000000000"
             "0000200000000000");
+  EXPECT_EQ(Hex(DescriptorsFrame{}), "0100000009");
   EXPECT_EQ(Hex(HandlesFrame{{"r", "a", 1, DeviceHandles{{"G", "x", 2}}}}),
             "1e000000"
             "04"
@@ -119,6 +135,23 @@ TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
             "07000000"
             "08"
             "0500"
+            "02006e6f");
+  EXPECT_EQ(Hex(FollowFrame{}), "010000000a");
+  EXPECT_EQ(Hex(HaveFrame{128, {5}}),
+            "11000000"
+            "0b"
+            "80000000"
+            "01000000"
+            "0500000000000000");
+  EXPECT_EQ(Hex(HaveEndFrame{absl::OkStatus()}),
+            "05000000"
+            "0c"
+            "0000"
+            "0000");
+  EXPECT_EQ(Hex(HaveEndFrame{absl::CancelledError("no")}),
+            "07000000"
+            "0c"
+            "0100"
             "02006e6f");
 }
 
@@ -198,9 +231,29 @@ TEST(HandleCodec, MalformedFieldsAreRefusedWithTheirPlace) {
        "0000000000000000"
        "01"
        "0000"
-       "0000000000000000"
+       "00000000"
        "ffffffff",
        "more extents"},
+      {"04"
+       "0000"
+       "0000"
+       "0000000000000000"
+       "01"
+       "0000"
+       "ffffffff",
+       "more segments"},
+      {"0b"
+       "01000000"
+       "00000000",
+       "begin a word"},
+      {"0b"
+       "00000000"
+       "01000000",
+       "more chunks"},
+      {"0c"
+       "0000"
+       "010078",
+       "OK says why"},
   };
   for (const auto& [hex, reason] : cases) {
     const absl::Status status = DecodeHex(hex).status();
@@ -225,7 +278,7 @@ TEST(HandleCodec, PrefixesOfNothingAndOfTooMuchAreRefused) {
 TEST(HandleCodec, WhatDoesNotFitIsRefusedWhenEncoding) {
   EXPECT_FALSE(EncodeFrame(ClaimFrame{std::string(65536, 'x')}).ok());
   ReplicaHandles huge = HostReplica();
-  std::get<HostHandles>(huge.memory).extents.resize(kMaxServerFrameBytes / 16);
+  std::get<HostHandles>(huge.memory).extents.resize(kMaxServerFrameBytes / 28);
   EXPECT_EQ(EncodeFrame(HandlesFrame{huge}).status().code(), absl::StatusCode::kInvalidArgument);
   std::get<HostHandles>(huge.memory).extents.resize(500'000);  // a terabyte, all in pieces
   EXPECT_TRUE(EncodeFrame(HandlesFrame{huge}).ok());
@@ -247,7 +300,8 @@ TEST(HandleCodec, DecodingSurvivesRandomBytesAndRandomDamage) {
     ++accepted;
     const bool may_grow = frame->index() <= 1;
     // What is accepted is the one encoding of what it says.
-    if (!may_grow && !std::holds_alternative<ErrorFrame>(*frame)) {
+    if (!may_grow && !std::holds_alternative<ErrorFrame>(*frame) &&
+        !std::holds_alternative<HaveEndFrame>(*frame)) {
       EXPECT_EQ(EncodeFrame(*frame)->substr(kFramePrefixBytes), bytes);
     }
   }

@@ -3,19 +3,25 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/posix/process_limits.h"
 #include "base/status.h"
 
 namespace tensorcast {
 namespace {
 
-// Room for more than the one descriptor that is allowed: those beyond are seen, and closed, here. What does
-// not fit even this the kernel does not install.
-constexpr size_t kControlFds = 16;
+// Room for the descriptors of one message.
+struct Control {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(kMaxFrameDescriptors * sizeof(int))];
+};
 
+// Each that arrived gets its owner, wanted or not: a peer cannot fill our table.
 void TakeDescriptors(msghdr& message, Received& received) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -23,28 +29,23 @@ void TakeDescriptors(msghdr& message, Received& received) {
     for (size_t i = 0; i < count; ++i) {
       int raw = -1;
       std::memcpy(&raw, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      UniqueFd fd(raw);
-      if (received.fd) {
-        received.excess_fds = true;
-      } else {
-        received.fd = std::move(fd);
-      }
+      received.fds.emplace_back(raw);
     }
   }
-  // Each descriptor that arrived is closed by its UniqueFd, wanted or not: a peer cannot fill our table.
-  if ((message.msg_flags & MSG_CTRUNC) != 0) received.excess_fds = true;
+  received.lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
 }
 
 }  // namespace
 
-absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer) {
+absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, size_t max_fds) {
   iovec iov{buffer.data(), buffer.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kControlFds * sizeof(int))];
+  Control control;
   msghdr message{};
   message.msg_iov = &iov;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  message.msg_control = control.bytes;
+  // What this does not hold the kernel does not install. One more than is allowed shows that more came.
+  message.msg_controllen = CMSG_SPACE(std::min(max_fds + 1, kMaxFrameDescriptors) * sizeof(int));
   ssize_t size;
   do {
     size = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -62,20 +63,22 @@ absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer) {
   return received;
 }
 
-absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, int fd) {
+absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<const int> fds) {
   iovec iov{const_cast<char*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  Control control;
   msghdr message{};
   message.msg_iov = &iov;
   message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+  if (!fds.empty()) {
+    CHECK_LE(fds.size(), kMaxFrameDescriptors);
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    std::memset(control.bytes, 0, message.msg_controllen);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
   ssize_t size;
   do {
@@ -91,12 +94,19 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, int fd) {
 
 absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, size_t& filled) {
   while (filled < buffer.size()) {
-    TC_ASSIGN_OR_RETURN(Received received, ReceiveSome(socket, buffer.subspan(filled)));
+    TC_ASSIGN_OR_RETURN(Received received, ReceiveSome(socket, buffer.subspan(filled), max_fds_));
     filled += received.bytes;
-    if (received.excess_fds || (received.fd && fd_)) {
-      return absl::InvalidArgumentError("handle socket: more than one descriptor with a frame");
+    for (UniqueFd& fd : received.fds) fds_.push_back(std::move(fd));
+    if (fds_.size() > max_fds_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("handle socket: more than ", max_fds_, " descriptors with a frame"));
     }
-    if (received.fd) fd_ = std::move(received.fd);
+    if (received.lost_fds) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("handle socket: this process has no file descriptor left for those that came with a "
+                       "frame (its limit is ",
+                       DescriptorLimit(), "); raise its limit of open files"));
+    }
     if (received.closed) closed_ = true;
     // Nothing more for now, or the end: what there is of the frame is kept for the next call.
     if (received.bytes == 0) return false;
@@ -116,12 +126,12 @@ absl::StatusOr<std::optional<IncomingFrame>> FrameReader::Read(int socket) {
   if (!whole) return std::nullopt;
   prefix_filled_ = 0;
   TC_ASSIGN_OR_RETURN(Frame frame, DecodeFrame(body_));
-  return IncomingFrame{std::move(frame), std::move(fd_)};
+  return IncomingFrame{std::move(frame), std::exchange(fds_, {})};
 }
 
-absl::Status FrameWriter::Add(const Frame& frame, int fd) {
+absl::Status FrameWriter::Add(const Frame& frame, std::vector<int> fds) {
   TC_ASSIGN_OR_RETURN(std::string bytes, EncodeFrame(frame));
-  queue_.push_back({std::move(bytes), 0, fd});
+  queue_.push_back({std::move(bytes), 0, std::move(fds)});
   return absl::OkStatus();
 }
 
@@ -129,8 +139,9 @@ absl::Status FrameWriter::Flush(int socket) {
   while (!queue_.empty()) {
     Item& item = queue_.front();
     const std::string_view rest = std::string_view(item.bytes).substr(item.sent);
-    // The descriptor goes with the first byte alone; a frame that is sent in parts must not bring it twice.
-    TC_ASSIGN_OR_RETURN(const size_t sent, SendSome(socket, rest, item.sent == 0 ? item.fd : -1));
+    // The descriptors go with the first byte alone; a frame that is sent in parts must not bring them twice.
+    const std::span<const int> fds = item.sent == 0 ? std::span<const int>(item.fds) : std::span<const int>();
+    TC_ASSIGN_OR_RETURN(const size_t sent, SendSome(socket, rest, fds));
     if (sent == 0) return absl::OkStatus();
     item.sent += sent;
     if (item.sent == item.bytes.size()) queue_.pop_front();

@@ -18,31 +18,33 @@
 namespace tensorcast {
 
 struct Received {
-  size_t bytes = 0;         // 0 with neither flag: nothing is there now
-  bool closed = false;      // the peer closed its end, or reset the connection
-  UniqueFd fd;              // close-on-exec
-  bool excess_fds = false;  // more than one came; the others are closed already
+  size_t bytes = 0;           // 0 with neither flag: nothing is there now
+  bool closed = false;        // the peer closed its end, or reset the connection
+  std::vector<UniqueFd> fds;  // close-on-exec
+  bool lost_fds = false;      // others came: more than there was room for, or this process may open no more
 };
 
-// Reads what is there, up to buffer.size() bytes. An error means that the socket is broken.
-absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer);
+// Reads what is there, up to buffer.size() bytes, with up to `max_fds` descriptors and one more, if that many
+// come. An error means that the socket is broken.
+absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, size_t max_fds);
 
-// Sends what the socket takes, `fd` (unless -1) with the first byte of it. 0 when it takes nothing now.
-// UNAVAILABLE when the peer is gone.
-absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, int fd);
+// Sends what the socket takes, `fds` with the first byte of it. 0 when it takes nothing now. UNAVAILABLE when
+// the peer is gone. REQUIRES: at most kMaxFrameDescriptors.
+absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<const int> fds);
 
 struct IncomingFrame {
   Frame frame;
-  UniqueFd fd;  // came with the frame
+  std::vector<UniqueFd> fds;  // came with the frame
 };
 
 // Never reads past the frame in hand, so a descriptor always belongs to that frame.
 class FrameReader {
  public:
-  explicit FrameReader(size_t max_frame_bytes) : max_frame_bytes_(max_frame_bytes) {}
+  FrameReader(size_t max_frame_bytes, size_t max_fds)
+      : max_frame_bytes_(max_frame_bytes), max_fds_(max_fds) {}
 
   // The next frame; nullopt when it is not whole yet, or the peer closed its end (closed()). INVALID_ARGUMENT
-  // when the peer breaks the protocol.
+  // when the peer breaks the protocol, RESOURCE_EXHAUSTED when this process cannot take its descriptors.
   absl::StatusOr<std::optional<IncomingFrame>> Read(int socket);
   bool closed() const { return closed_; }
 
@@ -51,18 +53,19 @@ class FrameReader {
   absl::StatusOr<bool> Fill(int socket, std::span<std::byte> buffer, size_t& filled);
 
   const size_t max_frame_bytes_;
+  const size_t max_fds_;  // with a frame
   std::array<std::byte, kFramePrefixBytes> prefix_{};
   size_t prefix_filled_ = 0;
   std::vector<std::byte> body_;
   size_t body_filled_ = 0;
-  UniqueFd fd_;
+  std::vector<UniqueFd> fds_;
   bool closed_ = false;
 };
 
 class FrameWriter {
  public:
-  // Queues a frame; `fd`, unless -1, must stay open until the frame's first byte is sent.
-  absl::Status Add(const Frame& frame, int fd = -1);
+  // Queues a frame; `fds`, at most kMaxFrameDescriptors, must stay open until the frame's first byte is sent.
+  absl::Status Add(const Frame& frame, std::vector<int> fds = {});
   // Sends what the socket takes. UNAVAILABLE when the peer is gone.
   absl::Status Flush(int socket);
   bool empty() const { return queue_.empty(); }
@@ -71,7 +74,7 @@ class FrameWriter {
   struct Item {
     std::string bytes;
     size_t sent = 0;
-    int fd = -1;
+    std::vector<int> fds;
   };
   std::deque<Item> queue_;
 };

@@ -3,22 +3,28 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "core/handles/handles.h"
+#include "core/memory/reserved_range.h"
 
 namespace tensorcast {
 
-class ClientChannel;  // the connection (client_channel.h)
+class Availability;
+class AvailabilityMirror;  // availability_mirror.h
+class ClientChannel;       // the connection (client_channel.h)
 struct OfferFrame;
 
 class ClaimedReplica {
  public:
-  // Connects, claims the ticket and receives the handles. NOT_FOUND for a ticket that is used, expired or
-  // unknown; UNAVAILABLE when nobody listens.
+  // Connects, claims the ticket and receives the handles, which are checked. NOT_FOUND for a ticket that is
+  // used, expired or unknown; UNAVAILABLE when nobody listens; INVALID_ARGUMENT when the handles are such
+  // that no memory can be behind them.
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline);
   ~ClaimedReplica();
@@ -26,12 +32,23 @@ class ClaimedReplica {
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;
 
   const ReplicaHandles& handles() const { return handles_; }
-  // The pool (host) or the packed file (disk); -1 for device memory. Owned by this object.
-  int fd() const { return fd_.get(); }
+  // The pool's segments (host), in the order of the handles, or the packed file (disk); none for device
+  // memory. Owned by this object.
+  const std::vector<UniqueFd>& fds() const { return fds_; }
+  // Closes them: a large replica has many, and what is mapped needs them no more. MapImage does it itself.
+  void CloseFds() { fds_.clear(); }
 
-  // Maps a host replica's extents side by side: one contiguous read-only image of image_bytes, valid while
-  // this object lives. FAILED_PRECONDITION for other kinds. Idempotent.
+  // Maps a host replica's extents where they belong in one contiguous read-only image of image_bytes, valid
+  // while this object lives. Touching a hole, where the handles do not cover the image, is a SIGSEGV.
+  // FAILED_PRECONDITION for other kinds. Idempotent.
   absl::StatusOr<ConstHostSpan> MapImage();
+
+  // Of a host replica that may fill yet, or is partial: which of its chunks, of so many bytes each, may be
+  // read. It grows as the daemon tells, until all are there or this object goes, and says at its end why no
+  // more will come (UNAVAILABLE: the daemon is gone; or the replica has got memory that these handles do not
+  // name, and is to be claimed again). Only chunks that the handles cover are among them. Waits for the first
+  // answer. FAILED_PRECONDITION for other kinds, and a second time.
+  absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
   // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more. Without it
   // the daemon keeps the memory until this process ends.
@@ -42,14 +59,14 @@ class ClaimedReplica {
   bool lost() const;
 
  private:
-  class ImageMap;
-  ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, UniqueFd fd);
+  ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, std::vector<UniqueFd> fds);
 
   // The mapping goes before the connection: the daemon may reuse the memory as soon as that is closed.
   const std::unique_ptr<ClientChannel> channel_;
   const ReplicaHandles handles_;
-  const UniqueFd fd_;
-  std::unique_ptr<ImageMap> map_;
+  std::vector<UniqueFd> fds_;
+  std::unique_ptr<AvailabilityMirror> mirror_;  // once it is followed
+  std::optional<ReservedRange> image_;          // once it is mapped
   bool acknowledged_ = false;
 };
 

@@ -7,6 +7,8 @@
 
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
@@ -24,44 +26,13 @@ constexpr uint64_t kPoolBytes = 2 * kGranuleBytes;
 
 class HostileHandlePeer : public ::testing::Test {
  protected:
-  // Sends raw bytes, with descriptors, on a connection.
-  static void Send(int socket, std::string_view bytes, int fd = -1) {
-    EXPECT_EQ(*SendSome(socket, bytes, fd), bytes.size());
-  }
-  static void SendFrame(int socket, const Frame& frame, int fd = -1) {
-    Send(socket, *EncodeFrame(frame), fd);
-  }
-
-  // The next frame that the server sends; nothing when it closed the connection.
-  static std::optional<Frame> Receive(int socket) {
-    FrameReader reader(kMaxServerFrameBytes);
-    std::optional<Frame> frame;
-    static_cast<void>(testing::Eventually([&] {
-      auto incoming = reader.Read(socket);
-      if (incoming.ok() && incoming->has_value()) frame = std::move((*incoming)->frame);
-      return !incoming.ok() || frame.has_value() || reader.closed();
-    }));
-    return frame;
-  }
-
   static bool Closed(int socket) {
     char byte;
     return recv(socket, &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
   }
 
   UniqueFd Connect() { return RawConnect(folder_.socket()); }
-  UniqueFd ConnectAndGreet() {
-    UniqueFd socket = Connect();
-    SendFrame(socket.get(), HelloFrame{});
-    const auto answer = Receive(socket.get());
-    EXPECT_TRUE(answer && std::holds_alternative<HelloAckFrame>(*answer));
-    return socket;
-  }
-
-  static absl::StatusCode ErrorOf(const std::optional<Frame>& frame) {
-    if (!frame || !std::holds_alternative<ErrorFrame>(*frame)) return absl::StatusCode::kOk;
-    return std::get<ErrorFrame>(*frame).status.code();
-  }
+  UniqueFd ConnectAndGreet() { return RawGreet(folder_.socket()); }
 
   void ExpectServes() {
     auto claimed = ClaimedReplica::Claim(folder_.socket(), Ticket(), Soon());
@@ -84,7 +55,7 @@ TEST_F(HostileHandlePeer, RandomBytesEndOnlyTheirOwnConnection) {
     std::string bytes(1 + random() % 200, '\0');
     for (char& c : bytes) c = static_cast<char>(random());
     if (random() % 2 == 0) bytes.replace(0, std::min<size_t>(4, bytes.size()), std::string("\x09\0\0\0", 4));
-    Send(socket.get(), bytes, random() % 3 == 0 ? pool_.get() : -1);
+    SendBytes(socket.get(), bytes, random() % 3 == 0 ? pool_.get() : -1);
   }
   ExpectServes();
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
@@ -94,31 +65,35 @@ TEST_F(HostileHandlePeer, RandomBytesEndOnlyTheirOwnConnection) {
 
 TEST_F(HostileHandlePeer, AnotherProtocolIsRefusedWithAReason) {
   UniqueFd socket = Connect();
-  Send(socket.get(), std::string("\x09\0\0\0\x01GET / HT", 13));
-  EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument);
+  SendBytes(socket.get(), std::string("\x09\0\0\0\x01GET / HT", 13));
+  EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(testing::Eventually([&] { return Closed(socket.get()); }));
 }
 
 TEST_F(HostileHandlePeer, AFrameTooLargeIsRefusedBeforeItIsRead) {
   UniqueFd socket = ConnectAndGreet();
-  Send(socket.get(), std::string("\x01\x10\0\0", 4));
-  EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument);
+  SendBytes(socket.get(), std::string("\x01\x10\0\0", 4));
+  EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
-  const Frame frames[] = {ClaimFrame{"x"},  OfferFrame{1, std::nullopt}, ClosedFrame{},
-                          HelloAckFrame{1}, OfferedFrame{"x"},           ErrorFrame{absl::InternalError("x")},
-                          HandlesFrame{}};
+  const Frame frames[] = {ClaimFrame{"x"},   OfferFrame{1, std::nullopt},
+                          ClosedFrame{},     HelloAckFrame{1},
+                          OfferedFrame{"x"}, ErrorFrame{absl::InternalError("x")},
+                          HandlesFrame{},    DescriptorsFrame{},
+                          FollowFrame{},     HaveFrame{},
+                          HaveEndFrame{}};
   for (const Frame& frame : frames) {
     UniqueFd socket = Connect();
     SendFrame(socket.get(), frame);
-    EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument)
         << FrameName(frame) << " first";
   }
-  for (const Frame& frame : {Frame(HelloFrame{}), Frame(ClosedFrame{}), Frame(HandlesFrame{})}) {
+  for (const Frame& frame :
+       {Frame(HelloFrame{}), Frame(ClosedFrame{}), Frame(HandlesFrame{}), Frame(FollowFrame{})}) {
     UniqueFd socket = ConnectAndGreet();
     SendFrame(socket.get(), frame);
-    EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument)
         << FrameName(frame) << " second";
   }
 }
@@ -126,7 +101,7 @@ TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
 TEST_F(HostileHandlePeer, AHostLeaseEndsWhenItsHolderBreaksTheProtocol) {
   UniqueFd socket = ConnectAndGreet();
   SendFrame(socket.get(), ClaimFrame{Ticket()});
-  EXPECT_TRUE(Receive(socket.get()).has_value());
+  EXPECT_TRUE(ReceiveFrame(socket.get()).has_value());
   EXPECT_EQ(server_->leases(), 1);
   SendFrame(socket.get(), ClosedFrame{});  // only for device memory
   EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
@@ -135,13 +110,20 @@ TEST_F(HostileHandlePeer, AHostLeaseEndsWhenItsHolderBreaksTheProtocol) {
 TEST_F(HostileHandlePeer, VersionsAreAgreedOnWhereTheRangesMeetAndRefusedWhereTheyDoNot) {
   UniqueFd next = Connect();
   SendFrame(next.get(), HelloFrame{kHandleProtocolMax, kHandleProtocolMax + 1});
-  const auto answer = Receive(next.get());
+  const auto answer = ReceiveFrame(next.get());
   ASSERT_TRUE(answer && std::holds_alternative<HelloAckFrame>(*answer));
   EXPECT_EQ(std::get<HelloAckFrame>(*answer).version, kHandleProtocolMax);
 
+  UniqueFd old = Connect();
+  SendFrame(old.get(), HelloFrame{1, 1});
+  const auto refusal = ReceiveFrame(old.get());
+  ASSERT_EQ(ErrorOf(refusal), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(std::get<ErrorFrame>(*refusal).status.message()),
+              ::testing::HasSubstr("upgrade the older one"));
+
   UniqueFd too_new = Connect();
   SendFrame(too_new.get(), HelloFrame{kHandleProtocolMax + 1, kHandleProtocolMax + 2});
-  EXPECT_EQ(ErrorOf(Receive(too_new.get())), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorOf(ReceiveFrame(too_new.get())), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(HostileHandlePeer, DescriptorsThatNobodyAskedForAreClosed) {
@@ -149,13 +131,13 @@ TEST_F(HostileHandlePeer, DescriptorsThatNobodyAskedForAreClosed) {
   for (int i = 0; i < 20; ++i) {
     UniqueFd socket = Connect();
     SendFrame(socket.get(), HelloFrame{}, pool_.get());
-    EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
     UniqueFd second = ConnectAndGreet();
     SendFrame(second.get(), OfferFrame{1, IpcHandle{"G", "x", 1}}, pool_.get());
-    EXPECT_EQ(ErrorOf(Receive(second.get())), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf(ReceiveFrame(second.get())), absl::StatusCode::kInvalidArgument);
     UniqueFd third = ConnectAndGreet();
     SendFrame(third.get(), OfferFrame{1, std::nullopt});
-    EXPECT_EQ(ErrorOf(Receive(third.get())), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(ErrorOf(ReceiveFrame(third.get())), absl::StatusCode::kInvalidArgument)
         << "a memfd without a descriptor";
   }
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
@@ -180,7 +162,7 @@ TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
     header->cmsg_len = CMSG_LEN(count * sizeof(int));
     for (int i = 0; i < count; ++i) reinterpret_cast<int*>(CMSG_DATA(header))[i] = pool_.get();
     ASSERT_GT(sendmsg(socket.get(), &message, 0), 0);
-    EXPECT_EQ(ErrorOf(Receive(socket.get())), absl::StatusCode::kInvalidArgument) << count;
+    EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument) << count;
   }
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(OpenDescriptors(), before);
@@ -189,8 +171,8 @@ TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
 TEST_F(HostileHandlePeer, AFrameThatArrivesByteByByteIsUnderstood) {
   UniqueFd socket = Connect();
   const std::string bytes = *EncodeFrame(HelloFrame{});
-  for (const char& byte : bytes) Send(socket.get(), std::string_view(&byte, 1));
-  const auto answer = Receive(socket.get());
+  for (const char& byte : bytes) SendBytes(socket.get(), std::string_view(&byte, 1));
+  const auto answer = ReceiveFrame(socket.get());
   EXPECT_TRUE(answer && std::holds_alternative<HelloAckFrame>(*answer));
 }
 
@@ -227,12 +209,8 @@ TEST_F(HostileHandlePeer, AClientThatDoesNotTakeItsAnswerLosesItsLease) {
 
 TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {
   const std::string path = folder_.path() + "/mute.sock";
-  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof(address.sun_path));
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const UniqueFd listener = RawListen(path, 0);
+  ASSERT_TRUE(listener);
   const auto claim = [&] {
     return ClaimedReplica::Claim(path, "x", SteadyNow() + absl::Milliseconds(50)).status();
   };
@@ -241,18 +219,58 @@ TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {
   EXPECT_EQ(claim().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(HostileHandlePeer, AClientTakesNeitherFewerNorMoreDescriptorsThanTheHandlesNeed) {
+  const Frame device = HandlesFrame{{"r", "a", 1, DeviceHandles{{"G", "x", 2}}}};
+  const Frame file = HandlesFrame{{"r", "a", 1, FileHandles{4096}}};
+  HostHandles two{.pool_id = "p", .segments = {{0, kGranuleBytes}, {1, kGranuleBytes}}, .extents = {}};
+  const Frame host = HandlesFrame{{"r", "a", 1, two}};
+  constexpr uint32_t kMost = kMaxFrameDescriptors;
+  HostHandles many{.pool_id = "p", .segments = {}, .extents = {}};
+  for (uint32_t i = 0; i < kMost + 1; ++i) many.segments.push_back({i, kGranuleBytes});
+  const Frame large = HandlesFrame{{"r", "a", 1, many}};
+  using Sent = std::vector<std::pair<Frame, size_t>>;  // each with so many descriptors
+  const Sent conversations[] = {
+      {{device, 1}},
+      {{file, 0}},
+      {{file, 2}},
+      {{host, 0}},
+      {{host, 1}},
+      {{host, 3}},
+      {{large, kMost - 1}},
+      {{large, kMost}, {DescriptorsFrame{}, 0}},
+      {{large, kMost}, {DescriptorsFrame{}, 2}},
+      {{large, kMost}, {ClosedFrame{}, 1}},
+  };
+  const std::string path = folder_.path() + "/miscounting.sock";
+  const int before = OpenDescriptors();
+  for (const Sent& conversation : conversations) {
+    const UniqueFd listener = RawListen(path, 1);
+    ASSERT_TRUE(listener);
+    std::thread server([&] {
+      const UniqueFd peer(accept(listener.get(), nullptr, nullptr));
+      EXPECT_TRUE(ReceiveFrame(peer.get()).has_value());  // HELLO
+      SendFrame(peer.get(), HelloAckFrame{kHandleProtocolMax});
+      EXPECT_TRUE(ReceiveFrame(peer.get()).has_value());  // CLAIM
+      for (const auto& [frame, count] : conversation) {
+        EXPECT_TRUE(SendSome(peer.get(), *EncodeFrame(frame), std::vector<int>(count, pool_.get())).ok());
+      }
+      EXPECT_FALSE(ReceiveFrame(peer.get()).has_value()) << "the client hangs up";
+    });
+    const absl::Status status = ClaimedReplica::Claim(path, "x", Soon()).status();
+    server.join();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("descriptors instead of"));
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
 TEST_F(HostileHandlePeer, AServerThatTalksNonsenseIsAnErrorForTheClient) {
   const std::string path = folder_.path() + "/nonsense.sock";
   for (const std::string& reply :
        {std::string("HTTP/1.1 400"), std::string("\xff\xff\xff\xff", 4), std::string(),
         *EncodeFrame(ClosedFrame{}), *EncodeFrame(HelloAckFrame{9})}) {
-    unlink(path.c_str());
-    UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof(address.sun_path));
-    ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    ASSERT_EQ(listen(listener.get(), 1), 0);
+    const UniqueFd listener = RawListen(path, 1);
+    ASSERT_TRUE(listener);
     std::thread server([&] {
       const UniqueFd peer(accept(listener.get(), nullptr, nullptr));
       [[maybe_unused]] const ssize_t sent = send(peer.get(), reply.data(), reply.size(), MSG_NOSIGNAL);

@@ -128,7 +128,7 @@ TEST_F(HandleProcess, AnotherProcessReadsTheImageAndItsDeathEndsTheLease) {
 TEST_F(HandleProcess, NoClientCanWriteThePool) {
   Child child([&](const std::string& ticket) -> char {
     if (ClaimAndKeep(folder_.socket(), ticket) != 'k') return 'e';
-    const int fd = g_claimed->fd();
+    const int fd = g_claimed->fds().front().get();
     if (mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED) return 'w';
     if (pwrite(fd, "x", 1, 0) == 1) return 'w';
     return ftruncate(fd, 0) == 0 ? 't' : 'k';

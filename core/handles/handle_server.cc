@@ -14,9 +14,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/posix/process_limits.h"
 #include "base/posix/unix_socket.h"
 #include "base/status.h"
@@ -83,6 +85,7 @@ class HandleServer::Loop {
     std::unique_ptr<ServerConnection> connection;
     uint32_t events = 0;                                 // watched for
     SteadyTime deadline = SteadyTime::InfiniteFuture();  // as in deadlines_
+    SteadyTime news_due = SteadyTime::InfiniteFuture();  // as in news_due_
     bool of_daemon = false;                              // and counted as such
   };
 
@@ -109,6 +112,7 @@ class HandleServer::Loop {
   int WaitMilliseconds() const {
     SteadyTime next = std::min(tickets.next_expiry(), resume_accepting_);
     if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+    if (!news_due_.empty()) next = std::min(next, news_due_.begin()->first);
     if (next == SteadyTime::InfiniteFuture()) return -1;
     const absl::Duration wait = std::clamp(TimeLeft(next), absl::ZeroDuration(), absl::Minutes(1));
     return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
@@ -123,6 +127,31 @@ class HandleServer::Loop {
       LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": closing a client that did not finish its request in "
                                    << options.exchange_timeout;
       Destroy(it);
+    }
+    TellNews(now);
+  }
+
+  // There may be something to tell on a connection: on any thread, also under the lock of an availability.
+  void NoteNews(uint64_t id) {
+    {
+      absl::MutexLock lock(&news_mutex_);
+      noted_.push_back(id);
+    }
+    Wake();
+  }
+
+  void TellNews(SteadyTime now) {
+    std::vector<uint64_t> noted;
+    {
+      absl::MutexLock lock(&news_mutex_);
+      noted.swap(noted_);
+    }
+    for (const uint64_t id : noted) {
+      if (const auto it = entries_.find(id); it != entries_.end()) Update(it);
+    }
+    while (!news_due_.empty() && news_due_.begin()->first <= now) {
+      const auto it = entries_.find(news_due_.begin()->second);
+      it->second.connection->TellNews(now) ? Update(it) : Destroy(it);
     }
   }
 
@@ -190,13 +219,14 @@ class HandleServer::Loop {
 
   void Refuse(UniqueFd socket, const absl::Status& reason) {
     LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": refused a client: " << reason;
-    NewConnection(std::move(socket))->Refuse(reason);  // fits a fresh socket's buffer: no need to wait
+    NewConnection(std::move(socket), kListenerId)
+        ->Refuse(reason);  // fits a fresh socket's buffer: no need to wait
   }
 
-  std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket) {
-    return std::make_unique<ServerConnection>(std::move(socket),
-                                              ServerConnection::Shared{&tickets, &offers, &leases},
-                                              SteadyNow() + options.exchange_timeout);
+  std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket, uint64_t id) {
+    return std::make_unique<ServerConnection>(
+        std::move(socket), ServerConnection::Shared{&tickets, &offers, &leases},
+        SteadyNow() + options.exchange_timeout, [this, id] { NoteNews(id); });
   }
 
   // A listener that is ready but cannot be served would keep the thread spinning.
@@ -211,8 +241,8 @@ class HandleServer::Loop {
     absl::Status verdict = CheckPeer(socket.get(), options.allowed_groups);
     if (verdict.ok()) verdict = CheckRoom(socket.get());
     if (!verdict.ok()) return Refuse(std::move(socket), verdict);
-    std::unique_ptr<ServerConnection> connection = NewConnection(std::move(socket));
     const uint64_t id = next_id_++;
+    std::unique_ptr<ServerConnection> connection = NewConnection(std::move(socket), id);
     const absl::Status watched = Watch(EPOLL_CTL_ADD, connection->fd(), EPOLLIN, id);
     if (!watched.ok()) {
       LOG_EVERY_N_SEC(ERROR, 10) << watched;
@@ -241,18 +271,23 @@ class HandleServer::Loop {
       entry.events = events;
     }
     if (connection.of_daemon() && !std::exchange(entry.of_daemon, true)) daemon_connection_count.fetch_add(1);
-    SetDeadline(it, connection.deadline());
+    SetTime(deadlines_, it->first, entry.deadline, connection.deadline());
+    SetTime(news_due_, it->first, entry.news_due, connection.news_due());
   }
 
-  void SetDeadline(Entries::iterator it, SteadyTime deadline) {
-    if (it->second.deadline == deadline) return;
-    deadlines_.erase({it->second.deadline, it->first});
-    if (deadline != SteadyTime::InfiniteFuture()) deadlines_.emplace(deadline, it->first);
-    it->second.deadline = deadline;
+  using ByTime = std::set<std::pair<SteadyTime, uint64_t>>;
+
+  // `current` is the time of this connection in `times`.
+  static void SetTime(ByTime& times, uint64_t id, SteadyTime& current, SteadyTime time) {
+    if (current == time) return;
+    times.erase({current, id});
+    if (time != SteadyTime::InfiniteFuture()) times.emplace(time, id);
+    current = time;
   }
 
   void Destroy(Entries::iterator it) {
-    SetDeadline(it, SteadyTime::InfiniteFuture());
+    SetTime(deadlines_, it->first, it->second.deadline, SteadyTime::InfiniteFuture());
+    SetTime(news_due_, it->first, it->second.news_due, SteadyTime::InfiniteFuture());
     std::optional<OrphanedClaim> orphan = it->second.connection->TakeOrphan();
     const bool of_daemon = it->second.of_daemon;
     entries_.erase(it);  // closes the socket and releases what it held
@@ -278,7 +313,10 @@ class HandleServer::Loop {
   uint64_t next_id_ = kFirstFreeId;
   Entries entries_;
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
-  std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
+  ByTime deadlines_;
+  ByTime news_due_;
+  absl::Mutex news_mutex_;
+  std::vector<uint64_t> noted_ ABSL_GUARDED_BY(news_mutex_);
   SpareDescriptor spare_;
   SteadyTime resume_accepting_ = SteadyTime::InfiniteFuture();
 

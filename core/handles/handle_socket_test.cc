@@ -6,12 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/testing/eventually.h"
+#include "core/handles/codec.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/handle_server.h"
 #include "core/handles/test_util.h"
@@ -34,8 +41,9 @@ class HandleSocket : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(std::string_view ticket) {
     return ClaimedReplica::Claim(folder_.socket(), ticket, Soon());
   }
-  std::string HostTicket(std::vector<Extent> extents = {{0, kGranuleBytes}}, uint64_t image_bytes = 4096) {
-    return server_->IssueTicket(HostClaim(pool_.get(), kPoolBytes, std::move(extents), image_bytes, Hold()));
+  std::string HostTicket(const std::vector<Extent>& extents = {{0, kGranuleBytes}},
+                         uint64_t image_bytes = 4096) {
+    return server_->IssueTicket(HostClaim(pool_.get(), kPoolBytes, extents, image_bytes, Hold()));
   }
 
   TestFolder folder_;
@@ -72,29 +80,132 @@ TEST_F(HandleSocket, AnEmptyImageMapsToNothing) {
   EXPECT_TRUE((*claimed)->MapImage()->empty());
 }
 
-TEST_F(HandleSocket, ExtentsThatDoNotHoldTheImageAreRefusedInsteadOfMapped) {
-  const std::pair<std::vector<Extent>, const char*> cases[] = {
-      {{{0, kGranuleBytes}}, "lack"},
-      {{{8 * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
-      {{{7 * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
-      {{{~uint64_t{0} / kGranuleBytes * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
-      {{{4096, 2 * kGranuleBytes}}, "whole granules"},
-      {{{0, 4096}, {kGranuleBytes, 2 * kGranuleBytes}}, "whole granules"},
+TEST_F(HandleSocket, HandlesWithNoMemoryBehindThemAreRefusedInsteadOfMapped) {
+  const uint64_t far = ~uint64_t{0} / kGranuleBytes * kGranuleBytes;
+  const std::vector<SegmentHandle> one = {{0, kPoolBytes}};
+  const std::tuple<std::vector<SegmentHandle>, std::vector<SegmentExtent>, const char*> cases[] = {
+      {one, {{0, 0, 8 * kGranuleBytes, kGranuleBytes}}, "past the pool"},
+      {one, {{0, 0, 7 * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
+      {one, {{0, 0, far, 2 * kGranuleBytes}}, "past the pool"},
+      {one, {{0, 0, 0, far}}, "past the pool"},
+      {one, {{0, 0, 4096, 2 * kGranuleBytes}}, "whole granules"},
+      {one, {{0, 0, 0, 4096}}, "whole granules"},
+      {one, {{4096, 0, 0, kGranuleBytes}}, "whole granules"},
+      {one, {{0, 0, 0, 0}}, "whole granules"},
+      {one, {{0, 1, 0, kGranuleBytes}}, "did not name"},
+      {{}, {{0, 0, 0, kGranuleBytes}}, "did not name"},
+      {one, {{0, 0, 0, 3 * kGranuleBytes}}, "past the image"},
+      {one, {{2 * kGranuleBytes, 0, 0, kGranuleBytes}}, "past the image"},
+      {one, {{far, 0, 0, kGranuleBytes}}, "past the image"},
+      {one, {{0, 0, 0, kGranuleBytes}, {0, 0, 0, kGranuleBytes}}, "overlap"},
+      {one, {{kGranuleBytes, 0, 0, kGranuleBytes}, {0, 0, 0, kGranuleBytes}}, "overlap"},
+      {{{0, kPoolBytes}, {0, kPoolBytes}}, {}, "twice"},
+      {{{1, kPoolBytes}, {0, kPoolBytes}}, {}, "twice"},
+      {{{3, kPoolBytes + 1}}, {}, "segment 3 of the daemon's pool should have"},
   };
-  for (const auto& [extents, reason] : cases) {
-    auto claimed = Claim(HostTicket(extents, kGranuleBytes + 1));
-    ASSERT_TRUE(claimed.ok()) << claimed.status();
-    const auto image = (*claimed)->MapImage();
-    EXPECT_EQ(image.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(image.status().message(), HasSubstr(reason));
+  const int before = OpenDescriptors();
+  for (const auto& [segments, extents, reason] : cases) {
+    tensorcast::Claim claim;
+    claim.handles = {"replica-1", "tc1:test", kGranuleBytes + 1, HostHandles{"pool-1", segments, extents}};
+    claim.fds.assign(segments.size(), pool_.get());
+    const absl::Status status = Claim(server_->IssueTicket(std::move(claim))).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << reason;
+    EXPECT_THAT(status.message(), HasSubstr(reason));
   }
+  tensorcast::Claim endless = HostClaim(pool_.get(), kPoolBytes, {}, ~uint64_t{0} - 5);
+  EXPECT_EQ(Claim(server_->IssueTicket(std::move(endless))).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(HandleSocket, AHoleInTheImageCannotBeRead) {
+  tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, {}, 5 * kGranuleBytes - 7);
+  std::get<HostHandles>(claim.handles.memory).extents = {
+      {kGranuleBytes, 0, 6 * kGranuleBytes, kGranuleBytes},
+      {4 * kGranuleBytes, 0, kGranuleBytes, kGranuleBytes}};
+  auto claimed = Claim(server_->IssueTicket(std::move(claim)));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  const auto& host = std::get<HostHandles>((*claimed)->handles().memory);
+  EXPECT_TRUE(host.Covers(kGranuleBytes, kGranuleBytes) && host.Covers(4 * kGranuleBytes, 1));
+  EXPECT_FALSE(host.Covers(0, 1) || host.Covers(kGranuleBytes, kGranuleBytes + 1) ||
+               host.Covers(3 * kGranuleBytes, 2 * kGranuleBytes));
+
+  const auto image = (*claimed)->MapImage();
+  ASSERT_TRUE(image.ok()) << image.status();
+  ASSERT_EQ(image->size(), 5 * kGranuleBytes - 7);
+  EXPECT_EQ(static_cast<int>((*image)[kGranuleBytes]), 6);
+  EXPECT_EQ(static_cast<int>((*image)[5 * kGranuleBytes - 8]), 1);
+  // A write of unreadable memory fails, where touching it would be fatal.
+  const UniqueFd memfd(memfd_create("copy", MFD_CLOEXEC));
+  for (const uint64_t hole : {uint64_t{0}, 2 * kGranuleBytes, 4 * kGranuleBytes - 1}) {
+    EXPECT_EQ(write(memfd.get(), image->data() + hole, 1), -1) << hole;
+    EXPECT_EQ(errno, EFAULT);
+  }
+}
+
+TEST_F(HandleSocket, AReplicaInManySegmentsComesWithAllTheirDescriptorsAndNoOthers) {
+  // More than two messages carry.
+  constexpr uint32_t kSegments = 2 * kMaxFrameDescriptors + 3;
+  std::vector<UniqueFd> segments;
+  HostHandles host{.pool_id = "pool-1", .segments = {}, .extents = {}};
+  for (uint32_t i = 0; i < kSegments; ++i) {
+    segments.emplace_back(memfd_create("segment", MFD_CLOEXEC));
+    ASSERT_EQ(ftruncate(segments.back().get(), kGranuleBytes), 0);
+    ASSERT_EQ(pwrite(segments.back().get(), &i, sizeof(i), 0), static_cast<ssize_t>(sizeof(i)));
+    host.segments.push_back({2 * i, kGranuleBytes});
+    host.extents.push_back({i * kGranuleBytes, i, 0, kGranuleBytes});
+  }
+  tensorcast::Claim claim;
+  claim.handles = {"replica-1", "tc1:test", kSegments * kGranuleBytes, host};
+  for (const UniqueFd& segment : segments) claim.fds.push_back(segment.get());
+  const int before = OpenDescriptors();
+  {
+    auto claimed = Claim(server_->IssueTicket(std::move(claim)));
+    ASSERT_TRUE(claimed.ok()) << claimed.status();
+    ASSERT_EQ((*claimed)->fds().size(), kSegments);
+    const auto image = (*claimed)->MapImage();
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_TRUE((*claimed)->fds().empty()) << "what is mapped needs no descriptor";
+    for (uint32_t i = 0; i < kSegments; ++i) {
+      uint32_t found = 0;
+      std::memcpy(&found, image->data() + i * kGranuleBytes, sizeof(found));
+      ASSERT_EQ(found, i);
+    }
+  }
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(HandleSocket, AClaimShowsTheSegmentsOfItsReplicaAndNoOthers) {
+  auto pool = HostPool::Create(
+      {.bytes = 6 * kGranuleBytes, .segment_bytes = 2 * kGranuleBytes, .prefault_threads = 0});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const HostAllocation first = *(*pool)->Allocate(2 * kGranuleBytes);
+  const HostAllocation replica = *(*pool)->Allocate(3 * kGranuleBytes);
+  for (const HostSpan& span : replica.Spans(0, replica.bytes())) {
+    std::fill(span.begin(), span.end(), std::byte{7});
+  }
+  tensorcast::Claim claim;
+  claim.handles = {"replica-1", "tc1:test", replica.bytes(), {}};
+  SetHostMemory(claim, **pool, "pool-1", replica);
+  auto claimed = Claim(server_->IssueTicket(std::move(claim)));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  const auto& host = std::get<HostHandles>((*claimed)->handles().memory);
+  EXPECT_EQ(host.segments, (std::vector<SegmentHandle>{{1, 2 * kGranuleBytes}, {2, 2 * kGranuleBytes}}));
+  EXPECT_EQ((*claimed)->fds().size(), 2u);
+  const auto image = (*claimed)->MapImage();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_TRUE(std::ranges::all_of(*image, [](std::byte byte) { return byte == std::byte{7}; }));
 }
 
 TEST_F(HandleSocket, AReplicaInHalfAMillionPiecesIsClaimedThoughItsFrameExceedsTheSocketBuffer) {
   const std::vector<Extent> extents(500'000, Extent{kGranuleBytes, kGranuleBytes});
-  auto claimed = Claim(HostTicket(extents, 4096));
+  tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, extents, 500'000 * kGranuleBytes);
+  const std::vector<SegmentExtent> sent = std::get<HostHandles>(claim.handles.memory).extents;
+  auto claimed = Claim(server_->IssueTicket(std::move(claim)));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
-  EXPECT_EQ(std::get<HostHandles>((*claimed)->handles().memory).extents, extents);
+  EXPECT_EQ(std::get<HostHandles>((*claimed)->handles().memory).extents, sent);
 }
 
 TEST_F(HandleSocket, TheConnectionIsTheLease) {
@@ -177,13 +288,13 @@ TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
   UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   tensorcast::Claim claim;
   claim.handles = {"replica-3", "tc1:test", 6, FileHandles{4096}};
-  claim.fd = file.get();
+  claim.fds = {file.get()};
   auto claimed = Claim(server_->IssueTicket(std::move(claim)));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   char bytes[6];
-  EXPECT_EQ(pread((*claimed)->fd(), bytes, sizeof(bytes), 0), 6);
+  EXPECT_EQ(pread((*claimed)->fds().front().get(), bytes, sizeof(bytes), 0), 6);
   EXPECT_EQ(std::string_view(bytes, 6), "packed");
-  EXPECT_NE(fcntl((*claimed)->fd(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_NE(fcntl((*claimed)->fds().front().get(), F_GETFD) & FD_CLOEXEC, 0);
   EXPECT_EQ((*claimed)->MapImage().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ((*claimed)->AcknowledgeClosed().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -191,7 +302,7 @@ TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
 TEST_F(HandleSocket, DeviceMemoryIsReleasedByItsAcknowledgement) {
   auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
-  EXPECT_EQ((*claimed)->fd(), -1);
+  EXPECT_TRUE((*claimed)->fds().empty());
   EXPECT_EQ(std::get<DeviceHandles>((*claimed)->handles().memory).ipc.opaque, "handle");
   EXPECT_EQ((*claimed)->MapImage().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(server_->leases(), 1);

@@ -2,23 +2,47 @@
 // behind them; and what a ticket and an offer's token stand for at the daemon's end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/posix/unique_fd.h"
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
 
-// A host replica: extents of the daemon's pool, in image order. The descriptor is the sealed pool.
+class Availability;
+
+// One of the memfds that a daemon's pool is made of, sealed. Its descriptor comes with the handles.
+struct SegmentHandle {
+  uint32_t number = 0;  // in the pool
+  uint64_t bytes = 0;
+  friend bool operator==(const SegmentHandle&, const SegmentHandle&) = default;
+};
+
+// Where the bytes of an image from `image_offset` on are.
+struct SegmentExtent {
+  uint64_t image_offset = 0;
+  uint32_t segment = 0;  // in HostHandles::segments
+  uint64_t offset = 0;   // in the segment
+  uint64_t bytes = 0;
+  friend bool operator==(const SegmentExtent&, const SegmentExtent&) = default;
+};
+
+// A host replica: whole granules, in the order of the image. Where it has none, its image has a hole. The
+// descriptors are those of the segments, in their order.
 struct HostHandles {
-  std::string pool_id;  // UUID, new each time a daemon starts: the same id, the same memory
-  uint64_t pool_bytes = 0;
-  std::vector<Extent> extents;
+  std::string pool_id;  // UUID, new each time a daemon starts: the same id and number, the same memory
+  std::vector<SegmentHandle> segments;  // that the extents lie in, in ascending order
+  std::vector<SegmentExtent> extents;
+
+  // Whether all image bytes [offset, offset + bytes) are there. REQUIRES: the handles are valid.
+  bool Covers(uint64_t offset, uint64_t bytes) const;
 };
 
 // A GPU replica.
@@ -41,14 +65,33 @@ struct ReplicaHandles {
 // Who a ticket is for.
 enum class Holder : uint8_t { kClient, kDaemon };
 
+// How many descriptors come with the handles: one for each segment or for the file, none for device memory.
+size_t DescriptorsOf(const ReplicaHandles& handles);
+
+// INVALID_ARGUMENT unless the extents are whole granules that lie in the segments and in an image of
+// `image_bytes`, in its order and without overlap. What is valid can be mapped.
+absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
+
+// The chunks, of so many bytes each, whose memory the handles name: a bit each, as Availability::Words has
+// them. Empty when that is all of them. REQUIRES: the handles are valid, neither number is 0.
+std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t image_bytes,
+                                     uint64_t chunk_bytes);
+
 // What a ticket stands for. Destroying `hold` releases the lease; that happens on the server's thread, with
 // no lock held, and must not block.
 struct Claim {
   ReplicaHandles handles;
-  int fd = -1;  // passed to the peer; stays the owner's, open while `hold` lives; -1 for device memory
+  std::vector<int>
+      fds;  // DescriptorsOf(handles), passed to the peer; stay the owner's, open while `hold` lives
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
+  // Which chunks may be read, of a replica that fills or is partial; null: all. Told to whoever holds the
+  // claim and asks for it.
+  std::shared_ptr<const Availability> availability;
 };
+
+// Makes the claim one on a host replica's memory: its extents, and the segments of the pool that they lie in.
+void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);
 
 // Memory that a client handed over and still owns; valid while its connection lives (a memfd's mapping
 // outlives it).

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
@@ -100,16 +102,31 @@ HeldClaim::~HeldClaim() {
   count_.fetch_sub(1);
 }
 
-ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline)
-    : socket_(std::move(socket)), shared_(shared), exchange_deadline_(deadline) {}
+ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline,
+                                   std::function<void()> on_news)
+    : socket_(std::move(socket)),
+      shared_(shared),
+      exchange_deadline_(deadline),
+      on_news_(std::move(on_news)) {}
 
 ServerConnection::~ServerConnection() {
   if (!offer_token_.empty()) shared_.offers->Take(offer_token_);
 }
 
 SteadyTime ServerConnection::deadline() const {
-  const bool idle = state_ == State::kLeased || state_ == State::kReleased || state_ == State::kOffered;
-  return idle && writer_.empty() ? SteadyTime::InfiniteFuture() : exchange_deadline_;
+  return answered_ ? SteadyTime::InfiniteFuture() : exchange_deadline_;
+}
+
+SteadyTime ServerConnection::news_due() const {
+  return follower_ != nullptr && writer_.empty() ? follower_->due() : SteadyTime::InfiniteFuture();
+}
+
+bool ServerConnection::TellNews(SteadyTime now) {
+  if (follower_ == nullptr || !writer_.empty()) return true;
+  for (const Frame& frame : follower_->Take(now)) {
+    if (absl::Status added = writer_.Add(frame); !added.ok()) return Refuse(added);
+  }
+  return Flush();
 }
 
 bool ServerConnection::OnReadable() {
@@ -127,17 +144,22 @@ bool ServerConnection::OnWritable() { return Flush(); }
 bool ServerConnection::Refuse(const absl::Status& reason) {
   CHECK_OK(writer_.Add(ErrorFrame{reason}));  // an ERROR always fits: its message is cut
   state_ = State::kEnding;
+  answered_ = false;
+  follower_.reset();
   return Flush();
 }
 
 bool ServerConnection::Flush() {
   if (!writer_.Flush(socket_.get()).ok()) return false;
+  const bool idle = state_ == State::kLeased || state_ == State::kReleased || state_ == State::kOffered;
+  answered_ |= idle && writer_.empty();
   return state_ != State::kEnding || !writer_.empty();
 }
 
 absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   const Frame& frame = incoming.frame;
-  if (incoming.fd && !std::holds_alternative<OfferFrame>(frame)) {
+  UniqueFd fd = incoming.fds.empty() ? UniqueFd() : std::move(incoming.fds.front());
+  if (fd && !std::holds_alternative<OfferFrame>(frame)) {
     return absl::InvalidArgumentError(
         absl::StrCat("handle socket: a descriptor came with ", FrameName(frame), ", which takes none"));
   }
@@ -145,11 +167,10 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
   } else if (state_ == State::kReady) {
     if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
-    if (const auto* offer = std::get_if<OfferFrame>(&frame)) {
-      return HandleOffer(*offer, std::move(incoming.fd));
-    }
-  } else if (state_ == State::kLeased && held_->is_device()) {
-    if (std::holds_alternative<ClosedFrame>(frame)) return HandleClosed();
+    if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fd));
+  } else if (state_ == State::kLeased) {
+    if (std::holds_alternative<FollowFrame>(frame) && follower_ == nullptr) return HandleFollow();
+    if (std::holds_alternative<ClosedFrame>(frame) && held_->is_device()) return HandleClosed();
   }
   return absl::InvalidArgumentError(absl::StrCat("handle socket: ", FrameName(frame), " out of turn"));
 }
@@ -178,10 +199,23 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
     TC_ASSIGN_OR_RETURN(process_, OpenPeerProcess(socket_.get()));
     TC_RETURN_IF_ERROR(CheckNotReserved(process_));
   }
-  TC_RETURN_IF_ERROR(writer_.Add(HandlesFrame{held->claim().handles}, held->claim().fd));
+  TC_RETURN_IF_ERROR(AddHandles(held->claim()));
   held_ = std::move(held);
   of_daemon_ = held_->claim().holder == Holder::kDaemon;
   state_ = State::kLeased;
+  return absl::OkStatus();
+}
+
+absl::Status ServerConnection::AddHandles(const Claim& claim) {
+  const std::span<const int> fds = claim.fds;
+  const auto part = [fds](size_t begin) {
+    const std::span<const int> here = fds.subspan(begin, std::min(kMaxFrameDescriptors, fds.size() - begin));
+    return std::vector<int>(here.begin(), here.end());
+  };
+  TC_RETURN_IF_ERROR(writer_.Add(HandlesFrame{claim.handles}, part(0)));
+  for (size_t begin = kMaxFrameDescriptors; begin < fds.size(); begin += kMaxFrameDescriptors) {
+    TC_RETURN_IF_ERROR(writer_.Add(DescriptorsFrame{}, part(begin)));
+  }
   return absl::OkStatus();
 }
 
@@ -207,9 +241,15 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, UniqueFd fd)
 }
 
 absl::Status ServerConnection::HandleClosed() {
+  follower_.reset();
   held_.reset();
   state_ = State::kReleased;
   return writer_.Add(ClosedFrame{});
+}
+
+absl::Status ServerConnection::HandleFollow() {
+  follower_ = std::make_unique<Follower>(held_->claim(), on_news_);
+  return absl::OkStatus();
 }
 
 std::optional<OrphanedClaim> ServerConnection::TakeOrphan() {

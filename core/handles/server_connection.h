@@ -5,12 +5,15 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "core/handles/follower.h"
 #include "core/handles/frame_io.h"
 #include "core/handles/ticket_table.h"
 
@@ -61,8 +64,9 @@ class ServerConnection {
     LeaseCounts* leases;
   };
 
-  // `deadline` bounds the exchange up to the last byte of its answer.
-  ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline);
+  // `deadline` bounds the exchange up to the last byte of its answer. `on_news` is called on any thread when
+  // news_due() may have become sooner; it must not block.
+  ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline, std::function<void()> on_news);
   // Drops an offer that nobody took and releases the claim, unless TakeOrphan took it.
   ~ServerConnection();
 
@@ -78,12 +82,18 @@ class ServerConnection {
   bool wants_to_write() const { return !writer_.empty(); }
   // InfiniteFuture while it is idle as it should be: it is a lease, or an offer.
   SteadyTime deadline() const;
+  // When who follows its replica is to be told more; InfiniteFuture: nothing, or it has to read first.
+  SteadyTime news_due() const;
+  // Tells it. False once the connection is over.
+  bool TellNews(SteadyTime now);
 
   std::optional<OrphanedClaim> TakeOrphan();
 
  private:
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
   //                      '----OFFER-> kOffered
+  //
+  // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are.
   //
   // A frame that the state does not wait for, or one that is refused, ends the connection: an ERROR, then
   // kEnding. A client may hang up in any state; what it held is released, but for device memory that it did
@@ -102,15 +112,21 @@ class ServerConnection {
   absl::Status HandleClaim(const ClaimFrame& claim);
   absl::Status HandleOffer(const OfferFrame& offer, UniqueFd fd);
   absl::Status HandleClosed();
+  absl::Status HandleFollow();
+  // HANDLES, and DESCRIPTORS for those that it does not carry.
+  absl::Status AddHandles(const Claim& claim);
   bool Flush();
 
   const UniqueFd socket_;
   const Shared shared_;
   const SteadyTime exchange_deadline_;
+  const std::function<void()> on_news_;
   State state_ = State::kHello;
-  FrameReader reader_{kMaxClientFrameBytes};
+  FrameReader reader_{kMaxClientFrameBytes, /*max_fds=*/1};
   FrameWriter writer_;
+  bool answered_ = false;  // the exchange is over
   std::unique_ptr<HeldClaim> held_;
+  std::unique_ptr<Follower> follower_;  // of what is held
   bool of_daemon_ = false;
   UniqueFd process_;  // pidfd of the peer, for device memory
   std::string offer_token_;

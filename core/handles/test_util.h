@@ -3,11 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "base/testing/temp_folder.h"
+#include "core/handles/codec.h"
 #include "core/handles/handle_server.h"
 #include "core/handles/handles.h"
 
@@ -24,8 +27,8 @@ UniqueFd MakePool(uint64_t bytes, int seals);
 int PoolSeals();   // those of the daemon's pool
 int OfferSeals();  // those that an offer needs
 
-// A claim on extents of a pool, whose hold sets `released` when it goes.
-Claim HostClaim(int pool_fd, uint64_t pool_bytes, std::vector<Extent> extents, uint64_t image_bytes,
+// A claim on extents of a pool of one segment, side by side in the image.
+Claim HostClaim(int pool_fd, uint64_t pool_bytes, const std::vector<Extent>& extents, uint64_t image_bytes,
                 std::shared_ptr<void> hold = nullptr);
 Claim DeviceClaim(std::shared_ptr<void> hold = nullptr);
 
@@ -35,5 +38,17 @@ int OpenDescriptors();  // of this process
 
 // A raw connection to the socket, for peers that do not keep to the protocol; -1 on failure.
 UniqueFd RawConnect(const std::string& path);
+// And one that has said HELLO and was answered.
+UniqueFd RawGreet(const std::string& path);
+// A listener at `path`, in the place of one that was there, for servers that do not; -1 on failure.
+UniqueFd RawListen(const std::string& path, int backlog);
+
+// Raw bytes or a frame, with a descriptor unless it is -1, that the socket's buffer has to have room for.
+void SendBytes(int socket, std::string_view bytes, int fd = -1);
+void SendFrame(int socket, const Frame& frame, int fd = -1);
+// The next frame that the other end sends; nothing when it closed the connection.
+std::optional<Frame> ReceiveFrame(int socket);
+// kOk: it is no ERROR.
+absl::StatusCode ErrorOf(const std::optional<Frame>& frame);
 
 }  // namespace tensorcast

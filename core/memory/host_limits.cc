@@ -79,13 +79,14 @@ HostLimits ReadHostLimits() {
   return limits;
 }
 
-absl::Status CheckFits(uint64_t bytes, bool prefaulted, const HostLimits& limits) {
+absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, const HostLimits& limits) {
   if (bytes > limits.physical_bytes) {
     return TooLarge(bytes, absl::StrCat("this host (or its control group) has ", limits.physical_bytes,
                                         " bytes of memory"));
   }
-  if (bytes > limits.file_bytes) {
-    return TooLarge(bytes, absl::StrCat("the file size limit (ulimit -f) is ", limits.file_bytes, " bytes"));
+  if (std::min(bytes, segment_bytes) > limits.file_bytes) {
+    return TooLarge(bytes, absl::StrCat("the file size limit (ulimit -f) is ", limits.file_bytes,
+                                        " bytes, less than a segment of the pool"));
   }
   if (prefaulted && bytes > limits.available_bytes) {
     return TooLarge(bytes, absl::StrCat("only ", limits.available_bytes, " of ", limits.physical_bytes,

@@ -18,7 +18,8 @@ HostLimits ReadHostLimits();
 // RESOURCE_EXHAUSTED, saying which limit is in the way, when a pool of `bytes` cannot be had. What is merely
 // in use at the moment is in the way only of a pool that is `prefaulted`: taking it would bring the
 // out-of-memory killer.
-absl::Status CheckFits(uint64_t bytes, bool prefaulted, const HostLimits& limits);
+// `segment_bytes`: of the largest of its files.
+absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, const HostLimits& limits);
 
 // Of the 2 MiB size, and not promised to others; 0 where the host has none.
 uint64_t FreeHugePageBytes();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "core/memory/host_pool.h"
 
 namespace tensorcast {
 namespace {
@@ -17,12 +18,12 @@ TEST(HostLimits, AreReadFromThisHost) {
 }
 
 TEST(HostLimits, APoolUpToEveryLimitFits) {
-  EXPECT_TRUE(CheckFits(600, /*prefaulted=*/true, kLimits).ok());
-  EXPECT_TRUE(CheckFits(800, /*prefaulted=*/false, kLimits).ok());
+  EXPECT_TRUE(CheckFits(600, kSegmentBytes, /*prefaulted=*/true, kLimits).ok());
+  EXPECT_TRUE(CheckFits(800, kSegmentBytes, /*prefaulted=*/false, kLimits).ok());
 }
 
 TEST(HostLimits, MoreThanTheHostHasNeverFits) {
-  const absl::Status status = CheckFits(1001, /*prefaulted=*/false, kLimits);
+  const absl::Status status = CheckFits(1001, kSegmentBytes, /*prefaulted=*/false, kLimits);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(absl::StrContains(status.message(), "1001")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "1000 bytes of memory")) << status;
@@ -30,14 +31,21 @@ TEST(HostLimits, MoreThanTheHostHasNeverFits) {
 
 // Without the check ftruncate would raise SIGXFSZ, which ends the process.
 TEST(HostLimits, TheFileSizeLimitIsNamed) {
-  const absl::Status status = CheckFits(801, /*prefaulted=*/false, kLimits);
+  const absl::Status status = CheckFits(801, kSegmentBytes, /*prefaulted=*/false, kLimits);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(absl::StrContains(status.message(), "ulimit -f")) << status;
 }
 
+TEST(HostLimits, TheFileSizeLimitHoldsForASegmentAndNotForThePool) {
+  constexpr HostLimits limits{
+      .physical_bytes = 8 * kSegmentBytes, .available_bytes = 8 * kSegmentBytes, .file_bytes = kSegmentBytes};
+  EXPECT_TRUE(CheckFits(8 * kSegmentBytes, kSegmentBytes, /*prefaulted=*/false, limits).ok());
+  EXPECT_FALSE(CheckFits(8 * kSegmentBytes, 2 * kSegmentBytes, /*prefaulted=*/false, limits).ok());
+}
+
 TEST(HostLimits, MoreThanIsAvailableFitsOnlyAPoolThatIsNotPrefaulted) {
-  EXPECT_TRUE(CheckFits(601, /*prefaulted=*/false, kLimits).ok());
-  const absl::Status status = CheckFits(601, /*prefaulted=*/true, kLimits);
+  EXPECT_TRUE(CheckFits(601, kSegmentBytes, /*prefaulted=*/false, kLimits).ok());
+  const absl::Status status = CheckFits(601, kSegmentBytes, /*prefaulted=*/true, kLimits);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(absl::StrContains(status.message(), "only 600 of 1000")) << status;
 }

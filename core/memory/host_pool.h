@@ -1,12 +1,13 @@
-// The host pool: one memfd of pinned size that holds every host replica and every staging buffer of the
-// daemon.
+// The host pool: memory of pinned size that holds every host replica and every staging buffer of the daemon.
 //
-// It is mapped once, pre-faulted in the background, and sealed (SHRINK | GROW | FUTURE_WRITE | SEAL), so a
-// process that is handed its descriptor can map it for reading only. CUDA and the transports register
-// base()..base()+bytes() once.
+// It is a row of segments, memfds of at most 1 GiB, mapped side by side. Each is pre-faulted in the
+// background and sealed (SHRINK | GROW | FUTURE_WRITE | SEAL), so a process that is handed its descriptor can
+// map it for reading only, and sees no other segment.
 //
 // Space is handed out in extents of whole 2 MiB granules: contiguous where possible, in pieces otherwise, so
-// an allocation no larger than the free granules never fails. Thread-safe.
+// an allocation no larger than the free granules never fails. Each granule counts the allocations that name
+// it, so that one can be grown or cut while those made of it before stay as they are. An allocation is kept
+// in one segment where that is possible; an extent never reaches from one into the next. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/byte_range.h"
 
 namespace tensorcast {
 
 inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;
+// What a client of one replica can see at most of others, against the descriptors that a large pool takes.
+inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
 
 // A piece of the pool: bytes from the pool's start.
 struct Extent {
@@ -29,8 +33,22 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
+// The piece of the pool that holds the bytes of an image from `image_offset` on.
+struct ImageExtent {
+  uint64_t image_offset = 0;
+  Extent extent;
+  friend bool operator==(const ImageExtent&, const ImageExtent&) = default;
+};
+
 using HostSpan = std::span<std::byte>;
 using ConstHostSpan = std::span<const std::byte>;
+
+// One of the memfds that a pool is made of. All but the last are equally large.
+struct PoolSegment {
+  uint64_t offset = 0;  // in the pool
+  uint64_t bytes = 0;
+  int fd = -1;  // sealed, the pool's; to be passed to readers
+};
 
 struct PoolStats {
   uint64_t capacity_bytes = 0;
@@ -39,9 +57,15 @@ struct PoolStats {
   uint64_t failed_allocations = 0;
 };
 
+// What an allocation for these ranges of an image takes, in whole granules.
+uint64_t GranuleBytes(std::span<const ByteRange> ranges);
+
+struct GranuleRange;
 class HostPool;
 
-// Owns its granules and gives them back when destroyed. Must not outlive its pool. Movable.
+// Memory for an image of bytes() bytes: for all of it, or for some of its granules alone. Each granule goes
+// back with the last allocation that names it. Must not outlive its pool. Movable, immutable otherwise;
+// thread-safe.
 class HostAllocation {
  public:
   HostAllocation() = default;
@@ -49,26 +73,35 @@ class HostAllocation {
   HostAllocation& operator=(HostAllocation&& other) noexcept;
   ~HostAllocation();
 
-  uint64_t bytes() const { return bytes_; }  // as asked for
-  const std::vector<Extent>& extents() const { return extents_; }
+  uint64_t bytes() const { return bytes_; }  // of the image
+  // In the order of the image, in whole granules of it: the last one may reach past bytes().
+  const std::vector<ImageExtent>& extents() const { return extents_; }
 
-  // The memory behind bytes [offset, offset + bytes) of the allocation, in order: one span an extent touched.
-  // REQUIRES: offset + bytes <= this->bytes().
+  // Whether all image bytes [offset, offset + bytes) have memory; false for what reaches past the image.
+  bool Covers(uint64_t offset, uint64_t bytes) const;
+  // The memory behind image bytes [offset, offset + bytes), in order: one span an extent touched.
+  // REQUIRES: Covers(offset, bytes).
   std::vector<HostSpan> Spans(uint64_t offset, uint64_t bytes) const;
+  // What Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
+  uint64_t MissingBytes(std::span<const ByteRange> ranges) const;
+  // Another one that shares the granules of this one that hold bytes of the ranges, and no others.
+  // REQUIRES: the ranges lie in the image.
+  HostAllocation Only(std::span<const ByteRange> ranges) const;
 
  private:
   friend class HostPool;
-  HostAllocation(HostPool* pool, uint64_t bytes, std::vector<Extent> extents);
+  HostAllocation(HostPool* pool, uint64_t bytes, std::vector<ImageExtent> extents);
 
   HostPool* pool_ = nullptr;
   uint64_t bytes_ = 0;
-  std::vector<Extent> extents_;  // the last one may reach past bytes()
+  std::vector<ImageExtent> extents_;
 };
 
 class HostPool {
  public:
   struct Options {
-    uint64_t bytes = 0;          // rounded up to whole granules
+    uint64_t bytes = 0;                      // rounded up to whole granules
+    uint64_t segment_bytes = kSegmentBytes;  // a multiple of kGranuleBytes
     bool use_huge_pages = true;  // where the host has reserved enough of them; silently 4 KiB pages otherwise
     int prefault_threads = 1;    // 0: pages appear at first touch
   };
@@ -82,12 +115,20 @@ class HostPool {
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
-  // RESOURCE_EXHAUSTED, naming what is free, when fewer granules are. `bytes` may be 0.
+  // Memory for all of an image. RESOURCE_EXHAUSTED, naming what is free, when fewer granules are. `bytes`
+  // may be 0.
   absl::StatusOr<HostAllocation> Allocate(uint64_t bytes);
+  // For the granules of an image that hold bytes of the ranges, and no others. The ranges may overlap and
+  // come in any order. RESOURCE_EXHAUSTED as above. REQUIRES: they lie in the image.
+  absl::StatusOr<HostAllocation> Allocate(uint64_t image_bytes, std::span<const ByteRange> ranges);
+  // Another allocation of the same image: it shares the granules of `allocation`, which stays as it is, and
+  // has those of the ranges too. RESOURCE_EXHAUSTED as above. REQUIRES: `allocation` is of this pool, the
+  // ranges lie in its image.
+  absl::StatusOr<HostAllocation> Grow(const HostAllocation& allocation, std::span<const ByteRange> ranges);
 
   std::byte* base() const;
   uint64_t bytes() const;
-  int fd() const;  // sealed; to be passed to readers
+  const std::vector<PoolSegment>& segments() const;
   bool huge_pages() const;
   // True once the background has touched every page. WaitPrefaulted blocks until the background has ended; it
   // leaves prefaulted() false when there was none, or memory ran out (logged) and the rest appears at first
@@ -100,7 +141,11 @@ class HostPool {
   friend class HostAllocation;
   struct State;
   explicit HostPool(std::unique_ptr<State> state);
-  void Free(const std::vector<Extent>& extents);
+  // An allocation that shares these extents and has `granules` of the image newly taken.
+  absl::StatusOr<HostAllocation> Add(uint64_t image_bytes, const std::vector<ImageExtent>& shared,
+                                     const std::vector<GranuleRange>& granules, uint64_t wanted_bytes);
+  HostAllocation Share(uint64_t image_bytes, std::vector<ImageExtent> extents);
+  void Release(const std::vector<ImageExtent>& extents);
   std::unique_ptr<State> state_;
 };
 

@@ -7,11 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
+#include <set>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -36,8 +41,12 @@ HostAllocation MustAllocate(HostPool& pool, uint64_t bytes) {
 
 uint64_t ResidentBytes(const HostPool& pool) {
   struct stat info = {};
-  EXPECT_EQ(fstat(pool.fd(), &info), 0);
-  return static_cast<uint64_t>(info.st_blocks) * 512;
+  uint64_t bytes = 0;
+  for (const PoolSegment& segment : pool.segments()) {
+    EXPECT_EQ(fstat(segment.fd, &info), 0);
+    bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
 }
 
 TEST(HostPool, IsRoundedUpToWholeGranules) {
@@ -67,11 +76,19 @@ TEST(HostPool, TakesHugePagesExactlyWhenTheHostHasEnough) {
   EXPECT_FALSE((*without)->huge_pages());
 }
 
+TEST(HostPool, RefusesSegmentsThatAreNoGranules) {
+  for (const uint64_t segment_bytes : {uint64_t{0}, kMiB, 3 * kMiB}) {
+    EXPECT_EQ(HostPool::Create({.bytes = 8 * kMiB, .segment_bytes = segment_bytes}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << segment_bytes;
+  }
+}
+
 TEST(HostPool, ContiguousWherePossible) {
   const auto pool = MakePool(16 * kMiB);
   const HostAllocation allocation = MustAllocate(*pool, 7 * kMiB);
   EXPECT_EQ(allocation.bytes(), 7 * kMiB);
-  EXPECT_EQ(allocation.extents(), (std::vector<Extent>{{0, 8 * kMiB}}));
+  EXPECT_EQ(allocation.extents(), (std::vector<ImageExtent>{{0, {0, 8 * kMiB}}}));
 }
 
 TEST(HostPool, AllocationSucceedsWhileEnoughBytesAreFreeHoweverFragmented) {
@@ -140,7 +157,8 @@ TEST(HostPool, SpansCoverARangeAcrossExtents) {
   hole = {};
   tail = {};
   const HostAllocation allocation = MustAllocate(*pool, 5 * kMiB);
-  ASSERT_EQ(allocation.extents(), (std::vector<Extent>{{0, 2 * kMiB}, {4 * kMiB, 4 * kMiB}}));
+  ASSERT_EQ(allocation.extents(),
+            (std::vector<ImageExtent>{{0, {0, 2 * kMiB}}, {2 * kMiB, {4 * kMiB, 4 * kMiB}}}));
 
   const std::vector<HostSpan> spans = allocation.Spans(2 * kMiB - 10, 30);
   ASSERT_EQ(spans.size(), 2u);
@@ -155,22 +173,261 @@ TEST(HostPool, SpansCoverARangeAcrossExtents) {
   EXPECT_TRUE(allocation.Spans(5 * kMiB, 0).empty());
 }
 
+std::byte* ByteOf(const HostAllocation& allocation, uint64_t offset) {
+  return allocation.Spans(offset, 1).front().data();
+}
+
+TEST(SparseAllocation, TakesTheGranulesOfItsRangesAndNoOthers) {
+  const auto pool = MakePool(16 * kMiB);
+  const ByteRange ranges[] = {{9 * kMiB, 2 * kMiB}, {1, 10}, {0, 100}, {5 * kMiB, 0}, {7 * kMiB, 1}};
+  EXPECT_EQ(GranuleBytes(ranges), 8 * kMiB);
+  auto allocation = pool->Allocate(100 * kMiB, ranges);
+  ASSERT_TRUE(allocation.ok()) << allocation.status();
+  EXPECT_EQ(allocation->bytes(), 100 * kMiB);
+  EXPECT_EQ(pool->stats().used_bytes, 8 * kMiB);
+  EXPECT_EQ(allocation->extents(),
+            (std::vector<ImageExtent>{{0, {0, 2 * kMiB}}, {6 * kMiB, {2 * kMiB, 6 * kMiB}}}));
+}
+
+TEST(SparseAllocation, CoversWhatItHasMemoryFor) {
+  const auto pool = MakePool(16 * kMiB);
+  const ByteRange ranges[] = {{0, kMiB}, {6 * kMiB, 3 * kMiB}, {20 * kMiB, 5}};
+  const HostAllocation allocation = *pool->Allocate(20 * kMiB + 10, ranges);
+  for (const auto& [offset, bytes, covered] :
+       std::vector<std::tuple<uint64_t, uint64_t, bool>>{{0, 2 * kMiB, true},
+                                                         {0, 2 * kMiB + 1, false},
+                                                         {2 * kMiB, 1, false},
+                                                         {2 * kMiB, 0, true},
+                                                         {6 * kMiB - 1, 2, false},
+                                                         {7 * kMiB, 3 * kMiB, true},
+                                                         {9 * kMiB, 2 * kMiB, false},
+                                                         {20 * kMiB, 10, true},
+                                                         {20 * kMiB, 11, false},
+                                                         {20 * kMiB + 11, 0, false},
+                                                         {1, std::numeric_limits<uint64_t>::max(), false}}) {
+    EXPECT_EQ(allocation.Covers(offset, bytes), covered) << offset << " + " << bytes;
+  }
+  EXPECT_FALSE(HostAllocation().Covers(0, 1));
+}
+
+TEST(SparseAllocation, GrowsByWhatIsMissingAndTheOldOneStaysAsItIs) {
+  const auto pool = MakePool(16 * kMiB);
+  const ByteRange first[] = {{0, 2 * kMiB}, {8 * kMiB, 2 * kMiB}};
+  const ByteRange more[] = {{kMiB, 4 * kMiB}, {8 * kMiB, 1}};
+  auto old = std::make_optional(*pool->Allocate(12 * kMiB, first));
+  *ByteOf(*old, 0) = std::byte{1};
+  *ByteOf(*old, 9 * kMiB) = std::byte{9};
+  EXPECT_EQ(old->MissingBytes(more), 4 * kMiB);
+  HostAllocation grown = *pool->Grow(*old, more);
+  EXPECT_EQ(pool->stats().used_bytes, 8 * kMiB);
+  EXPECT_EQ(grown.MissingBytes(more), 0u);
+  EXPECT_TRUE(grown.Covers(0, 6 * kMiB) && grown.Covers(8 * kMiB, 2 * kMiB));
+  EXPECT_FALSE(grown.Covers(6 * kMiB, 1));
+  EXPECT_FALSE(old->Covers(2 * kMiB, 1));
+  EXPECT_EQ(ByteOf(grown, 0), ByteOf(*old, 0)) << "the same memory";
+  old.reset();
+  EXPECT_EQ(pool->stats().used_bytes, 8 * kMiB) << "the grown one names them all";
+  EXPECT_EQ(*ByteOf(grown, 0), std::byte{1});
+  EXPECT_EQ(*ByteOf(grown, 9 * kMiB), std::byte{9});
+  grown = {};
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
+TEST(SparseAllocation, GrowingIntoAFullPoolFailsAndChangesNothing) {
+  const auto pool = MakePool(8 * kMiB);
+  const ByteRange first[] = {{0, 4 * kMiB}};
+  const ByteRange all[] = {{0, 10 * kMiB}};
+  const HostAllocation old = *pool->Allocate(10 * kMiB, first);
+  const absl::Status status = pool->Grow(old, all).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("wanted ", 6 * kMiB))) << status;
+  EXPECT_EQ(pool->stats().used_bytes, 4 * kMiB);
+  EXPECT_EQ(pool->stats().failed_allocations, 1u);
+}
+
+TEST(SparseAllocation, IsCutToTheRangesThatStay) {
+  const auto pool = MakePool(16 * kMiB);
+  auto whole = std::make_optional(MustAllocate(*pool, 11 * kMiB));
+  *ByteOf(*whole, 4 * kMiB) = std::byte{4};
+  const ByteRange kept[] = {{10 * kMiB, kMiB}, {5 * kMiB, 2 * kMiB}};
+  auto only = std::make_optional(whole->Only(kept));
+  EXPECT_EQ(pool->stats().used_bytes, 12 * kMiB);
+  whole.reset();
+  EXPECT_EQ(pool->stats().used_bytes, 6 * kMiB) << "what nobody names any more is free";
+  EXPECT_EQ(only->bytes(), 11 * kMiB);
+  EXPECT_TRUE(only->Covers(4 * kMiB, 4 * kMiB) && only->Covers(10 * kMiB, kMiB));
+  EXPECT_FALSE(only->Covers(8 * kMiB, 1));
+  EXPECT_EQ(*ByteOf(*only, 4 * kMiB), std::byte{4});
+  const HostAllocation nothing = only->Only({});
+  EXPECT_TRUE(nothing.extents().empty());
+  const ByteRange absent[] = {{0, 2 * kMiB}};
+  EXPECT_TRUE(only->Only(absent).extents().empty()) << "what is not here cannot be kept";
+  only.reset();
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
+// Random histories of allocations of one image against a model: what each covers, that those made of another
+// share its bytes, and that the pool counts each granule once.
+TEST(SparseAllocation, RandomHistoriesAgreeWithAModel) {
+  constexpr uint64_t kGranules = 24;
+  constexpr uint64_t kImageBytes = kGranules * kGranuleBytes - 77;
+  struct Modelled {
+    HostAllocation allocation;
+    std::array<int, kGranules> marks{};  // what each granule begins with; 0: it has none
+  };
+  const auto pool = MakePool(64 * kGranuleBytes);
+  std::mt19937 random(20261122);
+  int next_mark = 1;
+  std::vector<Modelled> all;
+  const auto random_ranges = [&] {
+    std::vector<ByteRange> ranges(random() % 5);
+    for (ByteRange& range : ranges) {
+      range.offset = random() % kImageBytes;
+      range.bytes = random() % (std::min<uint64_t>(kImageBytes - range.offset, 5 * kGranuleBytes) + 1);
+    }
+    return ranges;
+  };
+  const auto touched = [](const std::vector<ByteRange>& ranges, uint64_t granule) {
+    return std::ranges::any_of(ranges, [&](const ByteRange& range) {
+      return range.bytes > 0 && range.offset < (granule + 1) * kGranuleBytes &&
+             range.offset + range.bytes > granule * kGranuleBytes;
+    });
+  };
+  for (int round = 0; round < 3000; ++round) {
+    const std::vector<ByteRange> ranges = random_ranges();
+    const uint32_t what = all.empty() ? 0 : random() % 4;
+    if (what == 0) {
+      auto made = pool->Allocate(kImageBytes, ranges);
+      if (!made.ok()) {
+        all.clear();
+        continue;
+      }
+      all.push_back({*std::move(made), {}});
+    } else if (what == 1) {
+      const Modelled& old = all[random() % all.size()];
+      auto made = pool->Grow(old.allocation, ranges);
+      if (!made.ok()) {
+        all.clear();
+        continue;
+      }
+      all.push_back({*std::move(made), old.marks});
+    } else if (what == 2) {
+      const Modelled& old = all[random() % all.size()];
+      Modelled made{old.allocation.Only(ranges), old.marks};
+      for (uint64_t g = 0; g < kGranules; ++g) {
+        if (!touched(ranges, g)) made.marks[g] = 0;
+      }
+      all.push_back(std::move(made));
+    } else {
+      all.erase(all.begin() + static_cast<std::ptrdiff_t>(random() % all.size()));
+    }
+    if (what < 2) {
+      for (uint64_t g = 0; g < kGranules; ++g) {
+        if (!touched(ranges, g) || all.back().marks[g] != 0) continue;
+        all.back().marks[g] = next_mark++;
+        std::memcpy(ByteOf(all.back().allocation, g * kGranuleBytes), &all.back().marks[g], sizeof(int));
+      }
+    }
+    std::set<int> distinct;
+    for (const Modelled& one : all) {
+      for (uint64_t g = 0; g < kGranules; ++g) {
+        ASSERT_EQ(one.allocation.Covers(g * kGranuleBytes, 4), one.marks[g] != 0) << "round " << round;
+        if (one.marks[g] == 0) continue;
+        int found = 0;
+        std::memcpy(&found, ByteOf(one.allocation, g * kGranuleBytes), sizeof(int));
+        ASSERT_EQ(found, one.marks[g]) << "round " << round << ", granule " << g;
+        distinct.insert(found);
+      }
+    }
+    ASSERT_EQ(pool->stats().used_bytes, distinct.size() * kGranuleBytes) << "round " << round;
+  }
+  all.clear();
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
 TEST(HostPoolDeathTest, BrokenPromisesAreCaught) {
   auto pool = MakePool(4 * kMiB);
   const HostAllocation allocation = MustAllocate(*pool, 100);
   EXPECT_DEATH(allocation.Spans(90, 11), "of an allocation of 100");
   EXPECT_DEATH(allocation.Spans(101, std::numeric_limits<uint64_t>::max()), "of an allocation of 100");
+  const ByteRange outside[] = {{90, 11}};
+  EXPECT_DEATH(allocation.Only(outside), "of an allocation of 100");
+  const HostAllocation nothing = allocation.Only({});
+  EXPECT_DEATH(nothing.Spans(0, 1), "byte 0 of an allocation of 100 has no memory");
   EXPECT_DEATH(pool.reset(), "outlives its pool");
+}
+
+class SegmentedPool : public testing::Test {
+ protected:
+  static constexpr uint64_t kSegment = 4 * kMiB;
+  std::unique_ptr<HostPool> pool_ =
+      *HostPool::Create({.bytes = 3 * kSegment + 2 * kMiB, .segment_bytes = kSegment, .prefault_threads = 0});
+};
+
+TEST_F(SegmentedPool, IsARowOfSealedMemfdsMappedSideBySide) {
+  ASSERT_EQ(pool_->segments().size(), 4u);
+  for (uint64_t offset = 0; offset < pool_->bytes(); offset += kGranuleBytes) {
+    pool_->base()[offset] = static_cast<std::byte>(1 + offset / kGranuleBytes);
+  }
+  uint64_t end = 0;
+  for (const PoolSegment& segment : pool_->segments()) {
+    EXPECT_EQ(segment.offset, end);
+    end += segment.bytes;
+    struct stat info = {};
+    ASSERT_EQ(fstat(segment.fd, &info), 0);
+    EXPECT_EQ(static_cast<uint64_t>(info.st_size), segment.bytes);
+    EXPECT_EQ(fcntl(segment.fd, F_GET_SEALS),
+              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
+    for (uint64_t offset = 0; offset < segment.bytes; offset += kGranuleBytes) {
+      std::byte byte{};
+      ASSERT_EQ(pread(segment.fd, &byte, 1, static_cast<off_t>(offset)), 1);
+      EXPECT_EQ(byte, static_cast<std::byte>(1 + (segment.offset + offset) / kGranuleBytes));
+    }
+  }
+  EXPECT_EQ(end, pool_->bytes());
+}
+
+TEST_F(SegmentedPool, AnExtentEndsWhereItsSegmentDoes) {
+  const HostAllocation all = MustAllocate(*pool_, pool_->bytes());
+  ASSERT_EQ(all.extents().size(), 4u);
+  for (const ImageExtent& part : all.extents()) EXPECT_EQ(part.image_offset, part.extent.offset);
+  const std::vector<HostSpan> spans = all.Spans(kSegment - 1, 2);
+  ASSERT_EQ(spans.size(), 2u) << "one a segment, though they touch";
+  EXPECT_EQ(spans[0].data() + 1, spans[1].data());
+}
+
+TEST_F(SegmentedPool, GrowingJoinsWhatTouchesWithinASegmentOnly) {
+  const ByteRange first[] = {{0, kGranuleBytes}};
+  const ByteRange all[] = {{0, 4 * kGranuleBytes}};
+  const HostAllocation small = *pool_->Allocate(4 * kGranuleBytes, first);
+  const HostAllocation last = MustAllocate(*pool_, kGranuleBytes);
+  const HostAllocation grown = *pool_->Grow(small, all);
+  uint64_t bytes = 0;
+  for (const ImageExtent& part : grown.extents()) {
+    EXPECT_EQ(part.extent.offset / kSegment, (part.extent.offset + part.extent.bytes - 1) / kSegment);
+    bytes += part.extent.bytes;
+  }
+  EXPECT_EQ(bytes, 4 * kGranuleBytes);
+}
+
+TEST_F(SegmentedPool, IsPrefaultedWhole) {
+  const auto pool = HostPool::Create({.bytes = 80 * kMiB, .segment_bytes = 12 * kMiB, .prefault_threads = 2});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  (*pool)->WaitPrefaulted();
+  EXPECT_TRUE((*pool)->prefaulted());
+  EXPECT_GE(ResidentBytes(**pool), 80 * kMiB);
 }
 
 class SealedPool : public testing::Test {
  protected:
   SealedPool() : pool_(MakePool(4 * kMiB)) {
     // The strongest thing that somebody who was handed the descriptor could try.
-    reopened_ = open(absl::StrCat("/proc/self/fd/", pool_->fd()).c_str(), O_RDWR | O_CLOEXEC);
+    reopened_ = open(absl::StrCat("/proc/self/fd/", fd()).c_str(), O_RDWR | O_CLOEXEC);
     EXPECT_GE(reopened_, 0) << strerror(errno);
   }
   ~SealedPool() override { close(reopened_); }
+
+  int fd() const { return pool_->segments().front().fd; }
 
   std::unique_ptr<HostPool> pool_;
   int reopened_ = -1;
@@ -179,18 +436,19 @@ class SealedPool : public testing::Test {
 TEST_F(SealedPool, CanBeMappedForReadingAndShowsWhatThePoolWrites) {
   const HostAllocation allocation = MustAllocate(*pool_, 100);
   const HostSpan bytes = allocation.Spans(0, 100)[0];
-  for (int fd : {pool_->fd(), reopened_}) {
+  for (int fd : {fd(), reopened_}) {
     void* mapping = mmap(nullptr, pool_->bytes(), PROT_READ, MAP_SHARED, fd, 0);
     ASSERT_NE(mapping, MAP_FAILED) << strerror(errno);
     std::memset(bytes.data(), 0x5a + fd, bytes.size());
-    EXPECT_EQ(
-        std::memcmp(static_cast<std::byte*>(mapping) + allocation.extents()[0].offset, bytes.data(), 100), 0);
+    EXPECT_EQ(std::memcmp(static_cast<std::byte*>(mapping) + allocation.extents()[0].extent.offset,
+                          bytes.data(), 100),
+              0);
     munmap(mapping, pool_->bytes());
   }
 }
 
 TEST_F(SealedPool, CannotBeMappedForWriting) {
-  for (int fd : {pool_->fd(), reopened_}) {
+  for (int fd : {fd(), reopened_}) {
     EXPECT_EQ(mmap(nullptr, pool_->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
     EXPECT_EQ(errno, EPERM);
   }
@@ -210,8 +468,8 @@ TEST_F(SealedPool, CannotBeWrittenPunchedResizedOrUnsealed) {
   EXPECT_NE(ftruncate(reopened_, 4096), 0);
   EXPECT_NE(ftruncate(reopened_, static_cast<off_t>(pool_->bytes() + 4096)), 0);
   EXPECT_NE(fcntl(reopened_, F_ADD_SEALS, F_SEAL_WRITE), 0);
-  EXPECT_EQ(fcntl(pool_->fd(), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
-  EXPECT_NE(fcntl(pool_->fd(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_EQ(fcntl(fd(), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
+  EXPECT_NE(fcntl(fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
 TEST(HostPoolPrefault, TouchesEveryPageInTheBackground) {

@@ -22,7 +22,7 @@ namespace {
 // The page size's base-2 logarithm in the flags' upper bits, as in <linux/memfd.h>, which clashes with
 // <sys/mman.h>.
 constexpr unsigned kHuge2MiB = 21u << 26;
-constexpr char kName[] = "tensorcast-host-pool";
+constexpr char kName[] = "tensorcast-host-pool";  // of each segment, as /proc shows it
 // FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
 // /proc/<pid>/fd.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
@@ -34,45 +34,29 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-SharedRegion::SharedRegion(SharedRegion&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      base_(std::exchange(other.base_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      huge_pages_(other.huge_pages_) {}
-
-SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(base_, other.base_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(huge_pages_, other.huge_pages_);
-  return *this;
-}
-
-SharedRegion::~SharedRegion() {
-  if (base_ != nullptr) munmap(base_, bytes_);
-  if (fd_ >= 0) close(fd_);
-}
-
-absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, bool huge_pages) {
-  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages ? MFD_HUGETLB | kHuge2MiB : 0);
-  const int fd = memfd_create(kName, flags);
-  if (fd < 0) return ErrnoStatus(errno, "memfd_create for", Describe(bytes));
-  SharedRegion region(fd, bytes, huge_pages);
-  TC_RETURN_IF_ERROR(region.SizeMapAndSeal());
+absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages) {
+  TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
+  SharedRegion region(std::move(mapping), segment_bytes, huge_pages);
+  for (uint64_t begin = 0; begin < bytes; begin += segment_bytes) TC_RETURN_IF_ERROR(region.AddSegment());
+  // A core file of the daemon should not hold every model.
+  madvise(region.base(), bytes, MADV_DONTDUMP);
   return region;
 }
 
-absl::Status SharedRegion::SizeMapAndSeal() {
-  if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) {
-    return ErrnoStatus(errno, "ftruncate for", Describe(bytes_));
+absl::Status SharedRegion::AddSegment() {
+  const uint64_t begin = fds_.size() * segment_bytes_;
+  const uint64_t bytes = std::min(segment_bytes_, this->bytes() - begin);
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages_ ? MFD_HUGETLB | kHuge2MiB : 0);
+  UniqueFd fd(memfd_create(kName, flags));
+  if (!fd) return ErrnoStatus(errno, "memfd_create for", Describe(this->bytes()));
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return ErrnoStatus(errno, "ftruncate for", Describe(this->bytes()));
   }
-  void* mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (mapping == MAP_FAILED) return ErrnoStatus(errno, "mmap for", Describe(bytes_));
-  base_ = static_cast<std::byte*>(mapping);
-  if (fcntl(fd_, F_ADD_SEALS, kSeals) != 0) {
-    return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(bytes_));
+  TC_RETURN_IF_ERROR(mapping_.Map(begin, fd.get(), 0, bytes, /*writable=*/true));
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
+    return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }
-  madvise(base_, bytes_, MADV_DONTDUMP);  // a core file of the daemon should not hold every model
+  fds_.push_back(std::move(fd));
   return absl::OkStatus();
 }
 
@@ -114,17 +98,28 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
     result = madvise(region_.base() + offset, bytes, MADV_POPULATE_WRITE);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN) && !stop_);
   if (result == 0 || stop_) return absl::OkStatus();
-  // An older kernel: give the file its pages, which is the dear part; mapping them at first touch costs
+  // An older kernel: give the files their pages, which is the dear part; mapping them at first touch costs
   // little. A write to each page from here would race with those who use the pool already.
-  if (errno == EINVAL) {
-    do {
-      result = fallocate(region_.fd(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-    } while (result != 0 && errno == EINTR && !stop_);
-    if (result == 0 || stop_) return absl::OkStatus();
-  }
+  const int error = errno == EINVAL ? PopulateFiles(offset, bytes) : errno;
+  if (error == 0 || stop_) return absl::OkStatus();
   return ErrnoStatus(
-      errno, "pre-faulting",
+      error, "pre-faulting",
       absl::StrCat("host pool bytes ", offset, " to ", offset + bytes, " of ", region_.bytes()));
+}
+
+int Prefaulter::PopulateFiles(uint64_t offset, uint64_t bytes) {
+  while (bytes > 0 && !stop_) {
+    const uint64_t begin = offset % region_.segment_bytes();
+    const uint64_t here = std::min(bytes, region_.segment_bytes() - begin);
+    const int fd = region_.fd(offset / region_.segment_bytes());
+    if (fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(here)) != 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    offset += here;
+    bytes -= here;
+  }
+  return 0;
 }
 
 }  // namespace tensorcast

@@ -1,44 +1,47 @@
-// The memory of the host pool: one sealed memfd with its writable mapping, and the threads that give it its
-// pages. Private to this folder.
+// The memory of the host pool: sealed memfds mapped side by side for writing, and the threads that give them
+// their pages. Private to this folder.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/posix/unique_fd.h"
+#include "core/memory/reserved_range.h"
 
 namespace tensorcast {
 
-// Owns the descriptor and the mapping. Movable; immutable once made, so its accessors are thread-safe.
+// Owns the descriptors and the mapping. Movable; immutable once made, so its accessors are thread-safe.
 class SharedRegion {
  public:
-  // `bytes` is a positive multiple of 2 MiB. `huge_pages` are 2 MiB ones that the host has set aside; all of
-  // them are reserved here, or this fails.
-  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, bool huge_pages);
+  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. `huge_pages` are 2 MiB ones that the host
+  // has set aside; all of them are reserved here, or this fails.
+  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages);
 
-  SharedRegion(SharedRegion&& other) noexcept;
-  SharedRegion& operator=(SharedRegion&& other) noexcept;
-  ~SharedRegion();
-
-  std::byte* base() const { return base_; }
-  uint64_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }
+  std::byte* base() const { return mapping_.base(); }
+  uint64_t bytes() const { return mapping_.bytes(); }
+  // All but the last one are of this size.
+  uint64_t segment_bytes() const { return segment_bytes_; }
+  size_t segments() const { return fds_.size(); }
+  int fd(size_t segment) const { return fds_[segment].get(); }
   bool huge_pages() const { return huge_pages_; }
 
  private:
-  SharedRegion(int fd, uint64_t bytes, bool huge_pages) : fd_(fd), bytes_(bytes), huge_pages_(huge_pages) {}
-  absl::Status SizeMapAndSeal();
+  SharedRegion(ReservedRange mapping, uint64_t segment_bytes, bool huge_pages)
+      : mapping_(std::move(mapping)), segment_bytes_(segment_bytes), huge_pages_(huge_pages) {}
+  absl::Status AddSegment();
 
-  int fd_ = -1;
-  std::byte* base_ = nullptr;
-  uint64_t bytes_ = 0;
-  bool huge_pages_ = false;
+  ReservedRange mapping_;
+  uint64_t segment_bytes_;
+  bool huge_pages_;
+  std::vector<UniqueFd> fds_;
 };
 
 // Touches every page of a region in the background, so that nobody pays for it later. Changes no byte: the
@@ -59,6 +62,8 @@ class Prefaulter {
  private:
   void Run();
   absl::Status Populate(uint64_t offset, uint64_t bytes);
+  // Gives the files their pages; 0, or an errno.
+  int PopulateFiles(uint64_t offset, uint64_t bytes);
 
   const SharedRegion& region_;
   std::atomic<uint64_t> next_offset_{0};

@@ -50,6 +50,8 @@ std::string_view ReplicaStateName(ReplicaState state) {
       return "allocating";
     case ReplicaState::kFilling:
       return "filling";
+    case ReplicaState::kPartial:
+      return "partial";
     case ReplicaState::kReady:
       return "ready";
     case ReplicaState::kDraining:
@@ -67,7 +69,9 @@ bool IsLegalTransition(ReplicaState from, ReplicaState to) {
     case ReplicaState::kAllocating:
       return to == ReplicaState::kFilling || to == ReplicaState::kFailed;
     case ReplicaState::kFilling:
-      return to == ReplicaState::kReady || to == ReplicaState::kFailed;
+      return to == ReplicaState::kReady || to == ReplicaState::kPartial || to == ReplicaState::kFailed;
+    case ReplicaState::kPartial:
+      return to == ReplicaState::kFilling || to == ReplicaState::kDraining;
     case ReplicaState::kReady:
       return to == ReplicaState::kDraining;
     case ReplicaState::kDraining:

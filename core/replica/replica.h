@@ -28,8 +28,10 @@ struct Location {
 };
 std::string_view LocationKindName(LocationKind kind);  // "gpu", "cpu", "disk"
 
-// allocating -> filling -> ready -> draining -> gone, or -> failed. Only the engine moves it.
-enum class ReplicaState : uint8_t { kAllocating, kFilling, kReady, kDraining, kGone, kFailed };
+// allocating -> filling -> ready -> draining -> gone, or -> failed. One in host memory of which some chunks
+// are enough, or of which no more came, rests as partial between filling and either filling again or
+// draining: it gives what it has and is never a copy. Only the engine moves it.
+enum class ReplicaState : uint8_t { kAllocating, kFilling, kPartial, kReady, kDraining, kGone, kFailed };
 std::string_view ReplicaStateName(ReplicaState state);
 bool IsLegalTransition(ReplicaState from, ReplicaState to);
 

@@ -28,9 +28,10 @@ TEST(ReplicaState, MovesOnlyAsTheDesignSays) {
   using enum ReplicaState;
   const std::set<std::pair<ReplicaState, ReplicaState>> legal = {
       {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},
-      {kFilling, kFailed},     {kReady, kDraining},    {kDraining, kGone},
+      {kFilling, kPartial},    {kFilling, kFailed},    {kPartial, kFilling},
+      {kPartial, kDraining},   {kReady, kDraining},    {kDraining, kGone},
   };
-  const auto all = {kAllocating, kFilling, kReady, kDraining, kGone, kFailed};
+  const auto all = {kAllocating, kFilling, kPartial, kReady, kDraining, kGone, kFailed};
   for (const ReplicaState from : all) {
     for (const ReplicaState to : all) {
       EXPECT_EQ(IsLegalTransition(from, to), legal.contains({from, to}))

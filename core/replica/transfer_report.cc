@@ -40,4 +40,12 @@ std::string_view SourceLossName(SourceLoss loss) {
   return "unknown";
 }
 
+std::optional<SourceLoss> ParseSourceLoss(std::string_view name) {
+  for (const SourceLoss loss :
+       {SourceLoss::kNotOpened, SourceLoss::kDied, SourceLoss::kTimeout, SourceLoss::kBadDigest}) {
+    if (name == SourceLossName(loss)) return loss;
+  }
+  return std::nullopt;
+}
+
 }  // namespace tensorcast

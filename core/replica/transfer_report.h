@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,11 +29,15 @@ inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
-  std::string lane;           // a transport's name, or one of those above
-  std::string name;           // whom it reads: a node name, a path
-  std::string grant_id = {};  // of the grant it is read under; empty where none is needed
-  TraceContext span = {};     // reserved for the reading of it, where the other end links to it
-  TraceContext made_by = {};  // the ingest that made the replica it reads, where that is known
+  std::string lane;             // a transport's name, or one of those above
+  std::string name;             // whom it reads: a node name, a path
+  std::string grant_id = {};    // of the grant it is read under; empty where none is needed
+  TraceContext span = {};       // reserved for the reading of it, where the other end links to it
+  TraceContext made_by = {};    // the ingest that made the replica it reads, where that is known
+  std::string replica_id = {};  // of the replica it reads; empty where that is none
+  // Of the receivers that it serves at once, which this one is: `share` of `shares`. 0 of 1: nobody knows.
+  uint32_t share = 0;
+  uint32_t shares = 1;
 };
 
 enum class Stage : uint8_t { kFetch, kVerify, kPlace };
@@ -56,6 +61,7 @@ struct StageReport {
 // Why a source was not gone on with.
 enum class SourceLoss : uint8_t { kNotOpened, kDied, kTimeout, kBadDigest };
 std::string_view SourceLossName(SourceLoss loss);
+std::optional<SourceLoss> ParseSourceLoss(std::string_view name);  // nullopt: there is none of that name
 
 // The moment at which an ingest went on with another source.
 struct SourceChange {
@@ -67,22 +73,43 @@ struct SourceChange {
   SteadyTime at;
 };
 
+// A source of an ingest, from when it came to when it went.
+struct SourceReport {
+  SourceInfo source;
+  bool filling = false;  // it had not every chunk yet when it came: another ingest was making it
+  SteadyTime joined;
+  SteadyTime left = SteadyTime::InfiniteFuture();  // while it is in use
+  uint64_t bytes = 0;                              // of it, in their place
+  uint32_t chunks = 0;
+  absl::Duration asked;            // the time with at least one chunk asked of it that had not come
+  uint32_t reassigned_chunks = 0;  // taken back from it because it was slow
+  uint32_t lost_chunks = 0;        // that it had begun and did not deliver when it was given up
+  std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not
+  absl::Status status;             // likewise
+};
+
 struct TransferReport {
   std::string transfer_id;  // UUID
   std::string artifact_id;
   std::string replica_id;  // of the replica that the caller was given a lease on, or of the one that failed
   Location destination;
-  TraceContext trace;        // of the request that started it
-  TraceContext span;         // its own, reserved when it was asked for; what it does is a child of it
-  uint64_t bytes = 0;        // in chunks that are in their place
-  uint64_t bytes_total = 0;  // of the image
+  TraceContext trace;  // of the request that started it
+  TraceContext span;   // its own, reserved when it was asked for; what it does is a child of it
+  // In chunks that are in their place, and in all that are to be brought.
+  uint64_t bytes = 0;
+  uint64_t bytes_total = 0;
+  // Beside them: in chunks that were asked for and in their place before it began.
+  uint64_t bytes_present = 0;
   SteadyTime queued;
   SteadyTime start;  // the default while it waits for its turn
   SteadyTime end;    // of one that runs: when it was looked at
   absl::Status status;
   std::vector<StageReport> stages;
+  std::vector<SourceReport> sources;  // in the order in which they came
+  absl::Duration fetching;            // the time with at least one chunk asked of any of them
   std::vector<SourceChange> changes;  // in their order; told on this node only
   uint32_t refetched_chunks = 0;      // their first source died or was wrong
+  uint32_t reassigned_chunks = 0;     // taken back from a source that was slow
   // Chunks whose digest was compared with the manifest's; a first ingest computes digests and compares none.
   uint32_t verified_chunks = 0;
 };
@@ -90,8 +117,9 @@ struct TransferReport {
 struct TransferProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
-  SourceInfo source;
-  std::string waiting_for;  // while no source can give bytes: what may become one, for people
+  std::vector<SourceReport> sources;  // in use
+  std::string waiting_for;            // while no source can give bytes: what may become one, for people
+  uint64_t bytes_present = 0;         // as in the report
 };
 
 }  // namespace tensorcast

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "core/artifact/layout.h"
@@ -89,6 +90,11 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
 // context says so.
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
                               const std::map<std::string, std::string>& metadata, ConstHostSpan image,
+                              const RequestContext& context = {});
+// The same of tensors that lie anywhere: `bytes_of` gives those of one of the layout.
+absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
+                              const std::map<std::string, std::string>& metadata,
+                              absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
                               const RequestContext& context = {});
 
 }  // namespace tensorcast

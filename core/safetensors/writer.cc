@@ -106,11 +106,21 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
                               const std::map<std::string, std::string>& metadata, ConstHostSpan image,
                               const RequestContext& context) {
-  TC_RETURN_IF_ERROR(ValidateLayout(layout));
   if (image.size() < layout.image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "an image of ", image.size(), " bytes was given for a layout of ", layout.image_bytes, " bytes"));
   }
+  const auto bytes_of = [&image](const Tensor& tensor) {
+    return image.subspan(tensor.offset, tensor.nbytes);
+  };
+  return WriteSafetensors(path, layout, metadata, bytes_of, context);
+}
+
+absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
+                              const std::map<std::string, std::string>& metadata,
+                              absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
+                              const RequestContext& context) {
+  TC_RETURN_IF_ERROR(ValidateLayout(layout));
   const std::vector<Tensor> tensors = SafetensorsOrder(layout);
   TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, metadata));
   uint64_t file_bytes = header.size();
@@ -119,7 +129,13 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   TC_RETURN_IF_ERROR(file.Create(file_bytes));
   TC_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));
   for (const Tensor& tensor : tensors) {
-    TC_RETURN_IF_ERROR(file.Append(image.subspan(tensor.offset, tensor.nbytes)));
+    const ConstHostSpan bytes = bytes_of(tensor);
+    if (bytes.size() != tensor.nbytes) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ",
+                                                     tensor.nbytes, " bytes, and ", bytes.size(),
+                                                     " were given for it"));
+    }
+    TC_RETURN_IF_ERROR(file.Append(bytes));
   }
   return file.Publish();
 }

@@ -147,6 +147,21 @@ TEST_F(WriteSafetensorsTest, WritesTheTensorsWithoutThePadding) {
   EXPECT_THAT(Files(), ElementsAre("m.safetensors"));
 }
 
+TEST_F(WriteSafetensorsTest, WritesTensorsFromWhereverTheyLie) {
+  const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {3}), MakeTensor("b", DType::kU8, {4})});
+  const std::string first = "xyz";
+  const std::string second = "1234";
+  const auto bytes_of = [&](const Tensor& tensor) {
+    return ConstHostSpan(std::as_bytes(std::span(tensor.name == "a" ? first : second)));
+  };
+  ASSERT_TRUE(WriteSafetensors(Path("m.safetensors"), layout, {}, bytes_of).ok());
+  EXPECT_TRUE(ReadFile(Path("m.safetensors")).ends_with("xyz1234"));
+  const auto too_few = [&](const Tensor&) { return ConstHostSpan(std::as_bytes(std::span(first))); };
+  EXPECT_EQ(WriteSafetensors(Path("n.safetensors"), layout, {}, too_few).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(Path("n.safetensors")));
+}
+
 TEST_F(WriteSafetensorsTest, MoreTensorsThanOneSystemCallTakesAreAllWritten) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 3000; ++i) {

@@ -12,10 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 #include "core/memory/host_pool.h"
+#include "core/replica/availability.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast {
@@ -27,7 +29,10 @@ struct ChunkRequest {
   bool blake3 = false;                    // whoever digests on the way is to compute BLAKE3 as well
 };
 
-// Thread-safe: up to max_concurrency() calls of Fetch at a time.
+// Told once how a fetch ended, perhaps on a thread of the source, on which it must not block.
+using ChunkDone = std::function<void(absl::StatusOr<std::optional<ChunkDigests>>)>;
+
+// Thread-safe: up to max_concurrency() fetches at a time.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -35,14 +40,27 @@ class ChunkSource {
   virtual const SourceInfo& info() const = 0;
   // How many fetches keep it busy; more at once gain nothing.
   virtual int max_concurrency() const = 0;
+  // Which chunks it has, while they become more; null: all of them. The same object for as long as the source
+  // lives.
+  virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 
   // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing
   // writes there any more. Returns the chunk's digests when the source computed them on the way (a fused
   // copy), nullopt when not; where BLAKE3 is asked for and not among them, it is computed by who asked. A
   // transient error is the source's to retry; an error from here means that the source is no good any more,
-  // unless the context's own deadline has passed.
+  // unless the context itself has ended, or it is FAILED_PRECONDITION of a source whose availability is not
+  // null: that one range is not there.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
+
+  // Begins the same, and calls `done` with what Fetch would return; perhaps before this returns. What
+  // `request` points to is there until then, and so is the source until this has returned as well. A source
+  // that needs no thread of the caller's while it fetches begins it and returns; the others do it all here.
+  virtual void StartFetch(const RequestContext& context, const ChunkRequest& request, const ChunkDone& done) {
+    done(Fetch(context, request));
+  }
+  // Whether StartFetch returns only when the fetch has ended.
+  virtual bool blocks() const { return true; }
 };
 
 // What every source says and checks of a request. "chunk 3 from node-b", for messages.
@@ -52,7 +70,7 @@ absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& reques
 // OUT_OF_RANGE unless the range lies in the image.
 absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uint64_t image_bytes);
 
-// Why the source before was given up.
+// A source that was given up, and why.
 struct SourceFailure {
   SourceInfo source;
   absl::Status status;
@@ -64,20 +82,31 @@ struct SourceFailure {
 // Told what a provider waits for, for people; an empty text: it goes on.
 using WaitObserver = std::function<void(const std::string& what)>;
 
-// Opens the sources of one ingest, one after another. Used by one thread at a time; its calls may block.
+// What a provider adds to the sources in use.
+struct MoreSources {
+  std::vector<std::unique_ptr<ChunkSource>> sources;
+  absl::Duration look_again = absl::InfiniteDuration();  // from now: when asking for more is worth while
+};
+
+// Opens the sources of one ingest, which uses several at once. Used by one thread at a time; its calls may
+// block. Whoever asks holds a source until it was given up or the ingest ended, and has destroyed it before
+// it tells the provider of either.
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
   // Before the first call of Next: who is told when one waits for a source that is not there yet. Until it
   // goes on, others have the ingest's turn.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
-  // The first source, or the next after `failure`. An error ends the ingest (after corruption: DATA_LOSS).
-  virtual absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                            const SourceFailure* failure) = 0;
+  // `ended`: the sources that were given up since the last call. `needed`: none is left in use; then it
+  // blocks until there is one, and an error ends the ingest (after corruption: DATA_LOSS). Otherwise it gives
+  // what there is (perhaps none) soon, and an error only means that there is no more for now.
+  virtual absl::StatusOr<MoreSources> Next(const RequestContext& context,
+                                           std::span<const SourceFailure> ended, bool needed) = 0;
   // The sources that could not be opened on the way to those that Next gave, since this was asked last.
   virtual std::vector<SourceFailure> TakeUnopened() { return {}; }
-  // The ingest ended: the source opened last, if any, is already destroyed.
-  virtual void Finished(const absl::Status& status) { (void)status; }
+  // The ingest ended with this status. `ended`: the sources that were given up since the last call of Next.
+  // Those that nothing was said of were in use to the end.
+  virtual void Finished(const absl::Status& /*status*/, std::span<const SourceFailure> /*ended*/) {}
 };
 
 }  // namespace tensorcast

@@ -42,8 +42,9 @@ class StreamPool {
 class DeviceSource final : public ChunkSource {
  public:
   DeviceSource(SourceInfo info, DevicePtr image, std::shared_ptr<void> keep_alive,
-               std::vector<std::unique_ptr<Stream>> streams)
+               std::vector<std::unique_ptr<Stream>> streams, std::shared_ptr<const Availability> availability)
       : keep_alive_(std::move(keep_alive)),
+        availability_(std::move(availability)),
         info_(std::move(info)),
         image_(image),
         max_concurrency_(static_cast<int>(streams.size())),
@@ -51,10 +52,15 @@ class DeviceSource final : public ChunkSource {
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
+  std::shared_ptr<const Availability> availability() const override { return availability_; }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
+    if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(DescribeFetch(info_, request), ": it is not there yet"));
+    }
     std::unique_ptr<Stream> stream = streams_.Take();
     absl::StatusOr<std::optional<ChunkDigests>> digest = FetchOn(*stream, context, request);
     streams_.Give(std::move(stream));
@@ -87,7 +93,8 @@ class DeviceSource final : public ChunkSource {
     return enqueued.ok() ? done : enqueued;
   }
 
-  const std::shared_ptr<void> keep_alive_;  // first: the streams end before the memory goes
+  const std::shared_ptr<void> keep_alive_;                  // first: the streams end before the memory goes
+  const std::shared_ptr<const Availability> availability_;  // null: all is there
   const SourceInfo info_;
   const DevicePtr image_;
   const int max_concurrency_;
@@ -96,17 +103,17 @@ class DeviceSource final : public ChunkSource {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(SourceInfo info, DeviceRuntime* devices,
-                                                              DevicePtr image,
-                                                              std::shared_ptr<void> keep_alive,
-                                                              int max_concurrency) {
+absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
+    SourceInfo info, DeviceRuntime* devices, DevicePtr image, std::shared_ptr<void> keep_alive,
+    int max_concurrency, std::shared_ptr<const Availability> availability) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < std::max(1, max_concurrency); ++i) {
     auto stream = devices->CreateStream(image.device);
     if (!stream.ok()) return Annotate(stream.status(), absl::StrCat("reading ", info.name));
     streams.push_back(*std::move(stream));
   }
-  return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(streams));
+  return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(streams),
+                                        std::move(availability));
 }
 
 }  // namespace tensorcast

@@ -11,10 +11,9 @@
 namespace tensorcast {
 
 // `image` is one contiguous allocation of image_bytes; `keep_alive` (a lease, an opened handle) is held as
-// long as the source.
-absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(SourceInfo info, DeviceRuntime* devices,
-                                                              DevicePtr image,
-                                                              std::shared_ptr<void> keep_alive,
-                                                              int max_concurrency);
+// long as the source. With an availability only chunks that it has are read.
+absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
+    SourceInfo info, DeviceRuntime* devices, DevicePtr image, std::shared_ptr<void> keep_alive,
+    int max_concurrency, std::shared_ptr<const Availability> availability = nullptr);
 
 }  // namespace tensorcast

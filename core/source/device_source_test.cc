@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
-#include "core/device/testing/device_faults.h"
+#include "core/device/testing/fault_hooks.h"
 
 namespace tensorcast {
 namespace {
@@ -44,7 +44,7 @@ class DeviceSource : public testing::Test {
     return ConstHostSpan(image_).subspan(range.offset, range.bytes);
   }
 
-  std::shared_ptr<FakeDeviceFaults> faults_ = std::make_shared<FakeDeviceFaults>();
+  std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
   std::unique_ptr<DeviceRuntime> runtime_;
   Bytes image_ = Bytes(kImageBytes);
   DevicePtr device_image_;

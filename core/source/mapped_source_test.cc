@@ -118,6 +118,22 @@ TEST(MappedSource, StopsWhenTheRequestIsCancelledOrLate) {
   EXPECT_EQ(copy, Bytes(100, std::byte{0})) << "nothing was copied";
 }
 
+TEST(MappedSource, OfAnImageThatFillsGivesWhatIsThereAndRefusesTheRest) {
+  const Bytes image = RandomBytes(100);
+  const auto has = std::make_shared<Availability>(100, 10);
+  const auto source = MakeMappedSource(Info(), {image}, nullptr, 1, has);
+  EXPECT_EQ(source->availability(), has);
+  Bytes copy(20, std::byte{0});
+  const std::vector<HostSpan> destination = {copy};
+  const ChunkRequest request = {.range = {30, 20}, .destination = destination};
+  has->Add(3);
+  EXPECT_EQ(source->Fetch({}, request).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(copy, Bytes(20, std::byte{0}));
+  has->Add(4);
+  EXPECT_TRUE(source->Fetch({}, request).ok());
+  EXPECT_EQ(copy, Bytes(image.begin() + 30, image.begin() + 50));
+}
+
 TEST(MappedSource, HoldsWhatKeepsTheMemoryAliveUntilItGoes) {
   auto image = std::make_shared<Bytes>(RandomBytes(100));
   const std::weak_ptr<Bytes> watch = image;

@@ -14,17 +14,34 @@ namespace tensorcast::testing {
 class ScriptedSource final : public ChunkSource {
  public:
   explicit ScriptedSource(std::shared_ptr<SourceControl> control)
-      : control_(std::move(control)), info_{SourceType::kRemote, "test", control_->script_.name} {
+      : control_(std::move(control)),
+        info_{.type = control_->script_.type,
+              .lane = "test",
+              .name = control_->script_.name,
+              .share = control_->script_.share,
+              .shares = control_->script_.shares} {
     control_->CountOpen(1);
   }
   ~ScriptedSource() override { control_->CountOpen(-1); }
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return control_->script_.max_concurrency; }
+  std::shared_ptr<const Availability> availability() const override { return control_->script_.availability; }
+  bool blocks() const override { return !control_->script_.own_thread; }
+
+  void StartFetch(const RequestContext& context, const ChunkRequest& request,
+                  const ChunkDone& done) override {
+    if (blocks()) return ChunkSource::StartFetch(context, request, done);
+    control_->thread_->Run([=, this] { done(Fetch(context, request)); });
+  }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
     TC_RETURN_IF_ERROR(control_->Begin(context, request.chunk));
+    if (control_->Refuses(request.chunk)) {
+      control_->End();
+      return absl::FailedPreconditionError(absl::StrCat("chunk ", request.chunk, " is not there"));
+    }
     absl::StatusOr<std::optional<ChunkDigests>> digest = Deliver(request);
     control_->End();
     return digest;
@@ -55,7 +72,9 @@ class ScriptedSource final : public ChunkSource {
 };
 
 SourceControl::SourceControl(std::vector<std::byte> image, SourceScript script)
-    : image_(std::move(image)), script_(std::move(script)), held_(script_.held) {}
+    : image_(std::move(image)), script_(std::move(script)), held_(script_.held), refusals_(script_.refusals) {
+  if (script_.own_thread) thread_.emplace();
+}
 
 std::unique_ptr<ChunkSource> SourceControl::MakeSource() {
   {
@@ -98,6 +117,17 @@ absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk)
   return wanted;
 }
 
+bool SourceControl::Refuses(uint32_t chunk) {
+  absl::MutexLock lock(&mutex_);
+  bool refuses = script_.availability != nullptr && !script_.availability->Has(chunk);
+  if (const auto left = refusals_.find(chunk); left != refusals_.end() && left->second > 0) {
+    --left->second;
+    refuses = true;
+  }
+  refused_ += refuses ? 1 : 0;
+  return refuses;
+}
+
 void SourceControl::End() {
   absl::MutexLock lock(&mutex_);
   --running_;
@@ -123,6 +153,11 @@ std::map<uint32_t, int> SourceControl::fetches() const {
   return fetches_;
 }
 
+int SourceControl::refused() const {
+  absl::MutexLock lock(&mutex_);
+  return refused_;
+}
+
 int SourceControl::total_fetches() const {
   int total = 0;
   for (const auto& [chunk, count] : fetches()) total += count;
@@ -138,18 +173,34 @@ std::shared_ptr<SourceControl> MakeControl(std::vector<std::byte> image, SourceS
   return std::make_shared<SourceControl>(std::move(image), std::move(script));
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> ScriptedProvider::Next(const RequestContext& context,
-                                                                    const SourceFailure* failure) {
+ScriptedProvider::ScriptedProvider(const std::vector<std::shared_ptr<SourceControl>>& controls)
+    : only_when_needed_(true) {
+  for (const std::shared_ptr<SourceControl>& control : controls) batches_.push_back({.controls = {control}});
+}
+
+absl::StatusOr<MoreSources> ScriptedProvider::Next(const RequestContext& context,
+                                                   std::span<const SourceFailure> ended, bool needed) {
   TC_RETURN_IF_ERROR(context.Check("scripted provider"));
   absl::MutexLock lock(&mutex_);
   ++calls_;
-  if (failure != nullptr) failures_.push_back(*failure);
-  if (next_ == controls_.size()) return absl::NotFoundError("no scripted source is left");
-  return controls_[next_++]->MakeSource();
+  failures_.insert(failures_.end(), ended.begin(), ended.end());
+  MoreSources more;
+  if (only_when_needed_ && !needed) return more;
+  if (next_ == batches_.size()) {
+    if (needed) return absl::NotFoundError("no scripted source is left");
+    return more;
+  }
+  const SourceBatch& batch = batches_[next_++];
+  for (const std::shared_ptr<SourceControl>& control : batch.controls) {
+    more.sources.push_back(control->MakeSource());
+  }
+  more.look_again = batch.look_again;
+  return more;
 }
 
-void ScriptedProvider::Finished(const absl::Status& status) {
+void ScriptedProvider::Finished(const absl::Status& status, std::span<const SourceFailure> ended) {
   absl::MutexLock lock(&mutex_);
+  failures_.insert(failures_.end(), ended.begin(), ended.end());
   finished_.push_back(status);
 }
 
@@ -166,6 +217,14 @@ std::vector<SourceFailure> ScriptedProvider::failures() const {
 std::vector<absl::Status> ScriptedProvider::finished() const {
   absl::MutexLock lock(&mutex_);
   return finished_;
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> NextOf(SourceProvider& provider, const RequestContext& context,
+                                                    const SourceFailure* failure) {
+  const std::span<const SourceFailure> ended(failure, failure == nullptr ? 0 : 1);
+  TC_ASSIGN_OR_RETURN(MoreSources more, provider.Next(context, ended, /*needed=*/true));
+  CHECK_EQ(more.sources.size(), 1u);
+  return std::move(more.sources.front());
 }
 
 }  // namespace tensorcast::testing

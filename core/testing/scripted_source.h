@@ -10,23 +10,33 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/background.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast::testing {
 
 struct SourceScript {
   std::string name = "scripted";
+  SourceType type = SourceType::kLocal;
+  uint32_t share = 0;  // of `shares`, as in SourceInfo
+  uint32_t shares = 1;
   int max_concurrency = 2;
   bool deliver_digests = false;       // with each chunk, of the bytes delivered
   bool held = false;                  // fetches wait until Release(), or their request is cancelled
   bool held_too_long = false;         // and then are DEADLINE_EXCEEDED
+  bool own_thread = false;            // fetches run on a thread of the source, one after another
   std::set<uint32_t> failing_chunks;  // UNAVAILABLE
   std::set<uint32_t> corrupt_chunks;  // one bit flipped
+  // Which chunks it has; null: all. What is not there it refuses.
+  std::shared_ptr<const Availability> availability;
+  std::map<uint32_t, int> refusals;  // so many fetches of these chunks it refuses though they are there
 };
 
 // What sources have in common with the test: the bytes, the script, what happened. One control may serve
@@ -44,12 +54,14 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
   int opened() const;
   int open() const;                         // sources alive
   std::map<uint32_t, int> fetches() const;  // begun, by chunk
+  int refused() const;                      // those of chunks that were not there
   int total_fetches() const;
   int most_at_once() const;
 
  private:
   friend class ScriptedSource;
   absl::Status Begin(const RequestContext& context, uint32_t chunk);
+  bool Refuses(uint32_t chunk);
   void End();
   void CountOpen(int change);
 
@@ -63,19 +75,30 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   int most_at_once_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint32_t, int> fetches_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, int> refusals_ ABSL_GUARDED_BY(mutex_);  // that are left
+  int refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<SerialExecutor> thread_;  // last: its tasks use the rest
 };
 
 std::shared_ptr<SourceControl> MakeControl(std::vector<std::byte> image, SourceScript script = {});
 
-// Gives one source of each control in turn, then NOT_FOUND. Remembers what it was told.
+// What a scripted provider gives at once.
+struct SourceBatch {
+  std::vector<std::shared_ptr<SourceControl>> controls;
+  absl::Duration look_again = absl::InfiniteDuration();
+};
+
+// Gives sources in turn, then NOT_FOUND where one is needed. Remembers what it was told.
 class ScriptedProvider final : public SourceProvider {
  public:
-  explicit ScriptedProvider(std::vector<std::shared_ptr<SourceControl>> controls)
-      : controls_(std::move(controls)) {}
+  // One of each control whenever one is needed.
+  explicit ScriptedProvider(const std::vector<std::shared_ptr<SourceControl>>& controls);
+  // A batch whenever it is asked.
+  explicit ScriptedProvider(std::vector<SourceBatch> batches) : batches_(std::move(batches)) {}
 
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext& context,
-                                                    const SourceFailure* failure) override;
-  void Finished(const absl::Status& status) override;
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override;
+  void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override;
 
   int calls() const;
   std::vector<SourceFailure> failures() const;
@@ -83,12 +106,17 @@ class ScriptedProvider final : public SourceProvider {
   std::vector<absl::Status> finished() const;
 
  private:
-  const std::vector<std::shared_ptr<SourceControl>> controls_;
+  std::vector<SourceBatch> batches_;
+  bool only_when_needed_ = false;
   mutable absl::Mutex mutex_;
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<SourceFailure> failures_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::Status> finished_ ABSL_GUARDED_BY(mutex_);
 };
+
+// What a provider of one source at a time gives to who needs one, before or after this failure.
+absl::StatusOr<std::unique_ptr<ChunkSource>> NextOf(SourceProvider& provider, const RequestContext& context,
+                                                    const SourceFailure* failure = nullptr);
 
 }  // namespace tensorcast::testing

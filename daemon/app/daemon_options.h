@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/labels.h"
 #include "core/artifact/layout.h"
 #include "core/device/device_runtime.h"
 #include "transport/lane.h"
@@ -25,6 +26,7 @@ namespace tensorcast::daemon {
 
 struct DaemonOptions {
   std::string name;                    // of the node, for people; empty: the host's name
+  Labels labels;                       // of the node, for policies and for people
   std::string listen = "127.0.0.1:0";  // gRPC for other hosts; empty: this host's sockets only
   // What others connect to; empty: what it listens on, or unix_socket. With port 0: listen's port. REQUIRES:
   // set when `listen` stands for every address.

@@ -24,6 +24,7 @@
 #include "daemon/node/node_state.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
+#include "daemon/service/wishes.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/channel.h"
 #include "rpc/credentials.h"
@@ -106,6 +107,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
     device->set_name(info.name);
     device->set_total_bytes(info.total_bytes);
   }
+  node.mutable_labels()->insert(options.labels.begin(), options.labels.end());
   node.set_protocol_version(rpc::kProtocolVersion);
   return node;
 }
@@ -197,7 +199,8 @@ struct EngineSide {
                                              .copy_threads = options.copy_threads,
                                              .staging_buffers = options.staging_buffers,
                                              .staging_buffer_bytes = options.staging_buffer_bytes,
-                                             .distrust_other_hosts = options.credentials != nullptr}));
+                                             .distrust_other_hosts = options.credentials != nullptr,
+                                             .peer_timeout = options.peer_timeout}));
     TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start({.path = options.handle_socket,
                                                             .allowed_groups = options.handle_groups,
                                                             .ticket_ttl = options.ticket_life,
@@ -240,7 +243,10 @@ struct CallSide {
                 .servings = &*replicas.servings,
                 .transfers = &store.transfers,
                 .credentials = options.credentials.get(),
-                .insecure = options.insecure}),
+                .insecure = options.insecure,
+                .send_limit = options.lane_config.send_limit,
+                .receive_limit = options.lane_config.receive_limit}),
+        explainer({.status = &status, .global_store = store.client.get(), .peers = sources.peers.get()}),
         materializer({.node = node,
                       .engine = replicas.engine.get(),
                       .devices = devices,
@@ -268,6 +274,7 @@ struct CallSide {
                  .materializer = &materializer,
                  .ingester = &ingester,
                  .status = &status,
+                 .explainer = &explainer,
                  .servings = &*replicas.servings,
                  .sessions = &*replicas.sessions,
                  .origins = &origins,
@@ -298,6 +305,7 @@ struct CallSide {
   }
 
   const StatusReporter status;
+  TransferExplainer explainer;
   const Materializer materializer;
   const Ingester ingester;
   OriginChecker origins;
@@ -335,6 +343,7 @@ struct DaemonServer::Parts {
   std::unique_ptr<EngineSide> replicas;
   std::unique_ptr<CallSide> calls;
   std::unique_ptr<OwnPort> own_port;
+  std::unique_ptr<Wishes> wishes;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
   std::unique_ptr<PeriodicTask> chores;
@@ -390,10 +399,19 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   own_port = std::make_unique<OwnPort>(grpc_address, kPortCheckInterval, [this](const std::string& address) {
     return rpc::CheckHealth(address, kPortCheckTimeout, options.credentials);
   });
+  wishes = std::make_unique<Wishes>(
+      [this](const RequestContext& context, const v1::Wish& wish, const OnProgress& on_progress) {
+        v1::MaterializeReplicaRequest request;
+        request.set_artifact_id(wish.artifact_id());
+        *request.mutable_location() = wish.location();
+        return calls->materializer.Materialize(context, request, on_progress).status();
+      },
+      [this] { store->link.HeartbeatSoon(); });
   agent = std::make_unique<NodeAgent>(NodeAgent::Options{.engine = replicas->engine.get(),
                                                          .servings = &*replicas->servings,
                                                          .grants = &sources->grants,
                                                          .publications = &replicas->publications,
+                                                         .wishes = wishes.get(),
                                                          .status = &calls->status,
                                                          .port = own_port.get()});
   store->link.Start(agent.get(), grpc_address);
@@ -440,11 +458,13 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
 
 void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   if (node.has_value()) node->Drain();
+  if (wishes != nullptr) wishes->Drain();
   if (calls != nullptr && calls->server != nullptr) {
     if (SteadyNow() < deadline) {
       TellStoreOfDrain();
       AwaitTransfers(deadline);
     }
+    if (wishes != nullptr) wishes->Stop();
     // What still runs now only watches, or ran out of time.
     const SteadyTime end = SteadyNow() + absl::Milliseconds(100);
     calls->server->Shutdown(end);

@@ -14,13 +14,17 @@ absl::StatusOr<std::shared_ptr<const Manifest>> NodeAgent::FindManifest(std::str
   return options_.engine->FindManifest(artifact_id);
 }
 
+void NodeAgent::FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) {
+  options_.status->FillPools(pools);
+}
+
 void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   // The answer speaks of what this node had reported until here; what OnHeartbeat drops is not younger.
   heartbeat_began_ = SteadyNow();
   options_.publications->BeginHeartbeat();
-  options_.status->FillPools(heartbeat->mutable_pools());
   heartbeat->set_unreachable(options_.port->unreachable());
   for (const std::string& grant_id : options_.grants->Ids()) heartbeat->add_active_grants(grant_id);
+  options_.wishes->Report(heartbeat);
 }
 
 void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
@@ -37,6 +41,7 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
           << "Artifact " << artifact_id << " was deleted, but stays here: " << forgotten;
     });
   }
+  options_.wishes->Answered(response);
   for (const std::string& replica_id : response.evict_replicas()) {
     // Asked for again with the next heartbeat when it did not work: leases end, copies appear elsewhere.
     const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/false);

@@ -9,6 +9,7 @@
 #include "daemon/global_store_link/own_port.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/status_report.h"
+#include "daemon/service/wishes.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/sources/running_grants.h"
 
@@ -21,6 +22,7 @@ class NodeAgent : public LinkedNode {
     ServeRegistry* servings = nullptr;
     RunningGrants* grants = nullptr;
     Publications* publications = nullptr;
+    Wishes* wishes = nullptr;
     const StatusReporter* status = nullptr;
     const OwnPort* port = nullptr;
   };
@@ -29,6 +31,7 @@ class NodeAgent : public LinkedNode {
 
   std::vector<ReplicaInfo> Inventory() override;
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) override;
+  void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) override;
   void FillHeartbeat(v1::HeartbeatRequest* heartbeat) override;
   void OnHeartbeat(const v1::HeartbeatResponse& response) override;
 

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/service/status_report.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::daemon {
@@ -14,6 +13,7 @@ namespace {
 
 namespace metrics = otel::metrics;
 using PoolValue = double (*)(const PoolStats&);
+using ReplicaValue = double (*)(const ReplicaBytes&);
 using LeasesByLocation = std::map<LocationKind, int>;
 
 // One value of every pool of the node; `device` is "" for host memory.
@@ -25,12 +25,13 @@ void ReportPools(const NodeGauges::Options& parts, PoolValue value, otel::Gauge<
   }
 }
 
-void ReportPinned(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& observer) {
-  std::map<Location, uint64_t> pinned = PinnedBytes(*parts.engine);
-  observer.Observe(static_cast<double>(pinned[{LocationKind::kCpu}]), {"cpu", ""});
+// One of what its replicas take.
+void ReportReplicas(const NodeGauges::Options& parts, ReplicaValue value,
+                    otel::Gauge<2>::Observer& observer) {
+  observer.Observe(value(parts.engine->replica_bytes({LocationKind::kCpu})), {"cpu", ""});
   for (const DeviceInfo& device : parts.devices->devices()) {
-    const std::string ordinal = absl::StrCat(device.ordinal);
-    observer.Observe(static_cast<double>(pinned[{LocationKind::kGpu, device.ordinal}]), {"gpu", ordinal});
+    const Location location{LocationKind::kGpu, device.ordinal};
+    observer.Observe(value(parts.engine->replica_bytes(location)), {"gpu", absl::StrCat(device.ordinal)});
   }
 }
 
@@ -84,8 +85,16 @@ void NodeGauges::ObservePools() {
         [](const PoolStats& stats) { return static_cast<double>(stats.high_water_bytes); });
   pools(metrics::kPoolAllocationFailures,
         [](const PoolStats& stats) { return static_cast<double>(stats.failed_allocations); });
-  registrations_.push_back(metrics::kPoolPinnedBytes.Observe(
-      [this](otel::Gauge<2>::Observer& observer) { ReportPinned(options_, observer); }));
+  const auto replicas = [this](const otel::Gauge<2>& gauge, ReplicaValue value) {
+    registrations_.push_back(gauge.Observe(
+        [this, value](otel::Gauge<2>::Observer& observer) { ReportReplicas(options_, value, observer); }));
+  };
+  replicas(metrics::kPoolPinnedBytes,
+           [](const ReplicaBytes& bytes) { return static_cast<double>(bytes.held); });
+  replicas(metrics::kPoolPartialBytes,
+           [](const ReplicaBytes& bytes) { return static_cast<double>(bytes.partial); });
+  replicas(metrics::kPoolPartialReplicas,
+           [](const ReplicaBytes& bytes) { return static_cast<double>(bytes.partial_replicas); });
 }
 
 void NodeGauges::ObserveSessions() {
@@ -105,6 +114,8 @@ void NodeGauges::ObserveTransfers() {
     const int queued = options_.engine->queued_ingests();
     observer.Observe(std::max(0, options_.engine->active_ingests() - queued));
   }));
+  registrations_.push_back(metrics::kP2pSources.Observe(
+      [this](otel::Gauge<0>::Observer& observer) { observer.Observe(options_.engine->peer_sources()); }));
 }
 
 void NodeGauges::ObserveDisk() {

@@ -28,9 +28,12 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create({.bytes = options.host_pool_bytes,
                                                         .use_huge_pages = options.huge_pages,
                                                         .prefault_threads = options.prefault_threads}));
-  TC_RETURN_IF_ERROR(devices->RegisterHost(storage->pool_->base(), storage->pool_->bytes()));
-  // Only now: the destructor must not undo what did not come about.
-  storage->page_locked_ = true;
+  // Each segment, since CUDA says nothing of a range that is several mappings. No copy reaches from one into
+  // the next, as no extent does.
+  for (const PoolSegment& segment : storage->pool_->segments()) {
+    TC_RETURN_IF_ERROR(devices->RegisterHost(storage->pool_->base() + segment.offset, segment.bytes));
+    ++storage->page_locked_segments_;
+  }
   if (options.disk_tier) {
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk_dir, ""));
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk_dir));
@@ -40,9 +43,10 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
 }
 
 Storage::~Storage() {
-  if (!page_locked_) return;
-  const absl::Status status = devices_->UnregisterHost(pool_->base());
-  LOG_IF(WARNING, !status.ok()) << "The host pool stays page-locked: " << status;
+  for (size_t i = 0; i < page_locked_segments_; ++i) {
+    const absl::Status status = devices_->UnregisterHost(pool_->base() + pool_->segments()[i].offset);
+    LOG_IF(WARNING, !status.ok()) << "A segment of the host pool stays page-locked: " << status;
+  }
 }
 
 absl::StatusOr<bool> Storage::HasPacked(const ReplicaInfo& replica) const {

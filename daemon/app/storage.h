@@ -2,6 +2,7 @@
 // the packed files of its disk tier; and what it may import. Thread-safe once open.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -35,7 +36,7 @@ class Storage {
 
   DeviceRuntime* const devices_;
   std::unique_ptr<HostPool> pool_;
-  bool page_locked_ = false;
+  size_t page_locked_segments_ = 0;  // of those from the pool's start on
   std::unique_ptr<ArtifactStore> artifacts_;
   ImportRoots import_roots_;
 };

@@ -42,6 +42,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<v1::RequestReplicaTransportResponse> offers;  // one after another, then none
   bool grants_eviction = true;
   std::map<std::string, v1::Key> keys;
+  std::map<std::string, v1::Node> nodes;                      // by name
   uint64_t key_revision = 1;                                  // of what is published with a key
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
   std::string deleted_meanwhile;  // an artifact that is found, but not there when its manifest is asked for
@@ -158,6 +159,18 @@ class FakeGlobalStore : public GlobalStoreClient {
     const auto found = keys.find(key);
     if (found == keys.end()) return absl::NotFoundError("no such key");
     return found->second;
+  }
+
+  absl::StatusOr<std::vector<v1::Node>> FindNodes(const RequestContext&,
+                                                  const std::vector<std::string>& names) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) return down;
+    std::vector<v1::Node> found;
+    for (const std::string& name : names) {
+      const auto node = nodes.find(name);
+      if (node != nodes.end()) found.push_back(node->second);
+    }
+    return found;
   }
 
   absl::Duration away_for() const override { return absl::ZeroDuration(); }

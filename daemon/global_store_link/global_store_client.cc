@@ -127,6 +127,15 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return std::move(*response.mutable_key());
   }
 
+  absl::StatusOr<std::vector<v1::Node>> FindNodes(const RequestContext& context,
+                                                  const std::vector<std::string>& names) override {
+    v1::GetClusterStatusRequest request;
+    request.mutable_node_names()->Assign(names.begin(), names.end());
+    TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse response,
+                        Call(&Stub::GetClusterStatus, context, request, Once()));
+    return std::vector<v1::Node>(response.nodes().begin(), response.nodes().end());
+  }
+
   absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) override {
     // It may look at the files of an import first, on other nodes. The time of one that was away before is

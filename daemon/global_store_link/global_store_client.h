@@ -65,6 +65,9 @@ class GlobalStoreClient {
                                                                          uint32_t tensor_count) = 0;
   // Tried once. Who wants to know what a key means asks KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) = 0;
+  // The nodes of these names that it knows. REQUIRES: one at least.
+  virtual absl::StatusOr<std::vector<v1::Node>> FindNodes(const RequestContext& context,
+                                                          const std::vector<std::string>& names) = 0;
 
   virtual absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) = 0;

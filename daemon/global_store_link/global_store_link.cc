@@ -97,6 +97,12 @@ absl::Status GlobalStoreLink::WaitRegistered(SteadyTime deadline) {
       absl::StrCat("this node is not registered with the global store: ", standing_.message()));
 }
 
+void GlobalStoreLink::HeartbeatSoon() {
+  absl::MutexLock lock(&mutex_);
+  heartbeat_wanted_ = true;
+  woken_ = true;
+}
+
 absl::Status GlobalStoreLink::CheckIn(SteadyTime deadline) {
   {
     absl::MutexLock lock(&mutex_);
@@ -213,6 +219,8 @@ absl::Status GlobalStoreLink::Step() {
 absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeRequest request;
   *request.mutable_node() = options_.node;
+  // Before its first heartbeat somebody may wish for an artifact here that has no room.
+  node_->FillPools(request.mutable_node()->mutable_pools());
   absl::StatusOr<v1::RegisterNodeResponse> registered =
       options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request);
   // ABORTED at registration: another process holds this node id.
@@ -318,6 +326,7 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   v1::HeartbeatRequest request;
   *request.mutable_node() = identity();
   request.set_inventory_sequence(sequence_);
+  node_->FillPools(request.mutable_pools());
   node_->FillHeartbeat(&request);
   TC_ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
                       options_.client->Heartbeat(RequestContext::Background(options_.call_timeout), request));

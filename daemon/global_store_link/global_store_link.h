@@ -38,7 +38,9 @@ class LinkedNode {
   virtual ~LinkedNode() = default;
   virtual std::vector<ReplicaInfo> Inventory() = 0;
   virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) = 0;
-  // The pools, the grants in use, and whether others reach this node.
+  // Told at the registration and with each heartbeat.
+  virtual void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) = 0;
+  // The grants in use, and whether others reach this node.
   virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
   // The global store answered a heartbeat: what it did not revoke goes on.
   virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
@@ -69,6 +71,7 @@ class GlobalStoreLink {
   // As calls of the global store name this node.
   v1::NodeIdentity identity() const;
   const std::string& node_id() const { return options_.node.node_id(); }
+  const std::string& host_id() const { return options_.node.host_id(); }
 
   // The key of grant tokens; empty before the first registration.
   rpc::GrantKey grant_key() const;
@@ -76,6 +79,8 @@ class GlobalStoreLink {
   absl::Status standing() const;
   // UNAVAILABLE with the last error when the node is not registered by then.
   absl::Status WaitRegistered(SteadyTime deadline);
+  // Sends a heartbeat with the next round, which begins now; does not wait.
+  void HeartbeatSoon();
   // Sends a heartbeat now, which registers again where the global store no longer knows this node, and waits
   // for it. UNAVAILABLE when it was not answered by then.
   absl::Status CheckIn(SteadyTime deadline);

@@ -24,6 +24,9 @@ class FakeNode : public LinkedNode {
     if (manifest != nullptr && manifest->id() == artifact_id) return manifest;
     return absl::NotFoundError("no manifest");
   }
+  void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) override {
+    pools->Add()->set_capacity_bytes(50);
+  }
   void FillHeartbeat(v1::HeartbeatRequest*) override {}
   void OnHeartbeat(const v1::HeartbeatResponse& response) override {
     absl::MutexLock lock(&mutex);
@@ -73,6 +76,8 @@ TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) {
     EXPECT_EQ(store.registrations.front().node().grpc_address(), "127.0.0.1:1");
+    ASSERT_EQ(store.registrations.front().node().pools_size(), 1);
+    EXPECT_EQ(store.registrations.front().node().pools(0).capacity_bytes(), 50);
     EXPECT_EQ(store.inventories.front().front().node().incarnation(), 7);
     EXPECT_EQ(store.inventories.front().front().replicas_size(), 2);
   });
@@ -159,6 +164,8 @@ TEST_F(LinkTest, ANodeThatStaysReplacedGivesUpForGood) {
 TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  // The step that sent it has ended: what fails from here on is told by the standing.
+  ASSERT_TRUE(tensorcast::testing::Eventually([&] { return link_.standing().ok(); }));
   store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
   feed_.OnReplicaChanged(Info("changed meanwhile"), nullptr);
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return !link_.standing().ok(); }));

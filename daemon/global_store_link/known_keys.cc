@@ -1,17 +1,12 @@
 #include "daemon/global_store_link/known_keys.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "base/posix/unique_fd.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 
@@ -20,18 +15,6 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(2);
 constexpr absl::Duration kPatienceWhileAway = absl::Milliseconds(500);
-
-// Readable by this user alone: names of models can be secrets. A file that the power cut short is no loss.
-absl::Status ReplaceFile(const std::string& path, const std::string& content) {
-  const std::string temporary = absl::StrCat(path, ".new");
-  const UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file) return ErrnoStatus(errno, "open", temporary);
-  const ssize_t written = write(file.get(), content.data(), content.size());
-  if (written != static_cast<ssize_t>(content.size())) {
-    return ErrnoStatus(written < 0 ? errno : ENOSPC, "write", temporary);
-  }
-  return rename(temporary.c_str(), path.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "rename", path);
-}
 
 }  // namespace
 

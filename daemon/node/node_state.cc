@@ -60,22 +60,11 @@ absl::Status OverwriteSmallFile(const std::string& path, std::string line) {
   return WriteAndSync(file.get(), path, line);
 }
 
-// A reader sees the old content or the new, whenever the power goes.
-absl::Status ReplaceSmallFile(const std::string& directory, const std::string& name,
-                              std::string_view content) {
-  const std::string path = absl::StrCat(directory, "/", name);
-  const std::string temporary = absl::StrCat(path, ".new");
+absl::Status ReplaceSmallFile(const std::string& path, std::string_view content) {
   const std::string line = absl::StrCat(content, "\n");
-  UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  const absl::Status written =
-      file ? WriteAndSync(file.get(), temporary, line) : ErrnoStatus(errno, "open", temporary);
-  if (!written.ok()) {
-    unlink(temporary.c_str());
-    const bool full = absl::IsResourceExhausted(written);
-    return full && OverwriteSmallFile(path, line).ok() ? absl::OkStatus() : written;
-  }
-  if (rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename", path);
-  return SyncDirectory(directory);
+  absl::Status replaced = ReplaceFile(path, line);
+  const bool full = absl::IsResourceExhausted(replaced);
+  return full && OverwriteSmallFile(path, line).ok() ? absl::OkStatus() : replaced;
 }
 
 // The file with the node id, made if need be, and locked. Of those that start at once on an empty directory
@@ -136,7 +125,7 @@ absl::Status NodeState::Load() {
   }
   // The clock as well as the counter: a state directory restored from a backup must not fall behind itself.
   incarnation_ = std::max(last + 1, static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));
-  return ReplaceSmallFile(directory_, "incarnation", absl::StrCat(incarnation_));
+  return ReplaceSmallFile(absl::StrCat(directory_, "/incarnation"), absl::StrCat(incarnation_));
 }
 
 absl::StatusOr<std::string> ReadBootId() { return ReadSmallFile("/proc/sys/kernel/random/boot_id"); }

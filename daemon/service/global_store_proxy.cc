@@ -48,14 +48,10 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   TC_FORWARD(ListKeys)
   TC_FORWARD(GetClusterStatus)
   TC_FORWARD(DrainNode)
+  TC_FORWARD(ReplicateArtifact)
+  TC_FORWARD(ListWishes)
+  TC_FORWARD(CancelWishes)
 #undef TC_FORWARD
-
-  // The global store waits for the nodes that make the replicas.
-  Unary* ReplicateArtifact(Call* call, const v1::ReplicateArtifactRequest* request,
-                           v1::ReplicateArtifactResponse* response) override {
-    return Forward(call, waiting_, &Stub::ReplicateArtifact, request, response, Timeout::kMeansNothing,
-                   [](SteadyTime) {});
-  }
 
   Unary* BindKey(Call* call, const v1::BindKeyRequest* request, v1::BindKeyResponse* response) override {
     return Forward(call, quick_, &Stub::BindKey, request, response, Timeout::kMeansSilence,

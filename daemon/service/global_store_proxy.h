@@ -17,7 +17,7 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs single calls, `waiting` watches and ReplicateArtifact. `client` is one on the same channel.
+// `quick` runs single calls, `waiting` watches. `client` is one on the same channel.
 // All must outlive the server that the service is registered with.
 std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<grpc::Channel> channel,
                                                     GlobalStoreClient* client, KnownKeys* known_keys,

@@ -1,11 +1,13 @@
 #include "daemon/service/materialize.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "core/artifact/tensor_selection.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/convert/convert.h"
@@ -52,6 +54,21 @@ absl::Status Materializer::CheckLane(const std::string& lane) const {
       absl::StrCat("this node has no lane \"", lane, "\"; it has ", absl::StrJoin(options_.lanes, ", ")));
 }
 
+absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
+                                        IngestRequest& ingest) {
+  if (tensors.empty()) return absl::OkStatus();
+  const std::vector<std::string> patterns(tensors.begin(), tensors.end());
+  TC_ASSIGN_OR_RETURN(TensorSelection selection, SelectTensors(*ingest.manifest, patterns));
+  if (selection.chunks.size() == ingest.layout().chunk_count()) return absl::OkStatus();
+  if (ingest.location.kind != LocationKind::kCpu) {
+    return absl::InvalidArgumentError(absl::StrCat("these tensors are a part of ", ingest.artifact_id(),
+                                                   ", and ", ingest.location.ToString(),
+                                                   " holds whole artifacts: get them to cpu, or all of it"));
+  }
+  ingest.chunks = std::move(selection.chunks);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::Replica> Materializer::Describe(const ReplicaLease& lease) const {
   TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease.replica_id()));
   return rpc::ToProto(info);
@@ -71,18 +88,72 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
                                                    .receiver_name = receiver});
 }
 
+// On a ready replica, or on a partial one that holds what is asked for. Another daemon, under its grant,
+// takes what there is of one that fills or is partial, follows it, and lets go when it is told to.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
     const RequestContext& context, const v1::AttachReplicaRequest& request) const {
-  if (!request.replica_id().empty()) return options_.engine->LeaseReplica(request.replica_id());
-  TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
-  if (target.key_unconfirmed) {
-    // The answer of this call has no place for that mark.
-    return absl::UnavailableError(absl::StrCat("the global store does not answer, and what key ", target.key,
-                                               " means is unconfirmed: materialize it, or attach to ",
-                                               target.artifact_id));
+  const std::vector<std::string> tensors(request.tensors().begin(), request.tensors().end());
+  TC_RETURN_IF_ERROR(CheckTensorPatterns(tensors));
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> whole;
+  std::function<bool(const ReplicaInfo&)> is_meant;
+  if (!request.grant_id().empty()) return options_.engine->LeaseToServe(request.replica_id());
+  if (!request.replica_id().empty()) {
+    whole = options_.engine->LeaseReplica(request.replica_id());
+    is_meant = [&request](const ReplicaInfo& replica) { return replica.id == request.replica_id(); };
+  } else {
+    TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
+    TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
+    if (target.key_unconfirmed) {
+      // The answer of this call has no place for that mark.
+      return absl::UnavailableError(
+          absl::StrCat("the global store does not answer, and what key ", target.key,
+                       " means is unconfirmed: materialize it, or attach to ", target.artifact_id));
+    }
+    whole = options_.engine->LeaseArtifact(target.artifact_id, location);
+    is_meant = [location, artifact_id = target.artifact_id](const ReplicaInfo& replica) {
+      return replica.artifact_id == artifact_id && replica.location == location;
+    };
   }
-  return options_.engine->LeaseArtifact(target.artifact_id, location);
+  if (whole.ok()) return CheckHolds(*std::move(whole), tensors);
+  for (const ReplicaInfo& replica : options_.engine->ListReplicas()) {
+    if (replica.state != ReplicaState::kPartial || !is_meant(replica)) continue;
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, options_.engine->LeaseFilling(replica.id));
+    return CheckHolds(std::move(lease), tensors);
+  }
+  return whole.status();
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::unique_ptr<ReplicaLease> lease,
+                                                                       std::span<const std::string> tensors) {
+  const std::shared_ptr<const Availability>& there = lease->availability();
+  if (there == nullptr && tensors.empty()) return lease;
+  TC_ASSIGN_OR_RETURN(const TensorSelection selection, SelectTensors(*lease->manifest(), tensors));
+  if (there == nullptr) return lease;
+  const auto missing =
+      std::ranges::count_if(selection.chunks, [&](uint32_t chunk) { return !there->Has(chunk); });
+  if (missing == 0) return lease;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "replica ", lease->replica_id(), " holds only ", there->count(), " of ", there->chunks(), " chunks of ",
+      lease->manifest()->id(), ", and ", missing, " of the ", selection.chunks.size(),
+      " that are asked for are missing: bring them with a get, which attaches to what it brought"));
+}
+
+// Who wants a part joins an ingest that is under way and brings more. When that fails, the part may be there
+// all the same, or be had without the rest: in less memory, or from who has no more than that. So it is asked
+// for once more, and ends as that does.
+absl::StatusOr<Materializer::Brought> Materializer::Bring(const RequestContext& context,
+                                                          const IngestRequest& ingest,
+                                                          const OnProgress& on_progress) const {
+  for (bool may_repeat = ingest.chunks.has_value();; may_repeat = false) {
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending, options_.engine->Ingest(context, ingest));
+    otel::Span joined = JoinSpan(context, *pending);
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
+        joined.Record(Await(context, *pending, on_progress));
+    joined.End();
+    if (lease.ok()) return Brought{.pending = std::move(pending), .lease = *std::move(lease)};
+    const bool failed_for_others = pending->shared() && pending->report().has_value();
+    if (!may_repeat || !failed_for_others) return lease.status();
+  }
 }
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
@@ -99,24 +170,20 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
                        .sources = options_.sources->Find(
                            {.manifest = manifest, .destination = location, .lane = request.lane()}),
                        .wait_for_space = request.wait_for_space()};
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      options_.engine->Ingest(context, std::move(ingest)));
-  otel::Span joined = JoinSpan(context, *pending);
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease,
-                      joined.Record(Await(context, *pending, on_progress)));
-  joined.End();
+  TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
+  TC_ASSIGN_OR_RETURN(Brought brought, Bring(context, ingest, on_progress));
 
   v1::MaterializeReplicaResult result;
   result.set_artifact_id(target.artifact_id);
   result.set_key_revision(target.key_revision);
   result.set_key_unconfirmed(target.key_unconfirmed);
-  result.set_shared(pending->shared());
-  const std::optional<TransferReport> report = pending->report();
+  result.set_shared(brought.pending->shared());
+  const std::optional<TransferReport> report = brought.pending->report();
   result.set_already_present(!report.has_value());
   if (report.has_value()) *result.mutable_transfer() = ToProto(*report, options_.devices);
-  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), Describe(*lease));
+  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), Describe(*brought.lease));
   if (request.attach()) {
-    TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(std::move(lease)));
+    TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(std::move(brought.lease)));
   }
   return result;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,11 +61,26 @@ class Materializer {
   // Of a replica here, or the global store's, verified.
   absl::StatusOr<std::shared_ptr<const Manifest>> GetManifest(const RequestContext& context,
                                                               const Target& target) const;
+  // Of the artifact's chunks those that these tensors lie in, where that is not all; without tensors it is.
+  // INVALID_ARGUMENT for one that chooses nothing, and for a part at a place that holds whole replicas alone.
+  static absl::Status ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
+                                   IngestRequest& ingest);
+  // A replica that has what is asked for, and how it came.
+  struct Brought {
+    std::unique_ptr<PendingReplica> pending;
+    std::unique_ptr<ReplicaLease> lease;
+  };
+  absl::StatusOr<Brought> Bring(const RequestContext& context, const IngestRequest& ingest,
+                                const OnProgress& on_progress) const;
   absl::Status CheckLane(const std::string& lane) const;
   // The grant of another daemon of this host, in the place of OpenPull.
   absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const RequestContext& context,
                                                          const v1::AttachReplicaRequest& request) const;
+  // The lease, where its replica has the chunks that these names and patterns choose; FAILED_PRECONDITION
+  // otherwise.
+  static absl::StatusOr<std::unique_ptr<ReplicaLease>> CheckHolds(std::unique_ptr<ReplicaLease> lease,
+                                                                  std::span<const std::string> tensors);
   absl::StatusOr<v1::Replica> Describe(const ReplicaLease& lease) const;
 
   const Options options_;

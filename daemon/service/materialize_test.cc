@@ -1,7 +1,13 @@
 #include "daemon/service/materialize.h"
 
+#include <future>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/testing/eventually.h"
+#include "core/artifact/tensor_selection.h"
 #include "core/handles/handle_client.h"
 #include "daemon/service/service_fixture.h"
 
@@ -123,6 +129,104 @@ TEST_F(MaterializeTest, ARequestThatMakesNoSenseIsRefused) {
   MakeReplica();
   node.Drain();
   EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(MaterializeTest, ChosenTensorsAreNamedAsTheyAreAndFitTheirPlace) {
+  MakeReplica();
+  v1::MaterializeReplicaRequest request = ById();
+  request.add_tensors("no such tensor*");
+  const absl::Status nothing = Materialize(request).status();
+  EXPECT_EQ(nothing.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(nothing.message(), HasSubstr("\"no such tensor*\""));
+  request.set_tensors(0, std::string(kMaxTensorPatternBytes + 1, '*'));
+  EXPECT_EQ(Materialize(request).status().code(), absl::StatusCode::kInvalidArgument);
+  request.set_tensors(0, artifact.layout.tensors.front().name);
+  request.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
+  const absl::Status on_gpu = Materialize(request).status();
+  EXPECT_EQ(on_gpu.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(on_gpu.message(), HasSubstr("gpu:0 holds whole artifacts"));
+  request.set_tensors(0, "*");  // which is all of it
+  EXPECT_TRUE(Materialize(request).ok());
+}
+
+// A whole ingest under way, which some gets of a part join.
+class JoinedPartTest : public MaterializeTest {
+ protected:
+  void SetUp() override {
+    MaterializeTest::SetUp();
+    // Chunk 0 comes at once, chunk 1 when it is let go, chunk 2 never.
+    first_->Add(0);
+    second_->Add(1);
+    const auto source = [this](std::shared_ptr<Availability> has, bool held) {
+      return testing::MakeControl(artifact.image, {.held = held, .availability = std::move(has)});
+    };
+    held_ = source(second_, true);
+    auto pending =
+        engine->Ingest(context, {.manifest = artifact.manifest,
+                                 .location = {},
+                                 .sources = std::make_shared<testing::ScriptedProvider>(
+                                     std::vector<testing::SourceBatch>{{{source(first_, false), held_}}})});
+    ASSERT_TRUE(pending.ok()) << pending.status();
+    whole_ = *std::move(pending);
+    held_->WaitForHeldFetches(1);
+  }
+
+  // Returns when it has joined the whole ingest.
+  std::future<absl::StatusOr<v1::MaterializeReplicaResult>> JoinFor(std::vector<int> tensors) {
+    v1::MaterializeReplicaRequest request = ById();
+    for (const int index : tensors) request.add_tensors(artifact.layout.tensors[index].name);
+    std::promise<void> joined;
+    auto told = joined.get_future();
+    auto got = std::async(std::launch::async, [this, request, joined = std::move(joined)]() mutable {
+      bool is_told = false;
+      const auto tell = [&] {
+        if (!std::exchange(is_told, true)) joined.set_value();
+      };
+      auto result = materializer->Materialize(context, request, [&](const TransferProgress&) { tell(); });
+      tell();
+      return result;
+    });
+    told.wait();
+    return got;
+  }
+  void AwaitChunks(uint32_t count) {
+    EXPECT_TRUE(testing::Eventually([&] { return engine->ListReplicas().front().chunks_present == count; }));
+  }
+  void FailWhole() {
+    first_->End(absl::UnavailableError("the source died"));
+    second_->End(absl::UnavailableError("the source died"));
+    EXPECT_FALSE(whole_->Wait(context).ok());
+  }
+
+  const std::shared_ptr<Availability> first_ =
+      std::make_shared<Availability>(artifact.layout.image_bytes, artifact.layout.chunk_bytes);
+  const std::shared_ptr<Availability> second_ =
+      std::make_shared<Availability>(artifact.layout.image_bytes, artifact.layout.chunk_bytes);
+  std::shared_ptr<testing::SourceControl> held_;
+  std::unique_ptr<PendingReplica> whole_;
+};
+
+TEST_F(JoinedPartTest, IsGivenWhatCameThoughTheWholeFails) {
+  auto part = JoinFor({0, 1});
+  held_->Release();
+  AwaitChunks(2);
+  FailWhole();
+  const auto got = part.get();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->replica().state(), v1::REPLICA_STATE_PARTIAL);
+  EXPECT_THAT(store.asked, SizeIs(0)) << "nothing more is needed";
+}
+
+TEST_F(JoinedPartTest, HasAnIngestOfItsOwnAfterTheWholeFailedOnceAndNoMore) {
+  v1::RequestReplicaTransportResponse nothing;
+  nothing.set_no_source_reason("its last replica is gone");
+  store.With([&](FakeGlobalStore& it) { it.offers = {nothing, nothing, nothing}; });
+  auto part = JoinFor({0, 1});
+  FailWhole();
+  const absl::Status failed = part.get().status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(failed.message(), HasSubstr("its last replica is gone"));
+  EXPECT_THAT(store.asked, SizeIs(1));
 }
 
 class AttachTest : public MaterializeTest {

@@ -166,7 +166,8 @@ class ServiceTest : public ::testing::Test {
 
   const tensorcast::testing::TempFolder temp_folder;
   const std::string& folder = temp_folder.path();
-  const testing::TestArtifact artifact = testing::MakeChunkedArtifact(1, 3, kMinChunkBytes);
+  const testing::TestArtifact artifact =
+      testing::MakeTestArtifact(1, {kMinChunkBytes, kMinChunkBytes, kMinChunkBytes});  // a chunk each
   const RequestContext context = RequestContext::Background(absl::Seconds(20));
   FakeGlobalStore store;
   FakePeers peers;

@@ -1,6 +1,9 @@
 #include "daemon/service/status_report.h"
 
 #include <map>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
@@ -10,8 +13,6 @@
 
 namespace tensorcast::daemon {
 namespace {
-
-uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
 v1::ServeReport ToProto(const ServeReport& report) {
   v1::ServeReport message;
@@ -38,21 +39,16 @@ v1::ServeReport ToProto(const ServeReport& report) {
 
 }  // namespace
 
-std::map<Location, uint64_t> PinnedBytes(const StoreEngine& engine) {
-  std::map<Location, uint64_t> pinned;
-  for (const ReplicaInfo& replica : engine.ListReplicas()) {
-    if (replica.pinned || replica.leases > 0) pinned[replica.location] += WholeGranules(replica.image_bytes);
-  }
-  return pinned;
-}
-
-void StatusReporter::AddPool(Location location, const PoolStats& stats, uint64_t pinned_bytes,
+void StatusReporter::AddPool(Location location, const PoolStats& stats,
                              google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
   v1::Pool* pool = out->Add();
   *pool->mutable_location() = daemon::ToProto(location, options_.devices);
   pool->set_capacity_bytes(stats.capacity_bytes);
   pool->set_used_bytes(stats.used_bytes);
-  pool->set_pinned_bytes(pinned_bytes);
+  const ReplicaBytes replicas = options_.engine->replica_bytes(location);
+  pool->set_pinned_bytes(replicas.held);
+  pool->set_partial_replicas(static_cast<uint32_t>(replicas.partial_replicas));
+  pool->set_partial_bytes(replicas.partial);
   pool->set_high_water_bytes(stats.high_water_bytes);
   pool->set_failed_allocations(stats.failed_allocations);
 }
@@ -78,12 +74,50 @@ void StatusReporter::FillTransfers(v1::GetStatusResponse* out) const {
 }
 
 void StatusReporter::FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
-  std::map<Location, uint64_t> pinned = PinnedBytes(*options_.engine);
-  AddPool({LocationKind::kCpu}, options_.pool->stats(), pinned[{LocationKind::kCpu}], out);
+  AddPool({LocationKind::kCpu}, options_.pool->stats(), out);
   for (const DeviceInfo& device : options_.devices->devices()) {
-    const Location location{LocationKind::kGpu, device.ordinal};
-    AddPool(location, options_.engine->device_pool_stats(device.ordinal), pinned[location], out);
+    AddPool({LocationKind::kGpu, device.ordinal}, options_.engine->device_pool_stats(device.ordinal), out);
   }
+}
+
+v1::TransferHop StatusReporter::HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const {
+  v1::TransferHop hop;
+  hop.set_node(options_.node->Describe().name());
+  hop.mutable_limits()->set_send(options_.send_limit);
+  hop.mutable_limits()->set_receive(options_.receive_limit);
+  // One that ends between the two looks is found by the second.
+  for (const TransferReport& report : options_.engine->RunningTransfers()) {
+    if (!wanted(report)) continue;
+    *hop.mutable_transfer() = daemon::ToProto(report, options_.devices);
+    hop.set_under_way(true);
+  }
+  if (!hop.under_way()) {
+    for (const TransferReport& report : options_.transfers->Newest()) {
+      if (!wanted(report)) continue;
+      *hop.mutable_transfer() = daemon::ToProto(report, options_.devices);
+      break;
+    }
+  }
+  hop.set_replica_id(hop.transfer().replica_id());
+  return hop;
+}
+
+std::optional<v1::TransferHop> StatusReporter::FindTransfer(const std::string& transfer_id) const {
+  v1::TransferHop hop =
+      HopOf([&](const TransferReport& report) { return report.transfer_id == transfer_id; });
+  return hop.has_transfer() ? std::make_optional(std::move(hop)) : std::nullopt;
+}
+
+v1::TransferHop StatusReporter::DescribeHop(const v1::DescribeHopRequest& request) const {
+  v1::TransferHop hop = HopOf([&](const TransferReport& report) {
+    return !request.replica_id().empty() && report.replica_id == request.replica_id();
+  });
+  hop.set_replica_id(request.replica_id());
+  const std::set<std::string_view> grants(request.grant_ids().begin(), request.grant_ids().end());
+  for (const ServeReport& report : options_.servings->Reports()) {
+    if (grants.contains(report.grant_id)) *hop.add_servings() = ToProto(report);
+  }
+  return hop;
 }
 
 v1::GetStatusResponse StatusReporter::Report() const {
@@ -100,6 +134,8 @@ v1::GetStatusResponse StatusReporter::Report() const {
     secured->set_name(own.name.ToString());
     *secured->mutable_certificate_ends() = rpc::ToProto(own.not_after);
   }
+  report.mutable_limits()->set_send(options_.send_limit);
+  report.mutable_limits()->set_receive(options_.receive_limit);
   FillPools(report.mutable_pools());
   uint32_t leases = 0;
   const std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();

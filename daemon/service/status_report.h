@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/engine.h"
@@ -37,6 +38,8 @@ class StatusReporter {
     const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
     bool insecure = false;                          // and is so beyond this host
+    uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
+    uint64_t receive_limit = 0;
   };
 
   explicit StatusReporter(Options options) : options_(std::move(options)) {}
@@ -44,16 +47,19 @@ class StatusReporter {
   // The host pool first, then one pool a device. Pinned bytes are those that eviction cannot take.
   void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
   v1::GetStatusResponse Report() const;
+  // The transfer of this id to this node; nullopt where it is not remembered.
+  std::optional<v1::TransferHop> FindTransfer(const std::string& transfer_id) const;
+  // What another node wants to know of a replica of this one that it read.
+  v1::TransferHop DescribeHop(const v1::DescribeHopRequest& request) const;
 
  private:
-  void AddPool(Location location, const PoolStats& stats, uint64_t pinned_bytes,
+  void AddPool(Location location, const PoolStats& stats,
                google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
   void FillTransfers(v1::GetStatusResponse* out) const;
+  // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
+  v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;
 
   const Options options_;
 };
-
-// By location: of leased and pinned replicas, in whole granules.
-std::map<Location, uint64_t> PinnedBytes(const StoreEngine& engine);
 
 }  // namespace tensorcast::daemon

@@ -49,6 +49,23 @@ TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
   EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 2 * kGranuleBytes);
 }
 
+TEST_F(StatusReportTest, CountsPartialReplicasAndWhatTheyTake) {
+  EXPECT_EQ(status->Report().pools(0).partial_replicas(), 0);
+  auto pending = engine->Ingest(context, {.manifest = artifact.manifest,
+                                          .location = {},
+                                          .sources = std::make_shared<testing::ScriptedProvider>(std::vector{
+                                              testing::MakeControl(artifact.image, testing::SourceScript{})}),
+                                          .chunks = std::vector<uint32_t>{0}});
+  ASSERT_TRUE(pending.ok()) << pending.status();
+  const auto lease = (*pending)->Wait(context);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const v1::GetStatusResponse report = status->Report();
+  EXPECT_EQ(report.replicas(), 1);
+  EXPECT_EQ(report.pools(0).partial_replicas(), 1);
+  EXPECT_EQ(report.pools(0).partial_bytes(), kGranuleBytes) << "what it has, and not the whole image";
+  EXPECT_EQ(report.pools(0).pinned_bytes(), kGranuleBytes);
+}
+
 TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
   TransferReport report{.transfer_id = "one"};
   report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx"}, .bytes = 5}};

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
@@ -46,6 +48,22 @@ std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
   return first.lane() == kLocalLane ? kLocalLane : std::string_view(first.source_type());
 }
 
+// Of a partial replica what this request brought; else the image, wherever it came from.
+template <class Result>
+uint64_t BytesOf(const Result& result) {
+  const bool partial = result.replica().state() == v1::REPLICA_STATE_PARTIAL;
+  return partial ? result.transfer().bytes() : result.replica().image_bytes();
+}
+
+// As v1::Replica::chunk_bits has them.
+std::string BitsOf(const std::vector<bool>& chunks) {
+  std::string bits((chunks.size() + 7) / 8, '\0');
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    if (chunks[chunk]) bits[chunk / 8] = static_cast<char>(bits[chunk / 8] | (1 << (chunk % 8)));
+  }
+  return bits;
+}
+
 // Runs `load` and tells how long its caller waited for the replica. `source` names where a result came from.
 template <class Load, class Source>
 auto Measured(const v1::Location& asked, Source source, Load load) {
@@ -55,12 +73,13 @@ auto Measured(const v1::Location& asked, Source source, Load load) {
   const absl::StatusOr<Location> location = rpc::FromProto(asked);
   if (otel::IsMeasuring() && location.ok()) {
     RecordLoad(result.ok() ? source(*result) : "unknown", location->kind, took,
-               result.ok() ? result->replica().image_bytes() : 0, result.status());
+               result.ok() ? BytesOf(*result) : 0, result.status());
   }
   if (result.ok()) {
-    LOG(INFO) << "replica " << result->replica().replica_id() << " of " << result->artifact_id()
-              << " is ready: " << source(*result) << ", " << result->replica().image_bytes() << " bytes in "
-              << took;
+    const bool partial = result->replica().state() == v1::REPLICA_STATE_PARTIAL;
+    LOG(INFO) << "replica " << result->replica().replica_id() << " of " << result->artifact_id() << " is "
+              << (partial ? "partial: " : "ready: ") << source(*result) << ", " << BytesOf(*result)
+              << " bytes in " << took;
   }
   return result;
 }
@@ -187,9 +206,13 @@ grpc::ServerUnaryReactor* StoreDaemonService::ListReplicas(grpc::CallbackServerC
                                                            v1::ListReplicasResponse* response) {
   return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
     for (const ReplicaInfo& replica : options_.engine->ListReplicas()) {
-      if (request->artifact_id().empty() || replica.artifact_id == request->artifact_id()) {
-        *response->add_replicas() = rpc::ToProto(replica);
-      }
+      if (!request->artifact_id().empty() && replica.artifact_id != request->artifact_id()) continue;
+      v1::Replica& listed = *response->add_replicas();
+      listed = rpc::ToProto(replica);
+      if (!request->chunk_bits()) continue;
+      // It may have gone since, and then has none.
+      const absl::StatusOr<std::vector<bool>> present = options_.engine->PresentChunks(replica.id);
+      if (present.ok()) listed.set_chunk_bits(BitsOf(*present));
     }
     return absl::OkStatus();
   });
@@ -219,6 +242,25 @@ grpc::ServerWriteReactor<v1::GetStatusResponse>* StoreDaemonService::WatchStatus
         }
         return options_.node->CheckAccepting();
       });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::ExplainTransfer(grpc::CallbackServerContext* call,
+                                                              const v1::ExplainTransferRequest* request,
+                                                              v1::ExplainTransferResponse* response) {
+  return rpc::HandleUnary(
+      call, waiting_, [this, request, response](const RequestContext& context) -> absl::Status {
+        TC_ASSIGN_OR_RETURN(*response, options_.explainer->Explain(context, request->transfer_id()));
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* StoreDaemonService::DescribeHop(grpc::CallbackServerContext* call,
+                                                          const v1::DescribeHopRequest* request,
+                                                          v1::TransferHop* response) {
+  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
+    *response = options_.status->DescribeHop(*request);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerWriteReactor<v1::GetManifestResponse>* StoreDaemonService::GetManifest(

@@ -7,6 +7,7 @@
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/status_report.h"
+#include "daemon/service/transfer_explainer.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/session/sessions.h"
 #include "daemon/sources/origin_files.h"
@@ -23,6 +24,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     const Materializer* materializer = nullptr;
     const Ingester* ingester = nullptr;
     const StatusReporter* status = nullptr;
+    TransferExplainer* explainer = nullptr;
     ServeRegistry* servings = nullptr;
     const Sessions* sessions = nullptr;
     OriginChecker* origins = nullptr;
@@ -60,6 +62,12 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
                                       v1::GetStatusResponse* response) override;
   grpc::ServerWriteReactor<v1::GetStatusResponse>* WatchStatus(
       grpc::CallbackServerContext* call, const v1::WatchStatusRequest* request) override;
+  grpc::ServerUnaryReactor* ExplainTransfer(grpc::CallbackServerContext* call,
+                                            const v1::ExplainTransferRequest* request,
+                                            v1::ExplainTransferResponse* response) override;
+  grpc::ServerUnaryReactor* DescribeHop(grpc::CallbackServerContext* call,
+                                        const v1::DescribeHopRequest* request,
+                                        v1::TransferHop* response) override;
   grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
       grpc::CallbackServerContext* call, const v1::GetManifestRequest* request) override;
   grpc::ServerUnaryReactor* OpenPull(grpc::CallbackServerContext* call, const v1::OpenPullRequest* request,

@@ -2,6 +2,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <bit>
 #include <string>
 
 #include "daemon/service/service_fixture.h"
@@ -21,12 +22,15 @@ class StoreDaemonServiceTest : public ServiceTest {
  protected:
   void SetUp() override {
     ServiceTest::SetUp();
+    explainer_ = std::make_unique<TransferExplainer>(
+        TransferExplainer::Options{.status = status.get(), .global_store = &store, .peers = &peers});
     service_ =
         std::make_unique<StoreDaemonService>(StoreDaemonService::Options{.node = &node,
                                                                          .engine = engine.get(),
                                                                          .materializer = materializer.get(),
                                                                          .ingester = ingester.get(),
                                                                          .status = status.get(),
+                                                                         .explainer = explainer_.get(),
                                                                          .servings = servings.get(),
                                                                          .sessions = sessions.get(),
                                                                          .origins = &origins_,
@@ -59,6 +63,7 @@ class StoreDaemonServiceTest : public ServiceTest {
   }
 
   OriginChecker origins_{&import_roots};
+  std::unique_ptr<TransferExplainer> explainer_;
   rpc::Executor quick_{rpc::Executor::Options{.max_threads = 4}};
   rpc::Executor waiting_{rpc::Executor::Options{.max_threads = 4}};
   std::unique_ptr<StoreDaemonService> service_;
@@ -72,6 +77,23 @@ TEST_F(StoreDaemonServiceTest, ReplicasAreListedAllOrThoseOfOneArtifact) {
   EXPECT_THAT(ListedReplicas(), ElementsAre(replica_id));
   EXPECT_THAT(ListedReplicas(artifact.manifest->id()), ElementsAre(replica_id));
   EXPECT_THAT(ListedReplicas("another"), ElementsAre());
+}
+
+TEST_F(StoreDaemonServiceTest, WhichChunksAReplicaHasIsToldToWhoAsks) {
+  MakeReplica();
+  v1::ListReplicasRequest request;
+  const auto without = Call(&Stub::ListReplicas, request);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->replicas(0).chunk_bits(), "");
+  request.set_chunk_bits(true);
+  const auto with = Call(&Stub::ListReplicas, request);
+  ASSERT_TRUE(with.ok()) << with.status();
+  const v1::Replica& whole = with->replicas(0);
+  ASSERT_GT(whole.chunks_total(), 0u);
+  uint32_t bits = 0;
+  for (const char byte : whole.chunk_bits()) bits += std::popcount(static_cast<unsigned char>(byte));
+  EXPECT_EQ(bits, whole.chunks_total());
+  EXPECT_EQ(whole.chunk_bits().size(), (whole.chunks_total() + 7) / 8);
 }
 
 TEST_F(StoreDaemonServiceTest, APinnedReplicaIsEvictedOnceItIsUnpinned) {
@@ -104,6 +126,26 @@ TEST_F(StoreDaemonServiceTest, OriginsOfThisNodeAreLookedAtAndThoseOfOthersAreRe
   EXPECT_FALSE(gone->intact());
   request.mutable_origin()->set_node_id("another");
   EXPECT_EQ(Call(&Stub::CheckOrigin, request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StoreDaemonServiceTest, ExplainsATransferAndTellsAnotherNodeOfOne) {
+  transfers.Add({.transfer_id = "t", .replica_id = "r"});
+  v1::ExplainTransferRequest request;
+  request.set_transfer_id("t");
+  const auto explained = Call(&Stub::ExplainTransfer, request);
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  ASSERT_EQ(explained->hops_size(), 1);
+  EXPECT_EQ(explained->hops(0).transfer().replica_id(), "r");
+  request.set_transfer_id("another");
+  EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ExplainTransfer, request).status()));
+
+  v1::DescribeHopRequest asked;
+  asked.set_replica_id("r");
+  EXPECT_EQ(Call(&Stub::DescribeHop, asked)->transfer().transfer_id(), "t");
+  // Transfers that failed before they had a replica are nobody's.
+  transfers.Add({.transfer_id = "without"});
+  asked.clear_replica_id();
+  EXPECT_FALSE(Call(&Stub::DescribeHop, asked)->has_transfer());
 }
 
 TEST_F(StoreDaemonServiceTest, ADaemonOnItsWayOutOpensNoPullAndSaysSo) {

@@ -43,13 +43,36 @@ ServeRegistry::Served::~Served() {
   const transport::ServeStats stats = serving_->stats();
   // A receiver may want a part only: of a source that it turned to at the end.
   const bool whole = stats.bytes >= image_->image_bytes();
-  record_.End(stats, whole || end_.ok() ? "ok" : absl::IsCancelled(end_) ? "cancelled" : "failed");
+  const uint64_t filling_bytes = image_->availability() == nullptr ? 0 : filling_bytes_.value_or(stats.bytes);
+  record_.End(stats,
+              whole || end_.ok()        ? "ok"
+              : absl::IsCancelled(end_) ? "cancelled"
+                                        : "failed",
+              filling_bytes);
   ServeReport report = Report();
   if (!whole) report.error = end_;
+  ingest_ = Availability::Watch();
   serving_.reset();
   image_->Release();
   report.closed = SteadyNow();
   ended_->Add(report);
+}
+
+void ServeRegistry::Served::WatchIngest(const std::function<void()>& on_end) {
+  const std::shared_ptr<const Availability> filling = image_->availability();
+  if (filling == nullptr) return;
+  const Availability& chunks = *filling;  // the image keeps it
+  ingest_ = chunks.OnChange([&chunks, on_end] {
+    if (chunks.ended()) on_end();
+  });
+  if (chunks.ended()) on_end();
+}
+
+absl::Status ServeRegistry::Served::NoteIngestEnd() {
+  const std::shared_ptr<const Availability> filling = image_->availability();
+  if (filling == nullptr || !filling->ended()) return absl::OkStatus();  // opened anew meanwhile
+  if (!filling_bytes_.has_value()) filling_bytes_ = bytes();
+  return filling->end();
 }
 
 ServeReport ServeRegistry::Served::Report() const {
@@ -94,7 +117,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
   if (transport == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("this node does not serve the lane ", opening.lane));
   }
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseReplica(opening.replica_id));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(opening.replica_id));
   if (!Matches(lease->manifest()->id(), opening.artifact_id)) {
     return absl::FailedPreconditionError(absl::StrCat("replica ", opening.replica_id, " is of ",
                                                       lease->manifest()->id(), ", not of ",
@@ -144,7 +167,19 @@ absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const
   replaced = std::exchange(entry, Entry{.lane = opening.lane,
                                         .served = std::move(served),
                                         .expires = options_.now() + options_.grant_life});
+  // From here on, since what ends the pull looks for its entry.
+  entry.served->WatchIngest(
+      [this, grant_id = opening.grant_id] { ends_.Run([this, grant_id] { EndIfIngestFailed(grant_id); }); });
   return opened;
+}
+
+void ServeRegistry::EndIfIngestFailed(std::string_view grant_id) {
+  Entry ended;  // destroyed without the lock
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(grant_id);
+  if (found == entries_.end()) return;
+  const absl::Status failure = found->second.served->NoteIngestEnd();
+  if (!failure.ok()) ended = Take(grant_id, failure);
 }
 
 absl::StatusOr<std::optional<OpenedPull>> ServeRegistry::FindOpen(const PullOpening& opening) const {

@@ -1,6 +1,6 @@
 // The pulls that this node serves at this moment. Each stands under a grant, holds a lease on its replica,
-// and ends with ClosePull, when the global store revokes it, or when the grant has expired and no byte moves
-// any more.
+// and ends with ClosePull, when the global store revokes it, when the ingest that fills the replica fails, or
+// when the grant has expired and no byte moves any more.
 //
 // A grant's token is verified before anything else; it names the replica, the receiver and the lane. One pull
 // a grant: opening it again over the same lane gives the same descriptor, and one that was closed stays
@@ -20,9 +20,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/background.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/engine/engine.h"
+#include "core/replica/availability.h"
 #include "daemon/serving/served_replica.h"
 #include "daemon/telemetry/reports.h"
 #include "daemon/telemetry/telemetry.h"
@@ -101,6 +103,10 @@ class ServeRegistry {
     ~Served();
     // Why it is about to end; before the destructor, which tells it.
     void SetEnd(absl::Status why) { end_ = std::move(why); }
+    // Of a replica that fills: `on_end` is called when its ingest ends, perhaps at once, and must not block.
+    void WatchIngest(const std::function<void()>& on_end);
+    // Its ingest has ended: why it failed, or OK. What is served from now on is of a ready replica.
+    absl::Status NoteIngestEnd();
     OpenedPull opened() const { return {.descriptor = serving_->descriptor(), .made_by = made_by_}; }
     uint64_t bytes() const { return serving_->stats().bytes; }
     ServeReport Report() const;
@@ -115,6 +121,8 @@ class ServeRegistry {
     absl::Status end_ = absl::CancelledError("it ended while it was being opened");
     const ServeReport asked_;
     ServeLog* const ended_;
+    Availability::Watch ingest_;
+    std::optional<uint64_t> filling_bytes_;  // served before the ingest ended; not set: it goes on
   };
   struct Entry {
     std::string lane;
@@ -132,6 +140,8 @@ class ServeRegistry {
   // neither.
   absl::StatusOr<std::optional<OpenedPull>> FindOpen(const PullOpening& opening) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The ingest that fills its replica has ended: ends the pull where that failed.
+  void EndIfIngestFailed(std::string_view grant_id);
   // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
   Entry Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -141,6 +151,7 @@ class ServeRegistry {
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, SteadyTime, std::less<>> closed_
       ABSL_GUARDED_BY(mutex_);  // grant id -> forget it then
+  SerialExecutor ends_;         // of ingests, told by threads that must not wait for a peer
 };
 
 }  // namespace tensorcast::daemon

@@ -7,6 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "core/device/fake_device.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
@@ -157,6 +158,56 @@ TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
   EXPECT_EQ(Leases(), 0);
   EXPECT_EQ(registry_->Close("transport", absl::OkStatus()), 0);
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
+}
+
+// An ingest into host memory whose source holds back all that it is asked for.
+class FillingTest : public ServeRegistryTest {
+ protected:
+  void SetUp() override {
+    ServeRegistryTest::SetUp();
+    used_before_ = pool_->stats().used_bytes;
+    auto pending =
+        engine_->Ingest(RequestContext::Background(absl::Seconds(20)),
+                        {.manifest = artifact_.manifest,
+                         .location = {LocationKind::kCpu},
+                         .sources = std::make_shared<testing::ScriptedProvider>(std::vector{control_})});
+    ASSERT_TRUE(pending.ok()) << pending.status();
+    pending_ = *std::move(pending);
+    control_->WaitForHeldFetches(1);
+    const std::vector<ReplicaInfo> replicas = engine_->ListReplicas();
+    ASSERT_EQ(replicas.size(), 1u);
+    ASSERT_EQ(replicas.front().state, ReplicaState::kFilling);
+    replica_id_ = replicas.front().id;
+  }
+
+  const std::shared_ptr<testing::SourceControl> control_ =
+      testing::MakeControl(artifact_.image, {.held = true});
+  uint64_t used_before_ = 0;  // of the pool
+  std::unique_ptr<PendingReplica> pending_;
+  std::string replica_id_;
+};
+
+TEST_F(FillingTest, APullOfAReplicaThatFillsGoesOnWhenItIsReady) {
+  auto opened = registry_->Open(Opening(replica_id_));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(Pull(opened->descriptor).status())) << "nothing of it is there";
+  control_->Release();
+  ASSERT_TRUE(pending_->Wait(RequestContext::Background(absl::Seconds(20))).ok());
+  auto bytes = Pull(opened->descriptor);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, artifact_.image);
+  EXPECT_EQ(registry_->active(), 1);
+}
+
+TEST_F(FillingTest, APullOfAReplicaThatFillsEndsWithItsIngestAndFreesTheMemory) {
+  ASSERT_TRUE(registry_->Open(Opening(replica_id_)).ok());
+  pending_.reset();  // nobody else wants it: the ingest is cancelled
+  EXPECT_TRUE(testing::Eventually([this] {
+    const std::vector<ServeReport> reports = registry_->Reports();
+    return reports.size() == 1 && absl::IsCancelled(reports.front().error);
+  }));
+  EXPECT_EQ(registry_->active(), 0);
+  EXPECT_TRUE(testing::Eventually([this] { return pool_->stats().used_bytes == used_before_; }));
 }
 
 TEST_F(ServeRegistryTest, AGrantIsForTheReceiverAndTheSourceThatItNames) {

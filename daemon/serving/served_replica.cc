@@ -19,38 +19,33 @@ absl::Status PastTheEnd(uint64_t offset, uint64_t image_bytes) {
   return absl::OutOfRangeError(absl::StrCat("read at ", offset, " of an image of ", image_bytes, " bytes"));
 }
 
-// Memory of the pool, served where it is. A piece needs no hold of its own: the lease keeps all of it, until
-// Release, which comes after the transport's last read.
+// Memory of the pool, served where it is, also while it fills or is partial, and then grows. A piece needs no
+// hold of its own: the lease keeps all of it, until Release, which comes after the transport's last read.
 class HostImage : public ServedReplica {
  public:
   explicit HostImage(std::shared_ptr<ReplicaLease> lease)
-      : lease_(std::move(lease)), image_bytes_(lease_->manifest()->layout().image_bytes) {
-    const std::vector<HostSpan> spans = lease_->memory().host->Spans(0, image_bytes_);
-    segments_.assign(spans.begin(), spans.end());
-  }
+      : lease_(std::move(lease)),
+        image_bytes_(lease_->manifest()->layout().image_bytes),
+        availability_(lease_->availability()) {}
 
   uint64_t image_bytes() const override { return image_bytes_; }
   bool in_place() const override { return true; }
   void Release() override { lease_.reset(); }
-  std::vector<ConstHostSpan> segments() const override { return segments_; }
+  std::vector<ConstHostSpan> Segments(uint64_t offset, uint64_t bytes) const override {
+    return lease_->HostSpans(offset, bytes);
+  }
+  std::shared_ptr<const Availability> availability() const override { return availability_; }
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
-    uint64_t start = 0;
-    for (const ConstHostSpan& segment : segments_) {
-      if (offset < start + segment.size()) {
-        const uint64_t within = offset - start;
-        const uint64_t length = std::min<uint64_t>(bytes, segment.size() - within);
-        return transport::ServedPiece{.bytes = segment.subspan(within, length), .hold = nullptr};
-      }
-      start += segment.size();
-    }
-    return PastTheEnd(offset, image_bytes_);
+    if (offset >= image_bytes_) return PastTheEnd(offset, image_bytes_);
+    const uint64_t length = std::min(bytes, image_bytes_ - offset);
+    return transport::ServedPiece{.bytes = lease_->HostSpans(offset, length).front(), .hold = nullptr};
   }
 
  private:
   std::shared_ptr<ReplicaLease> lease_;
   const uint64_t image_bytes_;
-  std::vector<ConstHostSpan> segments_;
+  const std::shared_ptr<const Availability> availability_;
 };
 
 // A replica on a GPU or a disk. Each piece is read into a buffer of the pool and holds it until the transport

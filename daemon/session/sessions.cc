@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -44,17 +45,22 @@ class SingleSourceProvider : public SourceProvider {
  public:
   explicit SingleSourceProvider(std::unique_ptr<ChunkSource> source) : source_(std::move(source)) {}
 
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Next(const RequestContext&,
-                                                    const SourceFailure* failure) override {
+  absl::StatusOr<MoreSources> Next(const RequestContext&, std::span<const SourceFailure> ended,
+                                   bool /*needed*/) override {
     // The first question; a failure means that the source was given and is in vain, and there is no other.
-    if (failure == nullptr && source_ != nullptr) return std::move(source_);
-    if (failure == nullptr) {
+    if (ended.empty() && source_ != nullptr) {
+      MoreSources more;
+      more.sources.push_back(std::move(source_));
+      return more;
+    }
+    if (ended.empty()) {
       return absl::UnavailableError("the only source of this ingest was used already; ask again");
     }
-    if (failure->corrupt) {
-      return absl::DataLossError(absl::StrCat(failure->source.name, ": ", failure->status.message()));
+    const SourceFailure& failure = ended.front();
+    if (failure.corrupt) {
+      return absl::DataLossError(absl::StrCat(failure.source.name, ": ", failure.status.message()));
     }
-    return Annotate(failure->status, failure->source.name);
+    return Annotate(failure.status, failure.source.name);
   }
 
  private:
@@ -92,12 +98,11 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
   claim.handles.replica_id = lease->replica_id();
   claim.handles.artifact_id = lease->manifest()->id();
   claim.handles.image_bytes = lease->manifest()->layout().image_bytes;
+  claim.availability = lease->availability();
   const ReplicaMemory& memory = lease->memory();
   switch (lease->location().kind) {
     case LocationKind::kCpu:
-      claim.handles.memory =
-          HostHandles{.pool_id = pool_id_, .pool_bytes = pool_->bytes(), .extents = memory.host->extents()};
-      claim.fd = pool_->fd();
+      SetHostMemory(claim, *pool_, pool_id_, *memory.host);
       break;
     case LocationKind::kGpu: {
       TC_ASSIGN_OR_RETURN(IpcHandle ipc, devices_->Export(memory.device));
@@ -106,7 +111,7 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
     }
     case LocationKind::kDisk:
       claim.handles.memory = FileHandles{.image_offset = memory.file_image_offset};
-      claim.fd = memory.file;
+      claim.fds = {memory.file};
       break;
   }
   auto hold = std::make_shared<Hold>();

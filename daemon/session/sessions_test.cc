@@ -141,11 +141,11 @@ TEST(SingleSourceProvider, FailsWithItsSource) {
   auto control = testing::MakeControl(std::vector<std::byte>(10));
   const RequestContext context = RequestContext::Background(absl::Seconds(20));
   auto provider = MakeSingleSourceProvider(control->MakeSource());
-  ASSERT_TRUE(provider->Next(context, nullptr).ok());
+  ASSERT_TRUE(testing::NextOf(*provider, context).ok());
   SourceFailure failure{.source = {.name = "client"}, .status = absl::InternalError("gone")};
-  EXPECT_EQ(provider->Next(context, &failure).status(), absl::InternalError("client: gone"));
+  EXPECT_EQ(testing::NextOf(*provider, context, &failure).status(), absl::InternalError("client: gone"));
   failure.corrupt = true;
-  EXPECT_EQ(provider->Next(context, &failure).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(testing::NextOf(*provider, context, &failure).status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

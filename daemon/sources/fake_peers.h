@@ -16,6 +16,7 @@ class FakePeers : public PeerClient {
  public:
   std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;
   std::function<absl::StatusOr<v1::OpenPullResponse>(const v1::OpenPullRequest&)> open;
+  std::function<absl::StatusOr<v1::TransferHop>(const PeerAddress&, const v1::DescribeHopRequest&)> describe;
 
   absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const PeerAddress&,
                                                           const v1::AttachReplicaRequest& request) override {
@@ -34,6 +35,11 @@ class FakePeers : public PeerClient {
     absl::MutexLock lock(&mutex_);
     closed_.push_back(request.grant_id());
     return v1::ClosePullResponse();
+  }
+  absl::StatusOr<v1::TransferHop> DescribeHop(const RequestContext&, const PeerAddress& peer,
+                                              const v1::DescribeHopRequest& request) override {
+    if (!describe) return absl::UnavailableError("nobody answers");
+    return describe(peer, request);
   }
 
   std::vector<v1::OpenPullRequest> opened() const {

@@ -60,7 +60,10 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
                   .name = grant.source().name(),
                   .grant_id = grant.grant_id(),
                   .span = pulling,
-                  .made_by = TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext())};
+                  .made_by = TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext()),
+                  .replica_id = grant.replica().replica_id(),
+                  .share = grant.share(),
+                  .shares = std::max(1u, grant.shares())};
   return MakePullSource(std::move(info), std::move(pull), revoked, options_.peer_timeout);
 }
 

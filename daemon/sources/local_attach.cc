@@ -4,8 +4,10 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/disk/disk_source.h"
@@ -24,10 +26,10 @@ TraceContext MadeBy(const v1::AttachReplicaResponse& response) {
   return TraceContext::FromTraceparent(response.made_by()).value_or(TraceContext());
 }
 
-// What a source over another daemon's host memory holds: the lease and the mapping.
+// What a source over another daemon's host memory holds: the lease and the mappings.
 struct AttachedHost {
   std::unique_ptr<ClaimedReplica> claim;
-  std::shared_ptr<PoolMapping> pool;
+  std::vector<std::shared_ptr<SegmentMapping>> segments;
 };
 
 // What a source over another daemon's GPU memory holds. That may free the memory only after it was closed
@@ -49,18 +51,28 @@ class AttachedDevice {
   const DevicePtr memory_;
 };
 
+// `availability`: null, all of the image is there; else chunks of which the handles cover each.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OverHost(std::unique_ptr<ClaimedReplica> claim,
                                                       const HostHandles& handles, PeerPools* pools,
                                                       SourceInfo info, const std::string& peer,
-                                                      uint64_t image_bytes) {
+                                                      uint64_t image_bytes,
+                                                      std::shared_ptr<const Availability> availability) {
+  if (availability == nullptr && !handles.Covers(0, image_bytes)) {
+    return absl::UnavailableError(absl::StrCat("the source has no memory for some of the ", image_bytes,
+                                               " bytes of replica ", info.replica_id));
+  }
   auto attached = std::make_shared<AttachedHost>();
-  std::vector<ConstHostSpan> image;
-  if (image_bytes > 0) {
-    TC_ASSIGN_OR_RETURN(attached->pool, pools->Get(peer, handles, claim->fd()));
-    TC_ASSIGN_OR_RETURN(image, attached->pool->Spans(handles.extents, image_bytes));
+  TC_ASSIGN_OR_RETURN(attached->segments, pools->Get(peer, handles, claim->fds()));
+  claim->CloseFds();
+  std::vector<MappedPiece> pieces;
+  for (const SegmentExtent& extent : handles.extents) {
+    const uint64_t used = std::min(extent.bytes, image_bytes - extent.image_offset);
+    pieces.push_back({.image_offset = extent.image_offset,
+                      .bytes = attached->segments[extent.segment]->bytes().subspan(extent.offset, used)});
   }
   attached->claim = std::move(claim);
-  return MakeMappedSource(std::move(info), image, std::move(attached), CopySlots());
+  return MakeMappedSource(std::move(info), image_bytes, SpansOf(std::move(pieces), std::move(attached)),
+                          CopySlots(), std::move(availability));
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedReplica> claim,
@@ -109,18 +121,29 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
                   .name = std::string(grant.source().name()),
                   .grant_id = grant.grant_id(),
                   .span = reading,
-                  .made_by = MadeBy(response)};
+                  .made_by = MadeBy(response),
+                  .replica_id = grant.replica().replica_id()};
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
-    return OverHost(std::move(claim), *host, pools_, std::move(info), response.handle_socket(), image_bytes);
+    std::shared_ptr<const Availability> availability;
+    // Whatever it was when it was leased, a replica that is ready now has all of its bytes where it has
+    // memory.
+    if (response.replica().state() != v1::REPLICA_STATE_READY) {
+      TC_ASSIGN_OR_RETURN(availability, claim->Follow(manifest.layout().chunk_bytes, attach.deadline));
+    }
+    return OverHost(std::move(claim), *host, pools_, std::move(info), response.handle_socket(), image_bytes,
+                    std::move(availability));
   }
   if (const auto* device = std::get_if<DeviceHandles>(&handles.memory)) {
     return OverDevice(std::move(claim), *device, devices_, std::move(info), image_bytes);
   }
-  const int fd = claim->fd();
+  const int fd = claim->fds().front().get();
   return OpenPackedSource(absl::StrCat("the packed file of ", grant.source().name()), fd,
                           std::get<FileHandles>(handles.memory).image_offset, image_bytes,
                           std::shared_ptr<ClaimedReplica>(std::move(claim)),
-                          {.span = reading, .made_by = MadeBy(response)});
+                          {.grant_id = grant.grant_id(),
+                           .span = reading,
+                           .made_by = MadeBy(response),
+                           .replica_id = grant.replica().replica_id()});
 }
 
 }  // namespace tensorcast::daemon

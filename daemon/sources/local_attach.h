@@ -1,6 +1,7 @@
 // The local lane: this daemon attaches to a replica of another daemon of the same host as any client would,
 // and copies from the mapping. The lease is the connection, so a source that dies in the middle loses
-// nothing. Thread-safe.
+// nothing. Of a replica in host memory that fills or is partial, the source has what the other daemon
+// announces on that connection (core/handles), and ends with how the filling ended. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -38,6 +38,11 @@ class GrpcPeerClient : public PeerClient {
     return rpc::CallUnary(*StubOf(peer), &Stub::ClosePull, context, request, Once());
   }
 
+  absl::StatusOr<v1::TransferHop> DescribeHop(const RequestContext& context, const PeerAddress& peer,
+                                              const v1::DescribeHopRequest& request) override {
+    return rpc::CallUnary(*StubOf(peer), &Stub::DescribeHop, context, request, Once());
+  }
+
  private:
   std::shared_ptr<Stub> StubOf(const PeerAddress& peer) {
     absl::MutexLock lock(&mutex_);

@@ -38,6 +38,8 @@ class PeerClient {
   virtual absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context,
                                                           const PeerAddress& peer,
                                                           const v1::ClosePullRequest& request) = 0;
+  virtual absl::StatusOr<v1::TransferHop> DescribeHop(const RequestContext& context, const PeerAddress& peer,
+                                                      const v1::DescribeHopRequest& request) = 0;
 };
 
 // Keeps one channel a peer, made by `connect` at first use.

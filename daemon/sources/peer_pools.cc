@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -15,58 +16,64 @@
 
 namespace tensorcast::daemon {
 
-absl::StatusOr<std::shared_ptr<PoolMapping>> PoolMapping::Map(int fd, uint64_t bytes) {
+absl::StatusOr<std::shared_ptr<SegmentMapping>> SegmentMapping::Map(int fd, uint64_t bytes) {
   struct stat facts{};
-  if (fstat(fd, &facts) != 0) return ErrnoStatus(errno, "fstat", "a source's pool");
-  // Reading past a file's end is fatal; a sealed pool cannot shrink after this.
+  if (fstat(fd, &facts) != 0) return ErrnoStatus(errno, "fstat", "a segment of a source's pool");
+  // Reading past a file's end is fatal; a sealed segment cannot shrink after this.
   if (bytes == 0 || static_cast<uint64_t>(facts.st_size) < bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a source's pool should have ", bytes, " bytes but has ", facts.st_size));
+        absl::StrCat("a segment of a source's pool should have ", bytes, " bytes but has ", facts.st_size));
   }
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a source's pool");
-  return std::shared_ptr<PoolMapping>(new PoolMapping(static_cast<const std::byte*>(base), bytes));
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a segment of a source's pool");
+  return std::shared_ptr<SegmentMapping>(new SegmentMapping(static_cast<const std::byte*>(base), bytes));
 }
 
-PoolMapping::~PoolMapping() { munmap(const_cast<std::byte*>(base_), bytes_); }
+SegmentMapping::~SegmentMapping() { munmap(const_cast<std::byte*>(base_), bytes_); }
 
-// The extents come from another process: each is checked against the mapping before anything reads there.
-absl::StatusOr<std::vector<ConstHostSpan>> PoolMapping::Spans(const std::vector<Extent>& extents,
-                                                              uint64_t image_bytes) const {
-  std::vector<ConstHostSpan> spans;
-  uint64_t left = image_bytes;
-  for (const Extent& extent : extents) {
-    if (extent.bytes > bytes_ || extent.offset > bytes_ - extent.bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("an extent at ", extent.offset, " of ", extent.bytes,
-                                                     " bytes lies outside the source's pool of ", bytes_));
-    }
-    const uint64_t used = std::min(left, extent.bytes);
-    if (used > 0) spans.emplace_back(base_ + extent.offset, used);
-    left -= used;
-  }
-  if (left > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a source's extents end ", left, " bytes before the image does"));
-  }
-  return spans;
+bool PeerPools::Entry::InUse() const {
+  return std::ranges::any_of(segments, [](const auto& segment) { return segment.second.use_count() > 1; });
 }
 
-absl::StatusOr<std::shared_ptr<PoolMapping>> PeerPools::Get(const std::string& peer,
-                                                            const HostHandles& handles, int fd) {
+absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> PeerPools::Get(const std::string& peer,
+                                                                            const HostHandles& handles,
+                                                                            std::span<const UniqueFd> fds) {
+  std::vector<std::shared_ptr<SegmentMapping>> mappings(handles.segments.size());
   {
     absl::MutexLock lock(&mutex_);
     const auto found = by_peer_.find(peer);
     if (found != by_peer_.end() && found->second.pool_id == handles.pool_id) {
       found->second.last_used = SteadyNow();
-      return found->second.mapping;
+      for (size_t i = 0; i < mappings.size(); ++i) {
+        const auto kept = found->second.segments.find(handles.segments[i].number);
+        if (kept != found->second.segments.end()) mappings[i] = kept->second;
+      }
     }
   }
   // Without the lock, since mapping takes long. Two who come at once may both map; the later one is kept, the
-  // other goes with its pull. Another pool id is another start of the daemon: its old mapping goes likewise.
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<PoolMapping> mapping, PoolMapping::Map(fd, handles.pool_bytes));
+  // other goes with its pull. Another pool id is another start of the daemon: its old mappings go likewise.
+  std::vector<size_t> made;
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    const uint64_t bytes = handles.segments[i].bytes;
+    if (mappings[i] == nullptr) {
+      TC_ASSIGN_OR_RETURN(mappings[i], SegmentMapping::Map(fds[i].get(), bytes));
+      made.push_back(i);
+    } else if (mappings[i]->bytes().size() < bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("segment ", handles.segments[i].number,
+                                                     " of a source's pool had ", mappings[i]->bytes().size(),
+                                                     " bytes before and ", bytes, " now"));
+    }
+  }
+  if (made.empty()) return mappings;
+  Entry replaced;  // unmapped after the lock
   absl::MutexLock lock(&mutex_);
-  by_peer_[peer] = Entry{.pool_id = handles.pool_id, .mapping = mapping, .last_used = SteadyNow()};
-  return mapping;
+  Entry& entry = by_peer_[peer];
+  if (entry.pool_id != handles.pool_id) {
+    replaced = std::exchange(entry, Entry{.pool_id = handles.pool_id, .segments = {}, .last_used = {}});
+  }
+  for (const size_t i : made) entry.segments[handles.segments[i].number] = mappings[i];
+  entry.last_used = SteadyNow();
+  return mappings;
 }
 
 void PeerPools::Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive) {
@@ -74,21 +81,20 @@ void PeerPools::Sweep(SteadyTime now, const std::function<bool(const std::string
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [peer, entry] : by_peer_) {
-      // Only the table holds it. Looked at again below: `alive` is asked without the lock, and a pull may
-      // begin meanwhile.
-      if (entry.mapping.use_count() == 1) candidates.push_back(peer);
+      // Looked at again below: `alive` is asked without the lock, and a pull may begin meanwhile.
+      if (!entry.InUse()) candidates.push_back(peer);
     }
   }
   for (const std::string& peer : candidates) {
     const bool lives = alive(peer);
-    std::shared_ptr<PoolMapping> dropped;  // unmapped after the lock
+    Entry dropped;  // unmapped after the lock
     absl::MutexLock lock(&mutex_);
     const auto found = by_peer_.find(peer);
-    if (found == by_peer_.end() || found->second.mapping.use_count() != 1 ||
+    if (found == by_peer_.end() || found->second.InUse() ||
         (lives && now - found->second.last_used < idle_limit_)) {
       continue;
     }
-    dropped = std::move(found->second.mapping);
+    dropped = std::move(found->second);
     by_peer_.erase(found);
   }
 }

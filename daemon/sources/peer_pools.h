@@ -1,5 +1,5 @@
-// Whole-pool mappings of the daemons of this host, kept from one pull to the next: a fresh mapping costs
-// about 100 ms a GiB at first touch, one that is kept costs nothing.
+// Mappings of the segments of other daemons' pools on this host, kept from one pull to the next: a fresh
+// mapping costs about 100 ms a GiB at first touch, one that is kept costs nothing.
 //
 // A mapping keeps the peer's memory alive, so those of daemons that are gone, or that nobody used for long,
 // are dropped by Sweep. Thread-safe.
@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,22 +21,20 @@
 
 namespace tensorcast::daemon {
 
-// One pool, mapped for reading.
-class PoolMapping {
+// One segment of a pool, mapped for reading.
+class SegmentMapping {
  public:
-  // `fd` is the pool's descriptor; it may be closed afterwards.
-  static absl::StatusOr<std::shared_ptr<PoolMapping>> Map(int fd, uint64_t bytes);
-  ~PoolMapping();
-  PoolMapping(const PoolMapping&) = delete;
-  PoolMapping& operator=(const PoolMapping&) = delete;
+  // `fd` is the segment's descriptor; it may be closed afterwards. INVALID_ARGUMENT when it has not so many
+  // bytes.
+  static absl::StatusOr<std::shared_ptr<SegmentMapping>> Map(int fd, uint64_t bytes);
+  ~SegmentMapping();
+  SegmentMapping(const SegmentMapping&) = delete;
+  SegmentMapping& operator=(const SegmentMapping&) = delete;
 
-  // The image behind the extents, in order. INVALID_ARGUMENT when they do not lie in the pool or are too
-  // small.
-  absl::StatusOr<std::vector<ConstHostSpan>> Spans(const std::vector<Extent>& extents,
-                                                   uint64_t image_bytes) const;
+  ConstHostSpan bytes() const { return {base_, bytes_}; }
 
  private:
-  PoolMapping(const std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
+  SegmentMapping(const std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
 
   const std::byte* const base_;
   const uint64_t bytes_;
@@ -45,20 +44,25 @@ class PeerPools {
  public:
   explicit PeerPools(absl::Duration idle_limit = absl::Minutes(10)) : idle_limit_(idle_limit) {}
 
-  // The mapping of this pool, made now if need be. `peer` is who owns it: a peer has one pool at a time, and
-  // another pool id means that it was restarted.
-  absl::StatusOr<std::shared_ptr<PoolMapping>> Get(const std::string& peer, const HostHandles& handles,
-                                                   int fd);
+  // The mappings of the segments that these handles name, in their order; those that are not kept are made
+  // now, from the descriptors that came with the handles. `peer` is whose pool it is: a peer has one at a
+  // time, and another pool id means that it was restarted. REQUIRES: the handles are valid.
+  absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> Get(const std::string& peer,
+                                                                   const HostHandles& handles,
+                                                                   std::span<const UniqueFd> fds);
 
-  // Drops mappings in nobody's use that are idle for long or whose peer is not `alive`.
+  // Drops the mappings of peers none of whose is in use, when they are idle for long or the peer is not
+  // `alive`.
   void Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive);
-  int size() const;
+  int size() const;  // peers
 
  private:
   struct Entry {
     std::string pool_id;
-    std::shared_ptr<PoolMapping> mapping;
+    std::map<uint32_t, std::shared_ptr<SegmentMapping>> segments;  // by their numbers
     SteadyTime last_used;
+
+    bool InUse() const;
   };
 
   const absl::Duration idle_limit_;

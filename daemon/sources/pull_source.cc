@@ -3,6 +3,9 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 
@@ -15,7 +18,7 @@ constexpr int kFetchesInFlight = 4;
 
 class PullSource : public ChunkSource {
  public:
-  PullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull, Cancellation revoked,
+  PullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull, const Cancellation& revoked,
              absl::Duration peer_timeout)
       : info_(std::move(info)), pull_(std::move(pull)), on_revoked_(revoked.OnCancel([this] {
           revoked_ = true;
@@ -26,36 +29,70 @@ class PullSource : public ChunkSource {
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return kFetchesInFlight; }
+  bool blocks() const override { return false; }
+  std::shared_ptr<const Availability> availability() const override { return pull_->availability(); }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
-    TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
-    struct Waiting {
-      absl::Notification done;
-      transport::FetchResult result;
-    } waiting;
-    const transport::FetchId fetch =
-        pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
-                     context.deadline, [&waiting](const transport::FetchResult& result) {
-                       waiting.result = result;
-                       waiting.done.Notify();
-                     });
-    auto on_cancel = context.cancellation.OnCancel([this, fetch] { pull_->CancelFetch(fetch); });
+    absl::Notification over;
+    absl::StatusOr<std::optional<ChunkDigests>> digests;
+    StartFetch(context, request, [&](absl::StatusOr<std::optional<ChunkDigests>> result) {
+      digests = std::move(result);
+      over.Notify();
+    });
     // Until then the memory may still be written to, cancelled or not.
-    waiting.done.WaitForNotification();
-    if (waiting.result.ok()) {
-      const std::optional<Digest>& xxh3 = *waiting.result;
+    over.WaitForNotification();
+    return digests;
+  }
+
+  void StartFetch(const RequestContext& context, const ChunkRequest& request,
+                  const ChunkDone& done) override {
+    if (absl::Status wanted = context.Check("pull of a chunk"); !wanted.ok()) return done(std::move(wanted));
+    const auto fetch = std::make_shared<RunningFetch>();
+    const transport::FetchId id =
+        pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
+                     context.deadline, [this, context, done, fetch](const transport::FetchResult& result) {
+                       fetch->End();
+                       done(DigestsOf(context, result));
+                     });
+    fetch->CancelWith(context.cancellation.OnCancel([this, id] { pull_->CancelFetch(id); }));
+  }
+
+ private:
+  // Keeps its cancellation registered until it ended, which may be before that is registered.
+  class RunningFetch {
+   public:
+    void CancelWith(Cancellation::Registration cancelled) {
+      absl::MutexLock lock(&mutex_);
+      if (!ended_) cancelled_ = std::move(cancelled);
+    }
+    void End() {
+      Cancellation::Registration over;  // goes after the lock
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+      over = std::move(cancelled_);
+    }
+
+   private:
+    absl::Mutex mutex_;
+    bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+    Cancellation::Registration cancelled_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  absl::StatusOr<std::optional<ChunkDigests>> DigestsOf(const RequestContext& context,
+                                                        const transport::FetchResult& result) const {
+    if (result.ok()) {
+      const std::optional<Digest>& xxh3 = *result;
       return xxh3.has_value() ? std::make_optional(ChunkDigests{.xxh3 = *xxh3, .blake3 = std::nullopt})
                               : std::nullopt;
     }
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     if (revoked_) {
-      return absl::AbortedError(absl::StrCat("the grant was revoked: ", waiting.result.status().message()));
+      return absl::AbortedError(absl::StrCat("the grant was revoked: ", result.status().message()));
     }
-    return Annotate(waiting.result.status(), absl::StrCat("pull from ", info_.name));
+    return Annotate(result.status(), absl::StrCat("pull from ", info_.name));
   }
 
- private:
   const SourceInfo info_;
   std::atomic<bool> revoked_ = false;
   std::unique_ptr<transport::Pull> pull_;
@@ -65,8 +102,8 @@ class PullSource : public ChunkSource {
 }  // namespace
 
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull,
-                                            Cancellation revoked, absl::Duration peer_timeout) {
-  return std::make_unique<PullSource>(std::move(info), std::move(pull), std::move(revoked), peer_timeout);
+                                            const Cancellation& revoked, absl::Duration peer_timeout) {
+  return std::make_unique<PullSource>(std::move(info), std::move(pull), revoked, peer_timeout);
 }
 
 }  // namespace tensorcast::daemon

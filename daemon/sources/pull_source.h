@@ -12,6 +12,6 @@ namespace tensorcast::daemon {
 // A pull of which no byte arrives for `peer_timeout` while chunks are asked for fails, and with it the
 // source. `revoked` ends the pull from outside (the grant was revoked).
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull,
-                                            Cancellation revoked, absl::Duration peer_timeout);
+                                            const Cancellation& revoked, absl::Duration peer_timeout);
 
 }  // namespace tensorcast::daemon

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/engine/stall_watch.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/sources/origin_files.h"
 #include "otel/api/span.h"
@@ -35,6 +38,15 @@ bool MayBeBusy(const absl::Status& failure) {
   return absl::IsDeadlineExceeded(failure) || absl::IsResourceExhausted(failure);
 }
 
+// How many grants a transfer wants at most; the global store may give fewer. More gain nothing, and each
+// chunk then takes longer to come and be passed on.
+constexpr size_t kMostSources = 6;
+// Questions for more sources while there are some, so that the global store's work a transfer is bounded.
+constexpr int kMostAskedBeside = 6;
+
+// Of other hosts, where those of this one give nothing.
+constexpr uint32_t kSourcesBesideHostmates = 4;
+
 using Source = std::unique_ptr<ChunkSource>;
 
 class ReplicaSourceProvider : public SourceProvider {
@@ -43,21 +55,26 @@ class ReplicaSourceProvider : public SourceProvider {
       : parts_(parts), request_(std::move(request)) {}
 
   // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
-  ~ReplicaSourceProvider() override { EndGrant(absl::CancelledError("the transfer was given up"), false); }
+  ~ReplicaSourceProvider() override { EndAll(absl::CancelledError("the transfer was given up")); }
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
-  absl::StatusOr<Source> Next(const RequestContext& context, const SourceFailure* failure) override {
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override {
     trace_ = context.trace;
-    if (failure != nullptr) NoteFailure(*failure);
-    absl::StatusOr<Source> source = Find(context);
+    for (const SourceFailure& failure : ended) NoteFailure(failure);
+    if (!needed) return FindBeside(context, !ended.empty());
+    absl::StatusOr<MoreSources> found = Find(context);
     ObserveWait("");
-    return source;
+    return found;
   }
 
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
-  void Finished(const absl::Status& status) override { EndGrant(status, false); }
+  void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
+    for (const SourceFailure& failure : ended) NoteFailure(failure);
+    EndAll(status);
+  }
 
  private:
   // What became of a replica elsewhere in this transfer.
@@ -67,58 +84,163 @@ class ReplicaSourceProvider : public SourceProvider {
     bool corrupt = false;
     bool given_up() const { return corrupt || fruitless >= (busy ? kTriesOfABusy : kTriesOfAFailing); }
   };
+  // A grant from when it was given to its end.
+  struct Held {
+    v1::TransportGrant grant;
+    bool pull_opened = false;  // at the source
+    bool in_use = false;
+    bool on_host = false;                              // of this one
+    std::shared_ptr<const Availability> availability;  // null: it has everything
+  };
 
-  absl::StatusOr<Source> Find(const RequestContext& context) {
+  // No source is in use: waits until there is one.
+  absl::StatusOr<MoreSources> Find(const RequestContext& context) {
     while (true) {
       TC_RETURN_IF_ERROR(context.Check("looking for a source"));
-      TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrant(context));
-      if (answer.has_grant()) grant_ = std::move(*answer.mutable_grant());
-      // One that failed before is asked again only when this node has nothing itself.
-      if (!grant_.has_value() || replicas_.contains(grant_->replica().replica_id())) {
-        if (std::optional<Source> source = TryOrigin()) {
-          EndGrant(absl::CancelledError("the files of the import are read instead"), false);
-          return *std::move(source);
+      if (offered_.empty()) {
+        TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrants(context, true));
+        // Those that failed before are asked again only when this node has nothing itself.
+        if (std::ranges::all_of(offered_, [this](const auto& id) { return WasTried(id); })) {
+          if (std::optional<Source> source = TryOrigin()) {
+            EndAll(absl::CancelledError("the files of the import are read instead"));
+            return Only(*std::move(source));
+          }
+        }
+        if (offered_.empty()) {
+          waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
+          no_source_reason_ = answer.no_source_reason();
+          if (!answer.has_retry_after() || request_.lane == kDiskLane) return NothingLeft();
+          TC_RETURN_IF_ERROR(Wait(context, rpc::FromProto(answer.retry_after())));
+          continue;
         }
       }
-      if (grant_.has_value()) {
-        TC_RETURN_IF_ERROR(PauseBefore(context, grant_->replica().replica_id()));
-        if (std::optional<Source> source = TryGrant(context)) return *std::move(source);
-        continue;
-      }
-      waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
-      no_source_reason_ = answer.no_source_reason();
-      if (!answer.has_retry_after() || request_.lane == kDiskLane) return NothingLeft();
-      TC_RETURN_IF_ERROR(Wait(context, rpc::FromProto(answer.retry_after())));
+      TC_RETURN_IF_ERROR(PauseBefore(context, offered_.front()));
+      if (std::optional<Source> source = OpenNext(context)) return With(*std::move(source));
     }
   }
 
-  // A source under the grant; nullopt when it could not be opened.
-  std::optional<Source> TryGrant(const RequestContext& context) {
-    const Cancellation revoked = parts_.grants->Add(grant_->grant_id());
-    GrantOpening opening = parts_.opener->Open(context, *grant_, *request_.manifest, request_.lane, revoked);
-    pull_opened_ = opening.pull_opened;
-    for (SourceFailure& lane : opening.unopened) unopened_.push_back(std::move(lane));
-    if (!opening.source.ok()) {
-      const absl::Status& status = opening.source.status();
-      LOG(WARNING) << "Source " << grant_->source().name() << " of " << request_.manifest->id()
-                   << " could not be opened: " << status;
-      NoteFruitless(status);
-      NoteTried(grant_->source().name(), status);
-      EndGrant(status, false);
-      return std::nullopt;
+  // Some are in use: what can be had now, without a wait.
+  absl::StatusOr<MoreSources> FindBeside(const RequestContext& context, bool one_ended) {
+    const SteadyTime now = SteadyNow();
+    WatchHostmates(now);
+    if (offered_.empty() && hostmates_.TakeStall(now)) {
+      TC_RETURN_IF_ERROR(AskForGrants(context, false, /*stalled=*/true).status());
+    } else if (offered_.empty()) {
+      // Only the watch wanted to be asked.
+      const bool early = hostmates_.LookIn() < absl::InfiniteDuration() && !one_ended && now < look_at_;
+      if (early) return MoreSources{.sources = {}, .look_again = LookAgain(look_at_ - now)};
+      const bool enough = !may_look_beside_ || held_.size() >= kMostSources;
+      if (enough || asked_beside_ == kMostAskedBeside) {
+        return MoreSources{.sources = {}, .look_again = hostmates_.LookIn()};
+      }
+      ++asked_beside_;
+      TC_RETURN_IF_ERROR(AskForGrants(context, false).status());
     }
-    return *std::move(opening.source);
+    while (!offered_.empty()) {
+      TC_RETURN_IF_ERROR(context.Check("looking for another source"));
+      if (std::optional<Source> source = OpenNext(context)) return With(*std::move(source));
+    }
+    return MoreSources{.sources = {}, .look_again = LookAgain(look_again_)};
+  }
+
+  // Where all sources in use are of this host and fill yet, what they do not bring has to come from
+  // elsewhere.
+  void WatchHostmates(SteadyTime now) {
+    uint64_t chunks = 0;
+    bool only_these = false;
+    for (const auto& [grant_id, held] : held_) {
+      if (!held.in_use) continue;
+      only_these = held.on_host && held.availability != nullptr && !held.availability->complete();
+      if (!only_these) break;
+      chunks += held.availability->count();
+    }
+    if (only_these) {
+      hostmates_.Note(chunks, now);
+    } else {
+      hostmates_.Reset();
+    }
+  }
+
+  absl::Duration LookAgain(absl::Duration otherwise) const {
+    return std::min(otherwise, hostmates_.LookIn());
+  }
+
+  // Nobody else is needed beside it: it is of this host, and as fast as memory or its disk.
+  MoreSources Only(Source source) {
+    may_look_beside_ = false;
+    MoreSources more;
+    more.sources.push_back(std::move(source));
+    return more;
+  }
+
+  MoreSources With(Source source) {
+    if (source->info().type != SourceType::kRemote && HasAll(*source)) {
+      for (const std::string& id : std::exchange(offered_, {})) {
+        EndGrant(id, absl::CancelledError("a replica on this host is read instead"), false);
+      }
+      return Only(std::move(source));
+    }
+    may_look_beside_ = true;  // also after one of this host that failed
+    WatchHostmates(SteadyNow());
+    MoreSources more{.sources = {},
+                     .look_again = offered_.empty() ? LookAgain(look_again_) : absl::ZeroDuration()};
+    more.sources.push_back(std::move(source));
+    return more;
+  }
+
+  static bool HasAll(const ChunkSource& source) {
+    const std::shared_ptr<const Availability> has = source.availability();
+    return has == nullptr || has->complete();
+  }
+
+  bool IsHeld(const std::string& replica_id) const {
+    return std::ranges::any_of(
+        held_, [&](const auto& held) { return held.second.grant.replica().replica_id() == replica_id; });
+  }
+
+  bool WasTried(const std::string& grant_id) const {
+    return replicas_.contains(held_.at(grant_id).grant.replica().replica_id());
+  }
+
+  // A source under the first grant that was offered and not opened yet; nullopt when it could not be.
+  std::optional<Source> OpenNext(const RequestContext& context) {
+    const std::string grant_id = offered_.front();
+    offered_.pop_front();
+    Held& held = held_.at(grant_id);
+    const Cancellation revoked = parts_.grants->Add(grant_id);
+    GrantOpening opening =
+        parts_.opener->Open(context, held.grant, *request_.manifest, request_.lane, revoked);
+    held.pull_opened = opening.pull_opened;
+    for (SourceFailure& lane : opening.unopened) unopened_.push_back(std::move(lane));
+    if (opening.source.ok()) {
+      const v1::Node& node = held.grant.source();
+      held.in_use = true;
+      held.on_host = !node.host_id().empty() && node.host_id() == parts_.link->host_id();
+      held.availability = (*opening.source)->availability();
+      return *std::move(opening.source);
+    }
+    const absl::Status& status = opening.source.status();
+    const std::string& name = held.grant.source().name();
+    LOG(WARNING) << "Source " << name << " of " << request_.manifest->id()
+                 << " could not be opened: " << status;
+    NoteFruitless(held.grant.replica().replica_id(), status);
+    NoteTried(name, status);
+    EndGrant(grant_id, status, false);
+    return std::nullopt;
   }
 
   // Before one that gave nothing when it was asked last is asked again.
-  absl::Status PauseBefore(const RequestContext& context, const std::string& replica_id) {
-    const int fruitless = replicas_[replica_id].fruitless;
+  absl::Status PauseBefore(const RequestContext& context, const std::string& grant_id) {
+    const v1::TransportGrant& grant = held_.at(grant_id).grant;
+    const auto tried = replicas_.find(grant.replica().replica_id());
+    const int fruitless = tried == replicas_.end() ? 0 : tried->second.fruitless;
     if (fruitless == 0) return absl::OkStatus();
-    ObserveWait(absl::StrCat(grant_->source().name(), ", which gave nothing"));
+    const std::string& name = grant.source().name();
+    ObserveWait(absl::StrCat(name, ", which gave nothing"));
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
-    const absl::Status paused = rpc::SleepFor(
-        context, pause, absl::StrCat("asking ", grant_->source().name(), ", which gave nothing, again"));
-    if (!paused.ok()) EndGrant(paused, false);
+    const absl::Status paused =
+        rpc::SleepFor(context, pause, absl::StrCat("asking ", name, ", which gave nothing, again"));
+    if (!paused.ok()) EndAll(paused);
     return paused;
   }
 
@@ -136,19 +258,31 @@ class ReplicaSourceProvider : public SourceProvider {
 
   // NOT_FOUND: the artifact was deleted, or never published. Nothing is in the answer while the global store
   // gives none.
-  absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrant(const RequestContext& context) {
+  // What is granted is held and offered from then on. `again`: also those that gave nothing before.
+  // `stalled`: those in use give nothing.
+  absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrants(const RequestContext& context, bool again,
+                                                                   bool stalled = false) {
     v1::RequestReplicaTransportRequest request;
     *request.mutable_node() = parts_.link->identity();
     request.set_artifact_id(request_.manifest->id());
     *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
     for (const auto& [replica_id, tried] : replicas_) {
-      (tried.given_up() ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
+      // One that is held again is slow only where it gives nothing now.
+      if (IsHeld(replica_id)) continue;
+      const bool excluded = tried.given_up() || (!again && tried.fruitless > 0);
+      (excluded ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
       if (tried.corrupt) request.add_corrupt_replicas(replica_id);
     }
     if (context.deadline != SteadyTime::InfiniteFuture()) {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
     }
     request.set_required_lane(request_.lane);
+    request.set_sources(static_cast<uint32_t>(kMostSources - std::min(held_.size(), kMostSources)));
+    for (const auto& [grant_id, held] : held_) {
+      request.add_held_grants(grant_id);
+      if (stalled) request.add_slow_replicas(held.grant.replica().replica_id());
+    }
+    if (stalled) request.set_sources(std::max(request.sources(), kSourcesBesideHostmates));
     absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
     if (absl::IsNotFound(answer.status()) || absl::IsAborted(answer.status())) {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
@@ -159,6 +293,14 @@ class ReplicaSourceProvider : public SourceProvider {
     }
     if (answer.ok()) {
       origin_ = OwnOrigin(*answer);
+      for (v1::TransportGrant& grant : *answer->mutable_grants()) {
+        const std::string id = grant.grant_id();
+        held_[id].grant = std::move(grant);
+        offered_.push_back(id);
+      }
+      look_again_ =
+          answer->has_look_again() ? rpc::FromProto(answer->look_again()) : absl::InfiniteDuration();
+      look_at_ = SteadyNow() + look_again_;
       return answer;
     }
     TC_RETURN_IF_ERROR(context.Check("looking for a source"));
@@ -197,16 +339,15 @@ class ReplicaSourceProvider : public SourceProvider {
 
   void NoteFailure(const SourceFailure& failure) {
     NoteTried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
-    if (grant_.has_value()) {
-      Tried& replica = replicas_[grant_->replica().replica_id()];
-      if (failure.delivered > 0) replica.fruitless = 0;
-      replica.corrupt = failure.corrupt;
-      if (!failure.corrupt) NoteFruitless(failure.status);
-    } else {
-      NoteOriginFailure(failure.status);
-    }
     corrupt_ |= failure.corrupt;
-    EndGrant(failure.status, failure.corrupt);
+    const auto held = held_.find(failure.source.grant_id);
+    if (held == held_.end()) return NoteOriginFailure(failure.status);
+    const std::string replica_id = held->second.grant.replica().replica_id();
+    Tried& replica = replicas_[replica_id];
+    if (failure.delivered > 0) replica.fruitless = 0;
+    replica.corrupt = failure.corrupt;
+    if (!failure.corrupt) NoteFruitless(replica_id, failure.status);
+    EndGrant(failure.source.grant_id, failure.status, failure.corrupt);
   }
 
   // Files that went or changed are no source any more, bytes that cannot be read are lost; anything else (no
@@ -217,19 +358,26 @@ class ReplicaSourceProvider : public SourceProvider {
     origin_failed_ |= !lost && !IsAboutOriginFiles(status);
   }
 
-  // The try of the source under the grant ended with this.
-  void NoteFruitless(const absl::Status& status) {
-    Tried& replica = replicas_[grant_->replica().replica_id()];
+  // The try of this replica ended with this.
+  void NoteFruitless(const std::string& replica_id, const absl::Status& status) {
+    Tried& replica = replicas_[replica_id];
     ++replica.fruitless;
     replica.busy = MayBeBusy(status);
     peer_failed_ = true;
   }
 
-  // Completes the running grant, if there is one, and closes what it opened; nobody waits for either.
-  void EndGrant(const absl::Status& status, bool corrupt) {
-    if (!grant_.has_value()) return;
-    const v1::TransportGrant grant = *std::exchange(grant_, std::nullopt);
-    parts_.grants->Remove(grant.grant_id());
+  void EndAll(const absl::Status& status) {
+    offered_.clear();
+    while (!held_.empty()) EndGrant(held_.begin()->first, status, false);
+  }
+
+  // Completes the grant and closes what it opened; nobody waits for either.
+  void EndGrant(std::string grant_id, const absl::Status& status, bool corrupt) {
+    const auto node = held_.extract(grant_id);
+    if (node.empty()) return;
+    const Held& held = node.mapped();
+    const v1::TransportGrant& grant = held.grant;
+    parts_.grants->Remove(grant_id);
     v1::CompleteReplicaTransportRequest complete;
     *complete.mutable_node() = parts_.link->identity();
     complete.set_grant_id(grant.grant_id());
@@ -238,9 +386,7 @@ class ReplicaSourceProvider : public SourceProvider {
                                                      : v1::TRANSPORT_OUTCOME_FAILED);
     if (!status.ok()) *complete.mutable_error() = rpc::ToProto(status);
     complete.set_source_corrupt(corrupt);
-    if (status.ok()) complete.set_bytes(grant.replica().image_bytes());
-    const bool close = std::exchange(pull_opened_, false);
-    parts_.background->Run([parts = parts_, complete, close,
+    parts_.background->Run([parts = parts_, complete, close = held.pull_opened,
                             peer = PeerAddress(grant.source().grpc_address(), grant.source().name()),
                             trace = trace_] {
       const otel::Scope scope(trace);
@@ -297,8 +443,13 @@ class ReplicaSourceProvider : public SourceProvider {
   WaitObserver observer_;
   std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;
-  std::optional<v1::TransportGrant> grant_;
-  bool pull_opened_ = false;
+  std::map<std::string, Held> held_;                      // by grant id
+  std::deque<std::string> offered_;                       // of those held: the ones that are not opened yet
+  absl::Duration look_again_ = absl::InfiniteDuration();  // as the global store said last...
+  SteadyTime look_at_ = SteadyTime::InfiniteFuture();     // ...from then on
+  StallWatch hostmates_;
+  bool may_look_beside_ = true;
+  int asked_beside_ = 0;
   std::map<std::string, Tried> replicas_;  // elsewhere, by id
   std::vector<std::pair<std::string, std::string>> tried_;
   std::vector<SourceFailure> unopened_;

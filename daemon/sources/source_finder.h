@@ -1,5 +1,5 @@
-// Finds the sources of one materialisation, one after another: what the global store grants, then the files
-// the artifact was imported from on this node, then again what failed or will be there soon.
+// Finds the sources of one materialisation: what the global store grants, several at once, then the files the
+// artifact was imported from on this node, then again what failed or will be there soon.
 //
 // Each grant is completed exactly once, with how it ended, and the pull it opened is closed at the source;
 // both happen in the background.
@@ -46,11 +46,13 @@ class SourceFinder {
   explicit SourceFinder(const Options& options) : options_(options) {}
 
   // The sources of one materialisation; the provider is used by one thread at a time, as SourceProvider says.
-  // While no source can give the bytes, but one may soon, Next waits and asks again, until the context ends.
-  // A source that fails is asked again when nothing else is left, unless its bytes were wrong or it failed
-  // too often in a row. Errors of Next, when there is nothing left: NOT_FOUND when the artifact is not
-  // published or nobody ever had it, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise; the
-  // message lists what was tried, and what was waited for.
+  // While some are in use the global store is asked for more and better ones a few times, and each that is
+  // granted is opened by a call of Next of its own, so that nobody waits for one that does not answer. What
+  // has all of it on this host is wanted alone. While no source can give the bytes, but one may soon, Next
+  // waits and asks again, until the context ends. A source that fails is asked again when nothing else is
+  // left, unless its bytes were wrong or it failed too often in a row. Errors of Next, when there is nothing
+  // left: NOT_FOUND when the artifact is not published or nobody ever had it, DATA_LOSS when every source was
+  // corrupt, UNAVAILABLE otherwise; the message lists what was tried, and what was waited for.
   std::shared_ptr<SourceProvider> Find(SourceRequest request) const;
 
  private:

@@ -6,8 +6,10 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "base/testing/temp_folder.h"
+#include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/fake_global_store.h"
 #include "daemon/sources/fake_peers.h"
@@ -24,16 +26,21 @@ using ::testing::HasSubstr;
 // An image in the test's own memory, served over loopback.
 class PlainImage : public transport::ServedImage {
  public:
-  explicit PlainImage(ConstHostSpan bytes) : bytes_(bytes) {}
+  explicit PlainImage(ConstHostSpan bytes, std::shared_ptr<const Availability> availability = nullptr)
+      : bytes_(bytes), availability_(std::move(availability)) {}
   uint64_t image_bytes() const override { return bytes_.size(); }
   bool in_place() const override { return true; }
-  std::vector<ConstHostSpan> segments() const override { return {bytes_}; }
+  std::vector<ConstHostSpan> Segments(uint64_t offset, uint64_t bytes) const override {
+    return {bytes_.subspan(offset, bytes)};
+  }
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
     return transport::ServedPiece{.bytes = bytes_.subspan(offset, bytes), .hold = nullptr};
   }
+  std::shared_ptr<const Availability> availability() const override { return availability_; }
 
  private:
   const ConstHostSpan bytes_;
+  const std::shared_ptr<const Availability> availability_;  // null: all of it is there
 };
 
 class ProviderTest : public ::testing::Test {
@@ -58,6 +65,7 @@ class ProviderTest : public ::testing::Test {
   GlobalStoreLink::Options Options() {
     GlobalStoreLink::Options options{.client = &store_, .feed = &feed_};
     options.node.set_node_id("me");
+    options.node.set_host_id("my host");
     return options;
   }
 
@@ -66,15 +74,19 @@ class ProviderTest : public ::testing::Test {
   }
 
   void Offer(const std::string& grant_id, const std::string& lane = "loopback") {
-    v1::RequestReplicaTransportResponse offer;
-    v1::TransportGrant* grant = offer.mutable_grant();
+    store_.offers.emplace_back();
+    AddGrant(store_.offers.back(), grant_id, lane);
+  }
+
+  void AddGrant(v1::RequestReplicaTransportResponse& offer, const std::string& grant_id,
+                const std::string& lane = "loopback") {
+    v1::TransportGrant* grant = offer.add_grants();
     grant->set_grant_id(grant_id);
     grant->set_lane(lane);
     grant->mutable_source()->set_name("source of " + grant_id);
     grant->mutable_source()->add_lanes("loopback");
     grant->mutable_replica()->set_replica_id("replica of " + grant_id);
     grant->mutable_replica()->set_artifact_id(artifact_.manifest->id());
-    store_.offers.push_back(offer);
   }
 
   // The next answer: nobody has it yet. Without `retry` nobody knows when.
@@ -87,7 +99,7 @@ class ProviderTest : public ::testing::Test {
   // The same replica, granted as another transport.
   void OfferReplica(const std::string& grant_id, const std::string& replica_id) {
     Offer(grant_id);
-    store_.offers.back().mutable_grant()->mutable_replica()->set_replica_id(replica_id);
+    store_.offers.back().mutable_grants(0)->mutable_replica()->set_replica_id(replica_id);
   }
 
   absl::Status FetchFirstChunk(ChunkSource& source) {
@@ -133,14 +145,14 @@ class ProviderTest : public ::testing::Test {
 TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
   Offer("t1");
   auto provider = Provider();
-  auto source = provider->Next(context_, nullptr);
+  auto source = testing::NextOf(*provider, context_);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->info().lane, "loopback");
   EXPECT_EQ((*source)->info().name, "source of t1");
   EXPECT_TRUE(FetchFirstChunk(**source).ok());
   EXPECT_THAT(running_.Ids(), ElementsAre("t1"));
   source->reset();
-  provider->Finished(absl::OkStatus());
+  provider->Finished(absl::OkStatus(), {});
   provider.reset();
   background_.Flush();
   EXPECT_THAT(running_.Ids(), ElementsAre());
@@ -153,17 +165,17 @@ TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
   Offer("t1");
   Offer("t2");
   auto provider = Provider();
-  auto first = provider->Next(context_, nullptr);
+  auto first = testing::NextOf(*provider, context_);
   ASSERT_TRUE(first.ok());
   SourceFailure failure{
       .source = (*first)->info(), .status = absl::DataLossError("chunk 1"), .corrupt = true};
   first->reset();
-  auto second = provider->Next(context_, &failure);
+  auto second = testing::NextOf(*provider, context_, &failure);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ((*second)->info().name, "source of t2");
+  failure.source = (*second)->info();
   second->reset();
-  failure.source.name = "source of t2";
-  EXPECT_EQ(provider->Next(context_, &failure).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(testing::NextOf(*provider, context_, &failure).status().code(), absl::StatusCode::kDataLoss);
   background_.Flush();
   ASSERT_EQ(store_.completed.size(), 2);
   EXPECT_TRUE(store_.completed.front().source_corrupt());
@@ -180,7 +192,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
     return Opened();
   };
   auto provider = Provider();
-  auto source = provider->Next(context_, nullptr);
+  auto source = testing::NextOf(*provider, context_);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->info().name, "source of t2");
   EXPECT_THAT(running_.Ids(), ElementsAre("t2"));
@@ -188,7 +200,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
 
 TEST_F(ProviderTest, WhenAttachingFailsTheSameGrantIsUsedForAPull) {
   Offer("t1", "local");
-  auto source = Provider()->Next(context_, nullptr);
+  auto source = testing::NextOf(*Provider(), context_);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->info().lane, "loopback");
 }
@@ -196,7 +208,7 @@ TEST_F(ProviderTest, WhenAttachingFailsTheSameGrantIsUsedForAPull) {
 TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {
   Offer("t1", "local");
   auto provider = Provider("local");
-  const absl::Status status = provider->Next(context_, nullptr).status();
+  const absl::Status status = testing::NextOf(*provider, context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(peers_.opened().empty());
   EXPECT_EQ(store_.asked.front().required_lane(), "local");
@@ -205,7 +217,7 @@ TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {
 TEST_F(ProviderTest, WithNothingLeftTheErrorListsWhatWasTried) {
   Offer("t1");
   peers_.open = nullptr;
-  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: nobody answers"));
 }
@@ -214,7 +226,7 @@ TEST_F(ProviderTest, WithoutAnySourceTheAnswerIsNotFoundWithTheGlobalStoresReaso
   v1::RequestReplicaTransportResponse nothing;
   nothing.set_no_source_reason("no other node has a replica");
   store_.offers.push_back(nothing);
-  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no other node has a replica"));
 }
@@ -226,7 +238,7 @@ TEST_F(ProviderTest, WhatWillBeASourceSoonIsWaitedForAndTold) {
   auto provider = Provider();
   std::vector<std::string> told;
   provider->ObserveWaits([&](const std::string& what) { told.push_back(what); });
-  auto source = provider->Next(context_, nullptr);
+  auto source = testing::NextOf(*provider, context_);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->info().name, "source of t1");
   EXPECT_THAT(told, ElementsAre("the replica that fills at b", "the replica that fills at b", ""));
@@ -236,21 +248,21 @@ TEST_F(ProviderTest, AWaitInVainEndsAsUnavailableAndNamesWhatWasTried) {
   Offer("t1");
   peers_.open = [](const v1::OpenPullRequest&) { return absl::NotFoundError("the replica is gone"); };
   TellToWait("the replica that fills at b");
-  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: the replica is gone"));
 }
 
 TEST_F(ProviderTest, AFailedTransferElsewhereThatWasWaitedForIsNamedAsUnavailable) {
   TellToWait("the replica that fills at b");
-  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("in vain for the replica that fills at b"));
 }
 
 TEST_F(ProviderTest, ANodeThatIsAwayMakesItUnavailableAndIsNamed) {
   TellToWait("node b, which has a copy", /*retry=*/false);
-  const absl::Status status = Provider()->Next(context_, nullptr).status();
+  const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("node b, which has a copy"));
 }
@@ -263,7 +275,7 @@ TEST_F(ProviderTest, AWaitEndsWithItsCancellationAndNamesWhatItWaitedFor) {
   cancelled.cancellation = Cancellation();
   auto provider = Provider();
   provider->ObserveWaits([&](const std::string&) { cancelled.cancellation.Cancel(); });
-  const absl::Status status = provider->Next(cancelled, nullptr).status();
+  const absl::Status status = testing::NextOf(*provider, cancelled).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(status.message()), HasSubstr("the replica that fills at b"));
 }
@@ -274,12 +286,12 @@ TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
   OfferReplica("t3", "slow");
   auto provider = Provider();
   SourceFailure failure{.status = absl::DeadlineExceededError("no byte came"), .delivered = 1};
-  auto source = provider->Next(context_, nullptr);
+  auto source = testing::NextOf(*provider, context_);
   for (const char* again : {"t2", "t3"}) {
     ASSERT_TRUE(source.ok()) << source.status();
     failure.source = (*source)->info();
     source->reset();
-    source = provider->Next(context_, &failure);
+    source = testing::NextOf(*provider, context_, &failure);
     ASSERT_TRUE(source.ok()) << source.status();
     EXPECT_EQ((*source)->info().name, absl::StrCat("source of ", again));
     failure = {.status = absl::DataLossError("chunk 1"), .corrupt = true};
@@ -292,7 +304,7 @@ TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
 TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
   for (const char* grant_id : {"t1", "t2", "t3"}) OfferReplica(grant_id, "dead");
   peers_.open = nullptr;
-  EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(peers_.opened().size(), 3u);
   EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("dead"));
 }
@@ -301,7 +313,7 @@ TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {
   v1::RequestReplicaTransportResponse elsewhere;
   elsewhere.add_origins()->set_node_id("another");
   store_.offers.push_back(elsewhere);
-  EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
@@ -327,12 +339,12 @@ TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const absl::Status full = Provider()->Next(context_, nullptr).status();
+  const absl::Status full = testing::NextOf(*Provider(), context_).status();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(full.code(), absl::StatusCode::kUnavailable) << full;
 
   ASSERT_EQ(unlink(path.c_str()), 0);
-  const absl::Status gone = Provider()->Next(context_, nullptr).status();
+  const absl::Status gone = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound) << gone;
 }
 
@@ -342,19 +354,120 @@ TEST_F(ProviderTest, AnOriginThatFailsWhileItIsReadEndsAsWhatItFailedWith) {
         std::pair(absl::FailedPreconditionError("it changed"), absl::StatusCode::kNotFound),
         std::pair(absl::DataLossError("a bad sector"), absl::StatusCode::kDataLoss)}) {
     const SourceFailure of_origin{.source = {SourceType::kDisk, "disk", "origin"}, .status = failure};
-    EXPECT_EQ(Provider()->Next(context_, &of_origin).status().code(), code) << failure;
+    EXPECT_EQ(testing::NextOf(*Provider(), context_, &of_origin).status().code(), code) << failure;
   }
+}
+
+TEST_F(ProviderTest, SeveralGrantsAreOpenedOneAfterAnotherAndEachEndsForItself) {
+  Offer("t1");
+  AddGrant(store_.offers.back(), "t2");
+  AddGrant(store_.offers.back(), "t3");
+  store_.offers.back().mutable_look_again()->set_seconds(7);
+  auto provider = Provider();
+  std::vector<std::unique_ptr<ChunkSource>> sources;
+  for (const bool needed : {true, false, false}) {
+    auto more = provider->Next(context_, {}, needed);
+    ASSERT_TRUE(more.ok()) << more.status();
+    ASSERT_EQ(more->sources.size(), 1u);
+    sources.push_back(std::move(more->sources.front()));
+    EXPECT_EQ(more->look_again, sources.size() < 3 ? absl::ZeroDuration() : absl::Seconds(7));
+  }
+  EXPECT_EQ(store_.asked.size(), 1u);
+  EXPECT_THAT(running_.Ids(), ElementsAre("t1", "t2", "t3"));
+  for (auto& source : sources) EXPECT_TRUE(FetchFirstChunk(*source).ok());
+
+  const SourceFailure failure{.source = sources[1]->info(), .status = absl::UnavailableError("it died")};
+  sources.erase(sources.begin() + 1);
+  Offer("t4");
+  auto more = provider->Next(context_, {&failure, 1}, /*needed=*/false);
+  ASSERT_TRUE(more.ok()) << more.status();
+  ASSERT_EQ(more->sources.size(), 1u);
+  EXPECT_EQ(more->sources.front()->info().name, "source of t4");
+  EXPECT_THAT(store_.asked.back().held_grants(), ElementsAre("t1", "t3"));
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("replica of t2"))
+      << "while others give, one that gave nothing is not asked again";
+  sources.clear();
+  more->sources.clear();
+  provider->Finished(absl::OkStatus(), {});
+  background_.Flush();
+  EXPECT_THAT(running_.Ids(), ElementsAre());
+  EXPECT_THAT(peers_.closed(), ElementsAre("t2", "t1", "t3", "t4"));
+  std::map<std::string, v1::TransportOutcome> outcomes;
+  for (const auto& completed : store_.completed) outcomes[completed.grant_id()] = completed.outcome();
+  EXPECT_EQ(outcomes["t2"], v1::TRANSPORT_OUTCOME_FAILED);
+  for (const char* grant : {"t1", "t3", "t4"}) {
+    EXPECT_EQ(outcomes[grant], v1::TRANSPORT_OUTCOME_SUCCEEDED) << grant;
+  }
+}
+
+TEST_F(ProviderTest, WhileThereAreSourcesTheGlobalStoreIsAskedForMoreAFewTimesOnly) {
+  Offer("t1");
+  auto provider = Provider();
+  ASSERT_TRUE(provider->Next(context_, {}, true).ok());
+  for (int i = 0; i < 20; ++i) {
+    auto more = provider->Next(context_, {}, false);
+    ASSERT_TRUE(more.ok()) << more.status();
+    EXPECT_TRUE(more->sources.empty());
+  }
+  EXPECT_EQ(store_.asked.size(), 1u + 6u);
+}
+
+TEST_F(ProviderTest, WhoHasAsManySourcesAsItWantsAsksForNoMore) {
+  store_.offers.emplace_back();
+  for (const char* grant_id : {"t1", "t2", "t3", "t4", "t5", "t6"}) AddGrant(store_.offers.back(), grant_id);
+  store_.offers.back().mutable_look_again()->set_nanos(1);
+  auto provider = Provider();
+  for (int i = 0; i < 6; ++i) {
+    auto more = provider->Next(context_, {}, /*needed=*/i == 0);
+    ASSERT_TRUE(more.ok()) << more.status();
+    EXPECT_EQ(more->sources.size(), 1u);
+  }
+  auto more = provider->Next(context_, {}, /*needed=*/false);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_TRUE(more->sources.empty());
+  EXPECT_EQ(store_.asked.size(), 1u);
+  EXPECT_EQ(store_.asked.front().sources(), 6u);
+}
+
+TEST_F(ProviderTest, WhoHasOnlyReplicasOfItsHostThatGiveNothingAsksForOthers) {
+  const auto stopped =
+      std::make_shared<Availability>(artifact_.layout.image_bytes, artifact_.layout.chunk_bytes);
+  serving_ = *lane_->Serve(
+      std::make_shared<PlainImage>(ConstHostSpan(memory_).first(artifact_.image.size()), stopped),
+      /*receiver=*/"");
+  Offer("t1");
+  store_.offers.back().mutable_grants(0)->mutable_source()->set_host_id("my host");
+  Offer("t2");
+  store_.offers.back().mutable_grants(0)->mutable_source()->set_host_id("another");
+  auto provider = Provider();
+  auto first = provider->Next(context_, {}, /*needed=*/true);
+  ASSERT_TRUE(first.ok()) << first.status();
+  absl::Duration look_again = first->look_again;
+  absl::StatusOr<MoreSources> more;
+  do {
+    ASSERT_LT(look_again, absl::Seconds(1));
+    ASSERT_EQ(store_.asked.size(), 1u) << "it is asked before its patience ends";
+    absl::SleepFor(look_again);  // as the engine does
+    more = provider->Next(context_, {}, /*needed=*/false);
+    ASSERT_TRUE(more.ok()) << more.status();
+    look_again = more->look_again;
+  } while (more->sources.empty());
+  EXPECT_EQ(more->sources.front()->info().name, "source of t2");
+  EXPECT_THAT(store_.asked.back().held_grants(), ElementsAre("t1"));
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("replica of t1"));
+  EXPECT_EQ(look_again, absl::InfiniteDuration()) << "there is another now";
+  first->sources.clear();
 }
 
 TEST_F(ProviderTest, AnUnreachableGlobalStoreIsUnavailable) {
   store_.down = absl::UnavailableError("gone");
-  EXPECT_EQ(Provider()->Next(context_, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ProviderTest, ARevokedGrantEndsItsPull) {
   Offer("t1");
   auto provider = Provider();
-  auto source = provider->Next(context_, nullptr);
+  auto source = testing::NextOf(*provider, context_);
   ASSERT_TRUE(source.ok());
   running_.Revoke({"t1", "unknown"});
   EXPECT_EQ(FetchFirstChunk(**source).code(), absl::StatusCode::kAborted);
@@ -365,55 +478,65 @@ TEST_F(ProviderTest, ACancelledRequestIsNotLookedFurtherFor) {
   RequestContext cancelled = context_;
   cancelled.cancellation = Cancellation();
   cancelled.cancellation.Cancel();
-  EXPECT_EQ(Provider()->Next(cancelled, nullptr).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(testing::NextOf(*Provider(), cancelled).status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(store_.asked.empty());
 }
 
 TEST_F(ProviderTest, AProviderThatIsDroppedEndsItsGrantAsCancelled) {
   Offer("t1");
   auto provider = Provider();
-  ASSERT_TRUE(provider->Next(context_, nullptr).ok());
+  ASSERT_TRUE(testing::NextOf(*provider, context_).ok());
   provider.reset();
   background_.Flush();
   ASSERT_EQ(store_.completed.size(), 1);
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_CANCELLED);
 }
 
-TEST(PoolMapping, RefusesExtentsThatDoNotLieInThePool) {
+TEST(SegmentMapping, RefusesMoreThanTheSegmentHas) {
   auto pool = HostPool::Create({.bytes = 4 << 20, .use_huge_pages = false, .prefault_threads = 0});
   ASSERT_TRUE(pool.ok());
-  auto mapping = PoolMapping::Map((*pool)->fd(), (*pool)->bytes());
+  const PoolSegment& segment = (*pool)->segments().front();
+  auto mapping = SegmentMapping::Map(segment.fd, segment.bytes);
   ASSERT_TRUE(mapping.ok()) << mapping.status();
-  EXPECT_TRUE((*mapping)->Spans({{.offset = 2 << 20, .bytes = 2 << 20}}, 100).ok());
-  EXPECT_EQ((*mapping)->Spans({{.offset = 4 << 20, .bytes = 1}}, 1).status().code(),
+  EXPECT_EQ((*mapping)->bytes().size(), segment.bytes);
+  EXPECT_EQ(SegmentMapping::Map(segment.fd, segment.bytes + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ((*mapping)->Spans({{.offset = ~uint64_t{0}, .bytes = 2}}, 1).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ((*mapping)->Spans({{.offset = 0, .bytes = 10}}, 11).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(PoolMapping::Map((*pool)->fd(), (*pool)->bytes() + 1).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SegmentMapping::Map(segment.fd, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(PeerPools, AreMappedOnceReplacedWithTheirDaemonAndDroppedWhenItIsGone) {
-  auto pool = HostPool::Create({.bytes = 4 << 20, .use_huge_pages = false, .prefault_threads = 0});
+  constexpr uint64_t kSegment = 2 << 20;
+  auto pool = HostPool::Create(
+      {.bytes = 3 * kSegment, .segment_bytes = kSegment, .use_huge_pages = false, .prefault_threads = 0});
   ASSERT_TRUE(pool.ok());
+  std::vector<UniqueFd> fds;
+  for (const PoolSegment& segment : (*pool)->segments()) fds.emplace_back(dup(segment.fd));
+  const std::vector<UniqueFd> none(3);
   PeerPools pools(absl::Minutes(10));
-  const HostHandles first{.pool_id = "first", .pool_bytes = (*pool)->bytes()};
-  const HostHandles second{.pool_id = "second", .pool_bytes = (*pool)->bytes()};
-  auto one = pools.Get("peer", first, (*pool)->fd());
+  const HostHandles first{.pool_id = "first", .segments = {{0, kSegment}, {2, kSegment}}, .extents = {}};
+  const HostHandles more{
+      .pool_id = "first", .segments = {{0, kSegment}, {1, kSegment}, {2, kSegment}}, .extents = {}};
+  const HostHandles second{.pool_id = "second", .segments = {{0, kSegment}}, .extents = {}};
+  auto one = pools.Get("peer", first, std::span(fds).first(2));
   ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_EQ(one->get(), pools.Get("peer", first, -1)->get())
-      << "mapped already, the descriptor is not needed";
-  auto two = pools.Get("peer", second, (*pool)->fd());
-  EXPECT_NE(one->get(), two->get());
+  EXPECT_EQ(*one, *pools.Get("peer", first, none)) << "mapped already, the descriptors are not needed";
+  auto three = pools.Get("peer", more, fds);
+  ASSERT_TRUE(three.ok()) << three.status();
+  EXPECT_EQ((*three)[0], (*one)[0]) << "of the segments that are there none is mapped again";
+  EXPECT_EQ((*three)[2], (*one)[1]);
+  HostHandles larger = first;
+  larger.segments[0].bytes = 2 * kSegment;
+  EXPECT_EQ(pools.Get("peer", larger, none).status().code(), absl::StatusCode::kInvalidArgument);
+  auto two = pools.Get("peer", second, fds);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_NE((*one)[0], (*two)[0]);
   EXPECT_EQ(pools.size(), 1);
 
   const auto alive = [](const std::string&) { return true; };
   const auto dead = [](const std::string&) { return false; };
   pools.Sweep(SteadyNow(), dead);
   EXPECT_EQ(pools.size(), 1) << "it is in use";
-  two->reset();
+  two->clear();
   pools.Sweep(SteadyNow(), alive);
   EXPECT_EQ(pools.size(), 1);
   pools.Sweep(SteadyNow() + absl::Hours(1), alive);

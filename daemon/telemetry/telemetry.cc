@@ -91,13 +91,16 @@ void AddEvents(const SourceChange& change, int attempt, otel::Span& ingest) {
                   change.at);
 }
 
-// The ingests that made the replicas which this one read.
+// The ingests that made the replicas which this one read, each once.
 std::vector<otel::SpanLink> LinksOf(const TransferReport& report) {
   std::vector<otel::SpanLink> links;
   for (const StageReport& stage : report.stages) {
-    if (stage.stage == Stage::kFetch && stage.source.made_by.IsValid()) {
-      links.push_back({.context = stage.source.made_by});
-    }
+    const TraceContext& made_by = stage.source.made_by;
+    if (stage.stage != Stage::kFetch || !made_by.IsValid()) continue;
+    // A source that came back, or was read over two lanes, is one all the same.
+    const bool known = std::ranges::any_of(
+        links, [&made_by](const otel::SpanLink& link) { return link.context.span_id == made_by.span_id; });
+    if (!known) links.push_back({.context = made_by});
   }
   return links;
 }
@@ -158,6 +161,7 @@ void RecordMetrics(const TransferReport& report) {
     if (FromPeer(stage.source)) RecordPull(stage);
   }
   for (const SourceChange& change : report.changes) RecordChange(change);
+  if (report.reassigned_chunks > 0) metrics::kP2pReassignedChunks.Add(report.reassigned_chunks);
 }
 
 // "tcp from node-1, disk from /models": each source once, in the order in which they were read.
@@ -205,8 +209,9 @@ ServeRecord::ServeRecord(const TraceContext& parent, std::string_view lane, std:
                          std::string_view artifact_id)
     : lane_(lane), parent_(parent), grant_id_(grant_id), artifact_id_(artifact_id), opened_(SteadyNow()) {}
 
-void ServeRecord::End(const transport::ServeStats& stats, std::string_view outcome) {
+void ServeRecord::End(const transport::ServeStats& stats, std::string_view outcome, uint64_t filling_bytes) {
   metrics::kP2pBytes.Add(stats.bytes, {lane_, "serve"});
+  if (filling_bytes > 0) metrics::kP2pServedFillingBytes.Add(filling_bytes, {lane_});
   metrics::kP2pPulls.Add(1, {lane_, "serve", outcome});
   const absl::Duration took = stats.last_completion - stats.first_request;
   if (stats.bytes > 0 && took > absl::ZeroDuration()) {

@@ -30,8 +30,8 @@ class ServeRecord {
  public:
   ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view grant_id,
               std::string_view artifact_id);
-  // `outcome`: "ok" or "cancelled".
-  void End(const transport::ServeStats& stats, std::string_view outcome);
+  // `outcome`: "ok", "failed" or "cancelled". `filling_bytes`: of those served, while the replica filled.
+  void End(const transport::ServeStats& stats, std::string_view outcome, uint64_t filling_bytes);
 
  private:
   std::string lane_;

@@ -74,6 +74,7 @@ TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) 
                      .status = absl::DeadlineExceededError("nothing came"),
                      .chunks = 2,
                      .at = At(4)}};
+  report.reassigned_chunks = 3;
   RecordTransfer(report);
 
   const RecordedSpan ingest = recorded.AwaitSpan("StoreEngine/P2PIngest");
@@ -103,8 +104,27 @@ TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) 
     EXPECT_NE(event.time, otel::SpanTime()) << "when it happened, not when it is told";
   }
   EXPECT_EQ(recorded.Sum(metrics::kP2pRefetchedChunks.id(), {"ucx", "timeout"}), 2);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pReassignedChunks.id(), {}), 3);
   EXPECT_EQ(recorded.Sum(metrics::kP2pFallbacks.id(), {"ucx", "disk", "timeout"}), 1);
   EXPECT_EQ(recorded.Sum(metrics::kP2pPulls.id(), {"ucx", "receive", "failed"}), 1);
+}
+
+TEST(Telemetry, AnIngestIsLinkedOnceToEachOfThoseThatFedIt) {
+  RecordedTelemetry recorded;
+  const TraceContext one = TraceContext::NewRoot().NewChild();
+  const TraceContext other = TraceContext::NewRoot().NewChild();
+  TransferReport report{.trace = TraceContext::NewRoot(), .queued = At(0), .start = At(0), .end = At(9)};
+  for (const TraceContext& made_by : {one, other, one}) {
+    report.stages.push_back(
+        StageOf(Stage::kFetch, {.type = kRemote, .lane = "tcp", .name = "a", .made_by = made_by}, 5, 0, 9));
+    report.stages.push_back(report.stages.back());
+    report.stages.back().stage = Stage::kVerify;
+  }
+  RecordTransfer(report);
+  const RecordedSpan ingest = recorded.AwaitSpan("StoreEngine/P2PIngest");
+  ASSERT_EQ(ingest.links.size(), 2);
+  EXPECT_EQ(ingest.links[0].span_id, one.span_id);
+  EXPECT_EQ(ingest.links[1].span_id, other.span_id);
 }
 
 TEST(Telemetry, APullIsCountedByItsLaneAndACopyFromThisNodeIsNone) {
@@ -137,11 +157,12 @@ TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
   const TraceContext call = TraceContext::NewRoot().NewChild();
   const TraceContext reader = TraceContext::NewRoot();
   ServeRecord pull(call, "ucx", "transport", "tc1:a");
-  pull.End({.bytes = 7, .receiver_trace = reader}, "ok");
+  pull.End({.bytes = 7, .receiver_trace = reader}, "ok", /*filling_bytes=*/3);
   const RecordedSpan served = recorded.AwaitSpan("P2P/Serve");
   ASSERT_EQ(served.links.size(), 1);
   EXPECT_EQ(served.links[0].span_id, reader.span_id);
   EXPECT_EQ(recorded.Sum(metrics::kP2pBytes.id(), {"ucx", "serve"}), 7);
+  EXPECT_EQ(recorded.Sum(metrics::kP2pServedFillingBytes.id(), {"ucx"}), 3);
 
   {
     AttachRecord attached(call, reader, "transport", "tc1:a");

@@ -66,6 +66,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   const CoordinatorOptions coordinator{.directory = {.node_ttl = options.node_ttl,
                                                      .grant_ttl = options.grant_ttl,
                                                      .soft_grants_per_source = options.soft_grants_per_source,
+                                                     .filling_lanes = options.filling_lanes,
                                                      .awaits_nodes = options.awaits_nodes},
                                        .clock = options.clock,
                                        .wall_clock = options.wall_clock};

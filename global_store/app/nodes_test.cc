@@ -1,4 +1,4 @@
-// Nodes and what they ask of the global store, over real sockets: grants, evictions, replication, silence.
+// Nodes and what they ask of the global store, over real sockets: grants, evictions, silence.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -35,6 +35,19 @@ TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
   EXPECT_TRUE(absl::IsNotFound(Beat("stranger").status()));
 }
 
+TEST_F(GlobalStoreServerTest, TheLabelsOfANodeAreInTheStatusOfTheCluster) {
+  v1::RegisterNodeRequest request;
+  request.mutable_node()->set_node_id("a");
+  request.mutable_node()->set_name("a");
+  request.mutable_node()->set_incarnation(1);
+  (*request.mutable_node()->mutable_labels())["zone"] = "z1";
+  ASSERT_TRUE(Call(&Stub::RegisterNode, request).ok());
+  const auto status = Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest());
+  ASSERT_TRUE(status.ok()) << status.status();
+  ASSERT_EQ(status->nodes_size(), 1);
+  EXPECT_EQ(status->nodes(0).labels().at("zone"), "z1");
+}
+
 // A source that only its own host can connect to would fail every receiver of another one.
 TEST_F(GlobalStoreServerTest, WhereOtherHostsComeANodeNeedsAnAddressForThem) {
   options_.listen = "127.0.0.1:0";
@@ -66,8 +79,8 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   const RequestContext context = Context();
   auto offer = RequestGrant("b", manifest->id(), context);
   ASSERT_TRUE(offer.ok()) << offer.status();
-  ASSERT_TRUE(offer->has_grant()) << offer->no_source_reason();
-  const v1::TransportGrant& grant = offer->grant();
+  ASSERT_FALSE(offer->grants().empty()) << offer->no_source_reason();
+  const v1::TransportGrant& grant = offer->grants(0);
   EXPECT_EQ(grant.source().node_id(), "a");
   EXPECT_EQ(grant.lane(), "ucx");
   EXPECT_EQ(grant.ttl().seconds(), 30);
@@ -79,7 +92,7 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   EXPECT_EQ(claims->receiver_node_id, "b");
   EXPECT_EQ(claims->lane, "ucx");
   EXPECT_EQ(claims->expires, options_.clock() - given + absl::Seconds(60));
-  EXPECT_EQ(RequestGrant("b", manifest->id(), context)->grant().grant_id(), grant.grant_id());
+  EXPECT_EQ(RequestGrant("b", manifest->id(), context)->grants(0).grant_id(), grant.grant_id());
 
   v1::CompleteReplicaTransportRequest complete;
   *complete.mutable_node() = Identity("b");
@@ -91,8 +104,30 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   EXPECT_EQ(Call(&Stub::GetClusterStatus, {})->active_grants(), 0u);
 
   auto none = RequestGrant("a", manifest->id());
-  EXPECT_FALSE(none->has_grant());
+  EXPECT_TRUE(none->grants().empty());
   EXPECT_THAT(none->no_source_reason(), HasSubstr("no other node"));
+}
+
+// So a receiver that came first hears of those that come later.
+TEST_F(GlobalStoreServerTest, WhoHoldsAGrantIsToldToLookAgainThoughNobodyElseHasTheArtifactYet) {
+  Register("a");
+  Register("b");
+  const auto manifest = SomeManifest("1");
+  ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
+  v1::RequestReplicaTransportRequest request;
+  *request.mutable_node() = Identity("b");
+  request.set_artifact_id(manifest->id());
+  request.set_sources(6);
+  const auto first = Call(&Stub::RequestReplicaTransport, request);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->grants_size(), 1);
+  EXPECT_TRUE(first->has_look_again());
+  request.add_held_grants(first->grants(0).grant_id());
+  request.set_sources(5);
+  const auto none = Call(&Stub::RequestReplicaTransport, request);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_TRUE(none->grants().empty());
+  EXPECT_TRUE(none->has_look_again());
 }
 
 TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
@@ -114,10 +149,10 @@ TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
   *update.add_replicas() = SomeReplica("r2", manifest->id());
   ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
   EXPECT_TRUE(Call(&Stub::RequestEviction, evict)->granted());
-  EXPECT_FALSE(RequestGrant("b", manifest->id())->has_grant());
+  EXPECT_TRUE(RequestGrant("b", manifest->id())->grants().empty());
   evict.set_withdraw(true);
   EXPECT_TRUE(Call(&Stub::RequestEviction, evict).ok());
-  EXPECT_TRUE(RequestGrant("b", manifest->id())->has_grant());
+  EXPECT_FALSE(RequestGrant("b", manifest->id())->grants().empty());
 }
 
 TEST_F(GlobalStoreServerTest, SilentNodesExpireByThemselves) {
@@ -360,35 +395,6 @@ TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {
   const v1::RequestEvictionResponse refused = AskToEvict();
   EXPECT_FALSE(refused.granted());
   EXPECT_THAT(refused.reason(), HasSubstr("does not answer"));
-}
-
-TEST_F(GlobalStoreServerTest, ReplicatesToManyPlacesAndReportsEach) {
-  rpc::Executor executor;
-  FakeDaemon service(&executor);
-  auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&service}});
-  ASSERT_TRUE(daemon.ok()) << daemon.status();
-  daemon_address_ = (*daemon)->addresses()[0];
-  Register("a");
-  const auto manifest = SomeManifest("1");
-  ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
-
-  v1::ReplicateArtifactRequest request;
-  request.set_artifact_id(manifest->id());
-  for (const auto& [node, kind] : std::vector<std::pair<std::string, v1::LocationKind>>{
-           {"a", v1::LOCATION_KIND_CPU}, {"a", v1::LOCATION_KIND_DISK}, {"nobody", v1::LOCATION_KIND_CPU}}) {
-    v1::ReplicateArtifactRequest::Target* target = request.add_targets();
-    target->set_node_id(node);
-    target->mutable_location()->set_kind(kind);
-  }
-  auto response = Call(&Stub::ReplicateArtifact, request);
-  ASSERT_TRUE(response.ok()) << response.status();
-  ASSERT_THAT(response->results(), SizeIs(3));
-  EXPECT_EQ(response->results(0).replica_id(), "made");
-  EXPECT_FALSE(response->results(0).has_error());
-  EXPECT_THAT(response->results(1).error().message(), HasSubstr("disk full"));
-  EXPECT_THAT(response->results(2).error().message(), HasSubstr("no live node nobody"));
-  request.set_artifact_id("tc1:nothing");
-  EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ReplicateArtifact, request).status()));
 }
 
 }  // namespace

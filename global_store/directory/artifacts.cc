@@ -36,11 +36,22 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
   for (const ArtifactRecord& record : facts.artifacts) {
     ApplyArtifact(record);
     if (record.deleted) {
-      EndGrantsIf([&](const Grant& grant) { return grant.artifact_id == record.artifact_id; },
-                  GrantEnd::kRevoked, now);
+      std::vector<std::string> ending;
+      for (const auto& [grant_id, grant] : grants_) {
+        if (grant.artifact_id == record.artifact_id) ending.push_back(grant_id);
+      }
+      EndGrants(ending, GrantEnd::kRevoked, now);
     }
   }
   for (const KeyRecord& record : facts.keys) ApplyKey(record);
+  for (const NodeBinding& binding : facts.nodes) {
+    if (binding.name.empty()) {
+      names_of_nodes_.erase(binding.node_id);
+    } else {
+      names_of_nodes_[binding.node_id] = binding.name;
+    }
+  }
+  for (const WishRecord& record : facts.wishes) ApplyWish(record, now);
 }
 
 void Directory::Load(const DurableFacts& facts, SteadyTime now) {
@@ -54,7 +65,11 @@ void Directory::ApplyArtifact(const ArtifactRecord& record) {
   if (record.deleted) {
     artifacts_.erase(record.artifact_id);
     tombstones_[record.artifact_id] = record.updated;
-    return;
+    while (true) {
+      const auto wish = wishes_.lower_bound(record.artifact_id + "\n");
+      if (wish == wishes_.end() || wish->second.record.artifact_id != record.artifact_id) return;
+      EraseWish(std::string(wish->first));
+    }
   }
   // Published again after it was deleted.
   tombstones_.erase(record.artifact_id);

@@ -28,15 +28,14 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "global_store/directory/types.h"
+#include "global_store/scheduler/scheduler.h"
 
 namespace tensorcast::global_store {
-
-struct LaneEnd;
-struct SourceQuery;
 
 // The directory's only source of randomness.
 class Secrets {
@@ -49,11 +48,18 @@ class Secrets {
 struct DirectoryOptions {
   absl::Duration node_ttl = absl::Seconds(10);
   absl::Duration grant_ttl = absl::Seconds(30);
-  // A source that serves this many grants is offered only when every other one does too.
-  uint32_t soft_grants_per_source = 4;
+  // A node that serves this many grants of an artifact is offered only to those who would have none
+  // otherwise.
+  uint32_t soft_grants_per_source = 7;
+  // Over what replicas that fill serve; none: they are no sources.
+  std::vector<std::string> filling_lanes;
   // How long an origin that was found intact counts as a copy, and how long a node that was silent about one
   // is not asked again.
   absl::Duration origin_finding_age = absl::Seconds(2);
+  // How many wishes a node is given at once.
+  size_t wishes_at_once = 4;
+  // Before each further attempt at a wish; after as many failures and one more it has failed.
+  std::vector<absl::Duration> wish_pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
   // After Load, nodes that were here before get a node's time to live to come back: until then what nobody
   // has is waited for. False where no other node can be (a daemon that works alone).
   bool awaits_nodes = true;
@@ -68,8 +74,9 @@ class Directory {
   void Apply(const DurableFacts& facts, SteadyTime now);
   // Apply, of all that was stored, at the start.
   void Load(const DurableFacts& facts, SteadyTime now);
-  // Forgets tombstones older than `before`, as the metadata store's Purge does.
+  // Forgets tombstones, and wishes that ended, older than these, as the metadata store's Purge does.
   void PurgeTombstones(absl::Time before);
+  void PurgeWishes(absl::Time before);
 
   // Fails for an unregistered node, and for the key as PrepareBindKey does. A tombstone of the artifact is
   // lifted.
@@ -95,6 +102,15 @@ class Directory {
   std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
 
   // ---- Nodes (nodes.cc) ----
+  // Why a certificate's name may not speak for this node id: PERMISSION_DENIED when it is another's.
+  absl::Status CheckBinding(std::string_view node_id, std::string_view name) const;
+  // Binds the node id to the node's name, as its certificate has it; no facts where it is. A name has one
+  // node id: the one before is nobody's then. Errors as CheckBinding's and RegisterNode's.
+  absl::StatusOr<DurableFacts> PrepareBindNode(const NodeFacts& facts) const;
+  // Whoever registers next may have the node id. NOT_FOUND when it is bound to none, FAILED_PRECONDITION
+  // while the node is alive.
+  absl::StatusOr<DurableFacts> PrepareForgetNode(std::string_view node_id) const;
+
   // ALREADY_EXISTS when another live node has the name; ABORTED when the node is alive with a higher
   // incarnation, or with the same one at another address. The same incarnation registering again keeps its
   // state and key.
@@ -136,6 +152,28 @@ class Directory {
   // over, receivers wait for it; one that could not be read is tried again after some seconds.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
+  // ---- Wishes (wishes.cc) ----
+  // What is there already is not wished for, an open wish stays as it is, and one that failed, or whose
+  // replica is gone, is made anew. NOT_FOUND for an unknown artifact; what is wrong with a target is in its
+  // place.
+  absl::StatusOr<WishPlan> PrepareWishes(const WishRequest& request, absl::Time now) const;
+  // Forgets the open ones of an artifact at these places; none: everywhere.
+  CancelPlan PrepareCancelWishes(std::string_view artifact_id, const std::vector<WishTarget>& targets,
+                                 absl::Time now) const;
+  // Those of the artifact (empty: of all), in a fixed order, after the place that `after` names.
+  std::vector<WishView> ListWishes(std::string_view artifact_id, std::string_view after, size_t limit) const;
+  // What ListWishes goes on after.
+  static std::string PlaceOf(const WishRecord& wish);
+
+  // What the node says of those that it works on. One that is not known, or that ended, is ignored.
+  absl::Status NoteWishes(const NodeIdentity& node, const std::vector<WishReport>& reports);
+  // All that the node is to work on now, those first that it works on already. One that is missing here was
+  // taken back. Nothing new for a node that drains.
+  absl::StatusOr<std::vector<WishRecord>> TakeWishes(const NodeIdentity& node, SteadyTime now);
+  // Makes durable how attempts ended that NoteWishes heard of.
+  bool HasWishesToSettle() const { return !wishes_to_settle_.empty(); }
+  DurableFacts PrepareSettleWishes(absl::Time now) const;
+
   // ---- Grants (grants.cc) ----
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
@@ -165,9 +203,22 @@ class Directory {
     ReplicaInfo facts;
     bool evicting = false;  // counted out by RequestEviction
     bool corrupt = false;   // a receiver's digests did not match
+    uint32_t looks = 0;     // while it fills: how often it was told to look for more sources
     uint32_t waits = 0;     // while it fills: how often in a row it was told to wait for a source
     SteadyTime hope = SteadyTime::InfinitePast();  // until then, for one that fills from what it has
+    // While it fills: it leaves the network to a hostmate at most until then; infinite: it was not told to.
+    SteadyTime hostmates_until = SteadyTime::InfiniteFuture();
+    // It is whole: it serves, and counts as a copy.
     bool IsSource() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
+    // It serves what it has, and never counts as a copy: host memory that fills from a manifest which is
+    // known (a first ingest names no artifact yet), or that rests as it is.
+    bool ServesParts() const {
+      return (facts.state == ReplicaState::kFilling || IsPartial()) &&
+             facts.location.kind == LocationKind::kCpu && !facts.artifact_id.empty() && !evicting && !corrupt;
+    }
+    // Nobody brings the rest of it, so that it leads to no other source and nobody waits for it.
+    bool IsPartial() const { return facts.state == ReplicaState::kPartial; }
+    bool CanServe() const { return IsSource() || ServesParts(); }
     bool IsFilling() const {
       return (facts.state == ReplicaState::kAllocating || facts.state == ReplicaState::kFilling) &&
              !evicting && !corrupt;
@@ -185,10 +236,13 @@ class Directory {
     uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
     bool inventory_wanted = true;
     SteadyTime registered;
-    bool reported = false;  // its inventory arrived since it registered
-    absl::btree_map<std::string, HeldReplica> replicas;
-    absl::btree_map<std::string, SteadyTime> revoked;  // grant id -> when to stop repeating it
-    uint32_t serving = 0;                              // active grants with this node as the source
+    bool reported = false;                                     // its inventory arrived since it registered
+    LaneEnd end;                                               // what the scheduler needs of `facts`
+    std::map<std::string, HeldReplica, std::less<>> replicas;  // pointed at by the index of sources
+    absl::btree_map<std::string, SteadyTime> revoked;          // grant id -> when to stop repeating it
+    std::vector<const Grant*> serving;                         // active grants with this node as the source
+    absl::flat_hash_map<std::string, uint32_t> uploads;        // how many those are, by artifact id
+    std::vector<const Grant*> receiving;                       // and as the receiver
     SteadyTime silent_since =
         SteadyTime::InfinitePast();  // the last time that it was asked of an origin in vain
   };
@@ -208,16 +262,38 @@ class Directory {
     std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
     std::map<std::string, OriginReading, std::less<>> readings;   // by node id
   };
+  struct HeldWish {
+    WishRecord record;
+    // Soft: the node was told of it, or says that it works on it. Ends with the attempt, and with the node.
+    bool handed_out = false;
+    uint64_t bytes = 0;
+    uint64_t bytes_total = 0;
+    SteadyTime due = SteadyTime::InfinitePast();  // not handed out before, after a failure
+    std::optional<absl::Status> ended;            // the attempt, until that is durable
+  };
   // What a node that is gone held when it was last heard: it may come back with it.
   struct AwayNode {
     std::string name;
     SteadyTime since;
     std::set<std::string, std::less<>> artifacts;
   };
+  // The index of sources: who can serve an artifact, by scope, in an order that says nothing about them, so
+  // that a few in a row from anywhere are a sample.
+  struct SourceRef {
+    NodeState* node = nullptr;
+    HeldReplica* replica = nullptr;
+  };
+  using SourceSet = absl::btree_map<std::pair<uint64_t, std::string>, SourceRef>;  // by spread id and id
+  struct SourcesOfScope {
+    SourceSet ready;
+    SourceSet filling;
+  };
   using HolderSet = std::set<std::pair<std::string, std::string>>;  // node id, replica id
 
   absl::StatusOr<NodeState*> FindLive(const NodeIdentity& node);
   absl::Status CheckName(const NodeFacts& facts) const;
+  // Why it may not register, as RegisterNode says.
+  absl::Status CheckRegistration(const NodeFacts& facts) const;
   // Drops a node's soft state and ends its grants as expired.
   void DropNode(std::string_view node_id, SteadyTime now);
 
@@ -227,9 +303,30 @@ class Directory {
   void MarkCorrupt(std::string_view replica_id);
   // Remembers what the node could have served, for while it is away.
   void NoteAway(const NodeState& node, bool only_disk, SteadyTime now);
+  // The scopes in which replicas of the artifact on that node are indexed, the widest last: where the node
+  // says so its rack and its zone, then the artifact.
+  static std::vector<std::string> ScopesOf(std::string_view artifact_id, const LaneEnd& end);
+  static uint64_t Spread(std::string_view text);
+  // Around each change of what IsSource and CanServe say of a replica.
+  void LeaveSources(const NodeState& node, const HeldReplica& replica);
+  void JoinSources(NodeState& node, HeldReplica& replica);
+  void SetFacts(NodeState& node, const NodeFacts& facts);
   // Calls `visit` for each replica of the artifact until it returns false.
   void ForEachReplica(std::string_view artifact_id,
                       const std::function<bool(const NodeState&, const HeldReplica&)>& visit) const;
+  // Of one node.
+  template <typename Add>
+  void AddReplicasOf(std::string_view artifact_id, const std::string& node_id, Add add) const {
+    auto holders = holders_.find(artifact_id);
+    auto node = nodes_.find(node_id);
+    if (holders == holders_.end() || node == nodes_.end()) return;
+    for (auto it = holders->second.lower_bound({node_id, ""});
+         it != holders->second.end() && it->first == node_id; ++it) {
+      // The index of sources names them for changes too.
+      auto& held = const_cast<NodeState&>(node->second).replicas.find(it->second)->second;
+      add(SourceRef{const_cast<NodeState*>(&node->second), &held});
+    }
+  }
   // Another replica of the artifact that outlives this one; see inventory.cc for what counts.
   bool HasOtherReplica(const HeldReplica& replica) const;
   // What can be said of its origins now as copies of it.
@@ -248,12 +345,45 @@ class Directory {
   uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
   void ApplyArtifact(const ArtifactRecord& record);
   void ApplyKey(const KeyRecord& record);
+  void ApplyWish(const WishRecord& record, SteadyTime now);
+  void EraseWish(const std::string& place);
+  // The node's go back to those that wait.
+  void ReleaseWishes(std::string_view node_id);
+  WishView ViewOf(const HeldWish& wish) const;
+  std::string WhatWishWaitsFor(const WishRecord& wish) const;
+  // The wish as it is once the end of its attempt is durable.
+  WishRecord Settled(const HeldWish& wish, absl::Time now) const;
+  // By id or by name, also nodes that are away: id and name. NOT_FOUND for one that was never heard of.
+  class NodeNames;
+  // What comes of a target of PrepareWishes; new wishes go into the plan.
+  WishedPlace PlanWish(const WishRequest& request, const WishTarget& target, const NodeNames& names,
+                       absl::Time now, WishPlan& plan) const;
+  // A ready one of the artifact there; null when there is none.
+  const HeldReplica* FindReplicaAt(std::string_view artifact_id, const std::string& node_id,
+                                   const Location& location) const;
   ArtifactView ViewOf(const ArtifactState& artifact) const;
   NodeView ViewOf(const NodeState& node, SteadyTime now) const;
 
-  void EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end);
+  void EndGrant(const std::string& grant_id, GrantEnd end);
   // Ends them without their receiver's word, and tells both ends with their heartbeats.
-  void EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end, SteadyTime now);
+  void EndGrants(const std::vector<std::string>& grant_ids, GrantEnd end, SteadyTime now);
+  // Some of those that may be a source for this request, in a number that does not grow with theirs.
+  struct Candidates;
+  Candidates FindCandidates(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
+                            SteadyTime now) const;
+  // Whether a chain of grants leads from this node, which fills a replica of the artifact, to somebody who
+  // can make the bytes without the receiver.
+  struct RootSearch {
+    const NodeState* receiver = nullptr;
+    SteadyTime now;
+    absl::flat_hash_set<const NodeState*> rooted = {};  // found so far, for one receiver and moment
+    absl::flat_hash_set<const NodeState*> seen = {};    // by this search
+  };
+  bool IsRooted(const NodeState& node, std::string_view artifact_id, RootSearch& search) const;
+  static uint32_t UploadsOf(const NodeState& node, const std::string& artifact_id);
+  OfferedGrant Give(const GrantRequest& request, NodeState& receiver, const SourceRef& source,
+                    std::string lane, SteadyTime now);
+  absl::Duration LookAgain(const GrantRequest& request, NodeState& receiver);
   OfferedGrant Granted(const Grant& grant, SteadyTime now) const;
   std::vector<Origin> LiveOrigins(const ArtifactState& artifact) const;
   static bool IsGone(const ArtifactState& artifact, const Origin& origin);
@@ -262,8 +392,21 @@ class Directory {
   // waits.cc
   // Says in the offer what may become a source for this receiver, if anything may, and counts that its
   // replica was told to wait.
+  // So often a replica may be told to wait and still pass for one that fills: its daemon may have had sources
+  // of its own (an origin on its host) to try after the first time.
+  static constexpr uint32_t kWaitsOfAFilling = 3;
   void OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
                    size_t elsewhere, SteadyTime now, GrantOffer& offer);
+  // A daemon of the receiver's host that has just been given sources on other hosts, so that the receiver
+  // shall have none of its own there; nullopt: none has, or none is waited for any more.
+  struct HostmatePulls {
+    std::string name;
+    absl::Duration retry_after;
+  };
+  std::optional<HostmatePulls> FindPullingHostmate(const GrantRequest& request, NodeState& receiver,
+                                                   const SourceQuery& query, SteadyTime now);
+  // Whether the node was given sources on other hosts a moment ago, for its host.
+  bool HasTurn(const NodeState& node, std::string_view artifact_id, SteadyTime now) const;
   struct Filling {
     std::vector<std::string> names;  // of a few
     bool from_what_it_has = false;   // one of them at least does not wait itself
@@ -286,7 +429,6 @@ class Directory {
                                                 const SourceQuery& query) const;
   // The receiver's own replica that the request is for; null before it was reported.
   HeldReplica* FindDestination(const GrantRequest& request, NodeState& receiver);
-  static LaneEnd EndOf(const NodeFacts& facts);
   void TellRevoked(const std::string& node_id, const std::string& grant_id, SteadyTime now);
 
   const DirectoryOptions options_;
@@ -296,8 +438,16 @@ class Directory {
   absl::btree_map<std::string, absl::Time> tombstones_;  // artifact id -> deleted when
   absl::btree_map<std::string, KeyRecord> keys_;         // deleted ones too
   uint64_t live_keys_ = 0;
+  absl::btree_map<std::string, std::string> names_of_nodes_;  // by node id: those that are bound
 
-  absl::btree_map<std::string, NodeState> nodes_;
+  absl::btree_map<std::string, HeldWish>
+      wishes_;  // by place (PlaceOf), so those of an artifact are side by side
+  absl::flat_hash_map<std::string, std::string> place_of_wish_;  // by wish id
+  // Node id -> its open wishes in the order in which they are handed out: when each was made, and its place.
+  absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_wishes_;
+  std::set<std::string> wishes_to_settle_;  // places of those whose attempt ended
+
+  std::map<std::string, NodeState, std::less<>> nodes_;    // pointed at by the index of sources
   absl::btree_map<std::string, AwayNode> away_;            // by node id
   SteadyTime awaited_until_ = SteadyTime::InfinitePast();  // nodes from before the start
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
@@ -305,7 +455,9 @@ class Directory {
   absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;
   absl::flat_hash_map<std::string, HolderSet> holders_;  // by artifact id
   absl::flat_hash_map<std::string, std::string> node_of_replica_;
-  absl::btree_map<std::string, Grant> grants_;
+  std::map<std::string, Grant, std::less<>> grants_;                       // pointed at by their nodes
+  absl::flat_hash_map<std::string, SourcesOfScope> sources_;               // by scope, see ScopesOf
+  absl::flat_hash_map<std::string, std::set<std::string>> nodes_of_host_;  // node ids by host id
   std::vector<EndedGrant> ended_;
 };
 

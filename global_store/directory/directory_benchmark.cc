@@ -118,15 +118,72 @@ void BM_GrantAndComplete(benchmark::State& state) {
     const auto offer = directory.RequestGrant(
         {.receiver = receiver, .artifact_id = ArtifactId(i), .destination = {.kind = LocationKind::kCpu}},
         kNow);
-    if (!offer.ok() || !offer->granted) return false;
+    if (!offer.ok() || offer->granted.empty()) return false;
     const bool completed =
-        directory.CompleteGrant(receiver, offer->granted->grant.grant_id, GrantEnd::kSucceeded, false, kNow)
+        directory
+            .CompleteGrant(receiver, offer->granted.front().grant.grant_id, GrantEnd::kSucceeded, false, kNow)
             .ok();
     directory.TakeEndedGrants();
     return completed;
   });
 }
 BENCHMARK(BM_GrantAndComplete)->Arg(1000)->Arg(100'000);
+
+// One artifact that all of so many nodes hold, half of them while they fill, each with sources of its own:
+// the work of a request must not grow with them.
+void BM_GrantAmongHolders(benchmark::State& state) {
+  CountingSecrets secrets;
+  Directory directory({.filling_lanes = {"tcp"}}, &secrets);
+  directory.Apply(
+      {.artifacts = {{.artifact_id = ArtifactId(0), .created = kWallNow, .updated = kWallNow}}, .keys = {}},
+      kNow);
+  const auto request = [&](int64_t node) {
+    return GrantRequest{.receiver = {NodeId(node), 1},
+                        .artifact_id = ArtifactId(0),
+                        .destination = {.kind = LocationKind::kCpu},
+                        .sources = 6};
+  };
+  for (int64_t node = 0; node <= state.range(0); ++node) {
+    const NodeFacts about{.node_id = NodeId(node),
+                          .name = absl::StrCat("name-", node),
+                          .incarnation = 1,
+                          .host_id = absl::StrCat("host-", node),
+                          .grpc_address = absl::StrCat("host-", node, ":7001"),
+                          .lanes = {"tcp"},
+                          .labels = {{"zone", "z"}, {"rack", absl::StrCat("r", node / 40)}}};
+    const bool ready = node % 2 == 0;
+    const ReplicaInfo replica{.id = absl::StrCat("replica-", node),
+                              .artifact_id = ArtifactId(0),
+                              .node_id = NodeId(node),
+                              .location = {.kind = LocationKind::kCpu},
+                              .state = ready ? ReplicaState::kReady : ReplicaState::kFilling};
+    const bool ok = directory.RegisterNode(about, {}, kNow).ok() &&
+                    (node == state.range(0) ||
+                     directory.ReconcileInventory({NodeId(node), 1}, 1, {replica}, kNow).ok()) &&
+                    (ready || directory.RequestGrant(request(node), kNow).ok());
+    if (!ok) return state.SkipWithError("the directory refused a node");
+  }
+  const NodeIdentity receiver{NodeId(state.range(0)), 1};
+  for (auto _ : state) {
+    GrantRequest asked = request(state.range(0));
+    // The few that a transfer begins with, then those that it looks for while it holds them.
+    for (const uint32_t wanted : {2u, 4u}) {
+      asked.sources = wanted;
+      const auto offer = directory.RequestGrant(asked, kNow);
+      if (!offer.ok() || offer->granted.size() != wanted) {
+        return state.SkipWithError("fewer grants than were asked for");
+      }
+      for (const OfferedGrant& granted : offer->granted) asked.held_grants.push_back(granted.grant.grant_id);
+    }
+    for (const std::string& grant_id : asked.held_grants) {
+      if (!directory.CompleteGrant(receiver, grant_id, GrantEnd::kSucceeded, false, kNow).ok()) {
+        return state.SkipWithError("a grant did not end");
+      }
+    }
+    directory.TakeEndedGrants();
+  }
+}
+BENCHMARK(BM_GrantAmongHolders)->Arg(100)->Arg(1000)->Arg(10'000);
 
 void BM_ReconcileOneNode(benchmark::State& state) {
   const std::vector<ReplicaInfo> inventory = InventoryOf(7, state.range(0));

@@ -18,9 +18,31 @@ class DirectoryInvariants {
     CheckReplicas(directory);
     CheckGrants(directory);
     CheckKeys(directory);
+    CheckWishes(directory);
   }
 
  private:
+  static void CheckWishes(const Directory& directory) {
+    std::map<std::string, std::set<std::pair<absl::Time, std::string>>> open;
+    std::map<std::string, std::string> places;
+    std::set<std::string> to_settle;
+    for (const auto& [place, wish] : directory.wishes_) {
+      const WishRecord& record = wish.record;
+      EXPECT_EQ(place, Directory::PlaceOf(record));
+      EXPECT_TRUE(directory.artifacts_.contains(record.artifact_id)) << "it goes with its artifact";
+      EXPECT_TRUE(places.emplace(record.wish_id, place).second);
+      if (record.state == WishState::kOpen) open[record.node_id].emplace(record.created, place);
+      if (wish.ended.has_value()) to_settle.insert(place);
+      EXPECT_FALSE(wish.handed_out && (wish.ended.has_value() || !directory.nodes_.contains(record.node_id)));
+    }
+    EXPECT_EQ((std::map<std::string, std::string>(directory.place_of_wish_.begin(),
+                                                  directory.place_of_wish_.end())),
+              places);
+    EXPECT_EQ(directory.wishes_to_settle_, to_settle);
+    EXPECT_EQ(directory.open_wishes_.size(), open.size());
+    for (const auto& [node_id, wishes] : open) EXPECT_EQ(directory.open_wishes_.at(node_id), wishes);
+  }
+
   static void CheckReplicas(const Directory& directory) {
     size_t held = 0;
     size_t indexed = 0;
@@ -37,17 +59,65 @@ class DirectoryInvariants {
     }
     EXPECT_EQ(held, indexed);
     EXPECT_EQ(held, directory.node_of_replica_.size());
+    CheckSources(directory);
+  }
+
+  static void CheckSources(const Directory& directory) {
+    using Named = std::set<std::pair<std::string, std::string>>;  // scope, replica
+    Named ready;
+    Named filling;
+    std::map<std::string, std::set<std::string>> nodes_of_host;
+    for (const auto& [node_id, node] : directory.nodes_) {
+      if (!node.facts.host_id.empty()) nodes_of_host[node.facts.host_id].insert(node_id);
+      for (const auto& [replica_id, replica] : node.replicas) {
+        for (const std::string& scope : Directory::ScopesOf(replica.facts.artifact_id, node.end)) {
+          if (replica.IsSource()) ready.emplace(scope, replica_id);
+          if (replica.ServesParts()) filling.emplace(scope, replica_id);
+        }
+      }
+    }
+    Named indexed_ready;
+    Named indexed_filling;
+    for (const auto& [scope, sources] : directory.sources_) {
+      EXPECT_FALSE(sources.ready.empty() && sources.filling.empty()) << scope;
+      for (const auto& [key, source] : sources.ready) indexed_ready.emplace(scope, source.replica->facts.id);
+      for (const auto& [key, source] : sources.filling) {
+        indexed_filling.emplace(scope, source.replica->facts.id);
+      }
+    }
+    EXPECT_EQ(indexed_ready, ready);
+    EXPECT_EQ(indexed_filling, filling);
+    EXPECT_EQ((std::map<std::string, std::set<std::string>>(directory.nodes_of_host_.begin(),
+                                                            directory.nodes_of_host_.end())),
+              nodes_of_host);
   }
 
   static void CheckGrants(const Directory& directory) {
-    std::map<std::string, uint32_t> serving;
+    using GrantIds = std::map<std::string, std::set<std::string>>;
+    GrantIds serving;
+    std::map<std::string, std::map<std::string, uint32_t>> uploads;
+    GrantIds receiving;
+    std::set<std::pair<std::string, uint32_t>> shares;
     for (const auto& [grant_id, grant] : directory.grants_) {
-      ++serving[grant.source_node];
+      serving[grant.source_node].insert(grant_id);
+      ++uploads[grant.source_node][grant.artifact_id];
+      receiving[grant.receiver_node].insert(grant_id);
+      EXPECT_TRUE(shares.emplace(grant.replica_id, grant.share).second) << "two receivers have one share";
       EXPECT_TRUE(directory.artifacts_.contains(grant.artifact_id));
       EXPECT_TRUE(directory.nodes_.contains(grant.receiver_node));
       EXPECT_TRUE(directory.nodes_.at(grant.source_node).replicas.contains(grant.replica_id));
     }
-    for (const auto& [node_id, node] : directory.nodes_) EXPECT_EQ(node.serving, serving[node_id]) << node_id;
+    const auto ids = [](const std::vector<const Grant*>& grants) {
+      std::set<std::string> found;
+      for (const Grant* grant : grants) EXPECT_TRUE(found.insert(grant->grant_id).second);
+      return found;
+    };
+    for (const auto& [node_id, node] : directory.nodes_) {
+      EXPECT_EQ(ids(node.serving), serving[node_id]) << node_id;
+      EXPECT_EQ((std::map<std::string, uint32_t>(node.uploads.begin(), node.uploads.end())), uploads[node_id])
+          << node_id;
+      EXPECT_EQ(ids(node.receiving), receiving[node_id]) << node_id;
+    }
   }
 
   static void CheckKeys(const Directory& directory) {
@@ -74,9 +144,32 @@ struct ModelReplica {
   std::string artifact;
   bool disk = false;
   bool ready = false;
+  bool partial = false;
   bool evicting = false;
   bool corrupt = false;
   bool IsSource() const { return ready && !evicting && !corrupt; }
+  bool ServesParts() const { return !ready && !disk && !evicting && !corrupt; }
+};
+
+struct ModelGrant {
+  std::string receiver;
+  std::string source;
+  std::string artifact;
+  std::string replica;
+  SteadyTime issued;
+};
+
+struct ModelWish {
+  std::string id;
+  std::string artifact;
+  std::string node;
+  Location location;
+  absl::Time created;
+  WishState state = WishState::kOpen;
+  uint32_t failures = 0;
+  bool handed_out = false;
+  std::optional<absl::Status> ended;
+  SteadyTime due = SteadyTime::InfinitePast();
 };
 
 struct ModelOrigin {
@@ -90,6 +183,7 @@ struct ModelNode {
   SteadyTime heard;
   bool draining = false;
   uint64_t sequence = 0;
+  std::string host;
 };
 
 class Model : public ::testing::TestWithParam<int> {
@@ -115,7 +209,7 @@ class Model : public ::testing::TestWithParam<int> {
   }
 
   void Step() {
-    switch (Below(16)) {
+    switch (Below(22)) {
       case 0:
         return RegisterOne();
       case 1:
@@ -131,16 +225,25 @@ class Model : public ::testing::TestWithParam<int> {
       case 8:
         return EvictOne();
       case 9:
-        return RequestOne();
       case 10:
-        return CompleteOne();
       case 11:
-        return ChangeArtifact();
+        return RequestOne();
       case 12:
-        return ChangeKey();
+        return CompleteOne();
       case 13:
+        return ChangeArtifact();
       case 14:
+        return ChangeKey();
+      case 15:
+      case 16:
         return CheckOne();
+      case 17:
+      case 18:
+        return WishOne();
+      case 19:
+        return WorkOnWishes();
+      case 20:
+        return ReportWish();
       default:
         return TickOrDrain();
     }
@@ -148,6 +251,7 @@ class Model : public ::testing::TestWithParam<int> {
 
   void DropNode(const std::string& node) {
     nodes_.erase(node);
+    for (auto& [place, wish] : wishes_) wish.handed_out &= wish.node != node;
     std::erase_if(replicas_, [&](const auto& entry) { return entry.second.node == node; });
   }
 
@@ -158,19 +262,23 @@ class Model : public ::testing::TestWithParam<int> {
     const uint64_t last = incarnations_[node];
     const uint64_t incarnation = last + static_cast<uint64_t>(Below(3)) - static_cast<uint64_t>(last > 0);
     const bool replaced = nodes_.contains(node) && incarnation < nodes_[node].incarnation;
-    const auto registered = directory_.RegisterNode(SomeNode(node, incarnation), {}, now_);
+    NodeFacts facts = SomeNode(node, incarnation);
+    facts.labels = {{"zone", absl::StrCat("z", Below(2))}, {"rack", absl::StrCat("r", Below(2))}};
+    if (Below(4) == 0) facts.host_id = "shared";
+    const auto registered = directory_.RegisterNode(facts, {}, now_);
     ASSERT_EQ(registered.ok(), incarnation > 0 && !replaced) << registered.status();
     if (!registered.ok()) return;
     if (nodes_.contains(node) && nodes_[node].incarnation < incarnation) DropNode(node);
     nodes_[node].incarnation = incarnations_[node] = incarnation;
     nodes_[node].heard = now_;
+    nodes_[node].host = facts.host_id;
   }
 
   void BeatOne() {
     const std::string node = SomeNodeId();
     std::vector<std::string> active;
-    for (const auto& [id, receiver] : grants_) {
-      if (receiver == node && Below(2) == 0) active.push_back(id);
+    for (const auto& [id, grant] : grants_) {
+      if (grant.receiver == node && Below(2) == 0) active.push_back(id);
     }
     const auto reply = directory_.Heartbeat(Current(node), {}, active, 0, now_);
     ASSERT_EQ(reply.ok(), nodes_.contains(node));
@@ -188,7 +296,8 @@ class Model : public ::testing::TestWithParam<int> {
             .artifact_id = SomeArtifactId(),
             .node_id = node,
             .location = {.kind = Below(4) == 0 ? LocationKind::kDisk : LocationKind::kCpu},
-            .state = state};
+            .state = state,
+            .chunks_present = state == ReplicaState::kPartial ? 1u : 0u};
   }
   void Note(const ReplicaInfo& facts) {
     ModelReplica& replica = replicas_[facts.id];
@@ -196,13 +305,20 @@ class Model : public ::testing::TestWithParam<int> {
     replica.artifact = facts.artifact_id;
     replica.disk = facts.location.kind == LocationKind::kDisk;
     replica.ready = facts.state == ReplicaState::kReady;
+    replica.partial = facts.state == ReplicaState::kPartial;
   }
   ReplicaInfo FactsOf(const std::string& id, const ModelReplica& replica, ReplicaState state) {
     return {.id = id,
             .artifact_id = replica.artifact,
             .node_id = replica.node,
             .location = {.kind = replica.disk ? LocationKind::kDisk : LocationKind::kCpu},
-            .state = state};
+            .state = state,
+            .chunks_present = state == ReplicaState::kPartial ? 1u : 0u};
+  }
+  // Ready, filling, or resting as it is.
+  ReplicaState SomeState() {
+    constexpr ReplicaState kStates[] = {ReplicaState::kReady, ReplicaState::kFilling, ReplicaState::kPartial};
+    return kStates[Below(3)];
   }
   // The id of some replica of the node, or "".
   std::string SomeReplicaOf(const std::string& node) {
@@ -219,10 +335,10 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string old = SomeReplicaOf(node);
     ReplicaInfo facts;
     if (old.empty() || Below(3) > 0) {
-      facts = NewReplica(node, Below(4) == 0 ? ReplicaState::kFilling : ReplicaState::kReady);
+      facts = NewReplica(node, SomeState());
       Note(facts);
     } else if (Below(2) == 0) {
-      facts = FactsOf(old, replicas_[old], ReplicaState::kReady);
+      facts = FactsOf(old, replicas_[old], SomeState());
       Note(facts);
     } else {
       facts = FactsOf(old, replicas_[old], Below(2) == 0 ? ReplicaState::kGone : ReplicaState::kFailed);
@@ -242,8 +358,11 @@ class Model : public ::testing::TestWithParam<int> {
       } else if (Below(4) == 0) {
         it = replicas_.erase(it);
       } else {
-        all.push_back(
-            FactsOf(it->first, it->second, it->second.ready ? ReplicaState::kReady : ReplicaState::kFilling));
+        const ModelReplica& held = it->second;
+        all.push_back(FactsOf(it->first, held,
+                              held.ready     ? ReplicaState::kReady
+                              : held.partial ? ReplicaState::kPartial
+                                             : ReplicaState::kFilling));
         ++it;
       }
     }
@@ -309,7 +428,6 @@ class Model : public ::testing::TestWithParam<int> {
     if (!nodes_.contains(receiver)) return;
     std::vector<std::string> excluded;
     std::vector<std::string> corrupt;
-    bool available = false;
     for (auto& [id, replica] : replicas_) {
       if (replica.artifact == artifact && Below(6) == 0) {
         excluded.push_back(id);
@@ -318,29 +436,102 @@ class Model : public ::testing::TestWithParam<int> {
     }
     const bool known = published_.contains(artifact);
     for (const std::string& id : corrupt) replicas_[id].corrupt |= known;
-    for (const auto& [id, replica] : replicas_) {
-      const bool tried = std::find(excluded.begin(), excluded.end(), id) != excluded.end();
-      available |= replica.artifact == artifact && replica.node != receiver && replica.IsSource() && !tried;
+    std::vector<std::string> held;
+    for (const auto& [id, grant] : grants_) {
+      if (grant.receiver == receiver && grant.artifact == artifact && Below(2) == 0) held.push_back(id);
     }
+    // May it be offered at all? Ready, or in parts.
+    const auto may_serve = [&](const std::string& id, bool ready) {
+      const ModelReplica& replica = replicas_.at(id);
+      return replica.artifact == artifact && replica.node != receiver &&
+             (ready ? replica.IsSource() : replica.ServesParts()) && std::ranges::count(excluded, id) == 0 &&
+             std::ranges::none_of(held,
+                                  [&](const std::string& grant) { return grants_.at(grant).replica == id; });
+    };
+    bool any_ready = false;
+    bool any_filling = false;
+    for (const auto& [id, replica] : replicas_) {
+      any_ready |= may_serve(id, true);
+      any_filling |= may_serve(id, false);
+    }
+    const uint32_t wanted = 1 + static_cast<uint32_t>(Below(3));
     const auto offer = directory_.RequestGrant({.receiver = Current(receiver),
                                                 .artifact_id = artifact,
                                                 .destination = {},
                                                 .excluded_replicas = excluded,
-                                                .corrupt_replicas = corrupt},
+                                                .corrupt_replicas = corrupt,
+                                                .sources = wanted,
+                                                .held_grants = held},
                                                now_);
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
-    ASSERT_EQ(offer->granted.has_value(), available) << offer->no_source_reason;
-    if (!available) return;
-    const Grant& grant = offer->granted->grant;
-    const ModelReplica& source = replicas_.at(grant.replica_id);
-    EXPECT_TRUE(source.IsSource());
-    EXPECT_EQ(source.artifact, artifact);
-    EXPECT_EQ(source.node, grant.source_node);
-    EXPECT_NE(source.node, receiver);
-    EXPECT_EQ(std::count(excluded.begin(), excluded.end(), grant.replica_id), 0);
-    EXPECT_TRUE(grants_.emplace(grant.grant_id, receiver).second);
-    replica_of_grant_[grant.grant_id] = grant.replica_id;
+    ASSERT_LE(offer->granted.size(), wanted);
+    // Partial replicas end nobody: who has nothing else gets another source, or is told when to ask again.
+    bool only_partial = true;
+    for (const std::string& grant : held) only_partial &= replicas_.at(grants_.at(grant).replica).partial;
+    for (const OfferedGrant& granted : offer->granted) {
+      only_partial &= replicas_.at(granted.grant.replica_id).partial;
+    }
+    if (any_ready && only_partial) {
+      ASSERT_TRUE(HostmatePulls(receiver, artifact)) << offer->no_source_reason;
+      ASSERT_TRUE(offer->retry_after > absl::ZeroDuration() || !offer->granted.empty());
+    }
+    ASSERT_TRUE(any_ready || any_filling || offer->granted.empty());
+    std::set<std::string> offered;
+    for (const OfferedGrant& granted : offer->granted) {
+      const Grant& grant = granted.grant;
+      const ModelReplica& source = replicas_.at(grant.replica_id);
+      EXPECT_TRUE(may_serve(grant.replica_id, source.ready)) << grant.replica_id;
+      EXPECT_TRUE(offered.insert(grant.replica_id).second) << "twice";
+      EXPECT_EQ(source.node, grant.source_node);
+      if (!source.ready && !source.partial) {
+        EXPECT_TRUE(EndsAtARoot(grant.source_node, artifact, receiver))
+            << "it waits for its receiver, or for nobody";
+      }
+    }
+    for (const OfferedGrant& granted : offer->granted) {
+      const bool fresh =
+          grants_
+              .emplace(granted.grant.grant_id, ModelGrant{receiver, granted.grant.source_node, artifact,
+                                                          granted.grant.replica_id, now_})
+              .second;
+      EXPECT_TRUE(fresh);
+    }
+  }
+
+  // Whether another node of its host was given a source on another host a moment ago.
+  bool HostmatePulls(const std::string& receiver, const std::string& artifact) {
+    const std::string& host = nodes_[receiver].host;
+    return std::ranges::any_of(grants_, [&](const auto& entry) {
+      const ModelGrant& grant = entry.second;
+      return grant.artifact == artifact && grant.receiver != receiver &&
+             nodes_[grant.receiver].host == host && nodes_[grant.source].host != host &&
+             now_ - grant.issued < absl::Milliseconds(500);
+    });
+  }
+
+  // Whether the grants of that node lead, without the receiver, to a ready replica or to a node that has
+  // none: that one fills from what it has.
+  bool EndsAtARoot(const std::string& node, const std::string& artifact, const std::string& receiver) {
+    std::set<std::string> seen = {node, receiver};
+    std::vector<std::string> next = {node};
+    while (!next.empty()) {
+      const std::string at = next.back();
+      next.pop_back();
+      bool pulls = false;
+      for (const auto& [id, grant] : grants_) {
+        if (grant.receiver != at || grant.artifact != artifact) continue;
+        pulls = true;
+        if (replicas_.contains(grant.replica) && replicas_.at(grant.replica).partial) continue;
+        if (grant.source != receiver && replicas_.contains(grant.replica) &&
+            replicas_.at(grant.replica).IsSource()) {
+          return true;
+        }
+        if (seen.insert(grant.source).second) next.push_back(grant.source);
+      }
+      if (!pulls) return true;
+    }
+    return false;
   }
 
   void CompleteOne() {
@@ -348,8 +539,9 @@ class Model : public ::testing::TestWithParam<int> {
     auto it = std::next(grants_.begin(), Below(static_cast<int>(grants_.size())));
     const bool corrupt = Below(4) == 0;
     ASSERT_TRUE(
-        directory_.CompleteGrant(Current(it->second), it->first, GrantEnd::kFailed, corrupt, now_).ok());
-    if (corrupt) replicas_.at(replica_of_grant_.at(it->first)).corrupt = true;
+        directory_.CompleteGrant(Current(it->second.receiver), it->first, GrantEnd::kFailed, corrupt, now_)
+            .ok());
+    if (corrupt) replicas_.at(it->second.replica).corrupt = true;
   }
 
   void NoteEnded() {
@@ -387,7 +579,121 @@ class Model : public ::testing::TestWithParam<int> {
     directory_.Apply(*facts, now_);
     published_.erase(artifact);
     std::erase_if(origins_, [&](const auto& entry) { return entry.first.first == artifact; });
+    std::erase_if(wishes_, [&](const auto& entry) { return entry.second.artifact == artifact; });
     deleted_.insert(artifact);
+  }
+
+  // What the wish is once the end of its attempt is durable.
+  static WishState Settled(const ModelWish& wish) {
+    if (!wish.ended.has_value()) return wish.state;
+    if (wish.ended->ok()) return WishState::kDone;
+    const bool last = absl::IsNotFound(*wish.ended) || wish.failures == 3;
+    return last ? WishState::kFailed : WishState::kOpen;
+  }
+
+  // Makes one, or takes one back.
+  void WishOne() {
+    const std::string artifact = SomeArtifactId();
+    const std::string node = SomeNodeId();
+    const Location location = {.kind = Below(4) == 0 ? LocationKind::kDisk : LocationKind::kCpu};
+    if (!nodes_.contains(node)) return;
+    const std::string place = absl::StrCat(artifact, "\n", node, "\n", location.ToString());
+    auto known = wishes_.find(place);
+    const bool open = known != wishes_.end() && Settled(known->second) == WishState::kOpen;
+    if (Below(4) == 0) {
+      const CancelPlan plan =
+          directory_.PrepareCancelWishes(artifact, {{.node = node, .location = location}}, wall_now());
+      ASSERT_EQ(plan.wishes.size(), open ? 1u : 0u);
+      directory_.Apply(plan.facts, now_);
+      if (open) wishes_.erase(known);
+      return;
+    }
+    const WishRequest request{.request_id = absl::StrCat("q", ++last_request_),
+                              .artifact_id = artifact,
+                              .targets = {{.node = node, .location = location}}};
+    const auto plan = directory_.PrepareWishes(request, wall_now());
+    ASSERT_EQ(plan.ok(), published_.contains(artifact)) << plan.status();
+    if (!plan.ok()) return;
+    ASSERT_EQ(plan->places.size(), 1u);
+    const WishedPlace& wished = plan->places.front();
+    ASSERT_TRUE(wished.error.ok()) << wished.error;
+    directory_.Apply(plan->facts, now_);
+    const bool there = std::ranges::any_of(replicas_, [&](const auto& entry) {
+      const ModelReplica& replica = entry.second;
+      return replica.artifact == artifact && replica.node == node && replica.IsSource() &&
+             replica.disk == (location.kind == LocationKind::kDisk);
+    });
+    ASSERT_EQ(!wished.replica_id.empty(), there);
+    ASSERT_EQ(wished.wish.has_value(), !there);
+    if (there) return;
+    if (open) {
+      EXPECT_EQ(wished.wish->record.wish_id, known->second.id) << "it is wished for already";
+      return;
+    }
+    wishes_[place] = {.id = wished.wish->record.wish_id,
+                      .artifact = artifact,
+                      .node = node,
+                      .location = location,
+                      .created = wall_now()};
+  }
+
+  // What a node is given with its heartbeat: all that it works on, and some of the others in their order.
+  void WorkOnWishes() {
+    const std::string node = SomeNodeId();
+    const auto taken = directory_.TakeWishes(Current(node), now_);
+    ASSERT_EQ(taken.ok(), nodes_.contains(node));
+    if (!taken.ok()) return;
+    std::map<std::pair<absl::Time, std::string>, ModelWish*> in_order;
+    for (auto& [place, wish] : wishes_) {
+      if (wish.node == node && wish.state == WishState::kOpen) in_order[{wish.created, place}] = &wish;
+    }
+    std::vector<std::string> expected;
+    for (const auto& [order, wish] : in_order) {
+      if (wish->handed_out) expected.push_back(wish->id);
+    }
+    for (const auto& [order, wish] : in_order) {
+      if (nodes_[node].draining || expected.size() >= options_.wishes_at_once) break;
+      if (wish->handed_out || wish->ended.has_value() || wish->due > now_) continue;
+      wish->handed_out = true;
+      expected.push_back(wish->id);
+    }
+    std::vector<std::string> ids;
+    for (const WishRecord& record : *taken) ids.push_back(record.wish_id);
+    EXPECT_EQ(ids, expected);
+  }
+
+  // A node says how one stands, perhaps one that it was never given; and what ended is made durable.
+  void ReportWish() {
+    if (Below(2) == 0) {
+      directory_.Apply(directory_.PrepareSettleWishes(wall_now()), now_);
+      for (auto& [place, wish] : wishes_) {
+        if (!wish.ended.has_value()) continue;
+        wish.state = Settled(wish);
+        wish.failures += wish.ended->ok() ? 0 : 1;
+        if (wish.state == WishState::kOpen) wish.due = now_ + options_.wish_pauses[wish.failures - 1];
+        wish.ended.reset();
+      }
+      EXPECT_FALSE(directory_.HasWishesToSettle());
+      return;
+    }
+    if (wishes_.empty()) return;
+    auto& wish = std::next(wishes_.begin(), Below(static_cast<int>(wishes_.size())))->second;
+    WishReport report{.wish_id = wish.id, .bytes = 1, .bytes_total = 2};
+    constexpr absl::StatusCode kEnds[] = {absl::StatusCode::kOk, absl::StatusCode::kUnavailable,
+                                          absl::StatusCode::kNotFound};
+    if (Below(3) > 0) report.ended = absl::Status(kEnds[Below(3)], "");
+    const auto noted = directory_.NoteWishes(Current(wish.node), {report});
+    ASSERT_EQ(noted.ok(), nodes_.contains(wish.node)) << noted;
+    if (!noted.ok() || wish.state != WishState::kOpen || wish.ended.has_value()) return;
+    wish.ended = report.ended;
+    wish.handed_out = !report.ended.has_value();
+  }
+
+  static WishProgress ProgressOf(const ModelWish& wish) {
+    const WishState state = Settled(wish);
+    if (state == WishState::kDone) return WishProgress::kDone;
+    if (state == WishState::kFailed) return WishProgress::kFailed;
+    return wish.handed_out ? WishProgress::kRunning : WishProgress::kWaiting;
   }
 
   void ChangeKey() {
@@ -440,6 +746,15 @@ class Model : public ::testing::TestWithParam<int> {
       ASSERT_EQ(key->artifact_id, bound.first);
       ASSERT_EQ(key->revision, bound.second);
     }
+    const std::vector<WishView> wishes = directory_.ListWishes("", "", wishes_.size() + 1);
+    ASSERT_EQ(wishes.size(), wishes_.size());
+    auto expected = wishes_.begin();
+    for (const WishView& view : wishes) {
+      const ModelWish& wish = (expected++)->second;
+      ASSERT_EQ(view.record.wish_id, wish.id);
+      ASSERT_EQ(view.progress, ProgressOf(wish)) << wish.id;
+      ASSERT_EQ(view.waiting_for.empty(), view.progress != WishProgress::kWaiting);
+    }
   }
 
   std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
@@ -447,7 +762,7 @@ class Model : public ::testing::TestWithParam<int> {
 
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_{};
+  const DirectoryOptions options_{.filling_lanes = {"ucx"}};
   Directory directory_{options_, &secrets_};
 
   std::map<std::string, ModelNode> nodes_;
@@ -459,8 +774,9 @@ class Model : public ::testing::TestWithParam<int> {
   std::map<std::pair<std::string, std::string>, ModelOrigin> origins_;  // by artifact and node
   std::map<std::string, std::pair<std::string, uint64_t>> keys_;        // artifact, revision
   std::map<std::string, uint64_t> revisions_;
-  std::map<std::string, std::string> grants_;  // grant id -> receiver
-  std::map<std::string, std::string> replica_of_grant_;
+  std::map<std::string, ModelGrant> grants_;  // by id
+  std::map<std::string, ModelWish> wishes_;   // by place
+  int last_request_ = 0;
 };
 
 constexpr int kSeeds = 10;

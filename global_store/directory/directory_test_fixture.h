@@ -42,6 +42,8 @@ inline ReplicaInfo SomeReplica(const std::string& id, const std::string& artifac
 
 class DirectoryTest : public ::testing::Test {
  protected:
+  explicit DirectoryTest(DirectoryOptions options = {}) : options_(std::move(options)) {}
+
   static NodeIdentity Id(const std::string& node_id, uint64_t incarnation = 1) {
     return {node_id, incarnation};
   }
@@ -106,13 +108,13 @@ class DirectoryTest : public ::testing::Test {
   // The id of the replica that is offered, or "" when none is.
   std::string Offered(const std::string& receiver, const std::string& artifact_id) {
     const GrantOffer offer = Request(receiver, artifact_id);
-    if (!offer.granted.has_value()) return "";
+    if (offer.granted.empty()) return "";
     EXPECT_TRUE(directory_
-                    .CompleteGrant(Id(receiver), offer.granted->grant.grant_id, GrantEnd::kCancelled,
+                    .CompleteGrant(Id(receiver), offer.granted.front().grant.grant_id, GrantEnd::kCancelled,
                                    /*source_corrupt=*/false, now_)
                     .ok());
     directory_.TakeEndedGrants();
-    return offer.granted->grant.replica_id;
+    return offer.granted.front().grant.replica_id;
   }
   EvictionDecision Evict(const std::string& node_id, const std::string& replica_id) {
     auto decision = directory_.RequestEviction(Id(node_id), replica_id, now_);
@@ -125,7 +127,7 @@ class DirectoryTest : public ::testing::Test {
 
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_{};
+  const DirectoryOptions options_;
   Directory directory_{options_, &secrets_};
   std::map<std::string, uint64_t> sequence_;
 };

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/replica/replica.h"
 
 namespace tensorcast::global_store {
 
@@ -51,11 +53,46 @@ struct KeyRecord {
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 
+// Whose a node id is, where nodes have certificates: of the node with this name in its certificate.
+struct NodeBinding {
+  std::string node_id;
+  std::string name;  // empty: nobody's any more, and the fact is forgotten
+  friend bool operator==(const NodeBinding&, const NodeBinding&) = default;
+};
+
+enum class WishState : uint8_t { kOpen, kDone, kFailed };
+
+// That an artifact be at a place: wished for once, not for ever, so that what is evicted later stays away.
+// There is at most one of an artifact, a node and a location; it names the artifact, whatever a key means
+// later.
+struct WishRecord {
+  std::string wish_id;  // another each time that the same is wished for again: what is said of an earlier one
+                        // is not taken for this one
+  std::string artifact_id;
+  std::string node_id;
+  Location location;
+  std::string node_name;    // for people, while the node is away
+  std::string asked_by;     // for the node's log: the name in the certificate of who asked, if there was one
+  std::string traceparent;  // of the call that made it
+  WishState state = WishState::kOpen;
+  uint32_t failures = 0;  // attempts that failed
+  absl::Status error;     // of the last of those
+  absl::Time created;
+  absl::Time updated;
+  bool cancelled = false;  // the fact is forgotten
+  friend bool operator==(const WishRecord&, const WishRecord&) = default;
+};
+
+// Ended ones are shown for so long.
+inline constexpr absl::Duration kWishAge = absl::Hours(24);
+
 // New values of some facts: written together, then applied together.
 struct DurableFacts {
   std::vector<ArtifactRecord> artifacts;
   std::vector<KeyRecord> keys;
-  bool empty() const { return artifacts.empty() && keys.empty(); }
+  std::vector<NodeBinding> nodes;
+  std::vector<WishRecord> wishes;
+  bool empty() const { return artifacts.empty() && keys.empty() && nodes.empty() && wishes.empty(); }
 };
 
 }  // namespace tensorcast::global_store

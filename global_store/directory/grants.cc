@@ -1,6 +1,9 @@
 // Grants: permissions to pull. Each is given once, renewed by its receiver's heartbeats, and ends exactly
 // once.
 #include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -13,6 +16,23 @@ namespace {
 
 // A token outlives its grant where a receiver queues before it opens the pull, but never by more than this.
 constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
+
+// Of each scope and kind so many sources are looked at: with an upload slot free, without, and at all.
+constexpr size_t kSample = 16;
+constexpr size_t kSampleOfFull = 4;
+constexpr size_t kMostVisited = 128;
+// And so many nodes on the way from a replica that fills to one that is ready.
+constexpr size_t kFarthest = 48;
+
+// So many sources a transfer is given at first, of those that are there; the others when it looks again, when
+// those that came after it are there too and need not all be fed by those that came before.
+constexpr uint32_t kFirstSources = 2;
+
+// A transfer that has fewer sources than it wants asks again so often, the first time after so long.
+constexpr uint32_t kMostLooks = 6;
+constexpr absl::Duration kFirstLook = absl::Milliseconds(100);
+constexpr double kLookFactor = 2.2;
+constexpr absl::Duration kLookUnreported = absl::Seconds(2);
 
 bool Names(const std::vector<std::string>& ids, const std::string& id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -31,12 +51,11 @@ std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view requir
 
 }  // namespace
 
-LaneEnd Directory::EndOf(const NodeFacts& facts) {
-  return {.host_id = facts.host_id,
-          .handle_socket = facts.handle_socket,
-          .lanes = facts.lanes,
-          .has_devices = !facts.devices.empty()};
-}
+struct Directory::Candidates {
+  std::vector<SourceCandidate> candidates;
+  std::vector<SourceRef> sources;  // of the same indices
+  size_t elsewhere = 0;            // replicas on other nodes, of any state
+};
 
 std::string_view GrantEndName(GrantEnd end) {
   switch (end) {
@@ -64,64 +83,233 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   // either.
   for (const std::string& replica_id : request.corrupt_replicas) MarkCorrupt(replica_id);
 
+  SourceQuery query{.receiver = &receiver->end,
+                    .destination = request.destination.kind,
+                    .required_lane = request.required_lane,
+                    .upload_slots = options_.soft_grants_per_source,
+                    .filling_lanes = options_.filling_lanes,
+                    .wanted = request.sources};
+  for (const std::string& grant_id : request.held_grants) {
+    const Grant* grant = FindGrant(grant_id);
+    if (grant == nullptr || grant->receiver_node != request.receiver.node_id) continue;
+    const NodeState& source = nodes_.find(grant->source_node)->second;
+    // It has what it has, and a receiver that has nothing else needs a source yet.
+    if (source.replicas.find(grant->replica_id)->second.IsPartial()) continue;
+    query.has_source = true;
+    query.has_source_on_host |=
+        !Names(request.slow_replicas, grant->replica_id) && SameHost(receiver->end, source.end);
+  }
+  if (!query.has_source) query.wanted = std::min(request.sources, kFirstSources);
   GrantOffer offer;
   offer.origins = LiveOrigins(artifact->second);
-  size_t elsewhere = 0;
-  std::vector<SourceCandidate> candidates;
-  ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
-    if (&node == receiver) return true;
-    ++elsewhere;
-    const std::string& id = held.facts.id;
-    if (node.unreachable || !held.IsSource() || Names(request.excluded_replicas, id)) return true;
-    candidates.push_back({.replica_id = id,
-                          .end = EndOf(node.facts),
-                          .place = held.facts.location.kind,
-                          .slow = Names(request.slow_replicas, id),
-                          .draining = node.draining,
-                          .active_grants = node.serving});
-    return true;
-  });
-  const SourceQuery query{.receiver = EndOf(receiver->facts),
-                          .destination = request.destination.kind,
-                          .required_lane = request.required_lane,
-                          .soft_grants_per_source = options_.soft_grants_per_source};
-  const std::optional<SourceChoice> choice = ChooseSource(query, candidates);
-  if (!choice.has_value()) {
-    offer.no_source_reason = absl::StrCat(WhyNoSource(elsewhere, candidates.size(), request.required_lane),
-                                          JudgeOrigins(request.artifact_id, now).others);
-    // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for
-    // it.
-    const bool fills_itself =
-        ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
-          return origin.node_id == request.receiver.node_id;
-        });
-    if (fills_itself && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
-    OfferToWait(request, *receiver, query, elsewhere, now, offer);
+  const std::optional<HostmatePulls> hostmate = FindPullingHostmate(request, *receiver, query, now);
+  const Candidates candidates = FindCandidates(request, *receiver, query, now);
+  for (const SourceChoice& choice : ChooseSources(query, candidates.candidates)) {
+    const SourceRef& source = candidates.sources[choice.candidate];
+    if (hostmate.has_value() && !SameHost(receiver->end, source.node->end)) continue;
+    offer.granted.push_back(Give(request, *receiver, source, choice.lane, now));
+  }
+  if (query.has_source || !offer.granted.empty()) offer.look_again = LookAgain(request, *receiver);
+  if (!offer.granted.empty()) {
+    if (HeldReplica* filling = FindDestination(request, *receiver)) {
+      filling->waits = 0;
+      filling->hostmates_until = SteadyTime::InfiniteFuture();
+    } else {
+      NoteBeginning(request, now);
+    }
     return offer;
   }
-  const std::string& replica_id = candidates[choice->candidate].replica_id;
-  NodeState& source = nodes_.find(node_of_replica_.find(replica_id)->second)->second;
-  Grant grant{.grant_id = secrets_->NewGrantId(),
-              .artifact_id = request.artifact_id,
-              .replica_id = replica_id,
-              .source_node = source.facts.node_id,
-              .receiver_node = request.receiver.node_id,
-              .lane = choice->lane,
-              .issued = now,
-              .expires = now + options_.grant_ttl,
-              .token_expires = now - source.grant_key_given +
-                               std::clamp(request.timeout, options_.grant_ttl,
-                                          std::max(options_.grant_ttl, kMaxTokenAge))};
-  // Counted from here, not from the pull, so that many who ask at one moment are spread over the sources.
-  ++source.serving;
-  if (HeldReplica* filling = FindDestination(request, *receiver)) {
-    filling->waits = 0;
-  } else {
-    NoteBeginning(request, now);
+  // Who has partial replicas goes on with those while it waits.
+  const auto wait = [&](absl::Duration retry_after) {
+    offer.retry_after = retry_after;
+    const bool pulls = !request.held_grants.empty() && retry_after > absl::ZeroDuration();
+    if (pulls) offer.look_again = retry_after;
+  };
+  if (hostmate.has_value() && !query.has_source) {
+    offer.no_source_reason = absl::StrCat(hostmate->name, ", of the same host, has just begun to pull it");
+    offer.waiting_for = {absl::StrCat("the replica that begins to fill at ", hostmate->name)};
+    wait(hostmate->retry_after);
+    return offer;
   }
-  offer.granted = Granted(grant, now);
-  grants_[grant.grant_id] = std::move(grant);
+  const size_t elsewhere = candidates.elsewhere;
+  offer.no_source_reason =
+      absl::StrCat(WhyNoSource(elsewhere, candidates.sources.size(), request.required_lane),
+                   JudgeOrigins(request.artifact_id, now).others);
+  if (query.has_source) return offer;
+  // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for it.
+  const bool fills_itself =
+      ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
+        return origin.node_id == request.receiver.node_id;
+      });
+  if (fills_itself && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
+  OfferToWait(request, *receiver, query, elsewhere, now, offer);
+  wait(offer.retry_after);
   return offer;
+}
+
+uint32_t Directory::UploadsOf(const NodeState& node, const std::string& artifact_id) {
+  const auto uploads = node.uploads.find(artifact_id);
+  return uploads == node.uploads.end() ? 0 : uploads->second;
+}
+
+// From the nearest scope to the widest, of each a few in a row from a place that depends on the receiver and
+// on how often it asked. Where none of all those can be used, and only then, all are visited: what is odd
+// about this receiver (its lanes, what it tried already) may leave it few.
+Directory::Candidates Directory::FindCandidates(const GrantRequest& request, const NodeState& receiver,
+                                                const SourceQuery& query, SteadyTime now) const {
+  Candidates found;
+  std::set<std::string_view> seen;
+  // The receiver's host brings nothing just now, so neither does a hostmate that it does not hold yet, unless
+  // that one has just begun to pull for the host.
+  bool host_stalls = false;
+  for (const std::string& grant_id : request.held_grants) {
+    const Grant* grant = FindGrant(grant_id);
+    if (grant == nullptr) continue;
+    seen.insert(grant->replica_id);
+    host_stalls |= Names(request.slow_replicas, grant->replica_id) &&
+                   SameHost(receiver.end, nodes_.find(grant->source_node)->second.end);
+  }
+  uint32_t looks = 0;
+  AddReplicasOf(request.artifact_id, request.receiver.node_id,
+                [&looks](const SourceRef& own) { looks += own.replica->looks; });
+  const std::string salt = absl::StrCat(request.receiver.node_id, "/", looks, "/", request.held_grants.size(),
+                                        "/", request.excluded_replicas.size() + request.slow_replicas.size());
+  const uint64_t from = Spread(salt);
+  size_t usable = 0;
+  RootSearch search{.receiver = &receiver, .now = now};
+  auto add = [&](const SourceRef& source) {
+    const std::string& id = source.replica->facts.id;
+    if (!source.replica->CanServe()) return;
+    if (source.node == &receiver || source.node->unreachable || Names(request.excluded_replicas, id)) return;
+    if (!seen.insert(id).second) return;
+    const bool filling = !source.replica->IsSource();
+    const bool stalls = host_stalls && filling && SameHost(receiver.end, source.node->end) &&
+                        !HasTurn(*source.node, request.artifact_id, now);
+    SourceCandidate candidate{.replica_id = id,
+                              .end = &source.node->end,
+                              .place = source.replica->facts.location.kind,
+                              .filling = filling,
+                              .partial = source.replica->IsPartial(),
+                              .slow = stalls || Names(request.slow_replicas, id),
+                              .draining = source.node->draining,
+                              .uploads = UploadsOf(*source.node, request.artifact_id),
+                              .active_grants = static_cast<uint32_t>(source.node->serving.size()),
+                              .tie = Spread(id) - from};
+    if (filling) {
+      search.seen.clear();
+      candidate.rooted = !candidate.partial && IsRooted(*source.node, request.artifact_id, search);
+      // Without a root it can give what it has, once.
+      const bool has_some = source.replica->facts.chunks_present > 0;
+      if (!candidate.rooted && (candidate.slow || !has_some)) return;
+    }
+    usable += CanUse(query, candidate) ? 1 : 0;
+    found.candidates.push_back(candidate);
+    found.sources.push_back(source);
+  };
+  // Those with an upload slot free, and a few others for when there are none such.
+  auto sample = [&](const SourceSet& sources) {
+    auto next = sources.lower_bound({from, ""});
+    size_t free = 0;
+    size_t full = 0;
+    for (size_t i = 0; i < std::min(kMostVisited, sources.size()) && free < kSample; ++i, ++next) {
+      if (next == sources.end()) next = sources.begin();
+      const uint32_t uploads = UploadsOf(*next->second.node, request.artifact_id);
+      size_t& of_kind = uploads < options_.soft_grants_per_source ? free : full;
+      if (&of_kind == &full && full == kSampleOfFull) continue;
+      ++of_kind;
+      add(next->second);
+    }
+  };
+  auto all = [&](const SourceSet& sources) {
+    for (const auto& [key, source] : sources) add(source);
+  };
+  if (auto host = nodes_of_host_.find(receiver.end.host_id); host != nodes_of_host_.end()) {
+    for (const std::string& node_id : host->second) AddReplicasOf(request.artifact_id, node_id, add);
+  }
+  for (const std::string& scope : ScopesOf(request.artifact_id, receiver.end)) {
+    const auto sources = sources_.find(scope);
+    if (sources == sources_.end()) continue;
+    sample(sources->second.ready);
+    if (!query.filling_lanes.empty()) sample(sources->second.filling);
+  }
+  if (const auto sources = sources_.find(request.artifact_id); usable == 0 && sources != sources_.end()) {
+    all(sources->second.ready);
+    if (!query.filling_lanes.empty()) all(sources->second.filling);
+  }
+  auto holders = holders_.find(request.artifact_id);
+  found.elsewhere = holders == holders_.end() ? 0 : holders->second.size();
+  AddReplicasOf(request.artifact_id, request.receiver.node_id, [&](const SourceRef&) { --found.elsewhere; });
+  return found;
+}
+
+// Depth first along the grants, oldest first: the first of a node lead to those that began before it. A
+// search that has seen kFarthest nodes is over: whoever cannot be told from one that leads nowhere comes
+// last, which harms nobody among so many.
+bool Directory::IsRooted(const NodeState& node, std::string_view artifact_id, RootSearch& search) const {
+  if (search.rooted.contains(&node)) return true;
+  if (search.seen.size() == kFarthest || !search.seen.insert(&node).second) return false;
+  bool pulls = false;
+  bool rooted = false;
+  for (const Grant* grant : node.receiving) {
+    if (grant->artifact_id != artifact_id) continue;
+    pulls = true;
+    const NodeState& source = nodes_.find(grant->source_node)->second;
+    if (&source == search.receiver) continue;
+    const HeldReplica& replica = source.replicas.find(grant->replica_id)->second;
+    rooted = replica.IsSource() || (!replica.IsPartial() && IsRooted(source, artifact_id, search));
+    if (rooted) break;
+  }
+  // Without grants it fills from what it has, or is about to ask, unless it was told to wait.
+  if (!pulls) {
+    AddReplicasOf(artifact_id, node.facts.node_id, [&](const SourceRef& source) {
+      const bool waits = source.replica->waits >= kWaitsOfAFilling && search.now >= source.replica->hope;
+      rooted |= !waits && !source.replica->IsPartial();
+    });
+  }
+  if (rooted) search.rooted.insert(&node);
+  return rooted;
+}
+
+OfferedGrant Directory::Give(const GrantRequest& request, NodeState& receiver, const SourceRef& source,
+                             std::string lane, SteadyTime now) {
+  NodeState& node = *source.node;
+  const absl::Duration token_age =
+      std::clamp(request.timeout, options_.grant_ttl, std::max(options_.grant_ttl, kMaxTokenAge));
+  uint32_t share = 0;
+  while (std::ranges::any_of(node.serving, [&](const Grant* grant) {
+    return grant->replica_id == source.replica->facts.id && grant->share == share;
+  })) {
+    ++share;
+  }
+  const std::string grant_id = secrets_->NewGrantId();
+  Grant& grant = grants_[grant_id] = {.grant_id = grant_id,
+                                      .artifact_id = request.artifact_id,
+                                      .replica_id = source.replica->facts.id,
+                                      .source_node = node.facts.node_id,
+                                      .receiver_node = request.receiver.node_id,
+                                      .destination = request.destination,
+                                      .lane = std::move(lane),
+                                      .issued = now,
+                                      .expires = now + options_.grant_ttl,
+                                      .token_expires = now - node.grant_key_given + token_age,
+                                      .share = share};
+  // Counted from here, not from the pull, so that many who ask at one moment are spread over the sources.
+  node.serving.push_back(&grant);
+  ++node.uploads[request.artifact_id];
+  receiver.receiving.push_back(&grant);
+  return Granted(grant, now);
+}
+
+// The pause doubles, so that few messages see a transfer through that has to wait long for others to come.
+absl::Duration Directory::LookAgain(const GrantRequest& request, NodeState& receiver) {
+  const auto has = static_cast<size_t>(std::ranges::count_if(
+      receiver.receiving, [&](const Grant* grant) { return grant->artifact_id == request.artifact_id; }));
+  if (has >= request.held_grants.size() + request.sources) return absl::InfiniteDuration();
+  HeldReplica* filling = FindDestination(request, receiver);
+  // Its replica was not reported yet, which is the exception and does not last.
+  if (filling == nullptr) return request.held_grants.empty() ? kFirstLook : kLookUnreported;
+  if (filling->looks == kMostLooks) return absl::InfiniteDuration();
+  return kFirstLook * std::pow(kLookFactor, filling->looks++);
 }
 
 OfferedGrant Directory::Granted(const Grant& grant, SteadyTime now) const {
@@ -131,14 +319,16 @@ OfferedGrant Directory::Granted(const Grant& grant, SteadyTime now) const {
                       .source = ViewOf(source, now),
                       .replica = source.replicas.find(grant.replica_id)->second.facts,
                       .source_key = source.grant_key,
-                      .ttl = options_.grant_ttl};
+                      .ttl = options_.grant_ttl,
+                      .share = grant.share % options_.soft_grants_per_source,
+                      .shares = options_.soft_grants_per_source};
 }
 
 std::optional<GrantOffer> Directory::RepeatOffer(std::string_view grant_id, SteadyTime now) const {
   auto grant = grants_.find(grant_id);
   if (grant == grants_.end()) return std::nullopt;
   auto artifact = artifacts_.find(grant->second.artifact_id);  // it ends before its artifact, too
-  return GrantOffer{.granted = Granted(grant->second, now),
+  return GrantOffer{.granted = {Granted(grant->second, now)},
                     .no_source_reason = "",
                     .origins = LiveOrigins(artifact->second)};
 }
@@ -164,27 +354,27 @@ absl::Status Directory::CompleteGrant(const NodeIdentity& receiver, std::string_
   if (source_corrupt) MarkCorrupt(grant->second.replica_id);
   // The source is told although the receiver closes the pull itself: that call may be lost.
   TellRevoked(grant->second.source_node, grant->first, now);
-  EndGrant(grant, end);
+  EndGrant(grant->first, end);
   return absl::OkStatus();
 }
 
-void Directory::EndGrant(absl::btree_map<std::string, Grant>::iterator grant, GrantEnd end) {
-  if (auto source = nodes_.find(grant->second.source_node); source != nodes_.end()) --source->second.serving;
+void Directory::EndGrant(const std::string& grant_id, GrantEnd end) {
+  auto grant = grants_.find(grant_id);
+  NodeState& source = nodes_.find(grant->second.source_node)->second;
+  std::erase(source.serving, &grant->second);
+  const auto uploads = source.uploads.find(grant->second.artifact_id);
+  if (--uploads->second == 0) source.uploads.erase(uploads);
+  std::erase(nodes_.find(grant->second.receiver_node)->second.receiving, &grant->second);
   ended_.push_back({.grant = std::move(grant->second), .end = end});
   grants_.erase(grant);
 }
 
-void Directory::EndGrantsIf(const std::function<bool(const Grant&)>& predicate, GrantEnd end,
-                            SteadyTime now) {
-  std::vector<std::string> ending;
-  for (const auto& [grant_id, grant] : grants_) {
-    if (predicate(grant)) ending.push_back(grant_id);
-  }
-  for (const std::string& grant_id : ending) {
-    auto grant = grants_.find(grant_id);
-    TellRevoked(grant->second.source_node, grant_id, now);
-    TellRevoked(grant->second.receiver_node, grant_id, now);
-    EndGrant(grant, end);
+void Directory::EndGrants(const std::vector<std::string>& grant_ids, GrantEnd end, SteadyTime now) {
+  for (const std::string& grant_id : grant_ids) {
+    const Grant& grant = grants_.find(grant_id)->second;
+    TellRevoked(grant.source_node, grant_id, now);
+    TellRevoked(grant.receiver_node, grant_id, now);
+    EndGrant(grant_id, end);
   }
 }
 

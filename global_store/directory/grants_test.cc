@@ -18,8 +18,8 @@ class Grants : public DirectoryTest {
   }
   std::string MustRequest(const std::string& receiver = "receiver") {
     const GrantOffer offer = Request(receiver, "x");
-    EXPECT_TRUE(offer.granted.has_value()) << offer.no_source_reason;
-    return offer.granted.has_value() ? offer.granted->grant.grant_id : "";
+    EXPECT_FALSE(offer.granted.empty()) << offer.no_source_reason;
+    return !offer.granted.empty() ? offer.granted.front().grant.grant_id : "";
   }
   absl::Status Complete(const std::string& grant_id, GrantEnd end = GrantEnd::kSucceeded,
                         bool corrupt = false) {
@@ -34,14 +34,14 @@ class Grants : public DirectoryTest {
 
 TEST_F(Grants, SayWhoMayPullWhatFromWhomAndHow) {
   const GrantOffer offer = Request("receiver", "x");
-  ASSERT_TRUE(offer.granted.has_value());
-  const Grant& grant = offer.granted->grant;
+  ASSERT_FALSE(offer.granted.empty());
+  const Grant& grant = offer.granted.front().grant;
   EXPECT_EQ(grant.source_node, "source");
   EXPECT_EQ(grant.receiver_node, "receiver");
   EXPECT_EQ(grant.replica_id, "r");
   EXPECT_EQ(grant.lane, "ucx");
-  EXPECT_EQ(offer.granted->source.facts.grpc_address, "source:7000");
-  EXPECT_EQ(offer.granted->source_key, "key1");
+  EXPECT_EQ(offer.granted.front().source.facts.grpc_address, "source:7000");
+  EXPECT_EQ(offer.granted.front().source_key, "key1");
   EXPECT_EQ(grant.expires, now_ + options_.grant_ttl);
 }
 
@@ -52,20 +52,20 @@ TEST_F(Grants, ForAnUnknownArtifactAreNotFound) {
 
 TEST_F(Grants, AreNotGivenToTheHolderItself) {
   const GrantOffer offer = Request("source", "x");
-  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_TRUE(offer.granted.empty());
   EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
 }
 
 TEST_F(Grants, AreNotGivenForReplicasThatWereTried) {
   const GrantOffer offer = Request("receiver", "x", {"r"});
-  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_TRUE(offer.granted.empty());
   EXPECT_THAT(offer.no_source_reason, HasSubstr("none is ready, intact and untried"));
 }
 
 TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
   const GrantOffer offer = Request("receiver", "x");
-  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_TRUE(offer.granted.empty());
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and says that "
                                                        "nobody answers at source:7000")))
       << "what it has is not lost: the receiver must not take it for NOT_FOUND";
@@ -90,7 +90,7 @@ TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
   other.lanes = {"carrier pigeon"};
   Register(other);
   const GrantOffer offer = Request("other", "x");
-  EXPECT_FALSE(offer.granted.has_value());
+  EXPECT_TRUE(offer.granted.empty());
   EXPECT_THAT(offer.no_source_reason, HasSubstr("shares any lane"));
 }
 
@@ -99,8 +99,30 @@ TEST_F(Grants, AreSpreadOverTheSources) {
   Update("second", {SomeReplica("r2", "x")});
   const GrantOffer first = Request("receiver", "x");
   const GrantOffer second = Request("receiver", "x");
-  ASSERT_TRUE(first.granted.has_value() && second.granted.has_value());
-  EXPECT_NE(first.granted->grant.replica_id, second.granted->grant.replica_id);
+  ASSERT_TRUE(!first.granted.empty() && !second.granted.empty());
+  EXPECT_NE(first.granted.front().grant.replica_id, second.granted.front().grant.replica_id);
+}
+
+TEST_F(Grants, SeveralOfOneTransferAreOfDifferentSourcesAlsoAcrossRequests) {
+  for (const char* node : {"second", "third"}) {
+    Register(node);
+    Update(node, {SomeReplica(absl::StrCat("r-", node), "x")});
+  }
+  GrantRequest request{.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .sources = 2};
+  const auto first = directory_.RequestGrant(request, now_);
+  ASSERT_TRUE(first.ok());
+  ASSERT_THAT(first->granted, SizeIs(2));
+  std::set<std::string> sources;
+  for (const OfferedGrant& granted : first->granted) {
+    request.held_grants.push_back(granted.grant.grant_id);
+    sources.insert(granted.grant.source_node);
+  }
+  const auto second = directory_.RequestGrant(request, now_);
+  ASSERT_THAT(second->granted, SizeIs(1));
+  sources.insert(second->granted.front().grant.source_node);
+  EXPECT_THAT(sources, SizeIs(3));
+  request.held_grants.push_back(second->granted.front().grant.grant_id);
+  EXPECT_THAT(directory_.RequestGrant(request, now_)->granted, IsEmpty());
 }
 
 TEST_F(Grants, EndOnceAndCompletingThemAgainIsFine) {
@@ -211,16 +233,16 @@ TEST_F(Grants, ThatFoundCorruptBytesTakeTheReplicaOutOfOffer) {
 
 TEST_F(Grants, CorruptReplicasNamedInARequestAreOutOfOfferForAll) {
   Register("third");
-  EXPECT_FALSE(Request("receiver", "x", {"r"}, {"r", "unknown"}).granted.has_value());
+  EXPECT_TRUE(Request("receiver", "x", {"r"}, {"r", "unknown"}).granted.empty());
   EXPECT_EQ(Offered("third", "x"), "");
 }
 
 TEST_F(Grants, AreRepeatedWhileTheyLive) {
   const std::string id = MustRequest();
   auto repeated = directory_.RepeatOffer(id, now_);
-  ASSERT_TRUE(repeated.has_value() && repeated->granted.has_value());
-  EXPECT_EQ(repeated->granted->grant.grant_id, id);
-  EXPECT_EQ(repeated->granted->source_key, "key1");
+  ASSERT_TRUE(repeated.has_value() && !repeated->granted.empty());
+  EXPECT_EQ(repeated->granted.front().grant.grant_id, id);
+  EXPECT_EQ(repeated->granted.front().source_key, "key1");
   ASSERT_TRUE(Complete(id).ok());
   EXPECT_FALSE(directory_.RepeatOffer(id, now_).has_value());
 }
@@ -229,7 +251,7 @@ TEST_F(Grants, TokensLastAsLongAsTheReceiverExpectsWithinBounds) {
   const auto token_age = [&](absl::Duration timeout) {
     auto offer = directory_.RequestGrant(
         {.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .timeout = timeout}, now_);
-    return offer->granted->grant.token_expires;
+    return offer->granted.front().grant.token_expires;
   };
   EXPECT_EQ(token_age(absl::ZeroDuration()), options_.grant_ttl);
   EXPECT_EQ(token_age(absl::Minutes(5)), absl::Minutes(5));

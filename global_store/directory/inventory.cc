@@ -32,28 +32,76 @@ absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaInfo
 
 void Directory::PutReplica(NodeState& node, const ReplicaInfo& replica) {
   HeldReplica& held = node.replicas[replica.id];
+  LeaveSources(node, held);
   if (!held.facts.artifact_id.empty() && held.facts.artifact_id != replica.artifact_id) {
     auto holders = holders_.find(held.facts.artifact_id);
     holders->second.erase({node.facts.node_id, replica.id});
     if (holders->second.empty()) holders_.erase(holders);
   }
+  // It fills again: as if it were a new one, but for what it has.
+  if (held.IsPartial() && replica.state != ReplicaState::kPartial) {
+    held.looks = held.waits = 0;
+    held.hope = SteadyTime::InfinitePast();
+    held.hostmates_until = SteadyTime::InfiniteFuture();
+  }
   held.facts = replica;  // `evicting` and `corrupt` stay: they go with the replica's id
   held.facts.node_id = node.facts.node_id;
   node_of_replica_[replica.id] = node.facts.node_id;
   if (!replica.artifact_id.empty()) holders_[replica.artifact_id].emplace(node.facts.node_id, replica.id);
+  JoinSources(node, held);
+}
+
+std::vector<std::string> Directory::ScopesOf(std::string_view artifact_id, const LaneEnd& end) {
+  std::vector<std::string> scopes;
+  if (!end.rack.empty()) scopes.push_back(absl::StrCat(artifact_id, "\nrack ", end.zone, "\n", end.rack));
+  if (!end.zone.empty()) scopes.push_back(absl::StrCat(artifact_id, "\nzone ", end.zone));
+  scopes.emplace_back(artifact_id);
+  return scopes;
+}
+
+// FNV-1a, then mixed, since similar ids differ in few of its bits.
+uint64_t Directory::Spread(std::string_view text) {
+  uint64_t hash = 14695981039346656037U;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211U;
+  hash = (hash ^ (hash >> 32)) * 0x9e3779b97f4a7c15U;
+  return hash ^ (hash >> 29);
+}
+
+void Directory::LeaveSources(const NodeState& node, const HeldReplica& replica) {
+  if (!replica.CanServe()) return;
+  const SourceSet::key_type key{Spread(replica.facts.id), replica.facts.id};
+  for (const std::string& scope : ScopesOf(replica.facts.artifact_id, node.end)) {
+    auto sources = sources_.find(scope);
+    (replica.IsSource() ? sources->second.ready : sources->second.filling).erase(key);
+    if (sources->second.ready.empty() && sources->second.filling.empty()) sources_.erase(sources);
+  }
+}
+
+void Directory::JoinSources(NodeState& node, HeldReplica& replica) {
+  if (!replica.CanServe()) return;
+  const SourceSet::key_type key{Spread(replica.facts.id), replica.facts.id};
+  for (const std::string& scope : ScopesOf(replica.facts.artifact_id, node.end)) {
+    SourcesOfScope& sources = sources_[scope];
+    (replica.IsSource() ? sources.ready : sources.filling)[key] = {&node, &replica};
+  }
 }
 
 void Directory::RemoveReplica(NodeState& node, const std::string& id, SteadyTime now) {
   auto held = node.replicas.find(id);
   if (held == node.replicas.end()) return;
-  const std::string replica_id = id;  // `id` may live in the entry that is erased
+  const std::string& replica_id = held->first;  // `id` may live in an entry that goes before this one
   if (auto holders = holders_.find(held->second.facts.artifact_id); holders != holders_.end()) {
     holders->second.erase({node.facts.node_id, replica_id});
     if (holders->second.empty()) holders_.erase(holders);
   }
-  node.replicas.erase(held);
+  std::vector<std::string> ending;
+  for (const Grant* grant : node.serving) {
+    if (grant->replica_id == replica_id) ending.push_back(grant->grant_id);
+  }
+  EndGrants(ending, GrantEnd::kRevoked, now);
+  LeaveSources(node, held->second);
   node_of_replica_.erase(replica_id);
-  EndGrantsIf([&](const Grant& grant) { return grant.replica_id == replica_id; }, GrantEnd::kRevoked, now);
+  node.replicas.erase(held);
 }
 
 void Directory::NoteAway(const NodeState& node, bool only_disk, SteadyTime now) {
@@ -70,7 +118,10 @@ void Directory::NoteAway(const NodeState& node, bool only_disk, SteadyTime now) 
 void Directory::MarkCorrupt(std::string_view replica_id) {
   auto holder = node_of_replica_.find(replica_id);
   if (holder == node_of_replica_.end()) return;
-  nodes_.find(holder->second)->second.replicas.find(replica_id)->second.corrupt = true;
+  NodeState& node = nodes_.find(holder->second)->second;
+  HeldReplica& replica = node.replicas.find(replica_id)->second;
+  LeaveSources(node, replica);
+  replica.corrupt = true;
 }
 
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uint64_t sequence,
@@ -191,6 +242,7 @@ absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& 
   }
   // From this moment no copy: neither offered as a source, nor counted when another node asks to evict the
   // same artifact. So two nodes cannot each rely on the other's copy.
+  LeaveSources(*node, replica);
   replica.evicting = true;
   return EvictionDecision{.granted = true, .reason = "", .unchecked_origins = {}};
 }
@@ -198,7 +250,9 @@ absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& 
 absl::Status Directory::WithdrawEviction(const NodeIdentity& identity, std::string_view replica_id) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
   auto held = node->replicas.find(replica_id);
-  if (held != node->replicas.end()) held->second.evicting = false;
+  if (held == node->replicas.end() || !held->second.evicting) return absl::OkStatus();
+  held->second.evicting = false;
+  JoinSources(*node, held->second);
   return absl::OkStatus();
 }
 
@@ -211,14 +265,15 @@ std::vector<std::string> Directory::ForgottenOn(const NodeState& node) const {
   return {forgotten.begin(), forgotten.end()};
 }
 
-// Packed files stay: the node may come back.
+// Packed files stay: the node may come back. A partial replica is nobody's copy, and goes without one
+// elsewhere.
 std::vector<std::string> Directory::EvictableOn(const NodeState& node) const {
   std::vector<std::string> evictable;
   for (const auto& [replica_id, held] : node.replicas) {
     const bool in_memory = held.facts.location.kind != LocationKind::kDisk;
-    if (in_memory && held.IsSource() && !held.facts.pinned && HasCopyOffDrainingNodes(held)) {
-      evictable.push_back(replica_id);
-    }
+    const bool may_go =
+        (held.IsPartial() && !held.evicting) || (held.IsSource() && HasCopyOffDrainingNodes(held));
+    if (in_memory && may_go && !held.facts.pinned) evictable.push_back(replica_id);
   }
   return evictable;
 }

@@ -113,13 +113,13 @@ TEST_F(Inventory, TellsWhichArtifactsNobodyPublished) {
 TEST_F(Inventory, ReplicasThatItNoLongerListsEndTheirGrants) {
   Update("a", {SomeReplica("r", "x")});
   const GrantOffer offer = Request("b", "x");
-  ASSERT_TRUE(offer.granted.has_value());
+  ASSERT_FALSE(offer.granted.empty());
   ASSERT_TRUE(Reconcile(9, {}).ok());
   const auto ended = directory_.TakeEndedGrants();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
-  EXPECT_THAT(Beat("a").revoked_grants, ElementsAre(offer.granted->grant.grant_id));
-  EXPECT_THAT(Beat("b").revoked_grants, ElementsAre(offer.granted->grant.grant_id));
+  EXPECT_THAT(Beat("a").revoked_grants, ElementsAre(offer.granted.front().grant.grant_id));
+  EXPECT_THAT(Beat("b").revoked_grants, ElementsAre(offer.granted.front().grant.grant_id));
 }
 
 TEST_F(Inventory, ADeletedArtifactIsForgottenUntilNoReplicaOfItIsListed) {

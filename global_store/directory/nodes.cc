@@ -22,7 +22,7 @@ absl::Status CheckFacts(const NodeFacts& facts) {
     return absl::InvalidArgumentError(absl::StrCat("node ", facts.node_id, " registers with the incarnation ",
                                                    facts.incarnation, ": they are below ", kIncarnationsEnd));
   }
-  return absl::OkStatus();
+  return Annotate(CheckLabels(facts.labels), absl::StrCat("node ", facts.name));
 }
 
 absl::Status Replaced(const NodeFacts& by, const NodeIdentity& node) {
@@ -61,22 +61,59 @@ absl::StatusOr<Directory::NodeState*> Directory::FindLive(const NodeIdentity& no
   return &nodes_.find(node.node_id)->second;
 }
 
-absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
-                                                     SteadyTime now) {
+absl::Status Directory::CheckRegistration(const NodeFacts& facts) const {
   TC_RETURN_IF_ERROR(CheckFacts(facts));
   const NodeIdentity id = {facts.node_id, facts.incarnation};
-  const absl::Status identity = CheckIdentity(id);
+  absl::Status identity = CheckIdentity(id);
   if (absl::IsAborted(identity)) return identity;
   if (auto it = nodes_.find(facts.node_id);
       identity.ok() && it->second.facts.grpc_address != facts.grpc_address) {
     // Two processes on copies of one state folder, whose incarnations are equal by chance: the first stays.
     return Replaced(it->second.facts, id);
   }
-  TC_RETURN_IF_ERROR(CheckName(facts));
+  return CheckName(facts);
+}
+
+absl::Status Directory::CheckBinding(std::string_view node_id, std::string_view name) const {
+  const auto bound = names_of_nodes_.find(node_id);
+  if (bound == names_of_nodes_.end() || bound->second == name) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("node/", name, " may not speak for node ", bound->second, " (", node_id, "): that is for ",
+                   bound->second, " itself; where it has another name now, an operator lets it have one: ",
+                   "tensorcast rm --node ", node_id));
+}
+
+absl::StatusOr<DurableFacts> Directory::PrepareBindNode(const NodeFacts& facts) const {
+  TC_RETURN_IF_ERROR(CheckRegistration(facts));
+  TC_RETURN_IF_ERROR(CheckBinding(facts.node_id, facts.name));
+  DurableFacts binding;
+  if (names_of_nodes_.contains(facts.node_id)) return binding;
+  for (const auto& [node_id, name] : names_of_nodes_) {
+    if (name == facts.name) binding.nodes.push_back({.node_id = node_id, .name = ""});
+  }
+  binding.nodes.push_back({.node_id = facts.node_id, .name = facts.name});
+  return binding;
+}
+
+absl::StatusOr<DurableFacts> Directory::PrepareForgetNode(std::string_view node_id) const {
+  const auto bound = names_of_nodes_.find(node_id);
+  if (bound == names_of_nodes_.end()) {
+    return absl::NotFoundError(absl::StrCat("no certificate's name has the node id ", node_id));
+  }
+  if (nodes_.contains(node_id)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", bound->second, " (", node_id, ") is alive: stop its daemon first"));
+  }
+  return DurableFacts{.nodes = {{.node_id = std::string(node_id), .name = ""}}};
+}
+
+absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
+                                                     SteadyTime now) {
+  TC_RETURN_IF_ERROR(CheckRegistration(facts));
   // A higher incarnation: the process before it is gone, and with it what it held and its grants.
-  if (absl::IsNotFound(identity)) DropNode(facts.node_id, now);
+  if (absl::IsNotFound(CheckIdentity({facts.node_id, facts.incarnation}))) DropNode(facts.node_id, now);
   NodeState& node = nodes_[facts.node_id];
-  node.facts = facts;
+  SetFacts(node, facts);
   node.pools = std::move(pools);
   node.last_heartbeat = now;
   node.inventory_wanted = true;
@@ -90,17 +127,43 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   return Registration{.grant_key = node.grant_key, .grant_key_age = now - node.grant_key_given};
 }
 
+// With the indices that are made of them. None: it is about to go.
+void Directory::SetFacts(NodeState& node, const NodeFacts& facts) {
+  for (const auto& [replica_id, held] : node.replicas) LeaveSources(node, held);
+  if (auto host = nodes_of_host_.find(node.end.host_id); host != nodes_of_host_.end()) {
+    host->second.erase(node.facts.node_id);
+    if (host->second.empty()) nodes_of_host_.erase(host);
+  }
+  node.facts = facts;
+  const auto label = [&](const char* name) {
+    const auto found = facts.labels.find(name);
+    return found == facts.labels.end() ? "" : found->second;
+  };
+  node.end = {.host_id = facts.host_id,
+              .handle_socket = facts.handle_socket,
+              .lanes = facts.lanes,
+              .has_devices = !facts.devices.empty(),
+              .rack = label(kRackLabel),
+              .zone = label(kZoneLabel)};
+  if (!facts.host_id.empty()) nodes_of_host_[facts.host_id].insert(facts.node_id);
+  for (auto& [replica_id, held] : node.replicas) JoinSources(node, held);
+}
+
 // Grants first, while both ends can still be told; then what it had is noted as away, then its replicas leave
 // the indices.
 void Directory::DropNode(std::string_view node_id, SteadyTime now) {
   auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return;
-  EndGrantsIf(
-      [&](const Grant& grant) { return grant.source_node == node_id || grant.receiver_node == node_id; },
-      GrantEnd::kExpired, now);
   NodeState& node = it->second;
+  std::vector<std::string> ending;
+  for (const auto* grants : {&node.serving, &node.receiving}) {
+    for (const Grant* grant : *grants) ending.push_back(grant->grant_id);
+  }
+  EndGrants(ending, GrantEnd::kExpired, now);
   NoteAway(node, /*only_disk=*/false, now);
   while (!node.replicas.empty()) RemoveReplica(node, node.replicas.begin()->first, now);
+  ReleaseWishes(node_id);
+  SetFacts(node, {});
   nodes_.erase(it);
 }
 
@@ -172,7 +235,11 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
     absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second < now; });
   }
   for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
-  EndGrantsIf([&](const Grant& grant) { return grant.expires < now; }, GrantEnd::kExpired, now);
+  std::vector<std::string> expired;
+  for (const auto& [grant_id, grant] : grants_) {
+    if (grant.expires < now) expired.push_back(grant_id);
+  }
+  EndGrants(expired, GrantEnd::kExpired, now);
   absl::erase_if(beginning_, [&](auto& entry) {
     std::erase_if(entry.second, [&](const auto& node) { return node.second <= now; });
     return entry.second.empty();
@@ -191,11 +258,14 @@ void Directory::Excuse(absl::Duration gap) {
 }
 
 DirectoryCounts Directory::counts() const {
+  uint64_t open_wishes = 0;
+  for (const auto& [node_id, wishes] : open_wishes_) open_wishes += wishes.size();
   return {.nodes = nodes_.size(),
           .artifacts = artifacts_.size(),
           .keys = live_keys_,
           .replicas = node_of_replica_.size(),
-          .active_grants = grants_.size()};
+          .active_grants = grants_.size(),
+          .open_wishes = open_wishes};
 }
 
 std::map<std::pair<LocationKind, ReplicaState>, uint64_t> Directory::CountReplicas() const {

@@ -34,7 +34,7 @@ TEST_F(Nodes, ANewIncarnationReplacesTheOldOneAndDropsItsSoftState) {
   Register("b");
   Publish("x");
   Update("a", {SomeReplica("r", "x")});
-  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  ASSERT_FALSE(Request("b", "x").granted.empty());
   ASSERT_TRUE(directory_.DrainNode("a", true).ok());
 
   auto registration = directory_.RegisterNode(SomeNode("a", 2), {}, now_);
@@ -45,6 +45,55 @@ TEST_F(Nodes, ANewIncarnationReplacesTheOldOneAndDropsItsSoftState) {
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kExpired);
   EXPECT_FALSE(directory_.FindNode("a", now_)->draining);
+}
+
+TEST_F(Nodes, HaveTheLabelsThatTheyRegisterWithIfThoseKeepToTheRules) {
+  NodeFacts facts = SomeNode("a");
+  facts.labels = {{"zone", "a"}};
+  ASSERT_TRUE(directory_.RegisterNode(facts, {}, now_).ok());
+  EXPECT_EQ(directory_.FindNode("a", now_)->facts.labels, facts.labels);
+  facts.labels = {{"zone", "a\n"}};
+  const absl::Status refused = directory_.RegisterNode(facts, {}, now_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("value of a label"));
+}
+
+TEST_F(Nodes, ANodeIdIsBoundToOneNameUntilItIsForgotten) {
+  const auto bind = [&](const NodeFacts& node) {
+    const absl::StatusOr<DurableFacts> facts = directory_.PrepareBindNode(node);
+    if (facts.ok()) directory_.Apply(*facts, now_);
+    return facts;
+  };
+  NodeFacts node = SomeNode("a");
+  EXPECT_THAT(bind(node)->nodes, ElementsAre(NodeBinding{"a", "name-a"}));
+  EXPECT_TRUE(bind(node)->empty()) << "it is bound already";
+  node.name = "other";
+  EXPECT_TRUE(absl::IsPermissionDenied(bind(node).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(directory_.CheckBinding("a", "other")));
+  EXPECT_TRUE(directory_.CheckBinding("a", "name-a").ok());
+  EXPECT_TRUE(directory_.CheckBinding("b", "other").ok()) << "nobody's";
+
+  Register("a");
+  EXPECT_TRUE(absl::IsFailedPrecondition(directory_.PrepareForgetNode("a").status())) << "it is alive";
+  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareForgetNode("b").status()));
+  now_ += absl::Seconds(11);  // longer than a node may be silent
+  directory_.Tick(now_);
+  const absl::StatusOr<DurableFacts> forgotten = directory_.PrepareForgetNode("a");
+  ASSERT_TRUE(forgotten.ok()) << forgotten.status();
+  directory_.Apply(*forgotten, now_);
+  EXPECT_THAT(bind(node)->nodes, ElementsAre(NodeBinding{"a", "other"}));
+}
+
+TEST_F(Nodes, ANameThatHasAnotherNodeIdLeavesTheOneBefore) {
+  directory_.Apply(*directory_.PrepareBindNode(SomeNode("a")), now_);
+  NodeFacts moved = SomeNode("b");
+  moved.name = SomeNode("a").name;
+  const absl::StatusOr<DurableFacts> facts = directory_.PrepareBindNode(moved);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_THAT(facts->nodes, ElementsAre(NodeBinding{"a", ""}, NodeBinding{"b", "name-a"}));
+  // Not while the other is alive.
+  Register("a");
+  EXPECT_TRUE(absl::IsAlreadyExists(directory_.PrepareBindNode(moved).status()));
 }
 
 TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
@@ -166,7 +215,7 @@ TEST_F(Nodes, AreExcusedForATimeInWhichNobodyCouldBeHeard) {
   Register("b");
   Publish("x");
   Update("a", {SomeReplica("r", "x")});
-  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  ASSERT_FALSE(Request("b", "x").granted.empty());
   now_ += absl::Hours(5);
   directory_.Excuse(absl::Hours(5));
   EXPECT_THAT(directory_.Tick(now_), IsEmpty());

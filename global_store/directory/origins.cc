@@ -107,9 +107,9 @@ void Directory::OfferOrigins(const GrantRequest& request, const NodeState& recei
   }
   for (const Origin& origin : offer.origins) {
     const NodeState& node = nodes_.find(origin.node_id)->second;
-    const SourceCandidate candidate{.replica_id = "", .end = EndOf(node.facts)};
+    const SourceCandidate candidate{.replica_id = "", .end = &node.end};
     if (origin.node_id == receiver_id || node.unreachable || IsGone(artifact, origin)) continue;
-    if (!ChooseSource(query, {&candidate, 1}).has_value()) continue;
+    if (!CanUse(query, candidate)) continue;
     // One that it holds in memory is what it would answer with.
     const HeldReplica* held = FindInMemory(request.artifact_id, node);
     if (held != nullptr && !held->evicting) continue;

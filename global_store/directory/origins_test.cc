@@ -156,7 +156,7 @@ class ReadOrigins : public Origins {
     Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
   }
   static bool MustWait(const GrantOffer& offer) {
-    return !offer.granted.has_value() && offer.retry_after > absl::ZeroDuration();
+    return offer.granted.empty() && offer.retry_after > absl::ZeroDuration();
   }
   void NoteReading(const absl::Status& read) {
     directory_.NoteReading({.artifact_id = "x", .origin = origin_, .grpc_address = ""}, read, now_);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/labels.h"
 #include "base/steady_time.h"
 #include "core/replica/replica.h"
 #include "global_store/directory/facts.h"
@@ -35,6 +36,8 @@ struct PoolFacts {
   uint64_t high_water_bytes = 0;
   uint64_t failed_allocations = 0;
   uint64_t evictions = 0;
+  uint32_t partial_replicas = 0;
+  uint64_t partial_bytes = 0;
 };
 
 // As a node registers itself.
@@ -47,6 +50,7 @@ struct NodeFacts {
   std::string handle_socket;  // empty: other daemons of the host cannot attach, so no local lane
   std::vector<std::string> lanes;
   std::vector<DeviceFacts> devices;
+  Labels labels;
   uint32_t protocol_version = 0;  // as it says; calls of another than ours are refused before they come here
 };
 
@@ -127,9 +131,13 @@ struct GrantRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  std::vector<std::string> slow_replicas;  // given up before: offered when nothing else is left
-  absl::Duration timeout;                  // how long the receiver expects to take at most; zero: unknown
+  // Given up before, or held and giving nothing just now: offered when nothing else is left.
+  std::vector<std::string> slow_replicas;
+  absl::Duration timeout;  // how long the receiver expects to take at most; zero: unknown
   std::string required_lane;
+  uint32_t sources = 1;  // grants that are wanted, at most
+  // Grants that this transfer has: their replicas are not offered to it once more.
+  std::vector<std::string> held_grants;
 };
 
 struct Grant {
@@ -138,10 +146,12 @@ struct Grant {
   std::string replica_id;
   std::string source_node;
   std::string receiver_node;
+  Location destination;
   std::string lane;
   SteadyTime issued;
   SteadyTime expires;            // moved on by the receiver's heartbeats
   absl::Duration token_expires;  // to open the pull by, since the source's key was given; fixed
+  uint32_t share = 0;            // among the replica's grants when it was issued: the lowest that was free
 };
 
 // A fresh grant with what its holder needs to use it.
@@ -151,10 +161,15 @@ struct OfferedGrant {
   ReplicaInfo replica;
   std::string source_key;  // signs the token
   absl::Duration ttl;
+  // Which of the replica's receivers this one is, so that each can ask it for other chunks first.
+  uint32_t share = 0;
+  uint32_t shares = 1;
 };
 
 struct GrantOffer {
-  std::optional<OfferedGrant> granted;
+  std::vector<OfferedGrant> granted;  // of different replicas, the best first
+  // From now: when the transfer should ask for more sources, as fewer than it wants were there.
+  absl::Duration look_again = absl::InfiniteDuration();
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // on live nodes
   // When not granted: what may become a source, for people. Asking again is worth while after `retry_after`;
@@ -177,12 +192,64 @@ struct EndedGrant {
   GrantEnd end = GrantEnd::kExpired;
 };
 
+struct WishTarget {
+  std::string node;  // its id, or its name
+  Location location;
+};
+
+struct WishRequest {
+  std::string request_id;  // of its own: the wishes are named after it
+  std::string artifact_id;
+  std::vector<WishTarget> targets;
+  std::string asked_by;
+  std::string traceparent;
+};
+
+enum class WishProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
+
+// A wish and how it stands. What its node said of it counts here from that moment on, though it be not
+// durable yet.
+struct WishView {
+  WishRecord record;
+  WishProgress progress = WishProgress::kWaiting;
+  std::string waiting_for;  // for people, while it waits
+  uint64_t bytes = 0;       // in their places, while it runs
+  uint64_t bytes_total = 0;
+};
+
+// What comes of one target of a request: an error, a replica that is there already, or a wish.
+struct WishedPlace {
+  std::string node_id;
+  absl::Status error;
+  std::string replica_id;
+  std::optional<WishView> wish;
+};
+
+struct WishPlan {
+  DurableFacts facts;
+  std::vector<WishedPlace> places;  // one a target, in their order
+};
+
+struct CancelPlan {
+  DurableFacts facts;
+  std::vector<WishView> wishes;  // as they were
+};
+
+// What a node says of a wish that it works on.
+struct WishReport {
+  std::string wish_id;
+  uint64_t bytes = 0;
+  uint64_t bytes_total = 0;
+  std::optional<absl::Status> ended;  // this attempt
+};
+
 struct DirectoryCounts {
   uint64_t nodes = 0;
   uint64_t artifacts = 0;
   uint64_t keys = 0;
   uint64_t replicas = 0;
   uint64_t active_grants = 0;
+  uint64_t open_wishes = 0;
 };
 
 }  // namespace tensorcast::global_store

@@ -18,9 +18,6 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr size_t kMostNamed = 5;
-// So often a replica may be told to wait and still pass for one that fills: its daemon may have had sources
-// of its own (an origin on its host) to try after the first time.
-constexpr uint32_t kWaitsOfAFilling = 3;
 
 // Those who wait ask again and again, and each time all replicas of the artifact are looked at: the more
 // there are, the longer the pause.
@@ -33,6 +30,12 @@ absl::Duration RetryAfter(size_t replicas) {
 constexpr absl::Duration kHopeMargin = absl::Seconds(1);
 // A node that was told where to fill from reports its replica within that time, or never.
 constexpr absl::Duration kReportTime = absl::Seconds(5);
+
+// So long a receiver leaves the network to a daemon of its host that was given sources there, before it takes
+// some itself: the bytes are to cross the network to each host once. It asks again after a pause as long as
+// it has waited, at least the shortest: mostly the other's report comes within milliseconds.
+constexpr absl::Duration kHostmatesTurn = absl::Milliseconds(500);
+constexpr absl::Duration kShortestHostRetry = absl::Milliseconds(10);
 
 std::string For(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
@@ -71,16 +74,58 @@ void Directory::OfferToWait(const GrantRequest& request, NodeState& receiver, co
   }
 }
 
+bool Directory::HasTurn(const NodeState& node, std::string_view artifact_id, SteadyTime now) const {
+  return std::ranges::any_of(node.receiving, [&](const Grant* grant) {
+    return grant->artifact_id == artifact_id && grant->destination.kind == LocationKind::kCpu &&
+           now - grant->issued < kHostmatesTurn &&
+           !SameHost(node.end, nodes_.find(grant->source_node)->second.end);
+  });
+}
+
+// A turn begins with a grant over the network and ends by time alone, whatever becomes of it, so nobody waits
+// for long for one that stopped, and of those that wait one takes the next: what it is given begins a turn.
+// A receiver counts its own time too, so that no number of turns of others keeps it waiting.
+std::optional<Directory::HostmatePulls> Directory::FindPullingHostmate(const GrantRequest& request,
+                                                                       NodeState& receiver,
+                                                                       const SourceQuery& query,
+                                                                       SteadyTime now) {
+  const auto host = nodes_of_host_.find(receiver.end.host_id);
+  if (query.filling_lanes.empty() || host == nodes_of_host_.end()) return std::nullopt;
+  // One that was slow until now counts all the same: it was given sources since.
+  const auto was_given_up = [&](const std::string& node_id) {
+    bool given_up = false;
+    AddReplicasOf(request.artifact_id, node_id, [&](const SourceRef& source) {
+      given_up |= std::ranges::count(request.excluded_replicas, source.replica->facts.id) > 0;
+    });
+    return given_up;
+  };
+  for (const std::string& node_id : host->second) {
+    const NodeState& node = nodes_.find(node_id)->second;
+    const SourceCandidate candidate{.replica_id = "", .end = &node.end, .filling = true};
+    if (&node == &receiver || node.unreachable || !CanUse(query, candidate)) continue;
+    if (!HasTurn(node, request.artifact_id, now) || was_given_up(node_id)) continue;
+    HeldReplica* own = FindDestination(request, receiver);
+    if (own == nullptr) return HostmatePulls{node.facts.name, kShortestHostRetry};
+    if (own->hostmates_until == SteadyTime::InfiniteFuture()) own->hostmates_until = now + kHostmatesTurn;
+    if (now >= own->hostmates_until) return std::nullopt;
+    const absl::Duration left = own->hostmates_until - now;
+    return HostmatePulls{node.facts.name,
+                         std::min(left, std::max(kShortestHostRetry, kHostmatesTurn - left))};
+  }
+  return std::nullopt;
+}
+
 Directory::Filling Directory::FillingElsewhere(const GrantRequest& request, const NodeState& receiver,
                                                const SourceQuery& query, SteadyTime now) const {
   Filling filling;
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
-    const bool has_sources = held.waits < kWaitsOfAFilling;
     if (&node == &receiver || node.unreachable || !held.IsFilling()) return true;
+    RootSearch search{.receiver = &receiver, .now = now};
+    const bool has_sources = held.waits < kWaitsOfAFilling && IsRooted(node, request.artifact_id, search);
     if (!has_sources && now >= held.hope) return true;
     const SourceCandidate candidate{
-        .replica_id = held.facts.id, .end = EndOf(node.facts), .place = held.facts.location.kind};
-    if (!ChooseSource(query, {&candidate, 1}).has_value()) return true;
+        .replica_id = held.facts.id, .end = &node.end, .place = held.facts.location.kind};
+    if (!CanUse(query, candidate)) return true;
     filling.from_what_it_has |= has_sources;
     if (filling.names.size() < kMostNamed) {
       filling.names.push_back(absl::StrCat("the replica that fills at ", node.facts.name));
@@ -99,8 +144,8 @@ void Directory::AddBeginning(const GrantRequest& request, const SourceQuery& que
     auto node = nodes_.find(node_id);
     if (node_id == request.receiver.node_id || until <= now || node == nodes_.end()) continue;
     if (node->second.unreachable) continue;
-    const SourceCandidate candidate{.replica_id = "", .end = EndOf(node->second.facts)};
-    if (!ChooseSource(query, {&candidate, 1}).has_value()) continue;
+    const SourceCandidate candidate{.replica_id = "", .end = &node->second.end};
+    if (!CanUse(query, candidate)) continue;
     filling.from_what_it_has = true;
     if (filling.names.size() == kMostNamed) return;
     filling.names.push_back(absl::StrCat("the replica that begins to fill at ", node->second.facts.name));
@@ -150,8 +195,8 @@ std::vector<std::string> Directory::UnreachableNodesWith(const GrantRequest& req
                                                          const SourceQuery& query) const {
   std::set<std::string> names;
   const auto add = [&](const NodeState& node, LocationKind place) {
-    const SourceCandidate candidate{.replica_id = "", .end = EndOf(node.facts), .place = place};
-    if (&node == &receiver || !node.unreachable || !ChooseSource(query, {&candidate, 1}).has_value()) return;
+    const SourceCandidate candidate{.replica_id = "", .end = &node.end, .place = place};
+    if (&node == &receiver || !node.unreachable || !CanUse(query, candidate)) return;
     names.insert(absl::StrCat("node ", node.facts.name, ", which has a copy and says that nobody answers at ",
                               node.facts.grpc_address));
   };

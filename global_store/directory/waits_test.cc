@@ -17,7 +17,7 @@ class Waits : public DirectoryTest {
     return SomeReplica(id, "x", LocationKind::kCpu, ReplicaState::kFilling);
   }
   static bool MustWait(const GrantOffer& offer) {
-    return !offer.granted.has_value() && offer.retry_after > absl::ZeroDuration();
+    return offer.granted.empty() && offer.retry_after > absl::ZeroDuration();
   }
   // As a receiver that asks again whenever it is told to. True when it is still told to at last.
   bool StillWaitsAfter(const std::string& receiver, int times) {
@@ -52,7 +52,7 @@ TEST_F(Waits, AReplicaThatIsOnlyAllocatedIsWaitedForToo) {
 
 TEST_F(Waits, AReplicaWhoseReportIsOnItsWayIsWaitedForButNotForLong) {
   Update("a", {SomeReplica("ra", "x")});
-  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  ASSERT_FALSE(Request("b", "x").granted.empty());
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});
   EXPECT_THAT(Request("c", "x").waiting_for, ElementsAre(HasSubstr("begins to fill at name-b")));
   EXPECT_FALSE(MustWait(Request("b", "x")));
@@ -63,7 +63,7 @@ TEST_F(Waits, AReplicaWhoseReportIsOnItsWayIsWaitedForButNotForLong) {
 
 TEST_F(Waits, ANodeThatIsTellingNothingIsNotBelievedForLong) {
   Update("a", {SomeReplica("ra", "x")});
-  ASSERT_TRUE(Request("b", "x").granted.has_value());
+  ASSERT_FALSE(Request("b", "x").granted.empty());
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});
   EXPECT_TRUE(MustWait(Request("c", "x")));
   now_ += absl::Seconds(6);
@@ -101,7 +101,7 @@ TEST_F(Waits, OneThatFillsFromASourceIsWaitedForHoweverManyWaitWithIt) {
   Update("root", {SomeReplica("r", "x")});
   Update("a", {Filling("ra")});
   const GrantOffer granted = Request("a", "x");
-  ASSERT_TRUE(granted.granted.has_value());
+  ASSERT_FALSE(granted.granted.empty());
   // The root holds it no longer; a has its bytes, or will have them by what it has open.
   Update("root", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
   Update("b", {Filling("rb")});
@@ -141,12 +141,12 @@ TEST_F(Waits, AreNotForReplicasThatNoCommonLaneLeadsTo) {
 TEST_F(Waits, ASourceThatWasGivenUpAsSlowIsOfferedAgainWhenNothingElseIsLeft) {
   Update("a", {SomeReplica("ra", "x")});
   const GrantOffer again = RequestAgain("c", "ra");
-  ASSERT_TRUE(again.granted.has_value());
-  EXPECT_EQ(again.granted->grant.replica_id, "ra");
+  ASSERT_FALSE(again.granted.empty());
+  EXPECT_EQ(again.granted.front().grant.replica_id, "ra");
   Update("b", {SomeReplica("rb", "x", LocationKind::kDisk)});
   const GrantOffer fresh = RequestAgain("c", "ra");
-  ASSERT_TRUE(fresh.granted.has_value());
-  EXPECT_EQ(fresh.granted->grant.replica_id, "rb") << "a slower place, but not tried yet";
+  ASSERT_FALSE(fresh.granted.empty());
+  EXPECT_EQ(fresh.granted.front().grant.replica_id, "rb") << "a slower place, but not tried yet";
 }
 
 TEST_F(Waits, ANodeThatRegisteredAndHasNotReportedIsWaitedForButNotForLong) {

@@ -1,3 +1,4 @@
+#include <tuple>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -20,9 +21,26 @@ class MemoryStore final : public MetadataStore {
     absl::MutexLock lock(&mutex_);
     for (const ArtifactRecord& record : batch.facts.artifacts) {
       artifacts_[record.artifact_id] = record;
-      if (record.deleted) manifests_.erase(record.artifact_id);
+      if (!record.deleted) continue;
+      manifests_.erase(record.artifact_id);
+      absl::erase_if(wishes_,
+                     [&](const auto& wish) { return wish.second.artifact_id == record.artifact_id; });
     }
     for (const KeyRecord& record : batch.facts.keys) keys_[record.name] = record;
+    for (const NodeBinding& binding : batch.facts.nodes) {
+      if (binding.name.empty()) {
+        nodes_.erase(binding.node_id);
+      } else {
+        nodes_[binding.node_id] = binding.name;
+      }
+    }
+    for (const WishRecord& record : batch.facts.wishes) {
+      if (record.cancelled) {
+        wishes_.erase(PlaceOf(record));
+      } else {
+        wishes_[PlaceOf(record)] = record;
+      }
+    }
     if (batch.manifest.has_value()) {
       manifests_[batch.manifest->artifact_id] = std::string(batch.manifest->bytes);
     }
@@ -35,6 +53,8 @@ class MemoryStore final : public MetadataStore {
     DurableFacts facts;
     for (const auto& [id, record] : artifacts_) facts.artifacts.push_back(record);
     for (const auto& [name, record] : keys_) facts.keys.push_back(record);
+    for (const auto& [node_id, name] : nodes_) facts.nodes.push_back({.node_id = node_id, .name = name});
+    for (const auto& [place, record] : wishes_) facts.wishes.push_back(record);
     return facts;
   }
 
@@ -52,22 +72,32 @@ class MemoryStore final : public MetadataStore {
     return found->second.response;
   }
 
-  absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) override {
+  absl::Status Purge(const PurgeTimes& before) override {
     absl::MutexLock lock(&mutex_);
     const auto buried = [&](const auto& entry) {
-      return entry.second.deleted && entry.second.updated < tombstones_before;
+      return entry.second.deleted && entry.second.updated < before.tombstones;
     };
-    absl::erase_if(requests_, [&](const auto& entry) { return entry.second.recorded < requests_before; });
+    absl::erase_if(requests_, [&](const auto& entry) { return entry.second.recorded < before.requests; });
     absl::erase_if(artifacts_, buried);
     absl::erase_if(keys_, buried);
+    absl::erase_if(wishes_, [&](const auto& entry) {
+      return entry.second.state != WishState::kOpen && entry.second.updated < before.wishes;
+    });
     return absl::OkStatus();
   }
 
  private:
+  using Place = std::tuple<std::string, std::string, Location>;
+  static Place PlaceOf(const WishRecord& record) {
+    return {record.artifact_id, record.node_id, record.location};
+  }
+
   absl::Mutex mutex_;
   absl::btree_map<std::string, ArtifactRecord> artifacts_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, std::string> manifests_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, KeyRecord> keys_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<std::string, std::string> nodes_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<Place, WishRecord> wishes_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, RequestRecord> requests_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,6 +1,6 @@
-// Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, and the
-// answers of recent mutations. One interface, one contract suite (metadata_store_test.cc), a source file a
-// backend.
+// Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, whose node
+// ids are, and the answers of recent mutations. One interface, one contract suite (metadata_store_test.cc), a
+// source file a backend.
 //
 // Thread-safe. Commits are atomic and, where the backend is durable, synced before they return. A commit that
 // failed changed nothing. Errors: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for a damaged store,
@@ -34,9 +34,15 @@ struct ManifestBlob {
 };
 
 struct WriteBatch {
-  DurableFacts facts;  // the tombstone of an artifact also removes its manifest and origins
+  DurableFacts facts;  // the tombstone of an artifact also removes its manifest, origins and wishes
   std::optional<ManifestBlob> manifest;
   std::optional<RequestRecord> request;
+};
+
+struct PurgeTimes {
+  absl::Time requests;
+  absl::Time tombstones;  // of deleted artifacts and keys
+  absl::Time wishes;      // that ended
 };
 
 class MetadataStore {
@@ -52,8 +58,8 @@ class MetadataStore {
   virtual absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) = 0;
   // The response that was recorded for `request`, if any.
   virtual absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) = 0;
-  // Drops request records and tombstones (deleted artifacts and keys) older than these.
-  virtual absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) = 0;
+  // Drops what is older.
+  virtual absl::Status Purge(const PurgeTimes& before) = 0;
   // Why the next commit would be refused, as far as can be told without one. Cheap.
   virtual absl::Status Check() const = 0;
 };

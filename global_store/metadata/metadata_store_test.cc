@@ -87,6 +87,53 @@ TEST_P(MetadataStoreContract, ALaterRecordReplacesTheOneBefore) {
   EXPECT_THAT(Load().keys, ElementsAre(Key("k", 2)));
 }
 
+TEST_P(MetadataStoreContract, KeepsWhoseANodeIdIsUntilItIsNobodys) {
+  ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", "a"}, {"n2", "b"}}}}).ok());
+  EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n1", "a"}, NodeBinding{"n2", "b"}));
+  ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", ""}, {"n2", "c"}, {"n3", ""}}}}).ok());
+  EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n2", "c"}));
+}
+
+WishRecord Wish(const std::string& artifact_id, const std::string& node_id, Location location = {}) {
+  return {.wish_id = "w-" + node_id,
+          .artifact_id = artifact_id,
+          .node_id = node_id,
+          .location = location,
+          .node_name = "name",
+          .asked_by = "spiffe://d/tensorcast/operator/o",
+          .traceparent = "00-1-2-01",
+          .state = WishState::kFailed,
+          .failures = 3,
+          .error = absl::UnavailableError("nobody has it"),
+          .created = kNow,
+          .updated = kNow + absl::Seconds(1)};
+}
+
+TEST_P(MetadataStoreContract, KeepsOneWishAPlaceUntilItIsCancelledOrItsArtifactGoes) {
+  WishRecord on_disk = Wish("a", "n1", {LocationKind::kDisk});
+  const WishRecord on_gpu = Wish("a", "n1", {LocationKind::kGpu, 1});
+  const WishRecord other = Wish("b", "n1");
+  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {on_disk, on_gpu, other}}}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  on_disk.wish_id = "another";
+  on_disk.state = WishState::kOpen;
+  on_disk.error = absl::OkStatus();
+  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {on_disk}}}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  // Only what ended grows old.
+  ASSERT_TRUE(store_->Purge({.wishes = kNow + absl::Seconds(1)}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  ASSERT_TRUE(store_->Purge({.wishes = kNow + absl::Seconds(2)}).ok());
+  EXPECT_THAT(Load().wishes, ElementsAre(on_disk));
+  WishRecord cancelled = on_disk;
+  cancelled.cancelled = true;
+  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {cancelled, other, on_gpu}}}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_gpu, other));
+  ArtifactRecord deleted{.artifact_id = "a", .deleted = true, .updated = kNow};
+  ASSERT_TRUE(store_->Commit(Facts({deleted})).ok());
+  EXPECT_THAT(Load().wishes, ElementsAre(other));
+}
+
 TEST_P(MetadataStoreContract, ReplacingARecordKeepsItsManifest) {
   WriteBatch batch = Facts({Artifact("a")});
   batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
@@ -139,7 +186,11 @@ TEST_P(MetadataStoreContract, PurgeDropsOldRequestsAndOldTombstonesOnly) {
   ASSERT_TRUE(store_->Commit({.request = RequestRecord{"old", "x", kNow}}).ok());
   ASSERT_TRUE(store_->Commit({.request = RequestRecord{"new", "y", kNow + absl::Seconds(2)}}).ok());
 
-  ASSERT_TRUE(store_->Purge(kNow + absl::Seconds(1), kNow + absl::Seconds(1)).ok());
+  ASSERT_TRUE(store_
+                  ->Purge({.requests = kNow + absl::Seconds(1),
+                           .tombstones = kNow + absl::Seconds(1),
+                           .wishes = kNow + absl::Seconds(1)})
+                  .ok());
   EXPECT_EQ(store_->FindResponse("old").value(), std::nullopt);
   EXPECT_EQ(store_->FindResponse("new").value(), "y");
   EXPECT_THAT(Load().artifacts, ElementsAre(Artifact("a")));

@@ -38,9 +38,8 @@ class ObservedStore final : public MetadataStore {
     return Observe("MetadataStore/FindRequest", "find_request",
                    [&] { return store_->FindResponse(request); });
   }
-  absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) override {
-    return Observe("MetadataStore/Purge", "purge",
-                   [&] { return store_->Purge(requests_before, tombstones_before); });
+  absl::Status Purge(const PurgeTimes& before) override {
+    return Observe("MetadataStore/Purge", "purge", [&] { return store_->Purge(before); });
   }
 
  private:

@@ -36,7 +36,7 @@ class AnsweringStore final : public MetadataStore {
     if (!answer_.ok()) return answer_;
     return std::nullopt;
   }
-  absl::Status Purge(absl::Time, absl::Time) override { return answer_; }
+  absl::Status Purge(const PurgeTimes&) override { return answer_; }
 
  private:
   const absl::Status answer_;
@@ -55,8 +55,7 @@ std::vector<Operation> Operations() {
       {"MetadataStore/Get", "get", [](MetadataStore& store) { return store.ReadManifest("id").status(); }},
       {"MetadataStore/FindRequest", "find_request",
        [](MetadataStore& store) { return store.FindResponse("request").status(); }},
-      {"MetadataStore/Purge", "purge",
-       [](MetadataStore& store) { return store.Purge(absl::InfinitePast(), absl::InfinitePast()); }},
+      {"MetadataStore/Purge", "purge", [](MetadataStore& store) { return store.Purge({}); }},
   };
 }
 

@@ -6,9 +6,10 @@
 
 namespace tensorcast::global_store {
 
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 3;
 
-// Makes the tables of an empty database. FAILED_PRECONDITION when a newer version or another program made it.
+// Makes the tables of an empty database, or brings one of an older version to this one.
+// FAILED_PRECONDITION when a newer version or another program made it.
 absl::Status PrepareSchema(SqliteConnection& connection);
 
 }  // namespace tensorcast::global_store

@@ -23,11 +23,12 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr uint64_t kReserveBytes = 128 << 10;
 
 struct WriteStatements {
-  SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, put_request;
+  SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, put_node,
+      drop_node, put_wish, drop_wish, drop_wishes, put_request;
 };
 
 struct ReadStatements {
-  SqliteStatement artifacts, origins, keys, pieces, response;
+  SqliteStatement artifacts, origins, keys, nodes, wishes, pieces, response;
 };
 
 absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
@@ -39,6 +40,11 @@ absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
       {&all.drop_manifest, "DELETE FROM manifests WHERE artifact_id = ?"},
       {&all.put_piece, "INSERT INTO manifests (artifact_id, piece, bytes) VALUES (?, ?, ?)"},
       {&all.put_key, "REPLACE INTO keys VALUES (?, ?, ?, ?, ?)"},
+      {&all.put_node, "REPLACE INTO nodes VALUES (?, ?)"},
+      {&all.drop_node, "DELETE FROM nodes WHERE node_id = ?"},
+      {&all.put_wish, "REPLACE INTO wishes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
+      {&all.drop_wish, "DELETE FROM wishes WHERE artifact_id = ? AND node_id = ? AND location = ?"},
+      {&all.drop_wishes, "DELETE FROM wishes WHERE artifact_id = ?"},
       {&all.put_request, "REPLACE INTO requests VALUES (?, ?, ?)"},
   };
   for (const auto& [statement, sql] : wanted) {
@@ -57,6 +63,10 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
        "SELECT artifact_id, node_id, path, bytes, mtime_ns FROM origins ORDER BY artifact_id, node_id, "
        "position"},
       {&all.keys, "SELECT name, artifact_id, revision, updated_ns, deleted FROM keys"},
+      {&all.nodes, "SELECT node_id, name FROM nodes"},
+      {&all.wishes,
+       "SELECT artifact_id, node_id, location, wish_id, node_name, asked_by, traceparent, state, failures, "
+       "error_code, error, created_ns, updated_ns FROM wishes ORDER BY artifact_id, node_id, location"},
       {&all.pieces, "SELECT bytes FROM manifests WHERE artifact_id = ? ORDER BY piece"},
       {&all.response, "SELECT response FROM requests WHERE request = ?"},
   };
@@ -64,6 +74,32 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
     TC_ASSIGN_OR_RETURN(*statement, db.Prepare(sql));
   }
   return all;
+}
+
+absl::Status ReadWishes(SqliteStatement& rows, std::vector<WishRecord>& wishes) {
+  const absl::Cleanup reset = [&rows] { rows.Reset(); };
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, rows.Step());
+    if (!row) return absl::OkStatus();
+    const absl::StatusOr<Location> location = Location::Parse(rows.Text(2));
+    const int64_t state = rows.Integer(7);
+    if (!location.ok() || state < 0 || state > static_cast<int64_t>(WishState::kFailed)) {
+      return absl::DataLossError("metadata database: a wish without a location or a state");
+    }
+    const auto code = static_cast<absl::StatusCode>(rows.Integer(9));
+    wishes.push_back({.wish_id = rows.Text(3),
+                      .artifact_id = rows.Text(0),
+                      .node_id = rows.Text(1),
+                      .location = *location,
+                      .node_name = rows.Text(4),
+                      .asked_by = rows.Text(5),
+                      .traceparent = rows.Text(6),
+                      .state = static_cast<WishState>(state),
+                      .failures = static_cast<uint32_t>(rows.Integer(8)),
+                      .error = absl::Status(code, rows.Text(10)),
+                      .created = absl::FromUnixNanos(rows.Integer(11)),
+                      .updated = absl::FromUnixNanos(rows.Integer(12))});
+  }
 }
 
 // Two connections, each with its statements and its lock: WAL lets one read while the other writes. A
@@ -84,12 +120,13 @@ class SqliteStore final : public MetadataStore {
   absl::StatusOr<DurableFacts> Load() override;
   absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) override;
   absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override;
-  absl::Status Purge(absl::Time requests_before, absl::Time tombstones_before) override;
+  absl::Status Purge(const PurgeTimes& before) override;
   absl::Status Check() const override { return file_.Check(); }
 
  private:
   absl::Status WriteAll(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteArtifact(const ArtifactRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status WriteWish(const WishRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteManifest(const ManifestBlob& manifest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status LoadArtifacts(std::map<std::string, ArtifactRecord>& artifacts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
@@ -128,6 +165,14 @@ absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
                            .BindInteger(5, record.deleted ? 1 : 0)
                            .Run());
   }
+  for (const NodeBinding& binding : batch.facts.nodes) {
+    if (binding.name.empty()) {
+      TC_RETURN_IF_ERROR(writes_.drop_node.BindText(1, binding.node_id).Run());
+    } else {
+      TC_RETURN_IF_ERROR(writes_.put_node.BindText(1, binding.node_id).BindText(2, binding.name).Run());
+    }
+  }
+  for (const WishRecord& record : batch.facts.wishes) TC_RETURN_IF_ERROR(WriteWish(record));
   if (batch.manifest.has_value()) TC_RETURN_IF_ERROR(WriteManifest(*batch.manifest));
   if (!batch.request.has_value()) return absl::OkStatus();
   return writes_.put_request.BindText(1, batch.request->request)
@@ -146,7 +191,10 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
                          .BindInteger(7, record.deleted ? 1 : 0)
                          .Run());
   // The row stays as a tombstone; the bytes go.
-  if (record.deleted) TC_RETURN_IF_ERROR(writes_.drop_manifest.BindText(1, record.artifact_id).Run());
+  if (record.deleted) {
+    TC_RETURN_IF_ERROR(writes_.drop_manifest.BindText(1, record.artifact_id).Run());
+    TC_RETURN_IF_ERROR(writes_.drop_wishes.BindText(1, record.artifact_id).Run());
+  }
   // A record is written whole: its origins take the place of those before.
   TC_RETURN_IF_ERROR(writes_.drop_origins.BindText(1, record.artifact_id).Run());
   for (const Origin& origin : record.origins) {
@@ -162,6 +210,30 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status SqliteStore::WriteWish(const WishRecord& record) {
+  const std::string location = record.location.ToString();
+  if (record.cancelled) {
+    return writes_.drop_wish.BindText(1, record.artifact_id)
+        .BindText(2, record.node_id)
+        .BindText(3, location)
+        .Run();
+  }
+  return writes_.put_wish.BindText(1, record.artifact_id)
+      .BindText(2, record.node_id)
+      .BindText(3, location)
+      .BindText(4, record.wish_id)
+      .BindText(5, record.node_name)
+      .BindText(6, record.asked_by)
+      .BindText(7, record.traceparent)
+      .BindInteger(8, static_cast<int64_t>(record.state))
+      .BindInteger(9, record.failures)
+      .BindInteger(10, record.error.raw_code())
+      .BindText(11, record.error.message())
+      .BindInteger(12, absl::ToUnixNanos(record.created))
+      .BindInteger(13, absl::ToUnixNanos(record.updated))
+      .Run();
 }
 
 absl::Status SqliteStore::WriteManifest(const ManifestBlob& manifest) {
@@ -218,16 +290,25 @@ absl::StatusOr<DurableFacts> SqliteStore::Load() {
   DurableFacts facts;
   std::map<std::string, ArtifactRecord> artifacts;
   TC_RETURN_IF_ERROR(LoadArtifacts(artifacts));
+  TC_RETURN_IF_ERROR(ReadWishes(reads_.wishes, facts.wishes));
   for (auto& [id, record] : artifacts) facts.artifacts.push_back(std::move(record));
-  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reads_.keys.Reset(); };
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    reads_.keys.Reset();
+    reads_.nodes.Reset();
+  };
   while (true) {
     TC_ASSIGN_OR_RETURN(const bool row, reads_.keys.Step());
-    if (!row) return facts;
+    if (!row) break;
     facts.keys.push_back({.name = reads_.keys.Text(0),
                           .artifact_id = reads_.keys.Text(1),
                           .revision = static_cast<uint64_t>(reads_.keys.Integer(2)),
                           .updated = absl::FromUnixNanos(reads_.keys.Integer(3)),
                           .deleted = reads_.keys.Integer(4) != 0});
+  }
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.nodes.Step());
+    if (!row) return facts;
+    facts.nodes.push_back({.node_id = reads_.nodes.Text(0), .name = reads_.nodes.Text(1)});
   }
 }
 
@@ -256,17 +337,20 @@ absl::StatusOr<std::optional<std::string>> SqliteStore::FindResponse(std::string
   return reads_.response.Text(0);
 }
 
-absl::Status SqliteStore::Purge(absl::Time requests_before, absl::Time tombstones_before) {
+absl::Status SqliteStore::Purge(const PurgeTimes& before) {
   absl::MutexLock lock(&write_mutex_);
   TC_RETURN_IF_ERROR(Check());
   // Each statement is a transaction of its own: what a failure leaves is dropped by the next purge.
-  TC_ASSIGN_OR_RETURN(SqliteStatement requests,
-                      writer_.Prepare("DELETE FROM requests WHERE recorded_ns < ?"));
-  TC_RETURN_IF_ERROR(requests.BindInteger(1, absl::ToUnixNanos(requests_before)).Run());
-  for (const char* sql : {"DELETE FROM artifacts WHERE deleted AND updated_ns < ?",
-                          "DELETE FROM keys WHERE deleted AND updated_ns < ?"}) {
-    TC_ASSIGN_OR_RETURN(SqliteStatement tombstones, writer_.Prepare(sql));
-    TC_RETURN_IF_ERROR(tombstones.BindInteger(1, absl::ToUnixNanos(tombstones_before)).Run());
+  const std::pair<const char*, absl::Time> wanted[] = {
+      {"DELETE FROM requests WHERE recorded_ns < ?", before.requests},
+      {"DELETE FROM artifacts WHERE deleted AND updated_ns < ?", before.tombstones},
+      {"DELETE FROM keys WHERE deleted AND updated_ns < ?", before.tombstones},
+      {"DELETE FROM wishes WHERE state <> 0 AND updated_ns < ?", before.wishes},
+  };
+  static_assert(static_cast<int>(WishState::kOpen) == 0, "the last statement says so");
+  for (const auto& [sql, time] : wanted) {
+    TC_ASSIGN_OR_RETURN(SqliteStatement drop, writer_.Prepare(sql));
+    TC_RETURN_IF_ERROR(drop.BindInteger(1, absl::ToUnixNanos(time)).Run());
   }
   return writer_.Execute("PRAGMA incremental_vacuum");
 }

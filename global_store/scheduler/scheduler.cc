@@ -7,7 +7,7 @@ namespace tensorcast::global_store {
 namespace {
 
 struct Lane {
-  std::string name;
+  std::string_view name;
   size_t rank = 0;  // 0: local; then places in the receiver's list
 };
 
@@ -18,23 +18,24 @@ bool Allowed(const SourceQuery& query, std::string_view lane) {
 // The receiver maps or opens the source's memory itself: on one host, by its handle socket; GPU memory only
 // with a device runtime to open it.
 bool CanAttach(const LaneEnd& receiver, const SourceCandidate& source) {
-  const bool same_host = !receiver.host_id.empty() && receiver.host_id == source.end.host_id;
-  const bool sockets = !receiver.handle_socket.empty() && !source.end.handle_socket.empty();
+  const bool sockets = !receiver.handle_socket.empty() && !source.end->handle_socket.empty();
   const bool reachable = source.place != LocationKind::kGpu || receiver.has_devices;
-  return same_host && sockets && reachable;
+  return SameHost(receiver, *source.end) && sockets && reachable;
+}
+
+bool Serves(const SourceQuery& query, const SourceCandidate& source, std::string_view lane) {
+  return !source.filling || std::ranges::find(query.filling_lanes, lane) != query.filling_lanes.end();
 }
 
 std::optional<Lane> FastestLane(const SourceQuery& query, const SourceCandidate& source) {
-  if (Allowed(query, kLocalLane) && CanAttach(query.receiver, source)) {
+  if (Allowed(query, kLocalLane) && Serves(query, source, kLocalLane) && CanAttach(*query.receiver, source)) {
     return Lane{.name = kLocalLane, .rank = 0};
   }
-  const std::vector<std::string>& offered = source.end.lanes;
-  for (size_t i = 0; i < query.receiver.lanes.size(); ++i) {
-    const std::string& lane = query.receiver.lanes[i];
-    if (lane == kLocalLane || !Allowed(query, lane)) continue;
-    if (std::find(offered.begin(), offered.end(), lane) != offered.end()) {
-      return Lane{.name = lane, .rank = i + 1};
-    }
+  const std::vector<std::string>& offered = source.end->lanes;
+  for (size_t i = 0; i < query.receiver->lanes.size(); ++i) {
+    const std::string& lane = query.receiver->lanes[i];
+    if (lane == kLocalLane || !Allowed(query, lane) || !Serves(query, source, lane)) continue;
+    if (std::ranges::find(offered, lane) != offered.end()) return Lane{.name = lane, .rank = i + 1};
   }
   return std::nullopt;
 }
@@ -47,34 +48,75 @@ int PlaceCost(const SourceQuery& query, const Lane& lane, LocationKind place) {
   return (place == LocationKind::kGpu) == wants_gpu ? 0 : 1;
 }
 
+// 0: in its rack, 1: in its zone, 2: elsewhere, or nobody knows.
+int Distance(const LaneEnd& a, const LaneEnd& b) {
+  if (a.zone != b.zone) return 2;
+  if (!a.rack.empty() && a.rack == b.rack) return 0;
+  return a.zone.empty() ? 2 : 1;
+}
+
+// In the order of scheduler.h.
+using Cost = std::tuple<bool, bool, bool, bool, bool, bool, size_t, int, bool, int, uint32_t, uint64_t,
+                        std::string_view>;
+
+struct Ranked {
+  Cost cost;
+  size_t candidate = 0;
+  std::string_view lane;
+  bool good = true;  // enough for one that has a source already
+  bool on_host = false;
+  bool rooted = true;
+};
+
+std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& source) {
+  const std::optional<Lane> lane = FastestLane(query, source);
+  if (!lane.has_value()) return std::nullopt;
+  const bool full = source.uploads >= query.upload_slots;
+  const bool on_host = SameHost(*query.receiver, *source.end);
+  // Those of equal rank that join at one moment would make a chain if each took the last one to come.
+  const bool spread = source.filling && !query.has_source;
+  return Ranked{
+      .cost = {source.slow, !source.rooted, source.draining, full, source.place == LocationKind::kDisk,
+               !on_host, lane->rank, Distance(*query.receiver, *source.end), source.filling,
+               PlaceCost(query, *lane, source.place), spread ? 0 : source.active_grants, source.tie,
+               source.replica_id},
+      .lane = lane->name,
+      .good = !source.slow && !source.draining && (source.rooted || source.partial) && !full,
+      .on_host = on_host,
+      .rooted = source.rooted};
+}
+
 }  // namespace
 
-std::optional<SourceChoice> ChooseSource(const SourceQuery& query,
-                                         std::span<const SourceCandidate> candidates) {
-  // In the order of what counts most: sources that this receiver found slow, and those that should go away,
-  // come last; then those that serve many already; a disk is read only where no memory holds it; then the
-  // faster lane. The id breaks ties, so that one state gives one answer.
-  using Cost = std::tuple<bool, bool, bool, bool, size_t, int, uint32_t, std::string_view>;
-  std::optional<SourceChoice> best;
-  Cost best_cost;
+bool SameHost(const LaneEnd& a, const LaneEnd& b) { return !a.host_id.empty() && a.host_id == b.host_id; }
+
+bool CanUse(const SourceQuery& query, const SourceCandidate& candidate) {
+  return FastestLane(query, candidate).has_value();
+}
+
+std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
+                                        std::span<const SourceCandidate> candidates) {
+  std::vector<Ranked> ranked;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    const SourceCandidate& source = candidates[i];
-    const std::optional<Lane> lane = FastestLane(query, source);
-    if (!lane.has_value()) continue;
-    const Cost cost{source.slow,
-                    source.draining,
-                    source.active_grants >= query.soft_grants_per_source,
-                    source.place == LocationKind::kDisk,
-                    lane->rank,
-                    PlaceCost(query, *lane, source.place),
-                    source.active_grants,
-                    source.replica_id};
-    if (!best.has_value() || cost < best_cost) {
-      best = SourceChoice{.candidate = i, .lane = lane->name};
-      best_cost = cost;
-    }
+    std::optional<Ranked> one = Rank(query, candidates[i]);
+    if (!one.has_value()) continue;
+    one->candidate = i;
+    ranked.push_back(*one);
   }
-  return best;
+  const size_t most = std::min<size_t>(query.wanted, ranked.size());
+  std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(most), {}, &Ranked::cost);
+  std::vector<SourceChoice> chosen;
+  bool rooted = query.has_source;
+  bool on_host = query.has_source_on_host;
+  for (size_t i = 0; i < most; ++i) {
+    const Ranked& next = ranked[i];
+    const bool first = chosen.empty() && !query.has_source;
+    if (!first && (!next.good || !rooted || (on_host && !next.on_host))) break;
+    rooted |= next.rooted;
+    on_host |= next.on_host && next.rooted;
+    chosen.push_back({.candidate = next.candidate, .lane = std::string(next.lane)});
+  }
+  return chosen;
 }
 
 }  // namespace tensorcast::global_store

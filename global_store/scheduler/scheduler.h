@@ -1,22 +1,35 @@
-// Chooses which replica a receiver pulls from, over which lane. A pure function: no state, no clock, no
+// Chooses which replicas a receiver pulls from, over which lanes. A pure function: no state, no clock, no
 // randomness.
 //
-// What can be used at all: the receiver and the source share a lane (the required one, if any). Of those the
-// best by, in this order:
+// What can be used at all: the receiver and the source share a lane (the required one, if any); a replica
+// that fills serves over some lanes only. Of those the best by, in this order:
 //   1. sources that the receiver did not give up before in this transfer;
-//   2. nodes that are not draining (a draining one serves only what nobody else has);
-//   3. sources below the soft cap on grants (at or above it they serve only when all others are, too);
-//   4. bytes in memory before bytes on a disk;
-//   5. the same host, then the earlier lane in the receiver's own list (fastest first);
-//   6. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
+//   2. sources that are, or lead to, somebody who can make the bytes;
+//   3. nodes that are not draining (a draining one serves only what nobody else has);
+//   4. nodes with an upload slot free: each artifact has its own of them;
+//   5. bytes in memory before bytes on a disk;
+//   6. the same host, then the earlier lane in the receiver's own list (fastest first), then the same rack,
+//      then the same zone;
+//   7. replicas that are ready before those that fill;
+//   8. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
 //      the CPU over every other lane, where only host memory is registered and a GPU replica is staged
 //      through it;
-//   7. the source that serves the fewest grants;
-//   8. the smaller replica id, so that equal inputs give equal answers.
+//   9. the node that serves the fewest grants; but for a receiver's first source any of those that fill: of
+//      many that come at one moment each would else hang on the last;
+//  10. the smaller `tie`, then the smaller replica id, so that equal inputs give equal answers.
+//
+// A receiver that has no source gets one, however bad it is by 1 to 4: one that waits would move no bytes
+// at all. Any further source is good by all of these; but beside one that leads to somebody who can make the
+// bytes, a partial replica, which leads to nobody, is as good as any other for what it has. A receiver with a
+// source on its own host that leads to all of it gets none elsewhere: the bytes cross the network to each
+// host once.
+//
+// Thread-safe, as nothing is kept.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,28 +41,43 @@ namespace tensorcast::global_store {
 
 inline constexpr char kLocalLane[] = "local";
 
-// What the scheduler needs to know of a node. Borrowed for the call.
+// The labels of a node that say where it is.
+inline constexpr char kRackLabel[] = "rack";
+inline constexpr char kZoneLabel[] = "zone";
+
+// What the scheduler needs to know of a node.
 struct LaneEnd {
   std::string host_id;        // empty: shares a host with nobody
   std::string handle_socket;  // empty: no local lane
   std::vector<std::string> lanes;
   bool has_devices = false;  // can open another process's GPU memory
+  std::string rack;          // empty: unknown. Racks of two zones may have one name
+  std::string zone;
 };
 
 struct SourceCandidate {
-  std::string replica_id;
-  LaneEnd end;
+  std::string_view replica_id;
+  const LaneEnd* end = nullptr;
   LocationKind place = LocationKind::kCpu;
-  bool slow = false;  // this receiver gave it up before
+  bool filling = false;
+  bool rooted = true;    // is, or has sources that lead to, somebody who can make the bytes
+  bool partial = false;  // gives what it has, and nobody brings it the rest
+  bool slow = false;     // this receiver gave it up before
   bool draining = false;
-  uint32_t active_grants = 0;  // of the node: its replicas share its links
+  uint32_t uploads = 0;        // grants of the node, for this artifact: they take its slots
+  uint32_t active_grants = 0;  // of the node, for all artifacts: they share its links
+  uint64_t tie = 0;
 };
 
 struct SourceQuery {
-  LaneEnd receiver;
+  const LaneEnd* receiver = nullptr;
   LocationKind destination = LocationKind::kCpu;
-  std::string required_lane;  // empty: any
-  uint32_t soft_grants_per_source = 4;
+  std::string_view required_lane;              // empty: any
+  uint32_t upload_slots = 7;                   // of a node, for each artifact
+  std::span<const std::string> filling_lanes;  // what a replica that fills serves over
+  uint32_t wanted = 1;                         // sources, at most
+  bool has_source = false;                     // already, and not only partial replicas
+  bool has_source_on_host = false;             // the same
 };
 
 struct SourceChoice {
@@ -58,8 +86,14 @@ struct SourceChoice {
   friend bool operator==(const SourceChoice&, const SourceChoice&) = default;
 };
 
-// nullopt when no candidate can be used.
-std::optional<SourceChoice> ChooseSource(const SourceQuery& query,
-                                         std::span<const SourceCandidate> candidates);
+// The best first; empty when no candidate can be used.
+std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
+                                        std::span<const SourceCandidate> candidates);
+
+// Whether they share a lane.
+bool CanUse(const SourceQuery& query, const SourceCandidate& candidate);
+
+// Of the same host, where both say on which they are.
+bool SameHost(const LaneEnd& a, const LaneEnd& b);
 
 }  // namespace tensorcast::global_store

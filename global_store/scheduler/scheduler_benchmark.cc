@@ -1,5 +1,6 @@
-// A choice among many sources: once for each transfer that is asked for.
+// A choice among many sources: once for each request for grants.
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -15,18 +16,22 @@ LaneEnd EndOf(int64_t host) {
           .lanes = {"ucx-rma", "ucx"}};
 }
 
-void BM_ChooseSource(benchmark::State& state) {
-  const SourceQuery query{.receiver = EndOf(-1)};
+void BM_ChooseSources(benchmark::State& state) {
+  const LaneEnd receiver = EndOf(-1);
+  const SourceQuery query{.receiver = &receiver, .wanted = 6};
+  std::deque<std::string> ids;
+  std::deque<LaneEnd> ends;
   std::vector<SourceCandidate> candidates;
   for (int64_t i = 0; i < state.range(0); ++i) {
-    candidates.push_back({.replica_id = "replica-" + std::to_string(i),
-                          .end = EndOf(i),
-                          .active_grants = static_cast<uint32_t>(i % 5)});
+    ids.push_back("replica-" + std::to_string(i));
+    ends.push_back(EndOf(i));
+    candidates.push_back(
+        {.replica_id = ids.back(), .end = &ends.back(), .active_grants = static_cast<uint32_t>(i % 5)});
   }
-  for (auto _ : state) benchmark::DoNotOptimize(ChooseSource(query, candidates));
+  for (auto _ : state) benchmark::DoNotOptimize(ChooseSources(query, candidates));
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_ChooseSource)->Arg(1)->Arg(16)->Arg(1000);
+BENCHMARK(BM_ChooseSources)->Arg(1)->Arg(16)->Arg(64);
 
 }  // namespace
 }  // namespace tensorcast::global_store

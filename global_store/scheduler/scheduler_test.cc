@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace tensorcast::global_store {
 namespace {
@@ -16,21 +19,37 @@ LaneEnd End(const std::string& host) {
   return {.host_id = host, .handle_socket = "/s", .lanes = {"ucx"}, .has_devices = true};
 }
 
-SourceQuery To(LocationKind destination) {
-  SourceQuery query{.receiver = End("here"), .destination = destination, .required_lane = ""};
+// With what the scheduler only borrows.
+struct Query : SourceQuery {
+  LaneEnd receiver;
+};
+struct Source : SourceCandidate {
+  std::string id;
+  LaneEnd end;
+};
+
+Query To(LocationKind kind) {
+  Query query;
+  query.receiver = End("here");
   query.receiver.lanes = {"ucx-rma", "ucx"};
+  query.destination = kind;
+  query.upload_slots = 4;
   return query;
 }
 
-SourceCandidate From(const std::string& id, const std::string& host, LocationKind place = kCpu) {
-  return {.replica_id = id, .end = End(host), .place = place};
+Source From(const std::string& id, const std::string& host, LocationKind place = kCpu) {
+  Source source;
+  source.id = id;
+  source.end = End(host);
+  source.place = place;
+  return source;
 }
 
 struct Case {
   std::string name;
-  SourceQuery query;
-  std::vector<SourceCandidate> candidates;
-  std::string expected;  // "replica lane", or "" for none
+  Query query;
+  std::vector<Source> candidates;
+  std::string expected;  // "replica lane", ", " between several, or "" for none
 };
 
 void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
@@ -40,37 +59,81 @@ T With(T value, const std::function<void(T&)>& change) {
   change(value);
   return value;
 }
-SourceCandidate Changed(SourceCandidate candidate, const std::function<void(SourceCandidate&)>& change) {
-  return With<SourceCandidate>(std::move(candidate), change);
+Source Changed(Source source, const std::function<void(Source&)>& change) {
+  return With<Source>(std::move(source), change);
 }
-SourceQuery Changed(SourceQuery query, const std::function<void(SourceQuery&)>& change) {
-  return With<SourceQuery>(std::move(query), change);
+Query Changed(Query query, const std::function<void(Query&)>& change) {
+  return With<Query>(std::move(query), change);
 }
 
-std::string Describe(const SourceQuery& query, const std::vector<SourceCandidate>& candidates) {
-  const auto choice = ChooseSource(query, candidates);
-  return choice.has_value() ? candidates[choice->candidate].replica_id + " " + choice->lane : "";
+std::vector<Source> Choose(const Query& query, const std::vector<Source>& sources) {
+  SourceQuery asked = query;
+  asked.SourceQuery::receiver = &query.receiver;
+  std::vector<SourceCandidate> candidates;
+  for (const Source& source : sources) {
+    candidates.push_back(source);
+    candidates.back().replica_id = source.id;
+    candidates.back().end = &source.end;
+  }
+  std::vector<Source> chosen;
+  for (const SourceChoice& choice : ChooseSources(asked, candidates)) {
+    chosen.push_back(sources[choice.candidate]);
+    chosen.back().id += " " + choice.lane;
+  }
+  return chosen;
+}
+
+std::string Describe(const Query& query, const std::vector<Source>& sources) {
+  std::string text;
+  for (const Source& source : Choose(query, sources)) text += (text.empty() ? "" : ", ") + source.id;
+  return text;
 }
 
 class ChooseSourceTable : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ChooseSourceTable, ChoosesAsTheTableSays) {
-  std::vector<SourceCandidate> candidates = GetParam().candidates;
+  std::vector<Source> candidates = GetParam().candidates;
   EXPECT_EQ(Describe(GetParam().query, candidates), GetParam().expected);
   std::reverse(candidates.begin(), candidates.end());
   EXPECT_EQ(Describe(GetParam().query, candidates), GetParam().expected) << "in another order";
 }
 
-const auto kDraining = [](SourceCandidate& source) { source.draining = true; };
+const auto kDraining = [](Source& source) { source.draining = true; };
 const auto Busy = [](uint32_t grants) {
-  return [grants](SourceCandidate& source) { source.active_grants = grants; };
+  return [grants](Source& source) { source.uploads = source.active_grants = grants; };
+};
+const auto BusyWithOthers = [](uint32_t grants) {
+  return [grants](Source& source) { source.active_grants = grants; };
 };
 const auto Lanes = [](std::vector<std::string> lanes) {
-  return [lanes](SourceCandidate& source) { source.end.lanes = lanes; };
+  return [lanes](Source& source) { source.end.lanes = lanes; };
 };
-const auto Require = [](std::string lane) {
-  return [lane](SourceQuery& query) { query.required_lane = lane; };
+const auto Require = [](std::string_view lane) {
+  return [lane](Query& query) { query.required_lane = lane; };
 };
+const auto kFilling = [](Source& source) { source.filling = true; };
+const auto kPartial = [](Source& source) {
+  source.filling = source.partial = true;
+  source.rooted = false;
+};
+// Wants so many over the lane ucx, which fillings serve too.
+const std::vector<std::string> kFillingLanes = {"ucx"};
+const auto Wants = [](uint32_t wanted) {
+  return [wanted](Query& query) {
+    query.wanted = wanted;
+    query.filling_lanes = kFillingLanes;
+  };
+};
+Source Placed(Source source, const std::string& zone, const std::string& rack) {
+  source.end.zone = zone;
+  source.end.rack = rack;
+  return source;
+}
+Query Placed(Query query, const std::string& zone, const std::string& rack) {
+  query.receiver.zone = zone;
+  query.receiver.rack = rack;
+  return query;
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Table, ChooseSourceTable,
@@ -82,19 +145,19 @@ INSTANTIATE_TEST_SUITE_P(
              {From("a", "there"), Changed(From("b", "here"), Busy(3))},
              "b local"},
         Case{"AnUnknownHostIsNotTheSame",
-             Changed(To(kCpu), [](SourceQuery& query) { query.receiver.host_id = ""; }),
+             Changed(To(kCpu), [](Query& query) { query.receiver.host_id = ""; }),
              {From("a", "")},
              "a ucx"},
         Case{"NoLocalLaneWithoutTheSourcesHandleSocket",
              To(kCpu),
-             {Changed(From("a", "here"), [](SourceCandidate& source) { source.end.handle_socket = ""; })},
+             {Changed(From("a", "here"), [](Source& source) { source.end.handle_socket = ""; })},
              "a ucx"},
         Case{"NoLocalLaneWithoutTheReceiversHandleSocket",
-             Changed(To(kCpu), [](SourceQuery& query) { query.receiver.handle_socket = ""; }),
+             Changed(To(kCpu), [](Query& query) { query.receiver.handle_socket = ""; }),
              {From("a", "here")},
              "a ucx"},
         Case{"NoLocalGpuForAReceiverWithoutDevices",
-             Changed(To(kCpu), [](SourceQuery& query) { query.receiver.has_devices = false; }),
+             Changed(To(kCpu), [](Query& query) { query.receiver.has_devices = false; }),
              {From("a", "here", kGpu)},
              "a ucx"},
         Case{"MemoryElsewhereBeforeADiskHere",
@@ -138,6 +201,14 @@ INSTANTIATE_TEST_SUITE_P(
              To(kCpu),
              {Changed(From("a", "here"), Busy(4)), From("b", "there")},
              "b ucx"},
+        Case{"WhatANodeServesOfOtherArtifactsIsBelowNoCap",
+             To(kCpu),
+             {Changed(From("a", "here"), BusyWithOthers(400)), From("b", "there")},
+             "a local"},
+        Case{"ButOfEqualsTheIdlerNodeIsTaken",
+             To(kCpu),
+             {Changed(From("a", "t1"), BusyWithOthers(400)), Changed(From("b", "t2"), Busy(1))},
+             "b ucx"},
         Case{"AtTheCapNobodyIsTurnedAway", To(kCpu), {Changed(From("a", "there"), Busy(400))}, "a ucx"},
         Case{"AllAtTheirCapAsWithoutOne",
              To(kCpu),
@@ -161,26 +232,104 @@ INSTANTIATE_TEST_SUITE_P(
             "NobodyLocalWhereLocalIsRequired", Changed(To(kCpu), Require("local")), {From("a", "there")}, ""},
         Case{"NoSharedLane", To(kCpu), {Changed(From("a", "there"), Lanes({"loopback"}))}, ""},
         Case{"ALaneThatCallsItselfLocalIsNone",
-             Changed(To(kCpu), [](SourceQuery& query) { query.receiver.lanes = {"local"}; }),
+             Changed(To(kCpu), [](Query& query) { query.receiver.lanes = {"local"}; }),
              {Changed(From("a", "there"), Lanes({"local"}))},
-             ""}),
+             ""},
+        Case{"SeveralTheBestFirst",
+             Changed(To(kCpu), Wants(2)),
+             {Changed(From("a", "t1"), Busy(2)), Changed(From("b", "t2"), Busy(1)), From("c", "t3")},
+             "c ucx, b ucx"},
+        Case{"FewerThanWantedWhereTheOthersAreAtTheirCap",
+             Changed(To(kCpu), Wants(3)),
+             {Changed(From("a", "t1"), Busy(4)), Changed(From("b", "t2"), Busy(1)),
+              Changed(From("c", "t3"), Busy(4))},
+             "b ucx"},
+        Case{"OneAtItsCapForAReceiverWithoutAny",
+             Changed(To(kCpu), Wants(3)),
+             {Changed(From("a", "t1"), Busy(4)), Changed(From("b", "t2"), Busy(5))},
+             "a ucx"},
+        Case{"NoneAtItsCapForAReceiverThatHasOne",
+             Changed(Changed(To(kCpu), Wants(3)), [](Query& query) { query.has_source = true; }),
+             {Changed(From("a", "t1"), Busy(4))},
+             ""},
+        Case{"NoOtherHostWhereOneHereHasIt",
+             Changed(To(kCpu), Wants(3)),
+             {From("a", "there"), Changed(From("b", "here"), kFilling)},
+             "b ucx"},
+        Case{"OthersOnceAReceiverHasOneHereAreOfHereToo",
+             Changed(Changed(To(kCpu), Wants(3)),
+                     [](Query& query) { query.has_source = query.has_source_on_host = true; }),
+             {From("a", "there"), From("b", "here")},
+             "b local"},
+        Case{"OneThatFillsServesOverSomeLanesOnly",
+             Changed(Changed(To(kCpu), Wants(3)), [](Query& query) { query.receiver.handle_socket = "/s"; }),
+             {Changed(From("a", "here"), kFilling),
+              Changed(Changed(From("b", "t1"), kFilling), Lanes({"ucx-rma"}))},
+             "a ucx"},
+        Case{"OneThatFillsNowhereUnlessALaneIsNamed", To(kCpu), {Changed(From("a", "there"), kFilling)}, ""},
+        Case{"ReadyBeforeFilling",
+             Changed(To(kCpu), Wants(2)),
+             {Changed(From("a", "t1"), kFilling), Changed(From("b", "t2"), Busy(3))},
+             "b ucx, a ucx"},
+        Case{"AnyOfThoseThatFillAtFirst",
+             Changed(To(kCpu), Wants(1)),
+             {Changed(Changed(From("a", "t1"), kFilling), Busy(3)), Changed(From("b", "t2"), kFilling)},
+             "a ucx"},
+        Case{"TheIdlerOfThoseThatFillForAReceiverThatHasOne",
+             Changed(Changed(To(kCpu), Wants(1)), [](Query& query) { query.has_source = true; }),
+             {Changed(Changed(From("a", "t1"), kFilling), Busy(3)), Changed(From("b", "t2"), kFilling)},
+             "b ucx"},
+        Case{"OneThatLeadsNowhereIsTheLast",
+             Changed(To(kCpu), Wants(2)),
+             {Changed(Changed(From("a", "t1"), kFilling), [](Source& source) { source.rooted = false; }),
+              Changed(From("b", "t2"), Busy(9))},
+             "b ucx"},
+        Case{"APartialOneBesideOneThatLeadsToTheRest",
+             Changed(To(kCpu), Wants(3)),
+             {Changed(From("a", "t1"), kPartial), Changed(From("b", "t2"), Busy(3)),
+              Changed(From("c", "t3"), kPartial)},
+             "b ucx, a ucx, c ucx"},
+        Case{"APartialOneForAReceiverThatHasOneThatLeadsToTheRest",
+             Changed(Changed(To(kCpu), Wants(1)), [](Query& query) { query.has_source = true; }),
+             {Changed(From("a", "t1"), kPartial)},
+             "a ucx"},
+        Case{"ADrainingOneThatLeadsToTheRestBeforeAPartialOne",
+             Changed(To(kCpu), Wants(2)),
+             {Changed(From("a", "t1"), kPartial), Changed(From("b", "t2"), kDraining)},
+             "b ucx, a ucx"},
+        Case{"APartialOneAlone",
+             Changed(To(kCpu), Wants(3)),
+             {Changed(From("a", "t1"), kPartial), Changed(From("b", "t2"), kPartial)},
+             "a ucx"},
+        Case{"APartialOneHereBesideOneElsewhere",
+             Changed(To(kCpu), Wants(3)),
+             {Changed(From("a", "here"), kPartial), From("b", "there"), From("c", "t2")},
+             "b ucx, c ucx, a ucx"},
+        Case{"ItsRackThenItsZoneThenElsewhere",
+             Placed(Changed(To(kCpu), Wants(3)), "z", "r"),
+             {Placed(From("a", "t1"), "y", "r"), Placed(From("b", "t2"), "z", "q"),
+              Placed(From("c", "t3"), "z", "r")},
+             "c ucx, b ucx, a ucx"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ChooseSource, DoesNotDependOnTheOrderOfCandidates) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 200; ++round) {
-    std::vector<SourceCandidate> candidates;
+    std::vector<Source> candidates;
     for (int i = 0; i < 8; ++i) {
-      SourceCandidate source = From("r" + std::to_string(i), random() % 3 == 0 ? "here" : "there",
-                                    static_cast<LocationKind>(random() % 3));
+      Source source = From("r" + std::to_string(i), random() % 3 == 0 ? "here" : "there",
+                           static_cast<LocationKind>(random() % 3));
       source.draining = random() % 5 == 0;
-      source.active_grants = static_cast<uint32_t>(random() % 6);
+      source.uploads = static_cast<uint32_t>(random() % 6);
+      source.active_grants = source.uploads + static_cast<uint32_t>(random() % 3);
+      source.filling = random() % 3 == 0;
+      source.rooted = random() % 5 != 0;
       if (random() % 3 == 0) source.end.lanes = {"ucx-rma"};
       candidates.push_back(source);
     }
-    const std::string first = Describe(To(kGpu), candidates);
+    const std::string first = Describe(Changed(To(kGpu), Wants(4)), candidates);
     std::shuffle(candidates.begin(), candidates.end(), random);
-    EXPECT_EQ(Describe(To(kGpu), candidates), first);
+    EXPECT_EQ(Describe(Changed(To(kGpu), Wants(4)), candidates), first);
   }
 }
 

@@ -7,6 +7,23 @@
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
+namespace {
+
+v1::WishState StateOf(WishProgress progress) {
+  switch (progress) {
+    case WishProgress::kWaiting:
+      return v1::WISH_STATE_WAITING;
+    case WishProgress::kRunning:
+      return v1::WISH_STATE_RUNNING;
+    case WishProgress::kDone:
+      return v1::WISH_STATE_DONE;
+    case WishProgress::kFailed:
+      return v1::WISH_STATE_FAILED;
+  }
+  return v1::WISH_STATE_UNSPECIFIED;
+}
+
+}  // namespace
 
 NodeIdentity FromProto(const v1::NodeIdentity& identity) {
   return {.node_id = identity.node_id(), .incarnation = identity.incarnation()};
@@ -21,6 +38,7 @@ NodeFacts FromProto(const v1::Node& node) {
                   .handle_socket = node.handle_socket(),
                   .lanes = {node.lanes().begin(), node.lanes().end()},
                   .devices = {},
+                  .labels = {node.labels().begin(), node.labels().end()},
                   .protocol_version = node.protocol_version()};
   for (const v1::Device& device : node.devices()) {
     facts.devices.push_back({.ordinal = device.ordinal(),
@@ -41,7 +59,9 @@ absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::Repeate
                    .pinned_bytes = pool.pinned_bytes(),
                    .high_water_bytes = pool.high_water_bytes(),
                    .failed_allocations = pool.failed_allocations(),
-                   .evictions = pool.evictions()});
+                   .evictions = pool.evictions(),
+                   .partial_replicas = pool.partial_replicas(),
+                   .partial_bytes = pool.partial_bytes()});
   }
   return all;
 }
@@ -67,6 +87,22 @@ absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
   return facts;
 }
 
+// They are kept, and a node may say what it likes: the details go, and what is too long.
+std::vector<WishReport> FromProto(const google::protobuf::RepeatedPtrField<v1::WishReport>& reports) {
+  constexpr size_t kMostErrorBytes = 1000;
+  std::vector<WishReport> all;
+  for (const v1::WishReport& report : reports) {
+    WishReport& one = all.emplace_back(WishReport{.wish_id = report.wish_id(),
+                                                  .bytes = report.bytes(),
+                                                  .bytes_total = report.bytes_total(),
+                                                  .ended = {}});
+    if (!report.ended()) continue;
+    const absl::Status error = rpc::FromProto(report.error());
+    one.ended = absl::Status(error.code(), error.message().substr(0, kMostErrorBytes));
+  }
+  return all;
+}
+
 v1::Node ToProto(const NodeView& node) {
   v1::Node message;
   message.set_node_id(node.facts.node_id);
@@ -83,6 +119,7 @@ v1::Node ToProto(const NodeView& node) {
     added->set_name(device.name);
     added->set_total_bytes(device.total_bytes);
   }
+  message.mutable_labels()->insert(node.facts.labels.begin(), node.facts.labels.end());
   message.set_protocol_version(node.facts.protocol_version);
   message.set_draining(node.draining);
   message.set_unreachable(node.unreachable);
@@ -95,6 +132,8 @@ v1::Node ToProto(const NodeView& node) {
     added->set_high_water_bytes(pool.high_water_bytes);
     added->set_failed_allocations(pool.failed_allocations);
     added->set_evictions(pool.evictions);
+    added->set_partial_replicas(pool.partial_replicas);
+    added->set_partial_bytes(pool.partial_bytes);
   }
   *message.mutable_since_heartbeat() = rpc::ToProto(node.since_heartbeat);
   return message;
@@ -109,6 +148,27 @@ v1::Origin ToProto(const Origin& origin) {
     added->set_bytes(file.bytes);
     added->set_mtime_ns(file.mtime_ns);
   }
+  return message;
+}
+
+v1::Wish ToProto(const WishView& wish) {
+  const WishRecord& record = wish.record;
+  v1::Wish message;
+  message.set_wish_id(record.wish_id);
+  message.set_artifact_id(record.artifact_id);
+  message.set_node_id(record.node_id);
+  message.set_node_name(record.node_name);
+  *message.mutable_location() = rpc::ToProto(record.location);
+  message.set_state(StateOf(wish.progress));
+  if (!record.error.ok()) *message.mutable_error() = rpc::ToProto(record.error);
+  message.set_waiting_for(wish.waiting_for);
+  message.set_bytes(wish.bytes);
+  message.set_bytes_total(wish.bytes_total);
+  message.set_failures(record.failures);
+  *message.mutable_created() = rpc::ToProto(record.created);
+  if (record.state != WishState::kOpen) *message.mutable_ended() = rpc::ToProto(record.updated);
+  message.set_asked_by(record.asked_by);
+  message.set_traceparent(record.traceparent);
   return message;
 }
 

@@ -1,5 +1,8 @@
 #include "global_store/service/coordinator.h"
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,10 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr absl::Duration kPurgeInterval = absl::Minutes(10);
+
+PurgeTimes OldAt(absl::Time now) {
+  return {.requests = now - kRequestAge, .tombstones = now - kTombstoneAge, .wishes = now - kWishAge};
+}
 
 uint64_t NewEpoch() {
   uint64_t epoch = 0;
@@ -43,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const Coordinat
                                                                  MetadataStore* store, Secrets* secrets) {
   std::unique_ptr<Coordinator> coordinator(new Coordinator(options, store, secrets));
   const absl::Time now = coordinator->wall_now();
-  const absl::Status purged = store->Purge(now - kRequestAge, now - kTombstoneAge);
+  const absl::Status purged = store->Purge(OldAt(now));
   // On a full disk nothing can be dropped, and nothing need be: what is there can be read.
   if (!absl::IsResourceExhausted(purged)) TC_RETURN_IF_ERROR(purged);
   TC_RETURN_IF_ERROR(coordinator->Load());
@@ -101,18 +108,32 @@ absl::StatusOr<std::string> Coordinator::Mutate(
 absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, const GrantRequest& wanted) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
-  if (auto known = grant_of_request_.find(request); !request.empty() && known != grant_of_request_.end()) {
-    // The receiver did not hear the answer. A second grant would count against the source until it expires.
-    if (auto repeated = directory_.RepeatOffer(known->second, now); repeated.has_value()) {
-      return *std::move(repeated);
+  // The receiver did not hear the answer. Other grants would count against their sources until they expire.
+  if (std::optional<GrantOffer> repeated = RepeatedOffer(request, now)) return *std::move(repeated);
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(wanted, now));
+  for (const OfferedGrant& granted : offer.granted) {
+    otel::metrics::kGlobalGrantsIssued.Add(1);
+    const std::string& grant_id = granted.grant.grant_id;
+    if (!request.empty()) grants_of_request_[request].push_back(grant_id);
+    asker_of_grant_[grant_id] = {.request = std::string(request), .trace = otel::CurrentContext()};
+  }
+  return offer;
+}
+
+// Those of the grants that live; nullopt when none does.
+std::optional<GrantOffer> Coordinator::RepeatedOffer(std::string_view request, SteadyTime now) const {
+  const auto known = grants_of_request_.find(request);
+  if (request.empty() || known == grants_of_request_.end()) return std::nullopt;
+  std::optional<GrantOffer> offer;
+  for (const std::string& grant_id : known->second) {
+    std::optional<GrantOffer> one = directory_.RepeatOffer(grant_id, now);
+    if (!one.has_value()) continue;
+    if (offer.has_value()) {
+      std::ranges::move(one->granted, std::back_inserter(offer->granted));
+    } else {
+      offer = std::move(one);
     }
   }
-  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(wanted, now));
-  if (!offer.granted.has_value()) return offer;
-  otel::metrics::kGlobalGrantsIssued.Add(1);
-  const std::string& grant_id = offer.granted->grant.grant_id;
-  if (!request.empty()) grant_of_request_[request] = grant_id;
-  asker_of_grant_[grant_id] = {.request = std::string(request), .trace = otel::CurrentContext()};
   return offer;
 }
 
@@ -125,13 +146,20 @@ void Coordinator::NoteEndedGrants() {
     if (auto known = asker_of_grant_.find(ended.grant.grant_id); known != asker_of_grant_.end()) {
       asker = std::move(known->second);
       asker_of_grant_.erase(known);
-      if (!asker.request.empty()) grant_of_request_.erase(asker.request);
+      ForgetGrant(asker.request, ended.grant.grant_id);
     }
     const otel::Scope scope(asker.trace);  // whatever ended it, the line is about that request
     LOG(INFO) << "grant " << ended.grant.grant_id << " of " << ended.grant.artifact_id << " from node "
               << ended.grant.source_node << " to " << ended.grant.receiver_node << " over "
               << ended.grant.lane << " " << GrantEndName(ended.end);
   }
+}
+
+void Coordinator::ForgetGrant(const std::string& request, const std::string& grant_id) {
+  const auto grants = grants_of_request_.find(request);
+  if (grants == grants_of_request_.end()) return;
+  std::erase(grants->second, grant_id);
+  if (grants->second.empty()) grants_of_request_.erase(grants);
 }
 
 uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
@@ -173,7 +201,21 @@ void Coordinator::Tick() {
     if (purge) next_purge_ = now + kPurgeInterval;
   }
   CheckStore();
+  SettleWishes();
   if (purge) Purge();
+}
+
+void Coordinator::SettleWishes() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!directory_.HasWishesToSettle()) return;
+  }
+  const absl::Status settled =
+      Mutate("", [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+        return Change{.facts = directory.PrepareSettleWishes(now)};
+      }).status();
+  LOG_IF_EVERY_N_SEC(WARNING, !settled.ok(), 60)
+      << "how wishes ended is not durable yet, will try again: " << settled;
 }
 
 void Coordinator::CheckStore() {
@@ -186,16 +228,17 @@ void Coordinator::CheckStore() {
 }
 
 void Coordinator::Purge() {
-  const absl::Time now = options_.wall_clock();
+  const PurgeTimes before = OldAt(options_.wall_clock());
   absl::MutexLock write_lock(&write_mutex_);
-  const absl::Status purged = store_->Purge(now - kRequestAge, now - kTombstoneAge);
+  const absl::Status purged = store_->Purge(before);
   if (!purged.ok()) {
     LOG(WARNING) << "cannot purge old requests, will try again: " << purged;
     return;
   }
   absl::MutexLock lock(&mutex_);
   // In the store first; where that fails the directory keeps what the store has.
-  directory_.PurgeTombstones(now - kTombstoneAge);
+  directory_.PurgeTombstones(before.tombstones);
+  directory_.PurgeWishes(before.wishes);
 }
 
 }  // namespace tensorcast::global_store

@@ -88,8 +88,8 @@ class Coordinator {
     return store_->ReadManifest(artifact_id);
   }
 
-  // To be called every `tick_interval` or so: expires nodes and grants, looks after the metadata store, and
-  // now and then purges what is old.
+  // To be called every `tick_interval` or so: expires nodes and grants, makes durable which wishes ended,
+  // looks after the metadata store, and now and then purges what is old.
   void Tick() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
@@ -101,9 +101,16 @@ class Coordinator {
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // Not where nodes report it: heartbeats do not wait for the disk. What is lost in between is reported
+  // again.
+  void SettleWishes() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
   // Says so once when the store stops being usable, before somebody's change is refused.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<GrantOffer> RepeatedOffer(std::string_view request, SteadyTime now) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void ForgetGrant(const std::string& request, const std::string& grant_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;
   MetadataStore* const store_;
@@ -120,8 +127,8 @@ class Coordinator {
     std::string request;  // may be empty
     TraceContext trace;
   };
-  // Requests whose grant lives, and the way back.
-  absl::flat_hash_map<std::string, std::string> grant_of_request_ ABSL_GUARDED_BY(mutex_);
+  // Requests of which a grant lives, and the way back.
+  absl::flat_hash_map<std::string, std::vector<std::string>> grants_of_request_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Asker> asker_of_grant_ ABSL_GUARDED_BY(mutex_);
 };
 

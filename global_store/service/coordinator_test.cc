@@ -30,9 +30,9 @@ class FragileStore final : public MetadataStore {
   absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override {
     return store_->FindResponse(request);
   }
-  absl::Status Purge(absl::Time requests, absl::Time tombstones) override {
+  absl::Status Purge(const PurgeTimes& before) override {
     ++purges;
-    return store_->Purge(requests, tombstones);
+    return store_->Purge(before);
   }
 
   absl::Status commit_error;
@@ -111,6 +111,46 @@ class CoordinatorTest : public ::testing::Test {
   RandomSecrets secrets_;
   std::unique_ptr<Coordinator> coordinator_;
 };
+
+TEST_F(CoordinatorTest, HowAWishEndedIsDurableWithATickOrTheNextOneThatCanWrite) {
+  Publish("x");
+  Register("n");
+  const auto wished =
+      coordinator_->Mutate("", [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+        auto plan =
+            directory.PrepareWishes({.request_id = "w", .artifact_id = "x", .targets = {{.node = "n"}}}, now);
+        if (!plan.ok()) return plan.status();
+        return Change{.facts = plan->facts};
+      });
+  ASSERT_TRUE(wished.ok()) << wished.status();
+  const auto take = [&] {
+    return coordinator_->WithDirectory([](Directory& directory, SteadyTime now) {
+      const auto taken = directory.TakeWishes({"n", 1}, now);
+      return taken.ok() ? taken->size() : 99;
+    });
+  };
+  const auto stored = [&] {
+    const absl::StatusOr<DurableFacts> facts = store_.Load();
+    return facts.ok() && facts->wishes.size() == 1 ? facts->wishes[0].state : WishState::kFailed;
+  };
+  EXPECT_EQ(take(), 1u);
+  const absl::Status noted = coordinator_->WithDirectory([](Directory& directory, SteadyTime) {
+    return directory.NoteWishes({"n", 1}, {{.wish_id = "w-0", .ended = absl::OkStatus()}});
+  });
+  ASSERT_TRUE(noted.ok()) << noted;
+  store_.commit_error = absl::ResourceExhaustedError("disk full");
+  coordinator_->Tick();
+  EXPECT_EQ(stored(), WishState::kOpen);
+  store_.commit_error = absl::OkStatus();
+  coordinator_->Tick();
+  EXPECT_EQ(stored(), WishState::kDone);
+  const int commits = store_.commits;
+  coordinator_->Tick();
+  EXPECT_EQ(store_.commits, commits) << "once";
+  Restart();
+  Register("n");
+  EXPECT_EQ(take(), 0u);
+}
 
 TEST_F(CoordinatorTest, ARepeatedRequestGetsTheRecordedAnswerAndChangesNothing) {
   Publish("x");
@@ -235,8 +275,8 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
   const GrantRequest request{.receiver = {"b", 1}, .artifact_id = "x", .destination = {}};
   const auto grant = [&](const std::string& id) {
     auto offer = coordinator_->RequestGrant(id, request);
-    EXPECT_TRUE(offer.ok() && offer->granted.has_value()) << offer.status();
-    return offer->granted->grant.grant_id;
+    EXPECT_TRUE(offer.ok() && !offer->granted.empty()) << offer.status();
+    return offer->granted.front().grant.grant_id;
   };
   const std::string first = grant("q");
   EXPECT_EQ(grant("q"), first);
@@ -248,6 +288,37 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
                   })
                   .ok());
   EXPECT_NE(grant("q"), first);
+}
+
+TEST_F(CoordinatorTest, ARepeatedRequestGetsThoseOfItsGrantsThatLive) {
+  Publish("x");
+  for (const char* node : {"a", "b", "c"}) Register(node);
+  coordinator_->WithDirectory([](Directory& directory, SteadyTime now) {
+    for (const char* node : {"a", "b"}) {
+      const ReplicaInfo replica{
+          .id = absl::StrCat("of ", node), .artifact_id = "x", .state = ReplicaState::kReady};
+      EXPECT_TRUE(directory.UpdateReplicas({node, 1}, 1, {replica}, now).ok());
+    }
+    return true;
+  });
+  const GrantRequest request{.receiver = {"c", 1}, .artifact_id = "x", .destination = {}, .sources = 2};
+  const auto grants = [&](const std::string& id) {
+    std::vector<std::string> ids;
+    auto offer = coordinator_->RequestGrant(id, request);
+    EXPECT_TRUE(offer.ok()) << offer.status();
+    if (!offer.ok()) return ids;
+    for (const OfferedGrant& granted : offer->granted) ids.push_back(granted.grant.grant_id);
+    return ids;
+  };
+  const std::vector<std::string> both = grants("q");
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(grants("q"), both);
+  coordinator_->WithDirectory([&](Directory& directory, SteadyTime now) {
+    EXPECT_TRUE(directory.CompleteGrant({"c", 1}, both.front(), GrantEnd::kFailed, false, now).ok());
+    return true;
+  });
+  coordinator_->Tick();  // notes what ended
+  EXPECT_EQ(grants("q"), std::vector<std::string>{both.back()});
 }
 
 TEST_F(CoordinatorTest, TicksExpireSilentNodes) {

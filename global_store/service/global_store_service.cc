@@ -25,11 +25,11 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   Unary* method(Call* call, const v1::method##Request* request, v1::method##Response* response) override { \
     return Run(call, request, response, &Handlers::method);                                                \
   }
-  TC_UNARY(RegisterNode)
   TC_UNARY(Heartbeat)
   TC_UNARY(UpdateReplicas)
   TC_UNARY(RequestEviction)
   TC_UNARY(DrainNode)
+  TC_UNARY(ForgetNode)
   TC_UNARY(ListArtifacts)
   TC_UNARY(DeleteArtifact)
   TC_UNARY(BindKey)
@@ -38,9 +38,29 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   TC_UNARY(DeleteKey)
   TC_UNARY(RequestReplicaTransport)
   TC_UNARY(CompleteReplicaTransport)
-  TC_UNARY(ReplicateArtifact)
+  TC_UNARY(ListWishes)
+  TC_UNARY(CancelWishes)
   TC_UNARY(GetClusterStatus)
 #undef TC_UNARY
+
+  // Those that keep something of their caller.
+  Unary* RegisterNode(Call* call, const v1::RegisterNodeRequest* request,
+                      v1::RegisterNodeResponse* response) override {
+    return rpc::HandleUnary(
+        call, executor_,
+        [this, request, response, peer = rpc::CallerOf(*call).peer](const RequestContext&) -> absl::Status {
+          return AnswerWith(response, handlers_.RegisterNode(peer, *request));
+        });
+  }
+
+  Unary* ReplicateArtifact(Call* call, const v1::ReplicateArtifactRequest* request,
+                           v1::ReplicateArtifactResponse* response) override {
+    return rpc::HandleUnary(
+        call, executor_,
+        [this, request, response, asking = rpc::CallerOf(*call).asking](const RequestContext& context) {
+          return AnswerWith(response, handlers_.ReplicateArtifact(context, asking, *request));
+        });
+  }
 
   grpc::ServerReadReactor<v1::ReconcileInventoryRequest>* ReconcileInventory(
       Call* call, v1::ReconcileInventoryResponse* response) override {
@@ -110,9 +130,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   template <class Request>
   absl::Status CheckCaller(const rpc::Caller& caller, const Request& request) {
     const std::string_view peer = caller.peer;
-    if constexpr (std::is_same_v<Request, v1::RegisterNodeRequest>) {
-      return handlers_.CheckRegisters(peer, request.node());
-    } else if constexpr (requires { request.node(); }) {
+    if constexpr (requires { request.node(); }) {
       return handlers_.CheckSpeaksFor(peer, request.node().node_id());
     } else if constexpr (std::is_same_v<Request, v1::DrainNodeRequest>) {
       return handlers_.CheckSpeaksFor(peer, request.node_id());

@@ -16,8 +16,8 @@
 #include "base/status.h"
 #include "global_store/service/coordinator.h"
 #include "global_store/service/global_store_service.h"
-#include "global_store/service/replicator.h"
 #include "proto/global_store.pb.h"
+#include "rpc/executor.h"
 #include "rpc/handlers.h"
 #include "rpc/pieces.h"
 #include "rpc/stream_writer.h"
@@ -27,12 +27,14 @@ namespace tensorcast::global_store {
 class Handlers {
  public:
   Handlers(Coordinator* coordinator, const ServiceOptions& options)
-      : coordinator_(*coordinator), options_(options), replicator_(options.credentials) {}
+      : coordinator_(*coordinator), options_(options) {}
   // Cancels the readings of origins that are under way.
-  ~Handlers() { readings_.Cancel(); }
+  ~Handlers() { cancel_readings_.Cancel(); }
 
   // handlers_nodes.cc
-  absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
+  // `peer` as in CheckSpeaksFor. A node is called as its certificate says, and has its node id from the first
+  // time on: PERMISSION_DENIED where that is another's.
+  absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(std::string_view peer,
                                                         const v1::RegisterNodeRequest& request);
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
                                                   const v1::HeartbeatRequest& request);
@@ -42,6 +44,8 @@ class Handlers {
                                                               const v1::RequestEvictionRequest& request);
   absl::StatusOr<v1::DrainNodeResponse> DrainNode(const RequestContext& context,
                                                   const v1::DrainNodeRequest& request);
+  absl::StatusOr<v1::ForgetNodeResponse> ForgetNode(const RequestContext& context,
+                                                    const v1::ForgetNodeRequest& request);
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
                                                                 const v1::GetClusterStatusRequest& request);
 
@@ -49,8 +53,6 @@ class Handlers {
   // may speak for this node: PERMISSION_DENIED when it is another node. An operator, and a node that is not
   // registered, are the call's own business.
   absl::Status CheckSpeaksFor(std::string_view peer, std::string_view node_id);
-  // The same of a registration: a node is called as its certificate says.
-  absl::Status CheckRegisters(std::string_view peer, const v1::Node& node);
 
   // Whether this node may stream something here. Asked before what it streams is kept; does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);
@@ -99,8 +101,15 @@ class Handlers {
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request);
   absl::StatusOr<v1::CompleteReplicaTransportResponse> CompleteReplicaTransport(
       const RequestContext& context, const v1::CompleteReplicaTransportRequest& request);
+
+  // handlers_wishes.cc
+  // `asking` is who asks for it, by the name in a certificate; empty: nothing is known.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
-      const RequestContext& context, const v1::ReplicateArtifactRequest& request);
+      const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
+  absl::StatusOr<v1::ListWishesResponse> ListWishes(const RequestContext& context,
+                                                    const v1::ListWishesRequest& request);
+  absl::StatusOr<v1::CancelWishesResponse> CancelWishes(const RequestContext& context,
+                                                        const v1::CancelWishesRequest& request);
 
  private:
   // What a durable change would do, and the answer to those who asked for it.
@@ -147,8 +156,10 @@ class Handlers {
 
   Coordinator& coordinator_;
   const ServiceOptions options_;
-  Cancellation readings_;
-  Replicator replicator_;
+  Cancellation cancel_readings_;
+  // Of origins: apart from the service's own executor, so that what waits here for daemons cannot starve it.
+  // Last: the others outlive what runs on it.
+  rpc::Executor readings_;
 };
 
 }  // namespace tensorcast::global_store

@@ -1,3 +1,5 @@
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,17 +14,37 @@
 
 namespace tensorcast::global_store {
 
-absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(const RequestContext&,
+absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view peer,
                                                                 const v1::RegisterNodeRequest& request) {
+  TC_RETURN_IF_ERROR(CheckSpeaksFor(peer, request.node().node_id()));
+  if (!peer.empty()) {
+    TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
+    if (request.node().name() != name.name) {
+      return absl::PermissionDeniedError(absl::StrCat(peer, " may not register as ", request.node().name(),
+                                                      ": leave daemon.name out, or set it to ", name.name));
+    }
+  }
   if (!options_.own_host_only && IsUnixAddress(request.node().grpc_address())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "node ", request.node().name(), " is at ", request.node().grpc_address(),
         ", where only its own host reaches it, and this global store serves others: set its daemon.listen"));
   }
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.node().pools()));
+  const NodeFacts facts = FromProto(request.node());
+  if (!peer.empty()) {
+    // Of a registration that would be refused nothing is kept; where the id is bound, nothing is written.
+    TC_RETURN_IF_ERROR(coordinator_
+                           .Mutate("",
+                                   [&](const Directory& directory, absl::Time) -> absl::StatusOr<Change> {
+                                     TC_ASSIGN_OR_RETURN(DurableFacts binding,
+                                                         directory.PrepareBindNode(facts));
+                                     return Change{.facts = std::move(binding)};
+                                   })
+                           .status());
+  }
   TC_ASSIGN_OR_RETURN(Registration registration,
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-                        return directory.RegisterNode(FromProto(request.node()), std::move(pools), now);
+                        return directory.RegisterNode(facts, std::move(pools), now);
                       }));
   v1::RegisterNodeResponse response;
   response.set_grant_key(registration.grant_key);
@@ -36,12 +58,16 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(const RequestCon
 absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
                                                           const v1::HeartbeatRequest& request) {
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
+  const std::vector<WishReport> reports = FromProto(request.wishes());
+  std::vector<WishRecord> wishes;
   const std::vector<std::string> active(request.active_grants().begin(), request.active_grants().end());
   TC_ASSIGN_OR_RETURN(
       HeartbeatReply reply,
       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
         const NodeIdentity node = FromProto(request.node());
         TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
+        TC_RETURN_IF_ERROR(directory.NoteWishes(node, reports));
+        TC_ASSIGN_OR_RETURN(wishes, directory.TakeWishes(node, now));
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
       }));
   v1::HeartbeatResponse response;
@@ -52,6 +78,7 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
   response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),
                                                  reply.forgotten_artifacts.end());
   response.mutable_evict_replicas()->Assign(reply.evict_replicas.begin(), reply.evict_replicas.end());
+  for (WishRecord& wish : wishes) *response.add_wishes() = ToProto(WishView{.record = std::move(wish)});
   return response;
 }
 
@@ -71,22 +98,13 @@ absl::Status Handlers::CheckSpeaksFor(std::string_view peer, std::string_view no
   if (peer.empty()) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
   if (name.role != security::Role::kNode) return absl::OkStatus();
-  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::Status {
+    TC_RETURN_IF_ERROR(directory.CheckBinding(node_id, name.name));
     const absl::StatusOr<NodeView> node = directory.FindNode(node_id, now);
     if (!node.ok() || node->facts.name == name.name) return absl::OkStatus();
     return absl::PermissionDeniedError(absl::StrCat(peer, " may not speak for node ", node->facts.name, " (",
                                                     node_id, "): that is for ", node->facts.name, " itself"));
   });
-}
-
-absl::Status Handlers::CheckRegisters(std::string_view peer, const v1::Node& node) {
-  if (peer.empty()) return absl::OkStatus();
-  TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
-  if (node.name() != name.name) {
-    return absl::PermissionDeniedError(absl::StrCat(peer, " may not register as ", node.name(),
-                                                    ": leave daemon.name out, or set it to ", name.name));
-  }
-  return CheckSpeaksFor(peer, node.node_id());
 }
 
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
@@ -167,19 +185,34 @@ absl::StatusOr<v1::DrainNodeResponse> Handlers::DrainNode(const RequestContext&,
   return v1::DrainNodeResponse();
 }
 
-absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(const RequestContext&,
-                                                                        const v1::GetClusterStatusRequest&) {
+absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext& context,
+                                                            const v1::ForgetNodeRequest& request) {
+  return Mutate<v1::ForgetNodeResponse>(
+      context, "ForgetNode", request.SerializeAsString(),
+      [&](const Directory& directory, absl::Time) -> absl::StatusOr<Plan<v1::ForgetNodeResponse>> {
+        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareForgetNode(request.node_id()));
+        return Plan<v1::ForgetNodeResponse>{.change = {.facts = std::move(facts)}};
+      });
+}
+
+absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
+    const RequestContext&, const v1::GetClusterStatusRequest& request) {
   std::vector<NodeView> nodes;
   const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     nodes = directory.ListNodes(now);
     return directory.counts();
   });
   v1::GetClusterStatusResponse response;
-  for (const NodeView& node : nodes) *response.add_nodes() = ToProto(node);
+  const std::set<std::string_view> names(request.node_names().begin(), request.node_names().end());
+  for (const NodeView& node : nodes) {
+    const bool wanted = names.empty() || names.contains(node.facts.name);
+    if (wanted) *response.add_nodes() = ToProto(node);
+  }
   response.set_artifacts(counts.artifacts);
   response.set_keys(counts.keys);
   response.set_replicas(counts.replicas);
   response.set_active_grants(counts.active_grants);
+  response.set_open_wishes(counts.open_wishes);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
   return response;

@@ -7,6 +7,7 @@
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
+#include "global_store/service/materialize.h"
 #include "otel/api/metrics_catalogue.h"
 #include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
@@ -38,6 +39,8 @@ v1::TransportGrant ToProto(const OfferedGrant& granted, std::string receiver) {
   *message.mutable_source() = global_store::ToProto(granted.source);
   *message.mutable_replica() = rpc::ToProto(granted.replica);
   message.set_lane(grant.lane);
+  message.set_share(granted.share);
+  message.set_shares(granted.shares);
   *message.mutable_ttl() = rpc::ToProto(granted.ttl);
   message.set_token(rpc::SignGrant(granted.source_key, {.grant_id = grant.grant_id,
                                                         .replica_id = grant.replica_id,
@@ -63,22 +66,29 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .corrupt_replicas = {request.corrupt_replicas().begin(), request.corrupt_replicas().end()},
       .slow_replicas = {request.slow_replicas().begin(), request.slow_replicas().end()},
       .timeout = rpc::FromProto(request.timeout()),
-      .required_lane = request.required_lane()};
+      .required_lane = request.required_lane(),
+      .sources = std::max(1u, request.sources()),
+      .held_grants = {request.held_grants().begin(), request.held_grants().end()}};
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const SteadyTime asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, wanted));
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
-                                                    {offer.granted.has_value()                  ? "granted"
+                                                    {!offer.granted.empty()                     ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
                                                                                                 : "refused"});
   v1::RequestReplicaTransportResponse response;
-  if (offer.granted.has_value()) {
+  if (!offer.granted.empty()) {
     TC_ASSIGN_OR_RETURN(const NodeView receiver,
                         coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-                          return directory.FindNode(offer.granted->grant.receiver_node, now);
+                          return directory.FindNode(wanted.receiver.node_id, now);
                         }));
-    *response.mutable_grant() = ToProto(*offer.granted, receiver.facts.name);
+    for (const OfferedGrant& granted : offer.granted) {
+      *response.add_grants() = ToProto(granted, receiver.facts.name);
+    }
+  }
+  if (offer.look_again < absl::InfiniteDuration()) {
+    *response.mutable_look_again() = rpc::ToProto(offer.look_again);
   }
   for (const Origin& origin : offer.origins) *response.add_origins() = global_store::ToProto(origin);
   response.set_no_source_reason(offer.no_source_reason);
@@ -123,9 +133,9 @@ void Handlers::StartReading(const RequestContext& context, const OriginToCheck& 
   RequestContext reading = RequestContext::Background(kLongestReading);
   reading.trace = context.trace;
   // Not the caller's: others wait for the same reading, and the caller asks again by another call.
-  reading.cancellation = readings_;
+  reading.cancellation = cancel_readings_;
   const absl::Status started =
-      replicator_.Start([this, reading, origin] { NoteReading(origin, ReadOrigin(reading, origin)); });
+      readings_.Schedule([this, reading, origin] { NoteReading(origin, ReadOrigin(reading, origin)); });
   if (!started.ok()) NoteReading(origin, started);
 }
 
@@ -134,7 +144,8 @@ absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToC
             << " from the files that it imported: nobody else has it";
   v1::Location host;
   host.set_kind(v1::LOCATION_KIND_CPU);
-  const absl::Status read = replicator_.Materialize(context, origin.artifact_id, host, origin.grpc_address);
+  const absl::Status read =
+      AskToMaterialize(context, origin.artifact_id, host, origin.grpc_address, options_.credentials);
   if (read.ok()) return read;
   LOG(WARNING) << "node " << origin.origin.node_id << " could not read " << origin.artifact_id
                << " from the files that it imported: " << read;
@@ -160,23 +171,6 @@ absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTr
                                    request.source_corrupt(), now);
   }));
   return v1::CompleteReplicaTransportResponse();
-}
-
-absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
-    const RequestContext& context, const v1::ReplicateArtifactRequest& request) {
-  std::vector<Replicator::Target> targets;
-  TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    TC_RETURN_IF_ERROR(directory.DescribeArtifact(request.artifact_id()).status());
-    for (const v1::ReplicateArtifactRequest::Target& target : request.targets()) {
-      const absl::StatusOr<NodeView> node = directory.FindNode(target.node_id(), now);
-      targets.push_back({.node_id = target.node_id(),
-                         .location = target.location(),
-                         .address = node.ok() ? node->facts.grpc_address : "",
-                         .error = node.status()});
-    }
-    return absl::OkStatus();
-  }));
-  return replicator_.Replicate(context, request.artifact_id(), std::move(targets));
 }
 
 }  // namespace tensorcast::global_store

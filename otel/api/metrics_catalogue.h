@@ -20,6 +20,8 @@
   X(Gauge, 2, PoolCapacityBytes, "tc_pool_capacity_bytes", "By", kNone, ("location", "device"), "Size of a memory pool") \
   X(Gauge, 2, PoolUsedBytes, "tc_pool_used_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that replicas and staging buffers hold") \
   X(Gauge, 2, PoolPinnedBytes, "tc_pool_pinned_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that leases and pins keep from eviction") \
+  X(Gauge, 2, PoolPartialBytes, "tc_pool_partial_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that partial replicas take") \
+  X(Gauge, 2, PoolPartialReplicas, "tc_pool_partial_replicas", "1", kNone, ("location", "device"), "Partial replicas, which hold some chunks of an artifact and are no copies") \
   X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "The most bytes of a pool that were in use at once") \
   X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "1", kNone, ("location", "device"), "Allocations that a pool refused for want of space") \
   X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "1", kNone, ("location", "reason"), "Replicas evicted (reason: space, request, deleted, corrupt)") \
@@ -30,6 +32,9 @@
   X(Histogram, 3, P2pStageSeconds, "tc_p2p_stage_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time of one stage of a pull, from its first chunk to its last (stage: connect, fetch, verify, place)") \
   X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over them") \
   X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "1", kNone, ("lane", "reason"), "Chunks that a peer did not deliver, fetched again from another source (reason: source_died, bad_digest, timeout)") \
+  X(Counter, 0, P2pReassignedChunks, "tc_p2p_reassigned_chunks_total", "1", kNone, (), "Chunks taken back from a source that was slow and asked of another that gives them sooner") \
+  X(Gauge, 0, P2pSources, "tc_p2p_sources", "1", kNone, (), "Other daemons that ingests of this node pull from at this moment") \
+  X(Counter, 1, P2pServedFillingBytes, "tc_p2p_served_filling_bytes_total", "By", kNone, ("lane"), "Image bytes served of replicas that were still being filled") \
   X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "1", kNone, ("from", "to", "reason"), "Times that a transfer went on over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
   X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "1", kNone, ("lane", "direction"), "Times that bytes of a pull waited for daemon.limits (direction: receive, serve)") \
   X(Counter, 2, P2pConnectionsRefused, "tc_p2p_connections_refused_total", "1", kNone, ("lane", "reason"), "Connections of pulls that a node let go for who is at their other end (reason: certificate, none that is good here, or a denied name; receiver, the pull is another node's; ended, what was good is not any more)") \

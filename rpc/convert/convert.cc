@@ -21,9 +21,10 @@ struct StatePair {
   ReplicaState state;
   v1::ReplicaState message;
 };
-constexpr std::array<StatePair, 6> kStates = {{
+constexpr std::array<StatePair, 7> kStates = {{
     {ReplicaState::kAllocating, v1::REPLICA_STATE_ALLOCATING},
     {ReplicaState::kFilling, v1::REPLICA_STATE_FILLING},
+    {ReplicaState::kPartial, v1::REPLICA_STATE_PARTIAL},
     {ReplicaState::kReady, v1::REPLICA_STATE_READY},
     {ReplicaState::kDraining, v1::REPLICA_STATE_DRAINING},
     {ReplicaState::kGone, v1::REPLICA_STATE_GONE},
@@ -88,6 +89,47 @@ absl::StatusOr<StageReport> FromProto(const v1::StageReport& message) {
   stage.busy = rpc::FromProto(message.busy());
   stage.status = rpc::FromProto(message.error());
   return stage;
+}
+
+v1::SourceReport ToProto(const SourceReport& report) {
+  v1::SourceReport message;
+  message.set_source_type(std::string(SourceTypeName(report.source.type)));
+  message.set_lane(report.source.lane);
+  message.set_source(report.source.name);
+  message.set_grant_id(report.source.grant_id);
+  message.set_replica_id(report.source.replica_id);
+  message.set_filling(report.filling);
+  *message.mutable_joined() = rpc::ToProto(ToWallTime(report.joined));
+  if (report.left != SteadyTime::InfiniteFuture()) {
+    *message.mutable_left() = rpc::ToProto(ToWallTime(report.left));
+  }
+  message.set_bytes(report.bytes);
+  message.set_chunks(report.chunks);
+  *message.mutable_asked() = rpc::ToProto(report.asked);
+  message.set_reassigned_chunks(report.reassigned_chunks);
+  message.set_lost_chunks(report.lost_chunks);
+  if (report.loss.has_value()) message.set_loss(std::string(SourceLossName(*report.loss)));
+  if (!report.status.ok()) *message.mutable_error() = rpc::ToProto(report.status);
+  return message;
+}
+
+SourceReport FromProto(const v1::SourceReport& message) {
+  SourceReport report;
+  report.source = {ParseSourceType(message.source_type()), message.lane(), message.source(),
+                   message.grant_id()};
+  report.source.replica_id = message.replica_id();
+  report.filling = message.filling();
+  report.joined = FromWallTime(rpc::FromProto(message.joined()));
+  if (message.has_left()) report.left = FromWallTime(rpc::FromProto(message.left()));
+  report.bytes = message.bytes();
+  report.chunks = message.chunks();
+  report.asked = rpc::FromProto(message.asked());
+  report.reassigned_chunks = message.reassigned_chunks();
+  report.lost_chunks = message.lost_chunks();
+  // A reason that is unknown here (a newer daemon's) is one all the same.
+  if (!message.loss().empty()) report.loss = ParseSourceLoss(message.loss()).value_or(SourceLoss::kDied);
+  report.status = rpc::FromProto(message.error());
+  return report;
 }
 
 }  // namespace
@@ -244,18 +286,25 @@ v1::Progress ToProto(const TransferProgress& progress) {
   v1::Progress message;
   message.set_bytes_done(progress.bytes_done);
   message.set_bytes_total(progress.bytes_total);
-  message.set_source_type(std::string(SourceTypeName(progress.source.type)));
-  message.set_lane(progress.source.lane);
-  message.set_source(progress.source.name);
+  if (!progress.sources.empty()) {
+    const SourceInfo& source = progress.sources.front().source;
+    message.set_source_type(std::string(SourceTypeName(source.type)));
+    message.set_lane(source.lane);
+    message.set_source(source.name);
+  }
+  for (const SourceReport& source : progress.sources) *message.add_sources() = ToProto(source);
   message.set_waiting_for(progress.waiting_for);
+  message.set_bytes_present(progress.bytes_present);
   return message;
 }
 
 TransferProgress FromProto(const v1::Progress& progress) {
-  return {.bytes_done = progress.bytes_done(),
-          .bytes_total = progress.bytes_total(),
-          .source = {ParseSourceType(progress.source_type()), progress.lane(), progress.source()},
-          .waiting_for = progress.waiting_for()};
+  TransferProgress result{.bytes_done = progress.bytes_done(),
+                          .bytes_total = progress.bytes_total(),
+                          .waiting_for = progress.waiting_for(),
+                          .bytes_present = progress.bytes_present()};
+  for (const v1::SourceReport& source : progress.sources()) result.sources.push_back(FromProto(source));
+  return result;
 }
 
 v1::TransferReport ToProto(const TransferReport& report) {
@@ -266,10 +315,14 @@ v1::TransferReport ToProto(const TransferReport& report) {
   *message.mutable_destination() = ToProto(report.destination);
   message.set_bytes(report.bytes);
   message.set_bytes_total(report.bytes_total);
+  message.set_bytes_present(report.bytes_present);
   *message.mutable_queued() = ToProto(ToWallTime(report.queued));
   *message.mutable_start() = ToProto(ToWallTime(report.start));
   *message.mutable_end() = ToProto(ToWallTime(report.end));
   for (const StageReport& stage : report.stages) *message.add_stages() = ToProto(stage);
+  for (const SourceReport& source : report.sources) *message.add_sources() = ToProto(source);
+  *message.mutable_fetching() = ToProto(report.fetching);
+  message.set_reassigned_chunks(report.reassigned_chunks);
   message.set_refetched_chunks(report.refetched_chunks);
   message.set_verified_chunks(report.verified_chunks);
   if (!report.status.ok()) *message.mutable_error() = ToProto(report.status);
@@ -285,6 +338,7 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   TC_ASSIGN_OR_RETURN(result.destination, FromProto(report.destination()));
   result.bytes = report.bytes();
   result.bytes_total = report.bytes_total();
+  result.bytes_present = report.bytes_present();
   result.queued = FromWallTime(FromProto(report.queued()));
   result.start = FromWallTime(FromProto(report.start()));
   result.end = FromWallTime(FromProto(report.end()));
@@ -292,6 +346,9 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
     TC_ASSIGN_OR_RETURN(StageReport stage, FromProto(message));
     result.stages.push_back(std::move(stage));
   }
+  for (const v1::SourceReport& source : report.sources()) result.sources.push_back(FromProto(source));
+  result.fetching = FromProto(report.fetching());
+  result.reassigned_chunks = report.reassigned_chunks();
   result.refetched_chunks = report.refetched_chunks();
   result.verified_chunks = report.verified_chunks();
   result.status = FromProto(report.error());

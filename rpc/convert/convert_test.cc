@@ -16,8 +16,9 @@ TEST(Convert, EveryLocationAndStateSurvivesTheRoundTrip) {
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(*back, location);
   }
-  for (ReplicaState state : {ReplicaState::kAllocating, ReplicaState::kFilling, ReplicaState::kReady,
-                             ReplicaState::kDraining, ReplicaState::kGone, ReplicaState::kFailed}) {
+  for (ReplicaState state :
+       {ReplicaState::kAllocating, ReplicaState::kFilling, ReplicaState::kPartial, ReplicaState::kReady,
+        ReplicaState::kDraining, ReplicaState::kGone, ReplicaState::kFailed}) {
     EXPECT_NE(ToProto(state), v1::REPLICA_STATE_UNSPECIFIED);
     EXPECT_EQ(*FromProto(ToProto(state)), state);
   }
@@ -88,6 +89,7 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                         .trace = TraceContext::NewRoot(),
                         .bytes = 7,
                         .bytes_total = 8,
+                        .bytes_present = 6,
                         .queued = SteadyTime() + absl::Seconds(1),
                         .start = SteadyTime() + absl::Seconds(2),
                         .end = SteadyTime() + absl::Seconds(3),
@@ -104,9 +106,28 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                              .busy = absl::Milliseconds(6),
                              .status = absl::UnavailableError("peer: gone")});
   }
+  report.fetching = absl::Milliseconds(7);
+  report.reassigned_chunks = 8;
+  report.sources = {{.source = {SourceType::kRemote, "tcp", "a", "grant"},
+                     .filling = true,
+                     .joined = SteadyTime() + absl::Seconds(4),
+                     .left = SteadyTime() + absl::Seconds(5),
+                     .bytes = 9,
+                     .chunks = 10,
+                     .asked = absl::Milliseconds(11),
+                     .reassigned_chunks = 12,
+                     .lost_chunks = 13,
+                     .loss = SourceLoss::kBadDigest,
+                     .status = absl::DataLossError("wrong")},
+                    {.source = {SourceType::kLocal, "local", "b"}}};
+  report.sources[0].source.replica_id = "q";
   auto back = FromProto(ToProto(report));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->status, report.status);
+  EXPECT_EQ(back->sources[0].loss, SourceLoss::kBadDigest);
+  EXPECT_EQ(back->sources[0].source.replica_id, "q");
+  EXPECT_EQ(back->sources[1].left, SteadyTime::InfiniteFuture());
+  EXPECT_EQ(back->sources[1].loss, std::nullopt);
   EXPECT_EQ(back->stages[2].status, absl::UnavailableError("peer: gone"));
   EXPECT_EQ(back->stages[0].source.type, SourceType::kDisk);
   EXPECT_EQ(back->trace.trace_id, report.trace.trace_id);
@@ -114,11 +135,25 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
   EXPECT_EQ(ToProto(*back).SerializeAsString(), ToProto(report).SerializeAsString());
 }
 
+TEST(Convert, ALossThatIsUnknownIsALossAllTheSame) {
+  v1::TransferReport report;
+  report.add_sources()->set_loss("swallowed");
+  EXPECT_EQ(FromProto(report)->sources[0].loss, SourceLoss::kDied);
+}
+
 TEST(Convert, ProgressOfAnUnknownSourceTypeReadsAsRemote) {
-  v1::Progress progress = ToProto(TransferProgress{1, 2, {SourceType::kLocal, "local", "node-a"}});
-  EXPECT_EQ(FromProto(progress).source.type, SourceType::kLocal);
-  progress.set_source_type("quantum");
-  EXPECT_EQ(FromProto(progress).source.type, SourceType::kRemote);
+  const TransferProgress two = {.bytes_done = 1,
+                                .bytes_total = 2,
+                                .sources = {{.source = {SourceType::kLocal, "local", "node-a"}},
+                                            {.source = {SourceType::kRemote, "tcp", "node-b"}, .bytes = 3}}};
+  v1::Progress progress = ToProto(two);
+  EXPECT_EQ(progress.lane(), "local") << "of the first, for who knows no others";
+  ASSERT_EQ(FromProto(progress).sources.size(), 2);
+  EXPECT_EQ(FromProto(progress).sources[0].source.type, SourceType::kLocal);
+  EXPECT_EQ(FromProto(progress).sources[1].bytes, 3);
+  progress.mutable_sources(0)->set_source_type("quantum");
+  EXPECT_EQ(FromProto(progress).sources.front().source.type, SourceType::kRemote);
+  EXPECT_EQ(FromProto(ToProto(TransferProgress{.bytes_present = 3})).bytes_present, 3u);
 }
 
 TEST(Convert, AnErrorSurvivesTheRoundTripWithItsPayloads) {

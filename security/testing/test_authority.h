@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 #include "base/testing/temp_folder.h"
-#include "security/authority.h"
+#include "security/authority_folder.h"
 #include "security/identity.h"
 
 namespace tensorcast::security::testing {
@@ -15,9 +15,9 @@ class TestAuthority {
  public:
   explicit TestAuthority(std::string_view trust_domain = "test.example");
 
-  const std::string& trust_domain() const { return trust_domain_; }
-  const std::string& ca() const { return ca_; }  // a path, as are those below
-  std::string Uri(std::string_view path) const;  // of "node/a"
+  const std::string& trust_domain() const { return authority_.trust_domain(); }
+  std::string ca() const { return authority_.files().certificate; }  // a path, as are those below
+  std::string Uri(std::string_view path) const;                      // of "node/a"
 
   // A certificate for "node/a" and its key, in files called so in this authority's folder; one that is asked
   // for again replaces the one before. `good_for` counts from now; less than nothing: it ended then.
@@ -28,10 +28,9 @@ class TestAuthority {
   void Deny(std::string_view path) const;
 
  private:
-  const std::string trust_domain_;
   tensorcast::testing::TempFolder folder_;
-  std::string ca_;
-  CertifiedKey authority_;
+  AuthorityFolder authority_;
+  std::string denied_;
 };
 
 }  // namespace tensorcast::security::testing

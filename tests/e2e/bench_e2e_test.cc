@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -18,6 +19,7 @@ namespace {
 struct Outcome {
   int code = -1;
   std::string out;
+  std::string error;  // the last lines of stderr
 };
 
 // stdout alone goes to a file by the shell: progress is on stderr.
@@ -33,7 +35,7 @@ Outcome RunCommand(const std::string& arguments) {
   std::stringstream text;
   text << std::ifstream(out).rdbuf();
   if (!code.ok() || *code != 0) std::fprintf(stderr, "%s\n", FileTail(log, 30).c_str());
-  return {.code = code.value_or(-1), .out = text.str()};
+  return {.code = code.value_or(-1), .out = text.str(), .error = FileTail(log, 30)};
 }
 
 class SmokeTest : public ::testing::TestWithParam<const char*> {};
@@ -76,6 +78,69 @@ INSTANTIATE_TEST_SUITE_P(Benches, TlsSmokeTest, ::testing::Values("p2p", "contro
 INSTANTIATE_TEST_SUITE_P(Benches, SmokeTest,
                          ::testing::Values("p2p", "attach", "control", "load", "memory", "telemetry"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(Bench, AFanOutMeasuresReceiversAndWhatLeftTheSource) {
+  const Outcome outcome = RunCommand("bench fan-out --nodes 3 --slow 1@200Mbit --smoke --json");
+  if (outcome.code != 0) {
+    ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
+    GTEST_SKIP() << outcome.error;
+  }
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  std::vector<std::string> metrics;
+  for (const nlohmann::json& row : rows) {
+    metrics.push_back(row["metric"]);
+    EXPECT_GT(row["value"], 0) << row.dump();
+  }
+  EXPECT_THAT(metrics, ::testing::ElementsAre("first receiver", "median receiver", "last receiver",
+                                              "last receiver at the other rate", "sent by the source"));
+}
+
+TEST(Bench, AFanOutOfTwoArtifactsMeasuresHowEvenlyTheyShareTheLinks) {
+  const Outcome outcome = RunCommand("bench fan-out --nodes 3 --artifacts 2 --smoke --json");
+  if (outcome.code != 0) {
+    ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
+    GTEST_SKIP() << outcome.error;
+  }
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  std::map<std::string, double> values;
+  for (const nlohmann::json& row : rows) values[row["metric"]] = row["value"];
+  const double first = values["last receiver, artifact 1"];
+  const double second = values["last receiver, artifact 2"];
+  EXPECT_GT(first, 0);
+  EXPECT_GT(second, 0);
+  EXPECT_NEAR(values["last of the slowest artifact to last of the fastest"],
+              std::max(first, second) / std::min(first, second), 0.01);
+  EXPECT_GE(values["sent by the source"], 2) << "images, one of each at least";
+}
+
+TEST(Bench, AFanOutCountsWhoElseFailsWhenAReceiverThatFeedsOthersIsStopped) {
+  const Outcome outcome =
+      RunCommand("bench fan-out --nodes 3 --rate 40Mbit --fault stop-receiver@0.3 --smoke --json");
+  if (outcome.code != 0) {
+    ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
+    GTEST_SKIP() << outcome.error;
+  }
+  EXPECT_THAT(outcome.error, ::testing::ContainsRegex("node-[12] is stopped"));
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  std::map<std::string, double> values;
+  for (const nlohmann::json& row : rows) values[row["metric"]] = row["value"];
+  EXPECT_EQ(values["failed receivers"], 0) << rows.dump(2);
+  EXPECT_GT(values["last receiver"], 0) << "the other one";
+  EXPECT_EQ(values["last receiver"], values["first receiver"]) << "it alone";
+}
+
+TEST(Bench, AFanOutRefusesWhatCannotBe) {
+  for (const char* flags : {"--nodes 1", "--rate 12parsecs", "--slow 1", "--slow 8@40Mbit", "--sources 8",
+                            "--per-host 3", "--fault kill-source", "--fault stop-everybody@1",
+                            "--fault kill-source@1.5", "--fault kill-source@1 --artifacts 2"}) {
+    const Outcome outcome = RunCommand(absl::StrCat("bench fan-out --smoke ", flags));
+    EXPECT_NE(outcome.code, 0) << flags;
+    EXPECT_EQ(outcome.out, "") << flags;
+  }
+}
 
 TEST(Bench, PrintsATableForPeople) {
   const Outcome outcome = RunCommand("bench attach --smoke");

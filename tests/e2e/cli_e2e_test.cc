@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,10 @@ class CommandLine : public E2eTest {
  protected:
   void SetUp() override {
     E2eTest::SetUp();
-    if (!HasFatalFailure()) StartCluster();
+    if (HasFatalFailure()) return;
+    ClusterOptions options = DefaultOptions();
+    options.settings_of_daemon = {{"daemon.limits.receive=2GiB"}, {}};
+    StartCluster(options);
   }
   CommandResult OnNode(int node, std::vector<std::string> arguments) {
     arguments.push_back("--daemon");
@@ -92,6 +96,40 @@ TEST_F(CommandLine, GetOutWritesTheSameArtifactAgain) {
   EXPECT_EQ(Json(1, {"put", out})["artifact_id"], put["artifact_id"]);
 }
 
+TEST_F(CommandLine, GetOfSomeTensorsBringsTheirChunksAloneAndALaterGetTheRest) {
+  const std::string model = MakeModel("model.safetensors", 16 << 20);
+  ASSERT_EQ(OnNode(0, {"put", model, "--key", "m"}).exit_code, 0);
+  const std::string out = directory_->path() + "/some.safetensors";
+  const CommandResult some = OnNode(1, {"get", "m", "--tensors", "*layers.0.*", "--out", out});
+  ASSERT_EQ(some.exit_code, 0) << some.output;
+  EXPECT_THAT(some.output, HasSubstr("partial: "));
+  EXPECT_LT(std::filesystem::file_size(out), std::filesystem::file_size(model));
+  const nlohmann::json partial = Json(1, {"ls", "--replicas"})["replicas"][0];
+  EXPECT_EQ(partial["state"], "REPLICA_STATE_PARTIAL");
+  EXPECT_LT(partial["chunks_present"], partial["chunks_total"]);
+
+  // As the get itself says it.
+  const nlohmann::json again = Json(1, {"get", "m", "--tensors", "*layers.0.*"});
+  EXPECT_EQ(again["replica"]["state"], "REPLICA_STATE_PARTIAL");
+  EXPECT_EQ(again["replica"]["chunks_present"], partial["chunks_present"]);
+  EXPECT_GT(again["tensors"].size(), 0u);
+  EXPECT_LT(again["tensors"].size(), again["tensor_count"].get<size_t>());
+  for (const nlohmann::json& name : again["tensors"]) {
+    EXPECT_THAT(name.get<std::string>(), HasSubstr("layers.0."));
+  }
+
+  const CommandResult none = OnNode(1, {"get", "m", "--tensors", "no.such*"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.output, HasSubstr("\"no.such*\""));
+  EXPECT_EQ(OnNode(1, {"get", "m", "--tensors", "*layers.0.*", "--device", "disk"}).exit_code, 1);
+
+  const nlohmann::json rest = Json(1, {"get", "m"});
+  EXPECT_EQ(rest["replica"]["state"], "REPLICA_STATE_READY");
+  EXPECT_FALSE(rest.contains("tensors")) << "all of them";
+  EXPECT_EQ(rest["transfer"]["verified_chunks"].get<int>() + partial["chunks_present"].get<int>(),
+            partial["chunks_total"].get<int>());
+}
+
 TEST_F(CommandLine, EmptyPathsAWorkingFolderThatIsGoneAndSizesThatFitNowhereAreErrors) {
   const CommandResult empty = OnNode(0, {"put", ""});
   EXPECT_EQ(empty.exit_code, 1);
@@ -159,6 +197,11 @@ TEST_F(CommandLine, StatusShowsTheClusterAndTheDaemon) {
   EXPECT_THAT(status.output, HasSubstr("node-1"));
   const nlohmann::json json = Json(0, {"status"});
   EXPECT_EQ(json["cluster"]["nodes"].size(), 2u);
+  EXPECT_FALSE(json["daemon"]["node"].contains("labels"));
+  // As SetUp configures node 0 alone.
+  EXPECT_THAT(status.output, HasSubstr("limits     send none, receive 2.00 GiB a second"));
+  EXPECT_EQ(json["daemon"]["limits"]["receive"], std::to_string(uint64_t{2} << 30));
+  EXPECT_THAT(OnNode(1, {"status"}).output, HasSubstr("limits     send none, receive none"));
 }
 
 TEST_F(CommandLine, FlagsWithoutSenseAreRefusedInAFewWords) {

@@ -4,14 +4,14 @@
 #include <cstdlib>
 
 #include "absl/log/check.h"
-#include "core/device/testing/device_faults.h"
+#include "core/device/testing/fault_hooks.h"
 
 namespace tensorcast {
 
 std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram() {
   const char* const path = std::getenv(kDeviceFaultsVariable);
   if (path == nullptr) return nullptr;
-  absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> faults = OpenFakeDeviceFaults(path);
+  absl::StatusOr<std::shared_ptr<DeviceFaults>> faults = OpenDeviceFaults(path);
   CHECK_OK(faults.status());
   return HooksOf(*std::move(faults));
 }

@@ -57,7 +57,7 @@ class Drain : public E2eTest {
     });
   }
 
-  std::shared_ptr<FakeDeviceFaults> receivers_gpu_;
+  std::shared_ptr<DeviceFaults> receivers_gpu_;
 };
 
 TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "tests/stand_ins/test_gpus.h"
 
 namespace tensorcast {
 namespace {
@@ -20,8 +21,7 @@ std::string ReadFile(const std::string& path) {
 
 void E2eTest::SetUp() {
   TC_ASSERT_OK_AND_ASSIGN(directory_, TemporaryDirectory::Create("tensorcast-e2e"));
-  TC_ASSERT_OK_AND_ASSIGN(devices_,
-                          CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{128} << 20}));
+  TC_ASSERT_OK_AND_ASSIGN(devices_, stand_ins::OpenClientGpus());
 }
 
 void E2eTest::TearDown() {
@@ -38,37 +38,42 @@ void E2eTest::TearDown() {
 }
 
 ClusterOptions E2eTest::DefaultOptions() const {
-  ClusterOptions options{.binary = TENSORCAST_BINARY, .directory = directory_->path()};
+  ClusterOptions options{.binary = stand_ins::BinaryWithGpus(), .directory = directory_->path()};
   options.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=3s"};
-  options.daemon_settings = {"daemon.host_pool=192MiB",  "daemon.device_runtime=fake",
-                             "daemon.fake_devices=2",    "daemon.fake_device_memory=128MiB",
-                             "daemon.staging_buffers=2", "daemon.peer_timeout=5s"};
+  options.daemon_settings = {"daemon.host_pool=192MiB", "daemon.staging_buffers=2", "daemon.peer_timeout=5s"};
+  for (std::string& setting : stand_ins::GpuSettings()) options.daemon_settings.push_back(std::move(setting));
   return options;
 }
 
 void E2eTest::StartCluster(const ClusterOptions& options) {
-  TC_ASSERT_OK_AND_ASSIGN(cluster_, LocalCluster::Start(options));
+  ClusterOptions with_gpus = options;
+  with_gpus.daemon_environments.resize(options.daemons);
+  for (int node = 0; node < options.daemons; ++node) {
+    for (auto& variable : stand_ins::GpuEnvironment(node)) {
+      with_gpus.daemon_environments[node].push_back(std::move(variable));
+    }
+  }
+  TC_ASSERT_OK_AND_ASSIGN(cluster_, LocalCluster::Start(with_gpus));
   for (int node = 0; node < cluster_->daemons(); ++node) {
     TC_ASSERT_OK_AND_ASSIGN(clients_.emplace_back(), NewClient(node));
   }
 }
 
-absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> E2eTest::AddDeviceFaults(ClusterOptions& options,
-                                                                           int node) {
+absl::StatusOr<std::shared_ptr<DeviceFaults>> E2eTest::AddDeviceFaults(ClusterOptions& options, int node) {
   const std::string path = absl::StrCat(directory_->path(), "/device-faults-", node);
-  options.binary = TENSORCAST_WITH_DEVICE_FAULTS;
+  options.binary = stand_ins::BinaryWithGpuFaults();
   if (options.daemon_environments.size() <= static_cast<size_t>(node)) {
     options.daemon_environments.resize(node + 1);
   }
   options.daemon_environments[node].push_back({kDeviceFaultsVariable, path});
-  return OpenFakeDeviceFaults(path);
+  return OpenDeviceFaults(path);
 }
 
-void E2eTest::HoldCopies(FakeDeviceFaults& faults) {
+void E2eTest::HoldCopies(DeviceFaults& faults) {
   faults.copy_delay_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
 }
 
-absl::Status E2eTest::AwaitHeldCopy(const FakeDeviceFaults& faults) {
+absl::Status E2eTest::AwaitHeldCopy(const DeviceFaults& faults) {
   const SteadyTime deadline = SteadyNow() + kStepTimeout;
   while (faults.delayed_copies == 0) {
     if (SteadyNow() > deadline) return absl::DeadlineExceededError("no copy came to be held");
@@ -96,7 +101,7 @@ E2eTest::CommandResult E2eTest::RunCommand(std::vector<std::string> arguments) {
   static int counter = 0;
   CommandResult result;
   const std::string log = absl::StrCat(directory_->path(), "/command-", counter++, ".log");
-  arguments.insert(arguments.begin(), TENSORCAST_BINARY);
+  arguments.insert(arguments.begin(), stand_ins::BinaryWithGpus());
   auto process = Process::Start({.argv = std::move(arguments), .log_path = log});
   if (!process.ok()) {
     result.output = std::string(process.status().message());

@@ -1,5 +1,5 @@
-// What the end-to-end tests share: a cluster of real processes with small pools and fake devices, clients,
-// and models.
+// What the end-to-end tests share: a cluster of real processes with small pools and GPUs (tests/stand_ins),
+// clients, and models.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,18 +38,18 @@ class E2eTest : public ::testing::Test {
   // Prints the logs of the processes when the test failed.
   void TearDown() override;
 
-  // Options with the binary, a folder of their own, 192 MiB pools and two fake GPUs of 128 MiB a node.
+  // Options with the binary, a folder of their own, 192 MiB pools and two GPUs of 128 MiB a node.
   ClusterOptions DefaultOptions() const;
   // Starts the cluster and a client for each daemon.
   void StartCluster(const ClusterOptions& options);
   void StartCluster() { StartCluster(DefaultOptions()); }
 
-  // Faults of this node's fake GPUs, in a cluster that is started with these options.
-  absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> AddDeviceFaults(ClusterOptions& options, int node);
+  // Faults of this node's GPUs, in a cluster that is started with these options.
+  absl::StatusOr<std::shared_ptr<DeviceFaults>> AddDeviceFaults(ClusterOptions& options, int node);
   // Lets no copy to or from these GPUs end until its delay is set to 0, which keeps a get to them in its
   // middle for as long as a test wants, however fast the machine is.
-  static void HoldCopies(FakeDeviceFaults& faults);
-  static absl::Status AwaitHeldCopy(const FakeDeviceFaults& faults);
+  static void HoldCopies(DeviceFaults& faults);
+  static absl::Status AwaitHeldCopy(const DeviceFaults& faults);
 
   client::Client& client(int node) { return *clients_[node]; }
   // A client of its own; another process's place in the tests.

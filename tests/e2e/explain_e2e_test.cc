@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -43,7 +46,7 @@ TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
   ASSERT_TRUE(json.is_object()) << json_result.output;
   EXPECT_EQ(json["transfer"]["transfer_id"], replica_->transfer()->transfer_id);
   EXPECT_THAT(json["analysis"]["bound"]["part"].get<std::string>(),
-              AnyOf("queue", "start", "fetch", "verify", "place", "gaps", "finish"));
+              AnyOf("queue", "start", "fetch", "verify", "place", "starved", "gaps", "finish"));
   EXPECT_EQ(json["analysis"]["stages"][0]["lane"], "tcp");
 
   // The source was asked, too, and both tell of the same bytes.
@@ -90,6 +93,82 @@ TEST_F(Explained, TopDoesWithoutANodeThatDoesNotAnswer) {
   EXPECT_THAT(result.output, HasSubstr("node-0"));
   // The global store has forgotten it, or it is shown as one that says nothing.
   EXPECT_THAT(result.output, AnyOf(testing::Not(HasSubstr("node-1")), HasSubstr("no details")));
+}
+
+// Nodes that stand for hosts of their own, so that they pull from each other.
+class ExplainedBetweenHosts : public Explained {
+ protected:
+  void SetUp() override { E2eTest::SetUp(); }
+  void StartHosts(int hosts, const std::string& setting_of_first) {
+    ClusterOptions options = DefaultOptions();
+    options.daemons = hosts;
+    for (int host = 0; host < hosts; ++host) {
+      options.settings_of_daemon.push_back({absl::StrCat("daemon.host_id=host-", host)});
+    }
+    if (!setting_of_first.empty()) options.settings_of_daemon[0].push_back(setting_of_first);
+    StartCluster(options);
+  }
+  nlohmann::json ExplainedAsJson(int node) {
+    const CommandResult result = OnNode(node, {"explain", "last", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  }
+};
+
+TEST_F(ExplainedBetweenHosts, TwoSourcesStandSideBySide) {
+  StartHosts(3, "daemon.limits.send=16MiB");
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 40 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.attach = false}).status());
+  TC_ASSERT_OK(client(2).Get(Context(), "m", {.attach = false}).status());
+  const CommandResult result = OnNode(2, {"explain"});
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json json = ExplainedAsJson(2);
+  ASSERT_TRUE(json.is_object());
+  const nlohmann::json& sources = json["transfer"]["sources"];
+  uint64_t bytes = 0;
+  for (const nlohmann::json& source : sources) {
+    if (source.contains("bytes")) bytes += std::stoull(source["bytes"].get<std::string>());
+    EXPECT_THAT(result.output, HasSubstr(source["source"].get<std::string>()));
+    EXPECT_FALSE(source.contains("filling")) << "both were ready";
+  }
+  EXPECT_EQ(sources.size(), 2u) << result.output;
+  EXPECT_EQ(std::to_string(bytes), json["transfer"]["bytes"].get<std::string>());
+  // Each was asked by this node's daemon for its side.
+  for (const nlohmann::json& source : json["analysis"]["sources"]) EXPECT_EQ(source["known"], true) << source;
+  EXPECT_EQ(json["analysis"]["bounding_hop"]["to"], "node-2");
+}
+
+// The middle one has half of it, and is given the rest by a source that may send no faster, when the last one
+// comes: what that one is given by the source, and by the middle one later, comes at the source's pace.
+TEST_F(ExplainedBetweenHosts, AChainIsBoundByTheLinkThatFillsIt) {
+  StartHosts(3, "daemon.limits.send=8MiB");
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 24 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  absl::Notification much_is_there;
+  std::thread middle([&] {
+    client::GetOptions options{.attach = false};
+    options.on_progress = [&](const TransferProgress& progress) {
+      const bool much = progress.bytes_done * 2 >= progress.bytes_total && progress.bytes_total > 0;
+      if (much && !much_is_there.HasBeenNotified()) much_is_there.Notify();
+    };
+    const auto got = client(1).Get(Context(), "m", options);
+    EXPECT_TRUE(got.ok()) << got.status();
+  });
+  const bool seen = much_is_there.WaitForNotificationWithTimeout(kStepTimeout);
+  const auto got = client(2).Get(Context(), "m", {.attach = false});
+  middle.join();
+  ASSERT_TRUE(seen);
+  TC_ASSERT_OK(got.status());
+  const nlohmann::json json = ExplainedAsJson(2);
+  ASSERT_TRUE(json.is_object());
+  const nlohmann::json& hop = json["analysis"]["bounding_hop"];
+  EXPECT_EQ(hop["from"], "node-0") << json.dump(2);
+  EXPECT_EQ(hop["to"], "node-1") << json.dump(2);
+  EXPECT_THAT(hop["why"].get<std::string>(), HasSubstr("daemon.limits.send of node-0 is 8.4 MB/s"));
+  EXPECT_THAT(OnNode(2, {"explain"}).output, HasSubstr("Bounding hop: node-0 -> node-1 over tcp"));
 }
 
 }  // namespace

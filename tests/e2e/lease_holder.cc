@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/device/fake_device.h"
 #include "tensorcast/client.h"
+#include "tests/stand_ins/test_gpus.h"
 
 int main(int argc, char** argv) {
   if (argc < 5 || argc > 6 || std::strcmp(argv[argc - 2], "--ready-fd") != 0) return 2;
-  const auto devices = tensorcast::CreateFakeRuntime({.device_count = 1});
+  const auto devices = tensorcast::stand_ins::OpenClientGpus();
   if (!devices.ok()) return 1;
   const auto client = tensorcast::client::Client::Connect({.daemon = argv[1], .devices = devices->get()});
   if (!client.ok()) return 1;

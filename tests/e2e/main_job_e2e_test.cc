@@ -139,6 +139,32 @@ TEST_F(MainJob, ManyGetsOfOneKeyShareOneTransfer) {
   EXPECT_THAT(replicas, testing::Each(replicas.front()));
 }
 
+TEST_F(MainJob, TheGpusOfANodeTakeOneCopyOverTheNetwork) {
+  ClusterOptions options = DefaultOptions();
+  options.settings_of_daemon = {{"daemon.host_id=here", "daemon.limits.send=32MiB"},
+                                {"daemon.host_id=there"}};
+  StartCluster(options);
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 24 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  std::vector<std::unique_ptr<client::PendingGet>> gets;
+  for (const std::string location : {"gpu:0", "gpu:1"}) {
+    gets.push_back(client(1).StartGet(Context(), "m", {.location = location}));
+  }
+  uint64_t over_tcp = 0;
+  uint64_t image_bytes = 0;
+  for (const auto& get : gets) {
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(SteadyNow() + kStepTimeout));
+    TC_ASSERT_OK(Compare(*replica, model).status());
+    ASSERT_TRUE(replica->transfer().has_value());
+    image_bytes = replica->transfer()->bytes;
+    for (const SourceReport& source : replica->transfer()->sources) {
+      if (source.source.lane == "tcp") over_tcp += source.bytes;
+    }
+  }
+  EXPECT_EQ(over_tcp, image_bytes);
+}
+
 TEST_F(MainJob, ADaemonWithoutAGlobalStoreWorksAlone) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;

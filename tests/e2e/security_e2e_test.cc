@@ -18,6 +18,7 @@
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "base/testing/eventually.h"
+#include "client/admin.h"
 #include "core/artifact/layout.h"
 #include "core/artifact/test_util.h"
 #include "security/testing/test_authority.h"
@@ -117,6 +118,33 @@ class SecurityE2e : public E2eTest {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
+  // A daemon with the certificate of node/evil, that calls itself something.
+  absl::StatusOr<std::unique_ptr<Process>> StartEvil(const std::string& folder, const std::string& name) {
+    std::vector<std::string> argv = {DefaultOptions().binary, "daemon"};
+    std::vector<std::string> settings = As("node-evil");
+    settings.insert(settings.end(),
+                    {"daemon.state_dir=" + folder, "daemon.host_pool=192MiB", "daemon.listen=127.0.0.1:0",
+                     "daemon.global_store=" + cluster_->global_store_address(), "daemon.name=" + name});
+    for (const std::string& setting : settings) argv.insert(argv.end(), {"--set", setting});
+    return Process::Start({.argv = std::move(argv), .log_path = folder + ".log"});
+  }
+  static bool Says(const std::string& folder, const std::string& what) {
+    return testing::Eventually([&] {
+      std::ifstream file(folder + ".log");
+      return std::string(std::istreambuf_iterator<char>(file), {}).find(what) != std::string::npos;
+    });
+  }
+  // A state folder with the node id of node 0, which is returned.
+  std::string StealNodeId(const std::string& folder) const {
+    fs::create_directory(folder);
+    fs::permissions(folder, fs::perms::owner_all);
+    fs::copy_file(directory_->path() + "/node-0/node_id", folder + "/node_id");
+    std::ifstream file(folder + "/node_id");
+    std::string node_id;
+    file >> node_id;
+    return node_id;
+  }
+
   // Whether a gRPC server there speaks to who shows these files, however these are: TLS without the checks
   // that our own clients make of themselves, then HTTP/2's greeting.
   static bool SpeaksTo(const std::string& address, const security::Identity::Files& files) {
@@ -180,8 +208,14 @@ TEST_F(SecurityE2e, ForgedBytesWithTheSameXxh3AreRefusedAndTheirSourceNamed) {
   EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
   EXPECT_THAT(std::string(got.status().message()),
               AllOf(HasSubstr("from tcp node-0"), HasSubstr("is forged: its XXH3 is right")));
-  TC_ASSERT_OK_AND_ASSIGN(const client::NodeStatus receiver, client(1).GetStatus(Context()));
-  EXPECT_EQ(receiver.replicas, 0) << "a replica was made of forged bytes";
+  // What else it brought may stay, without that chunk.
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
+  TC_ASSERT_OK_AND_ASSIGN(const auto held, admin->ListReplicas(Context(), ""));
+  for (const v1::Replica& replica : held) {
+    EXPECT_EQ(replica.state(), v1::REPLICA_STATE_PARTIAL) << "a replica was made of forged bytes";
+    EXPECT_LT(replica.chunks_present(), replica.chunks_total());
+  }
+  EXPECT_FALSE(client(1).Get(Context(), "m", {.lane = "tcp"}).ok()) << "and the next get goes on from it";
 }
 
 // What the test above refuses is otherwise right: it came, and by XXH3 it is the model's.
@@ -216,6 +250,23 @@ TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   const CommandResult by_operator = RunAs("operator-ada", remove, cluster_->global_store_address());
   EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
   EXPECT_NE(RunAs("client-trainer", {"key", "resolve", "m"}, cluster_->global_store_address()).exit_code, 0);
+}
+
+TEST_F(SecurityE2e, AnOperatorHasAModelReplicatedAndAClientDoesNot) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured(OnHostsOfTheirOwn()));
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  const std::vector<std::string> replicate = {"replicate", "m", "--to", "node-1"};
+
+  const CommandResult by_client = RunAs("client-trainer", replicate, cluster_->global_store_address());
+  EXPECT_EQ(by_client.exit_code, 1);
+  EXPECT_THAT(by_client.output, HasSubstr("client/trainer may not call GlobalStore/ReplicateArtifact"));
+  const CommandResult by_operator = RunAs("operator-ada", replicate, cluster_->global_store_address());
+  EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
+  EXPECT_THAT(by_operator.output, HasSubstr("node-1:cpu"));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m"));
+  EXPECT_FALSE(replica->transfer().has_value()) << "it had to be brought";
+  TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
 TEST_F(SecurityE2e, AKeyIsBoundByThoseWhomItsPrefixNames) {
@@ -291,38 +342,53 @@ TEST_F(SecurityE2e, StrangersGetNotAByteAndTheClusterGoesOn) {
 TEST_F(SecurityE2e, ANodeIsWhoItsCertificateSays) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   Issue("node/evil");
-  const auto start = [&](const std::string& folder, const std::string& name) {
-    std::vector<std::string> argv = {DefaultOptions().binary, "daemon"};
-    std::vector<std::string> settings = As("node-evil");
-    settings.insert(settings.end(),
-                    {"daemon.state_dir=" + folder, "daemon.host_pool=192MiB", "daemon.listen=127.0.0.1:0",
-                     "daemon.global_store=" + cluster_->global_store_address(), "daemon.name=" + name});
-    for (const std::string& setting : settings) argv.insert(argv.end(), {"--set", setting});
-    return Process::Start({.argv = std::move(argv), .log_path = folder + ".log"});
-  };
-  const auto says = [](const std::string& folder, const std::string& what) {
-    return testing::Eventually([&] {
-      std::ifstream file(folder + ".log");
-      return std::string(std::istreambuf_iterator<char>(file), {}).find(what) != std::string::npos;
-    });
-  };
   // By another's name.
   const std::string renamed = directory_->path() + "/renamed";
-  TC_ASSERT_OK_AND_ASSIGN(const auto first, start(renamed, "node-0"));
-  EXPECT_TRUE(says(renamed, "node/evil may not register as node-0"));
+  TC_ASSERT_OK_AND_ASSIGN(const auto first, StartEvil(renamed, "node-0"));
+  EXPECT_TRUE(Says(renamed, "node/evil may not register as node-0"));
   // With another's id.
   const std::string stolen = directory_->path() + "/stolen";
-  fs::create_directory(stolen);
-  fs::permissions(stolen, fs::perms::owner_all);
-  fs::copy_file(directory_->path() + "/node-0/node_id", stolen + "/node_id");
-  TC_ASSERT_OK_AND_ASSIGN(const auto second, start(stolen, "evil"));
-  EXPECT_TRUE(says(stolen, "node/evil may not speak for node node-0"));
+  StealNodeId(stolen);
+  TC_ASSERT_OK_AND_ASSIGN(const auto second, StartEvil(stolen, "evil"));
+  EXPECT_TRUE(Says(stolen, "node/evil may not speak for node node-0"));
 
   const CommandResult status = RunCommand({"status", "--daemon", cluster_->addresses(0).unix_socket});
   EXPECT_EQ(status.exit_code, 0) << status.output;
   EXPECT_THAT(status.output, Not(HasSubstr("evil")));
   first->Stop(kStepTimeout).IgnoreError();
   second->Stop(kStepTimeout).IgnoreError();
+}
+
+// Also where nobody is left who knows: the node is away, and the global store was killed.
+TEST_F(SecurityE2e, ANodeIdIsOneNamesUntilAnOperatorForgetsIt) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  Issue("node/evil");
+  const std::string stolen = directory_->path() + "/stolen";
+  const std::string node_id = StealNodeId(stolen);
+  const std::vector<std::string> forget = {"rm", "--node", node_id};
+  const auto forget_as = [&](const std::string& who) {
+    return RunAs(who, forget, cluster_->global_store_address());
+  };
+  EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("is alive: stop its daemon first"));
+
+  TC_ASSERT_OK(cluster_->daemon(0).Stop(kStepTimeout).status());
+  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store().Wait(SteadyNow() + kStepTimeout).status());
+  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  TC_ASSERT_OK_AND_ASSIGN(const auto evil, StartEvil(stolen, "evil"));
+  EXPECT_TRUE(Says(stolen, "node/evil may not speak for node node-0"));
+  EXPECT_THAT(forget_as("client-trainer").output, HasSubstr("it wants the role operator"));
+  EXPECT_THAT(forget_as("node-evil").output, HasSubstr("it wants the role operator"));
+
+  const CommandResult forgotten = forget_as("operator-ada");
+  EXPECT_EQ(forgotten.exit_code, 0) << forgotten.output;
+  // It tries again by itself, and has the id from then on.
+  EXPECT_TRUE(testing::Eventually([&] {
+    return RunAs("operator-ada", {"status"}, cluster_->addresses(1).grpc).output.find("evil") !=
+           std::string::npos;
+  }));
+  EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("node evil ("));
+  evil->Stop(kStepTimeout).IgnoreError();
 }
 
 TEST_F(SecurityE2e, CertificatesAreReplacedWithoutARestart) {

@@ -8,6 +8,18 @@ namespace {
 
 std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
+// What is valid can be mapped: every extent lies in its segment and in the image.
+void CheckHandles(const ReplicaHandles& handles) {
+  const auto* host = std::get_if<HostHandles>(&handles.memory);
+  if (host == nullptr || !CheckHostHandles(*host, handles.image_bytes).ok()) return;
+  CHECK_EQ(DescriptorsOf(handles), host->segments.size());
+  for (const SegmentExtent& extent : host->extents) {
+    CHECK_LE(extent.bytes, host->segments[extent.segment].bytes - extent.offset);
+    CHECK_LT(extent.image_offset, handles.image_bytes);
+    CHECK(host->Covers(extent.image_offset, 1));
+  }
+}
+
 }  // namespace
 
 void TestOneInput(std::string_view input) {
@@ -22,6 +34,7 @@ void TestOneInput(std::string_view input) {
   const absl::StatusOr<Frame> again = DecodeFrame(Bytes(*encoded).subspan(kFramePrefixBytes));
   CHECK_OK(again.status());
   CHECK_EQ(again->index(), frame->index());
+  if (const auto* handles = std::get_if<HandlesFrame>(&*frame)) CheckHandles(handles->handles);
   CHECK(EncodeFrame(*again).value() == *encoded) << FrameName(*frame);
 }
 
@@ -31,7 +44,9 @@ std::vector<std::string> Seeds() {
       .replica_id = "r1",
       .artifact_id = "tc1:a",
       .image_bytes = 8192,
-      .memory = HostHandles{.pool_id = "pool", .pool_bytes = 1 << 22, .extents = {{0, 4096}, {8192, 4096}}}};
+      .memory = HostHandles{.pool_id = "pool",
+                            .segments = {{0, 1 << 22}, {2, 1 << 22}},
+                            .extents = {{0, 0, 1 << 21, 1 << 21}, {1 << 22, 1, 0, 1 << 21}}}};
   const ReplicaHandles device{
       .replica_id = "r2", .artifact_id = "tc1:b", .image_bytes = 1, .memory = DeviceHandles{ipc}};
   const ReplicaHandles file{
@@ -46,7 +61,12 @@ std::vector<std::string> Seeds() {
                                      OfferFrame{.bytes = 4096, .ipc = ipc},
                                      OfferedFrame{"token"},
                                      ClosedFrame{},
-                                     ErrorFrame{absl::NotFoundError("no such ticket")}};
+                                     ErrorFrame{absl::NotFoundError("no such ticket")},
+                                     DescriptorsFrame{},
+                                     FollowFrame{},
+                                     HaveFrame{.first_chunk = 64, .words = {1, ~uint64_t{0}}},
+                                     HaveEndFrame{absl::OkStatus()},
+                                     HaveEndFrame{absl::CancelledError("the ingest was cancelled")}};
   std::vector<std::string> seeds;
   for (const Frame& frame : frames) seeds.push_back(EncodeFrame(frame).value());
   return seeds;

@@ -1,7 +1,8 @@
 // A source that speaks the pull protocol in any order, with any fields, in any pieces, to a real pull over a
 // real connection. Whatever it says, each fetch completes once, nothing is written outside its destination or
 // after its completion, a digest is that of the bytes that came, and a source that does what it should is
-// understood. Fetches are taken back in the middle of it all.
+// understood. Fetches are taken back in the middle of it all. Of an image that fills the pull knows what the
+// source said, and how that ended.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -22,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
+#include "core/replica/availability.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program.h"
 #include "transport/tcp/socket.h"
@@ -36,6 +38,7 @@ using namespace transport;       // NOLINT(google-build-using-namespace): the fu
 using namespace transport::tcp;  // NOLINT(google-build-using-namespace)
 
 constexpr uint64_t kImageBytes = 100000;
+constexpr uint64_t kChunkBytes = 4096;
 constexpr int kMostFetches = 3;
 constexpr uint64_t kMostFetchBytes = 20000;
 constexpr uint64_t kGapBytes = 1000;  // in front of each destination, and behind the last
@@ -56,6 +59,7 @@ struct FetchPlan {
 struct Plan {
   explicit Plan(Program& program) {
     const uint8_t byte = program.Byte();
+    fills = (byte & 0x20) != 0;
     hasty = (byte & 0x40) != 0;
     finish = (byte & 0x80) != 0;
     fetches.resize(byte % (kMostFetches + 1));
@@ -65,6 +69,7 @@ struct Plan {
     }
   }
   std::vector<FetchPlan> fetches;
+  bool fills;   // the image does, where the source is honest
   bool hasty;   // the pull is destroyed while its fetches are pending
   bool finish;  // the source answers in the end what is left
 };
@@ -94,7 +99,11 @@ class RunningPull {
 class LyingSource {
  public:
   LyingSource(UniqueFd socket, Program program, const Plan& plan, RunningPull* pull)
-      : socket_(std::move(socket)), program_(program), plan_(plan), pull_(*pull) {
+      : socket_(std::move(socket)),
+        program_(program),
+        plan_(plan),
+        pull_(*pull),
+        said_to_have_(kImageBytes, kChunkBytes) {
     for (const FetchPlan& fetch : plan.fetches) due_ += fetch.bytes;
   }
 
@@ -102,7 +111,11 @@ class LyingSource {
     while (!greeted_ && Receive(kHangMs)) {
     }
     honest_ = program_.Byte() % 4 != 0;
-    if (honest_) Send(kWelcome);
+    if (honest_) {
+      Welcome welcome = kWelcome;
+      if (plan_.fills) welcome.chunk_bytes = kChunkBytes;
+      Send(welcome);
+    }
     patient_ = honest_;
     while (!program_.AtEnd() && open_) Step();
     honest_ = honest_ && plan_.finish;
@@ -117,7 +130,11 @@ class LyingSource {
   // It did nothing that a source does not, and answered everything.
   bool honest() const { return honest_; }
   bool flipped() const { return flipped_; }
+  // It refused requests for what it never announced.
+  bool refused() const { return refused_; }
   bool taken_back() const { return taken_back_; }
+  // All that it announced, if it was understood.
+  const Availability& said_to_have() const { return said_to_have_; }
 
  private:
   static constexpr Welcome kWelcome = {
@@ -125,12 +142,25 @@ class LyingSource {
   struct Asked {
     uint64_t next = 0;
     uint64_t left = 0;
+    bool whole = true;  // nothing of it was sent
   };
 
   void Step() {
     const uint8_t kind = program_.Byte() % 16;
-    if (kind < 6) {
+    if (kind < 5) {
       Answer(1 + program_.Below(8000));
+      return;
+    }
+    if (kind == 5) {
+      const uint8_t what = program_.Byte();
+      if (honest_ && plan_.fills && what < 192) {
+        Announce(what);
+      } else if (honest_ && plan_.fills && what < 224) {
+        RefuseOne();
+      } else {
+        honest_ = false;
+        SendAnyNews(what);
+      }
       return;
     }
     if (kind == 6) {
@@ -157,7 +187,8 @@ class LyingSource {
         Send(Welcome{.version = program_.Byte(),
                      .max_requests = static_cast<uint32_t>(program_.Number(1)),
                      .max_request_bytes = 1000 + program_.Below(256),
-                     .image_bytes = program_.Byte() % 2 == 0 ? kImageBytes : program_.Number(kImageBytes)});
+                     .image_bytes = program_.Byte() % 2 == 0 ? kImageBytes : program_.Number(kImageBytes),
+                     .chunk_bytes = program_.Byte() % 4 == 0 ? program_.Number(kChunkBytes) : kChunkBytes});
         break;
       case 11:
         Send(Hello{});
@@ -184,6 +215,40 @@ class LyingSource {
         open_ = false;
       }
     }
+  }
+
+  // What an honest source may say of an image that fills.
+  void Announce(uint8_t what) {
+    const uint64_t all = (uint64_t{1} << said_to_have_.chunks()) - 1;
+    const Have have{.words = {what < 8 ? all : uint64_t{what} << what % 32 & all}};
+    // Only whoever asks is told.
+    while (open_ && !followed_ && Receive(kHangMs)) {
+    }
+    said_to_have_.AddWords(have.first, have.words);
+    Send(have);
+  }
+  // The first request that is for what was not announced.
+  void RefuseOne() {
+    while (open_ && Receive(0)) {
+    }
+    const auto asked = std::ranges::find_if(asked_, [this](const auto& one) {
+      return one.second.whole && !said_to_have_.HasRange(one.second.next, one.second.left);
+    });
+    if (asked == asked_.end()) return;
+    Send(NotHere{.id = asked->first});
+    asked_.erase(asked);
+    refused_ = true;
+  }
+  // What is right now and then.
+  void SendAnyNews(uint8_t what) {
+    if (what % 4 == 0) {
+      Send(NotHere{.id = program_.Below(8) + 1});
+      return;
+    }
+    Have have{.first = what % 4 == 1 ? 0 : program_.Byte() * kHaveWordBits, .words = {program_.Number(0)}};
+    if (what % 4 == 3) have.words.resize(1 + program_.Byte() % kMaxHaveWords, program_.Byte());
+    said_to_have_.AddWords(have.first, have.words);
+    Send(have);
   }
 
   // A piece that is due in some of its fields; where it is known not to be, the receiver must not go on.
@@ -215,7 +280,7 @@ class LyingSource {
   bool Answer(uint64_t most) {
     while (asked_.empty() && answered_ < due_ && open_ && aligned_ && patient_) {
       // An honest source is asked for all that was planned, a liar perhaps not.
-      patient_ = Receive(honest_ && !taken_back_ ? kHangMs : kPatienceMs);
+      patient_ = Receive(honest_ && !taken_back_ && !refused_ ? kHangMs : kPatienceMs);
     }
     while (open_ && Receive(0)) {
     }
@@ -232,6 +297,7 @@ class LyingSource {
                                .offset = asked->second.next,
                                .bytes = static_cast<uint32_t>(bytes)}) +
               piece);
+    asked->second.whole = false;
     asked->second.next += bytes;
     asked->second.left -= bytes;
     answered_ += bytes;
@@ -259,6 +325,8 @@ class LyingSource {
       said_.erase(0, (*frame)->bytes);
       if (std::holds_alternative<Hello>((*frame)->frame)) {
         CHECK(!std::exchange(greeted_, true));
+      } else if (std::holds_alternative<Follow>((*frame)->frame)) {
+        CHECK(greeted_ && !std::exchange(followed_, true) && (plan_.fills || !honest_));
       } else if (const auto* request = std::get_if<Request>(&(*frame)->frame)) {
         CHECK(request->bytes > 0 && request->offset + request->bytes <= kImageBytes);
         asked_[request->id] = {.next = request->offset, .left = request->bytes};
@@ -293,12 +361,15 @@ class LyingSource {
   bool patient_ = true;  // a request may follow
   bool aligned_ = true;  // the receiver is between two frames
   bool greeted_ = false;
+  bool followed_ = false;
+  bool refused_ = false;
   bool honest_ = true;
   bool flip_next_ = false;
   bool flipped_ = false;
   size_t send_bytes_ = 0;  // at a time; 0: all
   std::string said_;
   std::map<uint64_t, Asked> asked_;
+  Availability said_to_have_;
 };
 
 // What all sequences share.
@@ -318,7 +389,8 @@ class Receiver {
   void Pull(Program program) {
     const Plan plan(program);
     std::memset(memory_.data(), static_cast<int>(kUntouched), memory_.bytes());
-    bool honest = false, flipped = false, taken_back = false;
+    bool honest = false, flipped = false, taken_back = false, refused = false;
+    std::vector<uint64_t> said_to_have;
     RunningPull running;
     std::thread source([&] {
       LyingSource lying(Accept(), program, plan, &running);
@@ -326,10 +398,14 @@ class Receiver {
       honest = lying.honest();
       flipped = lying.flipped();
       taken_back = lying.taken_back();
+      refused = lying.refused();
+      said_to_have = lying.said_to_have().Words();
     });
     Completions done;
+    std::shared_ptr<const Availability> mirror;
     auto pull = transport_->Connect(RequestContext::Background(absl::Milliseconds(kHangMs)), descriptor_);
     if (pull.ok()) {
+      mirror = (*pull)->availability();
       std::vector<FetchId> fetches;
       for (size_t i = 0; i < plan.fetches.size(); ++i) {
         const HostSpan destination = Destination(plan, i);
@@ -350,7 +426,9 @@ class Receiver {
     source.join();
     CHECK(std::equal(before.begin(), before.end(), memory_.data())) << "written after the pull's end";
     CHECK(!done.repeated());
-    Check(plan, pull.ok(), done, honest && !plan.hasty && !taken_back, flipped);
+    if (mirror != nullptr) CheckMirror(*mirror, said_to_have);
+    if (honest && pull.ok()) CHECK_EQ(mirror != nullptr, plan.fills);
+    Check(plan, pull.ok(), done, honest && !plan.hasty && !taken_back && !refused, flipped);
   }
 
  private:
@@ -368,7 +446,20 @@ class Receiver {
     CHECK_EQ(poll(&ready, 1, kHangMs), 1);
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     CHECK(socket) << std::strerror(errno);
+    // As a source does it: then small pieces do not wait for an acknowledgement, which the kernel delays.
+    CHECK_OK(Configure(socket.get(), {}));
     return socket;
+  }
+
+  static void CheckMirror(const Availability& mirror, const std::vector<uint64_t>& said_to_have) {
+    CHECK(mirror.ended()) << "the pull is over, and what is known of its source is not";
+    // The other way round the pull may break at the very moment at which the last chunk is announced.
+    CHECK(!mirror.end().ok() || mirror.complete()) << "a source that lacks chunks is taken for a whole one";
+    if (mirror.chunk_bytes() != kChunkBytes) return;
+    const std::vector<uint64_t> known = mirror.Words();
+    for (size_t i = 0; i < known.size(); ++i) {
+      CHECK_EQ(known[i] & ~said_to_have[i], 0u) << "known of what nobody said";
+    }
   }
 
   // `all_right`: the source was honest, and nobody took anything back.
@@ -432,6 +523,15 @@ std::vector<std::string> Seeds() {
       one + none + std::string("\x0a\x01\x00\x01\x00\x00", 6) + answer,
       one + none + "\x0b",
       three + welcome + answer + std::string("\x09\x01\x00\x02", 4) + answer,
+      // Of an image that fills: everything, some of it, refusals, and what no source says.
+      "\xa3" + three.substr(1) + welcome + std::string("\x05\x00", 2) + answer + whole,
+      "\xa3" + three.substr(1) + welcome + "\x05\x11" + answer + "\x05\xc0" + "\x05\x9f" + answer,
+      "\xa1" + one.substr(1) + welcome + "\x05\xc0" + answer,
+      "\xa3" + three.substr(1) + welcome + "\x05\x08" + std::string("\x05\xe4\x00\x00", 4) + answer,
+      "\xa3" + three.substr(1) + welcome + std::string("\x05\xe5\x00\x00\x01", 5) + answer,
+      "\xa3" + three.substr(1) + welcome + std::string("\x05\xe3\x00\x00\x01\x02\xff", 7) + answer,
+      "\xe3" + three.substr(1) + welcome + "\x05\x21" + answer,
+      one + welcome + answer + std::string("\x05\x01\x00\x00\x01", 5) + answer,
   };
 }
 

@@ -1,6 +1,7 @@
 // A receiver that speaks the pull protocol in any order, with any fields, in any pieces, to a real source
 // connection, and takes its answers as slowly as it likes. What the source says is held against what it was
-// asked: nothing but that, each byte the image's, each request answered to its end, nothing after the end.
+// asked: nothing but that, each byte the image's, each request answered to its end, nothing after the end. Of
+// an image that fills meanwhile: nothing but what is there, and whoever asks is told all of it.
 //
 // Instead of a socket the connection has memory, so that each read and each write is as long as the input
 // says; its loop and its serving thread are real.
@@ -37,11 +38,21 @@ constexpr uint64_t kAnyBytes = uint64_t{1} << 40;
 constexpr uint64_t kStagingBytes = 3 << 10;
 constexpr int kStagingSlots = 3;
 // Small, so that a short program reaches them.
-constexpr SourceLimits kLimits{.requests = 4, .request_bytes = 20000, .piece_bytes = 200, .reads = 2};
+constexpr SourceLimits kLimits{.requests = 4,
+                               .request_bytes = 20000,
+                               .piece_bytes = 200,
+                               .reads = 2,
+                               .announce_interval = absl::ZeroDuration()};
+constexpr uint64_t kChunkBytes = 4096;
 
 // What the receiver said, by what it knows itself.
 class Conversation {
  public:
+  // Null: of an image that does not fill.
+  explicit Conversation(std::shared_ptr<const Availability> availability)
+      : availability_(std::move(availability)),
+        told_(std::make_unique<Availability>(kImageBytes, kChunkBytes)) {}
+
   // So many bytes reached the source.
   void Said(std::string_view bytes) {
     said_ += bytes;
@@ -79,24 +90,37 @@ class Conversation {
         On(*data);
       } else if (const auto* error = std::get_if<Error>(&(*frame)->frame)) {
         On(*error);
+      } else if (const auto* not_here = std::get_if<NotHere>(&(*frame)->frame)) {
+        On(*not_here);
+      } else if (const auto* have = std::get_if<Have>(&(*frame)->frame)) {
+        On(*have);
       } else {
         const auto* welcome = std::get_if<Welcome>(&(*frame)->frame);
         CHECK(welcome != nullptr && !welcomed_) << "a frame that no source sends";
         CHECK_EQ(welcome->image_bytes, kImageBytes);
+        CHECK_EQ(welcome->chunk_bytes, availability_ == nullptr ? 0 : kChunkBytes);
         welcomed_ = true;
       }
     }
   }
   // Where the source has had all the room and time it wants.
   void ExpectAnswered() const {
-    CHECK(welcomed_ && heard_.empty() && piece_left_ == 0);
+    CHECK(heard_.empty() && piece_left_ == 0);
+    if (failed()) CHECK(told_end_) << "the image failed, and nobody said so";
+    if (told_end_) return;
+    CHECK(welcomed_);
+    if (following_) CHECK(told_->Words() == availability_->Words()) << "not told of what is there";
     for (const auto& [id, asked] : asked_) CHECK_EQ(asked.left, 0u) << "REQUEST " << id;
+  }
+  bool failed() const {
+    return availability_ != nullptr && availability_->ended() && !availability_->end().ok();
   }
 
  private:
   struct Asked {
     uint64_t next = 0;
     uint64_t left = 0;
+    bool here = true;
   };
 
   void Take(const Frame& frame) {
@@ -104,7 +128,12 @@ class Conversation {
       if (request->id <= last_id_) over_ = true;
       if (over_) return;
       last_id_ = request->id;
-      asked_[request->id] = {.next = request->offset, .left = request->bytes};
+      // The source reads it now.
+      const bool here = availability_ == nullptr || availability_->HasRange(request->offset, request->bytes);
+      asked_[request->id] = {.next = request->offset, .left = request->bytes, .here = here};
+    } else if (std::holds_alternative<Follow>(frame)) {
+      over_ = availability_ == nullptr || following_;
+      following_ = !over_;
     } else if (const auto* cancel = std::get_if<Cancel>(&frame)) {
       over_ = cancel->id > last_id_;
     } else {
@@ -115,6 +144,7 @@ class Conversation {
     CHECK(welcomed_);
     const auto asked = asked_.find(data.request_id);
     CHECK(asked != asked_.end()) << "DATA of REQUEST " << data.request_id << ", which was not made";
+    CHECK(asked->second.here) << "DATA of what was not there";
     CHECK_EQ(data.offset, asked->second.next);
     CHECK_LE(data.bytes, asked->second.left);
     CHECK(data.offset + data.bytes <= kImageBytes && data.bytes <= kLimits.piece_bytes);
@@ -132,7 +162,25 @@ class Conversation {
     CHECK(asked != asked_.end() && asked->second.left > 0) << "an ERROR for REQUEST " << error.request_id;
     asked->second.left = 0;
   }
+  void On(const NotHere& not_here) {
+    const auto asked = asked_.find(not_here.id);
+    CHECK(asked != asked_.end() && asked->second.left > 0 && !asked->second.here)
+        << "a NOT_HERE for REQUEST " << not_here.id;
+    asked->second.left = 0;
+  }
+  void On(const Have& have) {
+    CHECK(following_ && have.first + have.words.size() * kHaveWordBits < told_->chunks() + kHaveWordBits);
+    const uint32_t before = told_->count();
+    told_->AddWords(have.first, have.words);
+    CHECK(told_->count() > before) << "a HAVE without news";
+    for (uint32_t chunk = 0; chunk < told_->chunks(); ++chunk) {
+      CHECK(!told_->Has(chunk) || availability_->Has(chunk)) << "told of what is not there";
+    }
+  }
 
+  const std::shared_ptr<const Availability> availability_;
+  const std::unique_ptr<Availability> told_;
+  bool following_ = false;
   std::string said_;
   uint64_t last_id_ = 0;
   bool over_ = false;
@@ -215,28 +263,24 @@ class Source {
     absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
     CHECK_EQ(pipe(pipe_), 0);
     // In three places, with a gap in front of the last.
-    const std::vector<HostSpan> image = {memory_.span(0, 999), memory_.span(999, 40001),
-                                         memory_.span(42000, kImageBytes - 41000)};
-    WritePattern(image);
-    in_place_ = std::make_shared<InPlaceImage>(image);
-    staged_ = std::make_shared<StagedImage>(kImageBytes, staging_.span(0, kStagingBytes), kStagingSlots,
-                                            [this](uint64_t offset) {
-                                              ++reads_;
-                                              if (offset % 1000 != 777) return absl::OkStatus();
-                                              return absl::DataLossError("this part cannot be read");
-                                            });
+    image_ = {memory_.span(0, 999), memory_.span(999, 40001), memory_.span(42000, kImageBytes - 41000)};
+    WritePattern(image_);
   }
 
   void Serve(Program program) {
     const uint8_t kind = program.Byte();
-    const bool in_place = (kind & 7) != 7;
-    Wire wire{.to_source = {}, .read_bytes = static_cast<size_t>(kind >> 3), .conversation = {}};
-    const auto serving = std::make_shared<SourceServing>(
-        PullId{}, in_place ? std::shared_ptr<ServedImage>(in_place_) : staged_, /*receiver=*/"");
+    const bool in_place = (kind & 7) < 6;
+    const bool fills = (kind & 7) == 5 || (kind & 7) == 6;
+    const auto availability = fills ? std::make_shared<Availability>(kImageBytes, kChunkBytes) : nullptr;
+    Wire wire{.to_source = {},
+              .read_bytes = static_cast<size_t>(kind >> 3),
+              .conversation = Conversation(availability)};
+    const auto serving =
+        std::make_shared<SourceServing>(PullId{}, NewImage(in_place, availability), /*receiver=*/"");
     const auto connection = std::make_shared<SourceConnection>(loop_.get(), &threads_, kLimits, serving);
     CHECK_OK(serving->Join(connection));
-    // An image in place needs nobody but the loop: the whole sequence is one task of it.
-    if (in_place) {
+    // An image in place that is whole needs nobody but the loop: the whole sequence is one task of it.
+    if (in_place && !fills) {
       loop_->Run([&] {
         connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire), kMaxVersion);
         while (!program.AtEnd()) Step(program, wire, *connection);
@@ -245,6 +289,7 @@ class Source {
     } else {
       loop_->Run([&] { connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire), kMaxVersion); });
       while (!program.AtEnd()) {
+        if (fills) FillSome(program, *availability);
         loop_->Run([&] { Step(program, wire, *connection); });
         AwaitReads();
       }
@@ -264,6 +309,36 @@ class Source {
   }
 
  private:
+  std::shared_ptr<ServedImage> NewImage(bool in_place,
+                                        const std::shared_ptr<const Availability>& availability) {
+    if (in_place) return std::make_shared<InPlaceImage>(image_, availability);
+    return std::make_shared<StagedImage>(
+        kImageBytes, staging_.span(0, kStagingBytes), kStagingSlots,
+        [this, availability](uint64_t offset) {
+          ++reads_;
+          CHECK(availability == nullptr || availability->HasRange(offset, 1))
+              << "read where nothing is there";
+          if (offset % 1000 != 777) return absl::OkStatus();
+          return absl::DataLossError("this part cannot be read");
+        },
+        availability);
+  }
+
+  // What an ingest does between two steps of the receiver; the connection knows of it when this returns.
+  void FillSome(Program& program, Availability& availability) {
+    const uint8_t what = program.Byte();
+    if (what < 64) {
+      availability.Add(what % availability.chunks());
+    } else if (what < 80) {
+      for (uint32_t chunk = what % 5; chunk < availability.chunks(); ++chunk) availability.Add(chunk);
+    } else if (what == 80) {
+      availability.End(absl::AbortedError("the ingest was given up"));
+    } else if (what == 81 && availability.complete()) {
+      availability.End(absl::OkStatus());
+    }
+    loop_->Run([] {});
+  }
+
   // One thing that a receiver may do.
   static void Step(Program& program, Wire& wire, SourceConnection& connection) {
     std::string& out = wire.to_source;
@@ -314,6 +389,17 @@ class Source {
       case 13:
         out += EncodeFrame(Cancel{.id = program.Byte()});
         break;
+      case 14: {
+        const uint8_t which = program.Byte();
+        if (which % 4 != 0) {
+          out += EncodeFrame(Follow{});
+        } else if (which % 8 == 0) {
+          out += EncodeFrame(NotHere{.id = 1});
+        } else {
+          out += EncodeFrame(Have{.words = {which}});
+        }
+        break;
+      }
       default:
         out += EncodeFrame(Request{.id = program.Byte(),
                                    .offset = program.Number(kImageBytes),
@@ -335,7 +421,9 @@ class Source {
     wire.room = kAnyBytes;
     Move(wire, connection);
     if (!wire.closed) {
-      CHECK(!wire.conversation.over()) << "the receiver said what ends a connection, and it is open";
+      // Whom it has told of the end it does not listen to any more.
+      CHECK(!wire.conversation.over() || wire.conversation.failed())
+          << "the receiver said what ends a connection, and it is open";
       wire.conversation.ExpectAnswered();
     }
     connection.End(absl::NotFoundError("the source revoked the pull"));
@@ -358,8 +446,7 @@ class Source {
   std::unique_ptr<IoLoop> loop_;
   ServingThreads threads_;
   std::atomic<int> reads_ = 0;
-  std::shared_ptr<InPlaceImage> in_place_;
-  std::shared_ptr<StagedImage> staged_;
+  std::vector<HostSpan> image_;
 };
 
 }  // namespace
@@ -384,6 +471,17 @@ std::vector<std::string> Seeds() {
     seeds.push_back(begin + "\x06\x04gar!" + some_room);
     // A byte more than a piece.
     seeds.push_back(begin + std::string("\x0f\1\0\7\0\xc9", 6) + room);
+  }
+  // Of images that fill, in place and not: in front of each step a byte says what comes.
+  for (const char* const kind : {"\x05", "\x06", "\x8d", "\x0e"}) {
+    const std::string begin(kind), follow("\x0e\x01"), nothing("\xff"), first(1, '\0'), all("\x46"),
+        failure("\x50"), ready("\x51");
+    seeds.push_back(begin + first + follow + nothing + request(1, 7, 9) + "\x03" + room + nothing +
+                    request(2, 100, 3) + all + some_room + ready + some_room);
+    seeds.push_back(begin + first + follow + "\x05" + room + "\x06" + some_room + "\x07" + follow);
+    seeds.push_back(begin + all + request(1, 0, 0) + failure + room + nothing + request(2, 0, 9));
+    seeds.push_back(begin + all + request(1, 0, 0) + nothing + some_room + failure + room + nothing + follow);
+    seeds.push_back(begin + first + room + nothing + request(1, 0, 9) + nothing + std::string("\x0e\x04"));
   }
   return seeds;
 }

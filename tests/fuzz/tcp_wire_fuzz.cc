@@ -35,6 +35,8 @@ void TestOneInput(std::string_view input) {
       CHECK(!error->status.ok());
     } else if (const auto* data = std::get_if<Data>(&frame)) {
       CHECK(data->bytes > 0 && data->bytes <= kMaxPieceBytes);
+    } else if (const auto* have = std::get_if<Have>(&frame)) {
+      CHECK(!have->words.empty() && have->words.size() <= kMaxHaveWords && have->first % kHaveWordBits == 0);
     }
     input.remove_prefix(bytes);
   }
@@ -45,6 +47,11 @@ std::vector<std::string> Seeds() {
   return {EncodeFrame(Hello{.traceparent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"}),
           EncodeFrame(Hello{.min_version = 2, .max_version = 9}),
           EncodeFrame(Welcome{.max_requests = 8, .max_request_bytes = 1 << 24, .image_bytes = 1 << 30}),
+          EncodeFrame(Welcome{
+              .max_requests = 8, .max_request_bytes = 1 << 24, .image_bytes = 1, .chunk_bytes = 4096}),
+          EncodeFrame(Welcome{.version = 1, .max_requests = 8, .max_request_bytes = 1 << 24}),
+          EncodeFrame(Have{.first = 64, .words = {5, ~uint64_t{0}}}) + EncodeFrame(NotHere{.id = 3}),
+          EncodeFrame(Follow{}) + EncodeFrame(Have{.words = std::vector<uint64_t>(kMaxHaveWords, 1)}),
           EncodeFrame(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
           request + request + EncodeFrame(Cancel{.id = 1}) + EncodeFrame(Bye{}),
           EncodeFrame(Data{.request_id = 1, .offset = 4096, .bytes = 1000}),

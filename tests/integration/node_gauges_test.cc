@@ -55,6 +55,7 @@ TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
   b.gate().AwaitHeld(1);
   EXPECT_EQ(leases("pull"), 1);
   EXPECT_EQ(ReadGauge(metrics::kTransfersActive.id(), {}), 1);
+  EXPECT_EQ(ReadGauge(metrics::kP2pSources.id(), {}), 1);
   EXPECT_EQ(ReadGauge(metrics::kTransferQueueLength.id(), {}), 0);
   b.gate().Release();
   ASSERT_TRUE(pull->Wait(Soon().deadline).ok());

@@ -80,8 +80,8 @@ class OutOfTurn : public ::testing::Test {
     request.mutable_destination()->set_kind(v1::LOCATION_KIND_CPU);
     TC_ASSIGN_OR_RETURN(const v1::RequestReplicaTransportResponse response,
                         global_store_->RequestReplicaTransport(Soon(), request));
-    if (!response.has_grant()) return absl::NotFoundError(response.no_source_reason());
-    return response.grant();
+    if (response.grants().empty()) return absl::NotFoundError(response.no_source_reason());
+    return response.grants(0);
   }
   absl::Status Complete(const std::string& name, uint64_t incarnation, const std::string& grant_id) {
     v1::CompleteReplicaTransportRequest request;

@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A has the artifact; b, on another host, pulls it and is held in the middle; c shares b's host and may use
-// the local lane only, so that it can have the bytes from b alone.
+// A has the artifact; b, on another host, pulls it to its disk, where nobody reads what fills, and is held in
+// the middle; c shares b's host and may use the local lane only, so that it can have the bytes from b alone.
 class Waiting : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -23,7 +23,7 @@ class Waiting : public ::testing::Test {
     ASSERT_TRUE(put.ok()) << put.status();
     id_ = put->artifact_id;
     b_.gate().Hold(/*pass=*/2);
-    filling_ = b_.client().StartGet(Soon(), id_, {.attach = false});
+    filling_ = b_.client().StartGet(Soon(), id_, {.location = "disk", .attach = false});
     b_.gate().AwaitHeld(1);
   }
 

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class DeviceFaults : public RobustnessTest {
+class FaultyDevices : public RobustnessTest {
  protected:
   void SetUp() override {
     RobustnessTest::SetUp();
@@ -43,12 +43,12 @@ class DeviceFaults : public RobustnessTest {
     TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
   }
 
-  std::shared_ptr<FakeDeviceFaults> faults_[2];
+  std::shared_ptr<DeviceFaults> faults_[2];
   std::string model_;
   std::string artifact_;
 };
 
-TEST_F(DeviceFaults, AGpuThatIsOutOfMemoryFailsTheGetAndSaysSo) {
+TEST_F(FaultyDevices, AGpuThatIsOutOfMemoryFailsTheGetAndSaysSo) {
   faults_[1]->fail_allocations = 1;
   const auto got = client(1).Get(Context(), "m", OnGpu());
   EXPECT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted) << got.status();
@@ -57,7 +57,7 @@ TEST_F(DeviceFaults, AGpuThatIsOutOfMemoryFailsTheGetAndSaysSo) {
   ExpectNothingIsLeftAndItWorks();
 }
 
-TEST_F(DeviceFaults, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
+TEST_F(FaultyDevices, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
   faults_[1]->fail_copies = 1;
   const auto got = client(1).Get(Context(), "m", OnGpu());
   EXPECT_FALSE(got.ok());
@@ -65,7 +65,7 @@ TEST_F(DeviceFaults, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
   ExpectNothingIsLeftAndItWorks();
 }
 
-TEST_F(DeviceFaults, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
+TEST_F(FaultyDevices, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
   HoldCopies(*faults_[1]);
   auto pending = client(1).StartGet(Context(), "m", OnGpu());
   TC_ASSERT_OK(AwaitHeldCopy(*faults_[1]));
@@ -76,7 +76,7 @@ TEST_F(DeviceFaults, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
   ExpectNothingIsLeftAndItWorks();
 }
 
-TEST_F(DeviceFaults, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
+TEST_F(FaultyDevices, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
   TC_ASSERT_OK(client(0).Get(Context(), "m", {.location = "gpu:0"}).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
   TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), artifact_));

@@ -231,6 +231,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
       case Victim::kClient:
         return client;
       case Victim::kGlobalStore:
+      case Victim::kOtherReceiver:  // there is none here
         break;
     }
     return cluster_->global_store();
@@ -250,7 +251,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
     }
   }
 
-  std::shared_ptr<FakeDeviceFaults> faults_[2];
+  std::shared_ptr<DeviceFaults> faults_[2];
   std::string base_model_;
   std::string round_model_;
   std::string base_artifact_;

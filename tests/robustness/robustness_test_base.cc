@@ -81,9 +81,6 @@ void UseCertificates(ClusterOptions& options, const security::testing::TestAutho
   const auto append = [](std::vector<std::string>& to, std::vector<std::string> settings) {
     to.insert(to.end(), settings.begin(), settings.end());
   };
-  for (std::vector<std::string>* settings : {&options.global_store_settings, &options.daemon_settings}) {
-    std::erase(*settings, "security.insecure=true");
-  }
   append(options.global_store_settings, SecuritySettings(authority.Issue("global-store")));
   // First, so that addresses that are set already stand.
   options.global_store_settings.insert(options.global_store_settings.begin(),

@@ -47,8 +47,8 @@ class RobustnessTest : public E2eTest {
   std::unique_ptr<chaos::Invariants> invariants_;
 };
 
-// A cluster with certificates of this authority, in place of `security.insecure`: every daemon's is
-// "node/node-N", and both servers have ports that ask for them, of loopback where none are set yet.
+// A cluster with certificates of this authority: every daemon's is "node/node-N", and both servers have ports
+// that ask for them, of loopback where none are set yet.
 void UseCertificates(ClusterOptions& options, const security::testing::TestAuthority& authority);
 
 // Runs a program of the system; false when it failed.

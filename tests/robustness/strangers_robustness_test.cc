@@ -2,6 +2,7 @@
 // bytes, bytes of another protocol or of another version of ours, a beginning and then silence. Nobody else
 // notices.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,9 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
+#include "core/artifact/tensor_selection.h"
 #include "core/handles/codec.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
+#include "rpc/call.h"
 #include "rpc/channel.h"
 #include "rpc/protocol_version.h"
 #include "rpc/server.h"
@@ -217,6 +220,46 @@ TEST_F(UcxStrangers, AtItsPorts) {
 TEST_F(Strangers, AtTheGlobalStoresPort) {
   const int port = PortOf(cluster_->global_store_address());
   ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
+  TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
+}
+
+// Calls that are well formed, and whose patterns are too many, too long, no text, or slow to compare.
+TEST_F(Strangers, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
+  std::string many_stars;
+  for (int i = 0; i < 1000; ++i) many_stars += "*a";
+  std::string large_set = "*[";
+  for (char c = '0'; c <= '9'; ++c) large_set += std::string(400, c);
+  const std::vector<std::vector<std::string>> hostile = {
+      std::vector<std::string>(kMostTensorPatterns + 1, "*"),
+      std::vector<std::string>(kMostTensorPatterns, "*b*"),
+      {std::string(1 << 20, '*')},
+      {std::string(kMaxTensorPatternBytes + 1, 'a')},
+      {many_stars + "*b"},
+      {large_set + "]*[" + large_set + "]"},
+      std::vector<std::string>(500, std::string(4000, '[')),
+      {""},
+      {std::string("model\0*", 7)},
+  };
+  const auto stub = v1::StoreDaemon::NewStub(rpc::MakeChannel(cluster_->addresses(0).grpc));
+  for (const std::vector<std::string>& patterns : hostile) {
+    SCOPED_TRACE(absl::StrCat(patterns.size(), " like ", patterns[0].substr(0, 20)));
+    v1::AttachReplicaRequest attach;
+    attach.set_artifact_id(artifact_);
+    attach.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+    attach.mutable_tensors()->Add(patterns.begin(), patterns.end());
+    const absl::Status attached =
+        rpc::CallUnary(*stub, &v1::StoreDaemon::Stub::AttachReplica, Context(), attach).status();
+    EXPECT_EQ(attached.code(), absl::StatusCode::kInvalidArgument) << attached;
+    v1::MaterializeReplicaRequest get;
+    get.set_artifact_id(artifact_);
+    get.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+    *get.mutable_tensors() = attach.tensors();
+    const absl::Status got =
+        rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, Context(), get,
+                              [](v1::MaterializeReplicaResponse&&) { return absl::OkStatus(); });
+    EXPECT_EQ(got.code(), absl::StatusCode::kInvalidArgument) << got;
+  }
+  ASSERT_NO_FATAL_FAILURE(ExpectServed());
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 

@@ -203,9 +203,9 @@ class TcpStrangers : public RobustnessTest {
     request.mutable_destination()->set_kind(v1::LOCATION_KIND_CPU);
     request.set_required_lane("tcp");
     TC_ASSIGN_OR_RETURN(const auto response, store->RequestReplicaTransport(Context(), request));
-    OpenedPull pull{.grant_id = response.grant().grant_id(),
-                    .grant_token = response.grant().token(),
-                    .replica_id = response.grant().replica().replica_id()};
+    OpenedPull pull{.grant_id = response.grants(0).grant_id(),
+                    .grant_token = response.grants(0).token(),
+                    .replica_id = response.grants(0).replica().replica_id()};
     TC_ASSIGN_OR_RETURN(const auto opened, OpenAs("node/receiver", pull));
     TC_ASSIGN_OR_RETURN(const tcp::Descriptor descriptor, tcp::DecodeDescriptor(opened.pull_descriptor()));
     pull.id = descriptor.pull_id;

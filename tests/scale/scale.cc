@@ -257,16 +257,16 @@ class Fleet {
     request.mutable_timeout()->set_seconds(60);
     TC_ASSIGN_OR_RETURN(const v1::RequestReplicaTransportResponse response,
                         Call(&Stub::RequestReplicaTransport, request));
-    if (!response.has_grant()) {
+    if (response.grants().empty()) {
       return absl::InternalError(absl::StrCat("no grant: ", response.no_source_reason()));
     }
-    const std::string& source = response.grant().source().node_id();
+    const std::string& source = response.grants(0).source().node_id();
     if (source != NodeName(HomeOf(artifact)) && source != NodeName(SecondHomeOf(artifact))) {
       return absl::InternalError(absl::StrCat(source, " does not hold what it is to serve"));
     }
     v1::CompleteReplicaTransportRequest end;
     *end.mutable_node() = Identity(receiver);
-    end.set_grant_id(response.grant().grant_id());
+    end.set_grant_id(response.grants(0).grant_id());
     end.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
     return Call(&Stub::CompleteReplicaTransport, end).status();
   }

@@ -5,9 +5,14 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string_view>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -31,6 +36,9 @@ constexpr char kRoundKey[] = "round";
 constexpr uint32_t kBaseReplicas = 2;  // in memory, and packed
 constexpr int kLogLines = 40;
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;  // what a daemon sets aside of its pool
+
+// Between hosts, a second: so that there is a middle in which a fault can come, and time to feed others.
+constexpr uint64_t kSendLimit = uint64_t{64} << 20;
 
 RequestContext Context() { return RequestContext::Background(kRecoveryTimeout); }
 SteadyTime RecoveryDeadline() { return SteadyNow() + kRecoveryTimeout; }
@@ -62,6 +70,9 @@ class Chaos {
   absl::Status Prepare(const Operation& operation);
   absl::Status CheckOutcome(const Operation& operation, const Outcome& outcome, bool undisturbed);
 
+  // Where the client of an operation asks, in its order.
+  std::vector<int> NodesOf(const Operation& operation) const;
+  absl::Status CheckNobodyElseFailed(const Fault& fault, const Outcome& outcome) const;
   absl::StatusOr<std::unique_ptr<Process>> StartClient(const Operation& operation);
   absl::StatusOr<Outcome> Finish(Process& client, SteadyTime began);
   absl::StatusOr<Outcome> Undisturbed(const Operation& operation);
@@ -106,7 +117,7 @@ absl::Status Chaos::Run() {
 
 absl::Status Chaos::Start() {
   TC_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Create("tensorcast-chaos"));
-  TC_ASSIGN_OR_RETURN(devices_, CreateFakeRuntime({.device_count = 1}));
+  TC_ASSIGN_OR_RETURN(devices_, OpenDevices());
   for (const auto& [name, seed] : {std::pair{"base", 1}, std::pair{"round", 2}}) {
     TC_RETURN_IF_ERROR(WriteLlamaModel(absl::StrCat(directory_->path(), "/", name, ".safetensors"),
                                        {.bytes = options_.model_bytes, .seed = static_cast<uint64_t>(seed)}));
@@ -117,10 +128,17 @@ absl::Status Chaos::Start() {
                                    "global_store.grant_ttl=2s"};
   cluster.daemon_settings = {absl::StrCat("daemon.host_pool=", 4 * options_.model_bytes + kStagingBytes),
                              absl::StrCat("daemon.fake_device_memory=", 2 * options_.model_bytes),
-                             "daemon.device_runtime=fake",
+                             absl::StrCat("daemon.device_runtime=", devices_->backend()),
                              "daemon.fake_devices=1",
                              "daemon.staging_buffers=2",
-                             "daemon.peer_timeout=400ms"};
+                             "daemon.peer_timeout=400ms",
+                             absl::StrCat("daemon.limits.send=", kSendLimit)};
+  for (int node = 0; node < options_.daemons; ++node) {
+    cluster.settings_of_daemon.push_back({absl::StrCat("daemon.host_id=host-", std::max(node, 1))});
+    if (devices_->backend() != "cuda") continue;
+    const auto gpus = static_cast<int>(devices_->devices().size());
+    cluster.daemon_environments.push_back({{"CUDA_VISIBLE_DEVICES", absl::StrCat(node % gpus)}});
+  }
   TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
   invariants_ = std::make_unique<Invariants>(*cluster_, *devices_);
 
@@ -145,7 +163,9 @@ absl::Status Chaos::MeasureOperations() {
 
 absl::StatusOr<std::unique_ptr<Process>> Chaos::StartClient(const Operation& operation) {
   ProcessOptions process;
-  process.argv = {options_.victim_binary, Address(operation.node),
+  std::vector<std::string> daemons;
+  for (const int node : NodesOf(operation)) daemons.push_back(Address(node));
+  process.argv = {options_.victim_binary, absl::StrJoin(daemons, ","),
                   operation.verb,         operation.writes ? kRoundKey : kBaseKey,
                   operation.location,     operation.lane,
                   ModelOf(operation),     absl::StrCat(kOperationTimeoutSeconds)};
@@ -154,6 +174,35 @@ absl::StatusOr<std::unique_ptr<Process>> Chaos::StartClient(const Operation& ope
   TC_ASSIGN_OR_RETURN(auto client, Process::Start(process));
   TC_RETURN_IF_ERROR(client->WaitReady(SteadyNow() + kHangTimeout).status());
   return client;
+}
+
+std::vector<int> Chaos::NodesOf(const Operation& operation) const {
+  std::vector<int> nodes = {operation.node};
+  for (int node = 1; operation.fans_out && node < cluster_->daemons(); ++node) {
+    if (node != operation.node) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// A receiver that dies or stops takes no other receiver along.
+absl::Status Chaos::CheckNobodyElseFailed(const Fault& fault, const Outcome& outcome) const {
+  const bool of_receiver = fault.victim == Victim::kReceiver || fault.victim == Victim::kOtherReceiver;
+  if (!fault.operation->fans_out || !of_receiver || outcome.exit_code != 1) return absl::OkStatus();
+  const int struck = fault.victim == Victim::kReceiver ? fault.operation->node : kOtherReceiver;
+  const std::vector<int> nodes = NodesOf(*fault.operation);
+  // "UNAVAILABLE: at daemons 1 3: ..."
+  const std::vector<std::string_view> parts = absl::StrSplit(outcome.said, absl::MaxSplits(": ", 2));
+  std::string_view failed = parts.size() == 3 ? parts[1] : "";
+  if (!absl::ConsumePrefix(&failed, "at daemons ")) {
+    return absl::InternalError(absl::StrCat("the client does not say who failed: ", outcome.said));
+  }
+  for (const std::string_view text : absl::StrSplit(failed, ' ')) {
+    size_t index = 0;
+    if (absl::SimpleAtoi(text, &index) && index < nodes.size() && nodes[index] == struck) continue;
+    return absl::InternalError(
+        absl::StrCat("the fault was at node-", struck, ", and others failed: ", outcome.said));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, SteadyTime began) {
@@ -196,6 +245,8 @@ Process& Chaos::Target(const Fault& fault, Process& client) {
       return cluster_->daemon(fault.operation->node);
     case Victim::kClient:
       return client;
+    case Victim::kOtherReceiver:
+      return cluster_->daemon(kOtherReceiver);
     case Victim::kGlobalStore:
       break;
   }
@@ -230,6 +281,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   TC_RETURN_IF_ERROR(Inject(fault, *client));
   TC_ASSIGN_OR_RETURN(const Outcome outcome, Finish(*client, began));
   TC_RETURN_IF_ERROR(CheckOutcome(operation, outcome, /*undisturbed=*/false));
+  TC_RETURN_IF_ERROR(CheckNobodyElseFailed(fault, outcome));
   const std::string said = outcome.exit_code == 0   ? "done"
                            : outcome.exit_code == 1 ? outcome.said
                                                     : "ended with the client";
@@ -331,6 +383,12 @@ std::string Chaos::Logs() const {
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices() {
+  absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
+  if (!absl::IsUnavailable(cuda.status())) return cuda;
+  return CreateFakeRuntime({.device_count = 1});
+}
 
 absl::Status RunChaos(const ChaosOptions& options) { return Chaos(options).Run(); }
 

@@ -6,10 +6,13 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/device/device_runtime.h"
 
 namespace tensorcast::chaos {
 
@@ -18,11 +21,14 @@ struct ChaosOptions {
   std::string victim_binary;  // chaos_victim
   uint64_t seed = 1;
   int faults = 25;
-  int daemons = 2;
+  int daemons = 4;                            // at least kLeastDaemons
   uint64_t model_bytes = uint64_t{16} << 20;  // small: what takes a hundred rounds is what a round costs
   absl::Duration budget = absl::InfiniteDuration();  // no round begins after it
   std::FILE* out = stdout;
 };
+
+// The GPUs of chaos and of its clients: the host's, or fake ones where it has none. Each daemon gets one.
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices();
 
 // Prints what it did and what held. The first broken invariant ends it; the message has the processes' logs.
 absl::Status RunChaos(const ChaosOptions& options);

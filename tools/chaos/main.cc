@@ -1,4 +1,4 @@
-// chaos --seed N --faults M [--daemons D] [--budget 90s]: see README.md.
+// chaos --seed N --faults M [--daemons D] [--budget 90s] [--program FILE]: see README.md.
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,18 +8,22 @@
 
 #include "absl/strings/numbers.h"
 #include "tools/chaos/chaos.h"
+#include "tools/chaos/schedule.h"
 
 namespace {
 
 constexpr char kUsage[] =
-    "usage: chaos [--seed N] [--faults M] [--daemons D] [--budget 90s]\n"
+    "usage: chaos [--seed N] [--faults M] [--daemons D, four at least] [--budget 90s] [--program FILE]\n"
     "Starts a cluster, kills and stops its processes at random, and checks what must hold.\n"
     "Without a seed one is drawn and printed. Exit code 0: every invariant held.\n";
 
 bool Set(tensorcast::chaos::ChaosOptions& options, const std::string& flag, const std::string& value) {
   if (flag == "--seed") return absl::SimpleAtoi(value, &options.seed);
   if (flag == "--faults") return absl::SimpleAtoi(value, &options.faults) && options.faults > 0;
-  if (flag == "--daemons") return absl::SimpleAtoi(value, &options.daemons) && options.daemons > 1;
+  if (flag == "--daemons") {
+    return absl::SimpleAtoi(value, &options.daemons) && options.daemons >= tensorcast::chaos::kLeastDaemons;
+  }
+  if (flag == "--program") return !(options.binary = value).empty();
   if (flag == "--budget") return absl::ParseDuration(value, &options.budget);
   return false;
 }
@@ -29,13 +33,13 @@ bool Set(tensorcast::chaos::ChaosOptions& options, const std::string& flag, cons
 int main(int argc, char** argv) {
   tensorcast::chaos::ChaosOptions options;
   options.seed = std::random_device()();
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  options.binary = here / "tensorcast";
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 < argc && Set(options, argv[i], argv[i + 1])) continue;
     std::fputs(kUsage, stderr);
     return 2;
   }
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  options.binary = here / "tensorcast";
   options.victim_binary = here / "chaos_victim";
   return tensorcast::chaos::RunChaos(options).ok() ? 0 : 1;
 }

@@ -18,6 +18,11 @@ const std::vector<Operation>& Operations() {
       {.name = "durable put", .verb = "durable-put", .node = 1, .writes = true, .source_is_receiver = true},
       {.name = "import", .verb = "import", .node = 1, .writes = true, .source_is_receiver = true},
       {.name = "tcp get", .verb = "get", .node = 1, .lane = "tcp"},
+      {.name = "cancelled get", .verb = "cancelled-get", .node = 1, .lane = "tcp"},
+      {.name = "partial get", .verb = "partial-get", .node = 2},
+      {.name = "fan-out", .verb = "get", .node = 2, .fans_out = true},
+      {.name = "partial fan-out", .verb = "partial-get", .node = 2, .fans_out = true},
+      {.name = "cancelled fan-out", .verb = "cancelled-get", .node = 2, .fans_out = true},
       {.name = "tcp get to a GPU", .verb = "get", .node = 1, .location = "gpu:0", .lane = "tcp"},
       {.name = "local get", .verb = "get", .node = 1, .lane = "local"},
       {.name = "disk get",
@@ -41,6 +46,8 @@ std::string_view Name(Victim victim) {
       return "the client";
     case Victim::kGlobalStore:
       return "the global store";
+    case Victim::kOtherReceiver:
+      return "another receiver";
   }
   return "?";
 }
@@ -49,10 +56,11 @@ Fault DrawFault(std::mt19937_64& random) {
   const std::vector<Operation>& operations = Operations();
   Fault fault;
   fault.operation = &operations[Below(random, operations.size())];
-  constexpr Victim kWithSource[] = {Victim::kSource, Victim::kReceiver, Victim::kClient,
-                                    Victim::kGlobalStore};
-  const uint64_t skip = fault.operation->source_is_receiver ? 1 : 0;
-  fault.victim = kWithSource[skip + Below(random, 4 - skip)];
+  constexpr Victim kVictims[] = {Victim::kSource, Victim::kReceiver, Victim::kClient, Victim::kGlobalStore,
+                                 Victim::kOtherReceiver};
+  const uint64_t first = fault.operation->source_is_receiver ? 1 : 0;
+  const uint64_t past = fault.operation->fans_out ? 5 : 4;
+  fault.victim = kVictims[first + Below(random, past - first)];
   fault.kill = Below(random, 2) == 0;
   fault.moment = kLatestMoment * static_cast<double>(Below(random, 1000)) / 1000;
   fault.stop_for = absl::Milliseconds(Below(random, kLongestStopMs));

@@ -9,9 +9,10 @@
 
 namespace tensorcast::chaos {
 
-enum class Victim { kSource, kReceiver, kClient, kGlobalStore };
+enum class Victim { kSource, kReceiver, kClient, kGlobalStore, kOtherReceiver };
 
 // What the client of a round does. Gets are of the base artifact, whose source is node 0.
+// Nodes 0 and 1 are of one host, each other node is of its own.
 struct Operation {
   const char* name;
   const char* verb;  // of chaos_victim
@@ -21,7 +22,11 @@ struct Operation {
   bool writes = false;              // makes an artifact and a key of its own
   bool drop_base_replica = false;   // node 0 has to read its packed file again
   bool source_is_receiver = false;  // there is no other node in it
+  bool fans_out = false;            // its client gets at every node but the source's at once
 };
+
+inline constexpr int kOtherReceiver = 3;  // the node of Victim::kOtherReceiver, in a fan-out
+inline constexpr int kLeastDaemons = kOtherReceiver + 1;
 
 struct Fault {
   const Operation* operation;

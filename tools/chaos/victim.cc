@@ -1,10 +1,12 @@
 // The client process that chaos starts, and sometimes kills: one operation, then the end.
-//   chaos_victim DAEMON OPERATION ARTIFACT LOCATION LANE MODEL TIMEOUT_SECONDS --ready-fd N
-// It writes a line to the descriptor when it is connected and about to begin; on success the artifact id is
-// its last line of output. Exit codes: 0 done and every byte right, 1 the operation failed, 2 usage, 3 a
-// wrong byte.
+//   chaos_victim DAEMON[,DAEMON...] OPERATION ARTIFACT LOCATION LANE MODEL TIMEOUT_SECONDS --ready-fd N
+// "get", "partial-get" and "cancelled-get" get at all of the daemons at once; everything else is asked of the
+// first. It writes a line to the descriptor when it is connected and about to begin; on success the artifact
+// id is its last line of output. Exit codes: 0 done and every byte right, 1 the operation failed, 2 usage, 3
+// a wrong byte.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -14,12 +16,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "cli/model/compare.h"
-#include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 #include "tensorcast/client.h"
+#include "tools/chaos/chaos.h"
 
 namespace tensorcast::chaos {
 namespace {
@@ -28,7 +32,8 @@ constexpr int kAttaches = 30;
 constexpr int kHeldLeases = 10;
 
 struct Job {
-  std::string daemon, operation, artifact, location, lane, model;
+  std::vector<std::string> daemons;
+  std::string operation, artifact, location, lane, model;
   RequestContext context;
 };
 
@@ -65,10 +70,84 @@ absl::StatusOr<Replicas> Attach(client::Client& client, const Job& job, int time
   return held;
 }
 
-absl::StatusOr<std::string> Get(client::Client& client, const Job& job, DeviceRuntime& devices, int times) {
-  TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, times));
+absl::StatusOr<std::string> AttachOften(client::Client& client, const Job& job, DeviceRuntime& devices) {
+  TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, kAttaches));
   TC_RETURN_IF_ERROR(CompareReplica(held.back()->tensors(), job.model, &devices).status());
   return held.back()->artifact_id();
+}
+
+using Clients = std::vector<std::unique_ptr<client::Client>>;
+
+// How a get at one of the daemons differs from a plain one.
+struct Wanted {
+  std::vector<std::string> tensors = {};  // alone; empty: all
+  bool given_up = false;                  // once its first bytes are there
+};
+
+// At all daemons at once, what is wanted of each. What is told in the end is where it failed, and how the
+// first of those did: "at daemons 1 3: UNAVAILABLE: ...".
+absl::StatusOr<std::string> GetEverywhere(const Clients& clients, const Job& job, DeviceRuntime& devices,
+                                          const std::vector<Wanted>& wanted) {
+  std::vector<RequestContext> contexts(clients.size(), job.context);
+  std::vector<std::unique_ptr<client::PendingGet>> gets;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    client::GetOptions options{.location = job.location, .lane = job.lane, .tensors = wanted[i].tensors};
+    if (wanted[i].given_up) {
+      contexts[i].cancellation = Cancellation();
+      options.on_progress = [cancellation = contexts[i].cancellation](const TransferProgress& progress) {
+        if (progress.bytes_done > 0) cancellation.Cancel();
+      };
+    }
+    gets.push_back(clients[i]->StartGet(contexts[i], job.artifact, options));
+  }
+  absl::Status status;
+  std::string failed_at, artifact_id;
+  for (size_t i = 0; i < gets.size(); ++i) {
+    const auto replica = gets[i]->Wait(SteadyTime::InfiniteFuture());  // the context ends it
+    if (wanted[i].given_up && absl::IsCancelled(replica.status())) continue;
+    absl::Status ended = replica.status();
+    if (ended.ok()) {
+      const auto& tensors = (*replica)->tensors();
+      ended = (wanted[i].tensors.empty() ? CompareReplica(tensors, job.model, &devices)
+                                         : ComparePart(tensors, wanted[i].tensors, job.model))
+                  .status();
+      artifact_id = (*replica)->artifact_id();
+    }
+    if (ended.ok()) continue;
+    absl::StrAppend(&failed_at, " ", i);
+    // Wrong bytes are worse than none.
+    if (status.ok() || absl::IsDataLoss(ended)) status = ended;
+  }
+  if (status.ok()) return artifact_id;
+  return absl::Status(status.code(), absl::StrCat("at daemons", failed_at, ": ", status.message()));
+}
+
+absl::StatusOr<std::string> GetEverywhere(const Clients& clients, const Job& job, DeviceRuntime& devices) {
+  return GetEverywhere(clients, job, devices, std::vector<Wanted>(clients.size()));
+}
+
+// Half of the tensors each, another half at every daemon, then all.
+absl::StatusOr<std::string> GetParts(const Clients& clients, const Job& job, DeviceRuntime& devices) {
+  TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(job.model));
+  const std::vector<Tensor>& tensors = model.layout.tensors;
+  std::vector<Wanted> wanted(clients.size());
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const size_t first = i * tensors.size() / clients.size();
+    for (size_t j = 0; j < std::max<size_t>(tensors.size() / 2, 1); ++j) {
+      wanted[i].tensors.push_back(tensors[(first + j) % tensors.size()].name);
+    }
+  }
+  TC_RETURN_IF_ERROR(GetEverywhere(clients, job, devices, wanted).status());
+  return GetEverywhere(clients, job, devices);
+}
+
+// Every other get is given up once its first bytes are there; then all are made after all.
+absl::StatusOr<std::string> GetAfterCancelled(const Clients& clients, const Job& job,
+                                              DeviceRuntime& devices) {
+  std::vector<Wanted> wanted(clients.size());
+  for (size_t i = 0; i < clients.size(); i += 2) wanted[i].given_up = true;
+  TC_RETURN_IF_ERROR(GetEverywhere(clients, job, devices, wanted).status());
+  return GetEverywhere(clients, job, devices);
 }
 
 // Looks at what it attached to again and again, for as long as it was given.
@@ -80,9 +159,12 @@ absl::StatusOr<std::string> Hold(client::Client& client, const Job& job, DeviceR
   return held.back()->artifact_id();
 }
 
-absl::StatusOr<std::string> Perform(client::Client& client, const Job& job, DeviceRuntime& devices) {
-  if (job.operation == "get") return Get(client, job, devices, 1);
-  if (job.operation == "attach") return Get(client, job, devices, kAttaches);
+absl::StatusOr<std::string> Perform(const Clients& clients, const Job& job, DeviceRuntime& devices) {
+  if (job.operation == "get") return GetEverywhere(clients, job, devices);
+  if (job.operation == "partial-get") return GetParts(clients, job, devices);
+  if (job.operation == "cancelled-get") return GetAfterCancelled(clients, job, devices);
+  client::Client& client = *clients.front();
+  if (job.operation == "attach") return AttachOften(client, job, devices);
   if (job.operation == "hold") return Hold(client, job, devices);
   absl::StatusOr<client::PutResult> put;
   if (job.operation == "import") {
@@ -97,11 +179,14 @@ absl::StatusOr<std::string> Perform(client::Client& client, const Job& job, Devi
 }
 
 absl::StatusOr<std::string> Run(const Job& job, int ready_fd) {
-  TC_ASSIGN_OR_RETURN(const auto devices, CreateFakeRuntime({.device_count = 1}));
-  TC_ASSIGN_OR_RETURN(const auto client,
-                      client::Client::Connect({.daemon = job.daemon, .devices = devices.get()}));
+  TC_ASSIGN_OR_RETURN(const auto devices, OpenDevices());
+  Clients clients;
+  for (const std::string& daemon : job.daemons) {
+    TC_ASSIGN_OR_RETURN(clients.emplace_back(),
+                        client::Client::Connect({.daemon = daemon, .devices = devices.get()}));
+  }
   if (write(ready_fd, "begin\n", 6) != 6) return absl::InternalError("nobody listens");
-  return Perform(*client, job, *devices);
+  return Perform(clients, job, *devices);
 }
 
 }  // namespace
@@ -109,7 +194,7 @@ absl::StatusOr<std::string> Run(const Job& job, int ready_fd) {
 
 int main(int argc, char** argv) {
   if (argc != 10) return 2;
-  tensorcast::chaos::Job job{.daemon = argv[1],
+  tensorcast::chaos::Job job{.daemons = absl::StrSplit(argv[1], ','),
                              .operation = argv[2],
                              .artifact = argv[3],
                              .location = argv[4],
@@ -121,6 +206,7 @@ int main(int argc, char** argv) {
     std::printf("%s\n", artifact_id->c_str());
     return 0;
   }
-  std::printf("%s\n", artifact_id.status().ToString().c_str());
+  // One line: it is the last one that is read.
+  std::printf("%s\n", absl::StrReplaceAll(artifact_id.status().ToString(), {{"\n", " "}}).c_str());
   return artifact_id.status().code() == absl::StatusCode::kDataLoss ? 3 : 1;
 }

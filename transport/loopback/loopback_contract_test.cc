@@ -5,10 +5,10 @@
 namespace tensorcast::transport {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Loopback, TransportContract,
-                         testing::Values(LaneUnderTest{.lane = "loopback", .create = [](const std::string&) {
-                                                         return NewLoopbackTransport();
-                                                       }}));
+const auto kLane = testing::Values(
+    LaneUnderTest{.lane = "loopback", .create = [](const std::string&) { return NewLoopbackTransport(); }});
+INSTANTIATE_TEST_SUITE_P(Loopback, TransportContract, kLane);
+INSTANTIATE_TEST_SUITE_P(Loopback, FillingContract, kLane);
 
 TEST(LoopbackDescriptor, IsMagicVersionAndPullId) {
   EXPECT_EQ(EncodeLoopbackDescriptor(PullIdFromBytes("0123456789abcdef")),

@@ -61,7 +61,25 @@ LoopbackSource::LoopbackSource(std::shared_ptr<ServedImage> image, ServingThread
       threads_(threads),
       image_bytes_(image_->image_bytes()),
       in_place_(image_->in_place()),
-      segments_(in_place_ ? image_->segments() : std::vector<ConstHostSpan>{}) {}
+      availability_(image_->availability()) {
+  if (availability_ != nullptr) watch_ = availability_->OnChange([this] { TellFollowers(); });
+}
+
+uint64_t LoopbackSource::Follow(std::function<void()> changed) {
+  absl::MutexLock lock(&mutex_);
+  followers_.emplace(++followers_made_, std::move(changed));
+  return followers_made_;
+}
+
+void LoopbackSource::Ignore(uint64_t follower) {
+  absl::MutexLock lock(&mutex_);
+  followers_.erase(follower);
+}
+
+void LoopbackSource::TellFollowers() {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, changed] : followers_) changed();
+}
 
 bool LoopbackSource::BeginUse() {
   absl::MutexLock lock(&mutex_);
@@ -76,8 +94,13 @@ void LoopbackSource::EndUse() {
   --users_;
 }
 
+bool LoopbackSource::revoked() {
+  absl::MutexLock lock(&mutex_);
+  return revoked_;
+}
+
 ConstHostSpan LoopbackSource::InPlace(uint64_t offset, uint64_t bytes) const {
-  return SliceSegments(segments_, offset, bytes).front();
+  return image_->Segments(offset, bytes).front();
 }
 
 void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
@@ -97,6 +120,7 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
 void LoopbackSource::Revoke() {
   absl::MutexLock lock(&mutex_);
   revoked_ = true;
+  for (const auto& [id, changed] : followers_) changed();
   mutex_.Await(absl::Condition(this, &LoopbackSource::Unused));
 }
 

@@ -1,6 +1,9 @@
 // A serving of the loopback transport, and the registry in which pulls find it. Private to this folder.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/replica/availability.h"
 #include "transport/serving.h"
 #include "transport/transport.h"
 
@@ -28,9 +32,17 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
   // False once revoked. Between BeginUse and EndUse the image's memory may be read.
   bool BeginUse() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndUse() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // REQUIRES: in_place(), and in use.
   ConstHostSpan InPlace(uint64_t offset, uint64_t bytes) const;
+
+  // Of an image that fills; null: everything is there.
+  const std::shared_ptr<const Availability>& availability() const { return availability_; }
+  // `changed` is called when the image has more, when it is over, and when the serving is revoked, until
+  // Ignore, which waits for a running call. It posts and no more.
+  uint64_t Follow(std::function<void()> changed) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Ignore(uint64_t follower) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // ServedImage::Read on a serving thread; `done` runs there. UNAVAILABLE at once when revoked.
   void ReadStaged(uint64_t offset, uint64_t bytes, absl::AnyInvocable<void(absl::StatusOr<ServedPiece>)> done)
@@ -42,17 +54,21 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  void TellFollowers() ABSL_LOCKS_EXCLUDED(mutex_);
   bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return users_ == 0; }
 
   const std::shared_ptr<ServedImage> image_;
   ServingThreads* const threads_;
   const uint64_t image_bytes_;
   const bool in_place_;
-  const std::vector<ConstHostSpan> segments_;
+  const std::shared_ptr<const Availability> availability_;
   ServeCounter counter_;
   absl::Mutex mutex_;
   bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
   int users_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, std::function<void()>> followers_ ABSL_GUARDED_BY(mutex_);
+  uint64_t followers_made_ ABSL_GUARDED_BY(mutex_) = 0;
+  Availability::Watch watch_;  // the first to go
 };
 
 // "TCLB", a version byte, the pull id.

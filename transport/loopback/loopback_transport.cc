@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/replica/availability.h"
 #include "transport/loopback/event_loop.h"
 #include "transport/loopback/loopback_serving.h"
 #include "transport/registered_memory.h"
@@ -36,9 +37,21 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
  public:
   LoopbackFetches(std::shared_ptr<LoopbackSource> source, std::shared_ptr<EventLoop> loop,
                   const RegisteredMemory* memory)
-      : source_(std::move(source)), loop_(std::move(loop)), memory_(memory) {}
+      : source_(std::move(source)), loop_(std::move(loop)), memory_(memory) {
+    if (const auto& served = source_->availability(); served != nullptr && !served->complete()) {
+      mirror_ = std::make_shared<Availability>(served->image_bytes(), served->chunk_bytes());
+    }
+  }
 
   EventLoop& loop() { return *loop_; }
+  const std::shared_ptr<Availability>& mirror() const { return mirror_; }
+
+  // Until Ignore, which is called before the pull is gone.
+  void Follow() {
+    follower_ = source_->Follow([this] { PostFollowUp(); });
+    PostFollowUp();
+  }
+  void Ignore() { source_->Ignore(follower_); }
 
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
 
@@ -51,6 +64,13 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
         CheckFetch(*memory_, source_->image_bytes(), fetch.offset, fetch.destination);
     if (!bytes.ok()) {
       fetch.done(bytes.status());
+      return;
+    }
+    const auto& served = source_->availability();
+    if (*bytes > 0 && served != nullptr && !served->HasRange(fetch.offset, *bytes)) {
+      fetch.done(
+          absl::FailedPreconditionError(absl::StrCat("the source does not have all of ", *bytes, " bytes at ",
+                                                     fetch.offset, " yet: ask it for what it announces")));
       return;
     }
     source_->counter().AddRequest();
@@ -67,12 +87,35 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
 
   void CancelFetch(FetchId id) { FinishOne(id, absl::CancelledError("the fetch was cancelled")); }
 
-  void Cancel() {
-    if (broken_.ok()) broken_ = absl::CancelledError("the pull was cancelled");
-    FinishAll(absl::CancelledError("the pull was cancelled"));
-  }
+  void Cancel() { End(absl::CancelledError("the pull was cancelled")); }
 
  private:
+  void PostFollowUp() {
+    if (follow_up_posted_.exchange(true)) return;
+    loop_->Post([self = shared_from_this()] {
+      self->follow_up_posted_ = false;
+      self->FollowUp();
+    });
+  }
+
+  // Brings the mirror up to date, and ends the pull with its source.
+  void FollowUp() {
+    if (!broken_.ok()) return;
+    if (source_->revoked()) {
+      Break(absl::UnavailableError("the source revoked the pull"));
+      return;
+    }
+    const auto& served = source_->availability();
+    if (served == nullptr) return;
+    if (served->ended() && !served->end().ok()) {
+      Break(served->end());
+      return;
+    }
+    if (mirror_ == nullptr) return;
+    mirror_->AddWords(0, served->Words());
+    if (mirror_->complete()) mirror_->End(absl::OkStatus());
+  }
+
   void PostStep(FetchId id) {
     loop_->Post([self = shared_from_this(), id] { self->Step(id); });
   }
@@ -93,7 +136,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
       source_->EndUse();
       PostStep(id);
     } else {
-      Break(id, absl::UnavailableError("the source revoked the pull"));
+      Break(absl::UnavailableError("the source revoked the pull"));
     }
   }
 
@@ -108,11 +151,11 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     auto it = fetches_.find(id);
     if (it == fetches_.end()) return;
     if (!piece.ok()) {
-      Break(id, piece.status());
+      Break(piece.status());
     } else if (piece->bytes.empty() || piece->bytes.size() > it->second.left) {
-      Break(id, absl::InternalError("a served image read more bytes than it was asked for, or none"));
+      Break(absl::InternalError("a served image read more bytes than it was asked for, or none"));
     } else if (!source_->BeginUse()) {
-      Break(id, absl::UnavailableError("the source revoked the pull"));
+      Break(absl::UnavailableError("the source revoked the pull"));
     } else {
       Copy(it->second, piece->bytes);
       source_->EndUse();
@@ -121,8 +164,8 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
   }
 
   void Silent() {
-    Break(fetches_.begin()->first, absl::DeadlineExceededError(absl::StrCat(
-                                       "no byte arrived for ", absl::FormatDuration(silence_.limit()))));
+    Break(absl::DeadlineExceededError(
+        absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))));
   }
 
   void Copy(LoopbackFetch& fetch, ConstHostSpan bytes) {
@@ -157,22 +200,21 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     if (const auto it = fetches_.find(id); it != fetches_.end()) Finish(it, status);
   }
 
-  // Fetch `id` fails with `status`, and with it the pull.
-  void Break(FetchId id, const absl::Status& status) {
-    broken_ = absl::Status(
-        status.code() == absl::StatusCode::kInvalidArgument ? absl::StatusCode::kInternal : status.code(),
-        status.message());
-    Finish(fetches_.find(id), broken_);
-    FinishAll(broken_);
-  }
+  // What went wrong at the source ends the pull.
+  void Break(const absl::Status& status) { End(AsPullEnd(status)); }
 
-  void FinishAll(const absl::Status& status) {
-    while (!fetches_.empty()) Finish(fetches_.begin(), status);
+  void End(const absl::Status& status) {
+    if (broken_.ok()) broken_ = status;
+    if (mirror_ != nullptr) mirror_->End(broken_);
+    while (!fetches_.empty()) Finish(fetches_.begin(), broken_);
   }
 
   const std::shared_ptr<LoopbackSource> source_;
   const std::shared_ptr<EventLoop> loop_;
   const RegisteredMemory* const memory_;
+  std::shared_ptr<Availability> mirror_;  // of what the source has; null: everything
+  uint64_t follower_ = 0;
+  std::atomic<bool> follow_up_posted_ = false;
   std::map<FetchId, LoopbackFetch> fetches_;
   SilenceWatch silence_{&loop_->queue(), [this] { Silent(); }};  // while fetches are pending
   absl::Status broken_;
@@ -180,8 +222,9 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
 
 class LoopbackPull : public Pull {
  public:
-  explicit LoopbackPull(std::shared_ptr<LoopbackFetches> core) : core_(std::move(core)) {}
+  explicit LoopbackPull(std::shared_ptr<LoopbackFetches> core) : core_(std::move(core)) { core_->Follow(); }
   ~LoopbackPull() override {
+    core_->Ignore();
     core_->loop().Run([this] { core_->Cancel(); });
   }
 
@@ -210,6 +253,8 @@ class LoopbackPull : public Pull {
     core_->loop().Post([core = core_] { core->Cancel(); });
   }
 
+  std::shared_ptr<const Availability> availability() const override { return core_->mirror(); }
+
  private:
   const std::shared_ptr<LoopbackFetches> core_;
   std::atomic<FetchId> fetches_made_ = 0;
@@ -229,9 +274,7 @@ class LoopbackTransport : public Transport {
 
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                  std::string_view /*receiver*/) override {
-    if (image->in_place()) {
-      TC_RETURN_IF_ERROR(CheckSegments(memory_, image->image_bytes(), image->segments()));
-    }
+    TC_RETURN_IF_ERROR(CheckInPlace(memory_, *image));
     return RegisterLoopbackServing(std::make_shared<LoopbackSource>(std::move(image), &threads_));
   }
 
@@ -241,6 +284,9 @@ class LoopbackTransport : public Transport {
     TC_ASSIGN_OR_RETURN(const PullId id, DecodeLoopbackDescriptor(descriptor));
     std::shared_ptr<LoopbackSource> source = FindLoopbackSource(id);
     if (source == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
+    if (const auto& served = source->availability(); served != nullptr && served->ended()) {
+      TC_RETURN_IF_ERROR(served->end());
+    }
     source->counter().SetReceiverTrace(context.trace);
     return std::make_unique<LoopbackPull>(
         std::make_shared<LoopbackFetches>(std::move(source), loop_, &memory_));

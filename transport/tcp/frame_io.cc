@@ -40,6 +40,15 @@ void FrameWriter::Put(const Frame& frame) {
   queue_.push_back({.head = EncodeFrame(frame), .head_sent = 0, .piece = {}, .span = 0, .hold = nullptr});
 }
 
+void FrameWriter::PutAhead(const Frame& frame) {
+  // The frame that is under way, then those put ahead, which may be what is under way.
+  const size_t first = within_frame_ && !queue_.front().ahead ? 1 : 0;
+  queue_.insert(
+      queue_.begin() + static_cast<ptrdiff_t>(first + ahead_),
+      {.head = EncodeFrame(frame), .head_sent = 0, .piece = {}, .span = 0, .hold = nullptr, .ahead = true});
+  ++ahead_;
+}
+
 void FrameWriter::PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold) {
   queue_.push_back({.head = EncodeFrame(head),
                     .head_sent = 0,
@@ -100,6 +109,7 @@ uint64_t FrameWriter::Sent(size_t bytes) {
     const bool sent = frame.head_sent == frame.head.size() && frame.span == frame.piece.size();
     within_frame_ = !sent;
     if (!sent) break;
+    if (frame.ahead) --ahead_;
     queue_.pop_front();
   }
   piece_bytes_ -= of_pieces;
@@ -112,6 +122,7 @@ void FrameWriter::ClearUnsent() {
     return;
   }
   queue_.erase(queue_.begin() + 1, queue_.end());
+  ahead_ = queue_.front().ahead ? 1 : 0;
   piece_bytes_ = 0;
   for (const ConstHostSpan& rest : queue_.front().piece) piece_bytes_ += rest.size();
 }
@@ -119,6 +130,7 @@ void FrameWriter::ClearUnsent() {
 void FrameWriter::Clear() {
   queue_.clear();
   piece_bytes_ = 0;
+  ahead_ = 0;
 }
 
 }  // namespace tensorcast::transport::tcp

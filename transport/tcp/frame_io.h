@@ -46,6 +46,8 @@ class FrameReader {
 class FrameWriter {
  public:
   void Put(const Frame& frame);
+  // In front of what has not begun to be sent, but behind others that were put so.
+  void PutAhead(const Frame& frame);
   // DATA: its head, and the piece from memory that `hold` keeps in place until it is sent. REQUIRES: the
   // spans make up the piece.
   void PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold);
@@ -56,6 +58,8 @@ class FrameWriter {
 
   bool empty() const { return queue_.empty(); }
   size_t frames() const { return queue_.size(); }
+  // Whether a frame that was put ahead is not sent.
+  bool has_ahead() const { return ahead_ > 0; }
   // What is queued of pieces.
   uint64_t piece_bytes() const { return piece_bytes_; }
   // True when part of a frame was sent: no other frame may follow before the rest of it.
@@ -72,6 +76,7 @@ class FrameWriter {
     std::vector<ConstHostSpan> piece;  // what is left of it, from `span` on
     size_t span = 0;
     std::shared_ptr<void> hold;
+    bool ahead = false;
   };
 
   static void AddParts(const Queued& frame, std::vector<iovec>& parts, uint64_t& bytes);
@@ -81,6 +86,7 @@ class FrameWriter {
   std::deque<Queued> queue_;
   std::vector<iovec> parts_;  // of one call; kept for its memory
   uint64_t piece_bytes_ = 0;
+  size_t ahead_ = 0;  // frames that were put ahead and are not sent
   bool within_frame_ = false;
 };
 

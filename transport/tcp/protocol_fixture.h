@@ -35,10 +35,12 @@ class ProtocolTest : public ::testing::Test {
     ASSERT_EQ(transport_->RegisterMemory(memory_.data(), memory_.bytes()), absl::OkStatus());
     Serve(kImageBytes);
   }
-  void Serve(uint64_t bytes) {
+  // `availability`: of an image that fills, whose bytes are there all the same.
+  void Serve(uint64_t bytes, std::shared_ptr<const Availability> availability = nullptr) {
     WritePattern(memory_.span(0, bytes), 0);
     serving_ = transport_
-                   ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, bytes)}),
+                   ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, bytes)},
+                                                          std::move(availability)),
                            /*receiver=*/"")
                    .value();
     descriptor_ = DecodeDescriptor(serving_->descriptor()).value();

@@ -1,4 +1,5 @@
 #include "transport/tcp/pull_stream.h"
+#include "core/replica/announcer.h"
 
 #include <sys/epoll.h>
 
@@ -22,11 +23,6 @@ constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
 constexpr size_t kMaxParts = 256;
 // An address that does not answer for so long is left for the next, where there is one.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(3);
-
-// INVALID_ARGUMENT is kept for requests that leave the pull as it was.
-absl::Status AsPullError(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kInvalidArgument ? absl::InternalError(status.message()) : status;
-}
 
 absl::Status Broken(std::string_view what) {
   return absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what));
@@ -196,6 +192,8 @@ absl::Status PullStream::Take(const Frame& frame) {
   if (const auto* data = std::get_if<Data>(&frame)) return On(*data);
   if (const auto* error = std::get_if<Error>(&frame)) return On(*error);
   if (const auto* welcome = std::get_if<Welcome>(&frame)) return On(*welcome);
+  if (const auto* have = std::get_if<Have>(&frame)) return On(*have);
+  if (const auto* not_here = std::get_if<NotHere>(&frame)) return On(*not_here);
   return Broken("a frame that no source sends");
 }
 
@@ -208,6 +206,10 @@ absl::Status PullStream::On(const Welcome& welcome) {
   if (state_ != State::kGreeting || welcome.image_bytes != descriptor_.image_bytes) {
     return Broken("a WELCOME that was not expected");
   }
+  if (welcome.chunk_bytes != 0 && !CheckFilling(welcome.image_bytes, welcome.chunk_bytes).ok()) {
+    return Broken(absl::StrCat("an image of ", welcome.image_bytes, " bytes that fills in chunks of ",
+                               welcome.chunk_bytes));
+  }
   welcome_ = welcome;
   state_ = State::kOpen;
   open_ = true;
@@ -219,9 +221,41 @@ absl::Status PullStream::On(const Welcome& welcome) {
 
 absl::Status PullStream::On(const Error& error) {
   if (error.request_id == kWholePull) return error.status;
-  const auto request = requests_.find(error.request_id);
-  if (request == requests_.end()) return Broken("an ERROR for a request that was not made");
-  FailRequest(error.request_id, error.status);
+  if (!requests_.contains(error.request_id)) return Broken("an ERROR for a request that was not made");
+  const FetchId fetch = EndRequest(error.request_id);
+  if (fetch == 0) return absl::OkStatus();
+  if (!absl::IsInvalidArgument(error.status)) return error.status;
+  Abandon(fetch, error.status);
+  return absl::OkStatus();
+}
+
+void PullStream::Follow(std::shared_ptr<Availability> mirror) {
+  mirror_ = std::move(mirror);
+  writer_.Put(tcp::Follow{});
+}
+
+absl::Status PullStream::On(const Have& have) {
+  if (mirror_ == nullptr) return Broken("a HAVE that was not asked for");
+  if (!FitsImage(have.first, have.words, mirror_->chunks())) {
+    return Broken(absl::StrCat("a HAVE of chunks up to ", have.first + have.words.size() * kHaveWordBits,
+                               " where there are ", mirror_->chunks()));
+  }
+  mirror_->AddWords(have.first, have.words);
+  if (mirror_->complete()) mirror_->End(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+absl::Status PullStream::On(const NotHere& not_here) {
+  if (welcome_.chunk_bytes == 0 || !requests_.contains(not_here.id)) {
+    return Broken("a NOT_HERE for a request that was not made, or where everything is there");
+  }
+  const FetchId fetch_id = EndRequest(not_here.id);
+  if (fetch_id == 0) return absl::OkStatus();
+  const Fetch& fetch = fetches_.at(fetch_id).fetch;
+  if (fetch.announced) return Broken("it does not have what it announced");
+  Abandon(fetch_id, absl::FailedPreconditionError(absl::StrCat(where_, " does not have all of ", fetch.bytes,
+                                                               " bytes at ", fetch.offset,
+                                                               " yet: ask it for what it announces")));
   return absl::OkStatus();
 }
 
@@ -353,18 +387,12 @@ PullStream::Outstanding PullStream::NextRequest(FetchId fetch, Receiving& receiv
   return request;
 }
 
-void PullStream::FailRequest(uint64_t request_id, const absl::Status& status) {
+FetchId PullStream::EndRequest(uint64_t request_id) {
   const auto request = requests_.find(request_id);
   const FetchId fetch = request->second.fetch;
-  // What the source will not send any more.
   outstanding_bytes_ -= request->second.left;
   requests_.erase(request);
-  if (fetch == 0) return;
-  if (status.code() != absl::StatusCode::kInvalidArgument) {
-    Fail(status);
-    return;
-  }
-  Abandon(fetch, status);
+  return fetch;
 }
 
 // What is under way of it is dropped when it comes. Until the source says that no more comes, it counts as
@@ -431,7 +459,10 @@ void PullStream::SetEvents(uint32_t events) {
 }
 
 void PullStream::Fail(const absl::Status& status) {
-  const absl::Status why = Annotate(AsPullError(status), absl::StrCat("pulling from ", where_));
+  // Of another version, and of a replica that is not whole, Connect says so.
+  const bool refused = state_ != State::kOpen && absl::IsFailedPrecondition(status);
+  const absl::Status why =
+      Annotate(refused ? status : AsPullEnd(status), absl::StrCat("pulling from ", where_));
   if (state_ == State::kOpen) owner_->OnLost(why);
   Close(why);
 }

@@ -27,6 +27,7 @@
 #include "base/address.h"
 #include "base/steady_time.h"
 #include "core/artifact/digest.h"
+#include "core/replica/availability.h"
 #include "transport/rate_limit.h"
 #include "transport/silence_watch.h"
 #include "transport/tcp/byte_stream.h"
@@ -47,6 +48,7 @@ struct Fetch {
   std::vector<HostSpan> destination;
   SteadyTime deadline;
   FetchDone done;
+  bool announced = false;  // the source has said that it has all of it
 };
 
 class PullStream : private IoLoop::Handler {
@@ -94,6 +96,11 @@ class PullStream : private IoLoop::Handler {
                std::shared_ptr<ssl_session_st> session, std::function<void(absl::Status)> connected);
   // Of the stream, for others of the pull. REQUIRES: it is open.
   std::shared_ptr<ssl_session_st> session() const { return stream_->session(); }
+  // What the source said about the pull. REQUIRES: it is open.
+  const Welcome& welcome() const { return welcome_; }
+  // Asks for what the source has, and keeps the mirror so; it ends OK when everything is there. Once, in the
+  // call of `connected`. REQUIRES: the source's image fills.
+  void Follow(std::shared_ptr<Availability> mirror);
   // The address that it is connected to.
   const SocketAddress& address() const { return addresses_[next_address_ - 1]; }
 
@@ -145,6 +152,8 @@ class PullStream : private IoLoop::Handler {
   absl::Status On(const Welcome& welcome);
   absl::Status On(const Error& error);
   absl::Status On(const Data& data);
+  absl::Status On(const Have& have);
+  absl::Status On(const NotHere& not_here);
   // Where the next bytes of the current piece go, at most `most` of them; how many.
   uint64_t AddRoom(uint64_t most);
   // So many of them are there.
@@ -152,7 +161,8 @@ class PullStream : private IoLoop::Handler {
 
   void AskForMore();
   Outstanding NextRequest(FetchId fetch, Receiving& receiving);
-  void FailRequest(uint64_t request_id, const absl::Status& status);
+  // The source sends no more of it; the fetch that it was made for, 0 when nobody wants it any more.
+  FetchId EndRequest(uint64_t request_id);
   void Finish(FetchId fetch, const FetchResult& result);
   void Flush();
   void SetEvents(uint32_t events);
@@ -187,6 +197,7 @@ class PullStream : private IoLoop::Handler {
   FrameReader reader_;
   FrameWriter writer_;
   Welcome welcome_;
+  std::shared_ptr<Availability> mirror_;  // of what the source has; null: it is not asked
 
   absl::flat_hash_map<FetchId, Receiving> fetches_;
   std::deque<FetchId> to_ask_;  // fetches that were not asked for to their end, in order

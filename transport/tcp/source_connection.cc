@@ -24,6 +24,10 @@ constexpr uint64_t kQueuedBytes = uint64_t{1} << 20;
 constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
 // A receiver that asks on without reading its answers is let go.
 constexpr size_t kMaxQueuedFrames = 1024;
+// How long a receiver may take to read why its pull ends, and to close: one that is not let in any more, and
+// one whose image failed.
+constexpr absl::Duration kDismissTime = absl::Seconds(1);
+constexpr absl::Duration kFailureTime = absl::Seconds(10);
 
 // What is handed to the kernel before the others of the process are asked for again.
 uint64_t BytesAStep(const SourceLimits& limits) {
@@ -41,9 +45,10 @@ SourceServing::SourceServing(PullId id, std::shared_ptr<ServedImage> image, std:
       image_(std::move(image)),
       image_bytes_(image_->image_bytes()),
       in_place_(image_->in_place()),
-      segments_(in_place_ ? image_->segments() : std::vector<ConstHostSpan>{}) {}
+      availability_(image_->availability()) {}
 
 absl::Status SourceServing::Join(std::shared_ptr<SourceConnection> connection) {
+  if (availability_ != nullptr && availability_->ended()) TC_RETURN_IF_ERROR(availability_->end());
   absl::MutexLock lock(&mutex_);
   if (revoked_) return Revoked();
   if (connections_.size() >= kMaxConnections) {
@@ -113,16 +118,26 @@ void SourceConnection::Start(std::unique_ptr<ByteStream> stream, uint8_t version
   }
   watch_ = *watch;
   peer_watch_.Start(stream_.get());
+  const Availability* const availability = serving_->availability().get();
+  // What Admit saw of it: where something is missing, the version is one that can say so.
+  fills_ = version >= kFillingVersion && serving_->filling();
   writer_.Put(Welcome{.version = version,
                       .max_requests = limits_.requests,
                       .max_request_bytes = limits_.request_bytes,
-                      .image_bytes = serving_->image_bytes()});
+                      .image_bytes = serving_->image_bytes(),
+                      .chunk_bytes = fills_ ? availability->chunk_bytes() : 0});
+  if (availability != nullptr) {
+    filling_watch_ = availability->OnChange([this] { PostFillingChanged(); });
+    FillingChanged();  // it may have failed before it was watched
+  }
   Flush();
 }
 
 void SourceConnection::End(const absl::Status& why) {
   if (ended_) return;
-  if (!why.ok() && stream_ != nullptr && !writer_.within_frame()) {
+  if (leaving_) {
+    (void)writer_.Flush(*stream_, BytesAStep(limits_));
+  } else if (!why.ok() && stream_ != nullptr && !writer_.within_frame()) {
     writer_.Clear();
     writer_.Put(Error{.status = why});
     // The receiver learns of the end in any case; this says why, where the socket has room for it.
@@ -131,21 +146,60 @@ void SourceConnection::End(const absl::Status& why) {
   Close();
 }
 
-// It is told why, which takes patience: nobody can be told after half a piece, and while bytes move there is
-// always half a piece; and to close a socket that has unread bytes may lose what was written last. So the
-// rest of the piece goes first, and the receiver is left to close, until the next look.
 void SourceConnection::Dismiss(const absl::Status& why) {
-  const std::shared_ptr<SourceConnection> self = shared_from_this();
-  if (std::exchange(leaving_, true)) {
-    Close();
-    return;
-  }
   otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "ended"});
   LOG(WARNING) << "the pull of a receiver ends: " << why.message();
+  Leave(why, kDismissTime);
+}
+
+// It takes patience: nobody can be told after half a piece, and while bytes move there is always half a
+// piece; and to close a socket that has unread bytes may lose what was written last. So the rest of the piece
+// goes first, and the receiver is left to close, for a while.
+void SourceConnection::Leave(const absl::Status& why, absl::Duration patience) {
+  const std::shared_ptr<SourceConnection> self = shared_from_this();
+  if (ended_ || std::exchange(leaving_, true)) return;
+  peer_watch_.Stop();
+  announcer_.reset();
   requests_.clear();
   writer_.ClearUnsent();
   writer_.Put(Error{.status = why});
+  leave_timer_ = loop_->queue().At(SteadyNow() + patience, [self] { self->Close(); });
   Flush();
+}
+
+void SourceConnection::PostFillingChanged() {
+  if (change_posted_.exchange(true)) return;
+  loop_->Post([self = shared_from_this()] {
+    self->change_posted_ = false;
+    self->FillingChanged();
+    self->Flush();
+  });
+}
+
+void SourceConnection::FillingChanged() {
+  const Availability& availability = *serving_->availability();
+  if (ended_ || leaving_) return;
+  has_news_ = true;
+  if (!availability.ended()) return;
+  if (absl::Status end = availability.end(); !end.ok()) Leave(end, kFailureTime);
+}
+
+void SourceConnection::QueueNews() {
+  // A receiver that does not read what it was told is told the rest together, later.
+  if (!has_news_ || !announcer_.has_value() || writer_.has_ahead()) return;
+  const SteadyTime now = SteadyNow();
+  if (now < next_news_) {
+    if (news_timer_ != TaskQueue::kNoTimer) return;
+    news_timer_ = loop_->queue().At(next_news_, [self = shared_from_this()] {
+      self->news_timer_ = TaskQueue::kNoTimer;
+      self->Flush();
+    });
+    return;
+  }
+  has_news_ = false;
+  const std::vector<Announcement> news = announcer_->TakeNews(kMaxHaveWords);
+  for (const Announcement& have : news) writer_.PutAhead(Have{.first = have.first, .words = have.words});
+  if (!news.empty()) next_news_ = now + limits_.announce_interval;
 }
 
 void SourceConnection::Close() {
@@ -154,11 +208,15 @@ void SourceConnection::Close() {
   watch_.reset();
   peer_watch_.Stop();
   loop_->queue().CancelTimer(rate_timer_);
-  stream_.reset();
+  loop_->queue().CancelTimer(leave_timer_);
+  loop_->queue().CancelTimer(news_timer_);
+  filling_watch_ = {};
+  announcer_.reset();
   requests_.clear();
   // Releases what was read, so before the serving may count as idle.
   writer_.Clear();
   serving_->Leave(shared_from_this());
+  stream_.reset();  // last: whoever sees the end finds the connection's place free
 }
 
 void SourceConnection::OnReady(uint32_t events) {
@@ -202,6 +260,7 @@ absl::Status SourceConnection::Take(const Frame& frame) {
   if (leaving_) return absl::OkStatus();
   if (const auto* request = std::get_if<Request>(&frame)) return On(*request);
   if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
+  if (const auto* follow = std::get_if<Follow>(&frame)) return On(*follow);
   if (!std::holds_alternative<Bye>(frame)) {
     return absl::InvalidArgumentError("a frame that no receiver sends here");
   }
@@ -237,10 +296,15 @@ absl::Status SourceConnection::On(const Request& request) {
     writer_.Put(Error{.request_id = request.id, .status = std::move(status)});
     return absl::OkStatus();
   }
+  const Availability* const availability = serving_->availability().get();
+  if (availability != nullptr && !availability->HasRange(request.offset, request.bytes)) {
+    writer_.Put(NotHere{.id = request.id});
+    return absl::OkStatus();
+  }
   serving_->counter().AddRequest();
   Asked asked{.id = request.id, .offset = request.offset, .left = request.bytes, .in_place = {}};
   if (serving_->in_place()) {
-    for (const ConstHostSpan& slice : SliceSegments(serving_->segments(), request.offset, request.bytes)) {
+    for (const ConstHostSpan& slice : serving_->image().Segments(request.offset, request.bytes)) {
       asked.in_place.push_back(slice);
     }
   }
@@ -253,6 +317,15 @@ absl::Status SourceConnection::On(const Cancel& cancel) {
     return absl::InvalidArgumentError(absl::StrCat("CANCEL of REQUEST ", cancel.id, ", which was not made"));
   }
   if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("as the receiver asked"));
+  return absl::OkStatus();
+}
+
+absl::Status SourceConnection::On(const Follow&) {
+  if (!fills_ || announcer_.has_value()) {
+    return absl::InvalidArgumentError("a FOLLOW of what does not fill, or is followed already");
+  }
+  announcer_.emplace(serving_->availability());
+  has_news_ = true;
   return absl::OkStatus();
 }
 
@@ -356,6 +429,7 @@ bool SourceConnection::WaitsForRate() {
 
 void SourceConnection::Flush() {
   if (ended_ || stream_ == nullptr) return;
+  QueueNews();
   bool full = false;
   bool held = false;
   for (uint64_t sent = 0; !full && sent < kBytesATurn;) {
@@ -375,6 +449,7 @@ void SourceConnection::Flush() {
     full = *of_pieces == 0;
   }
   if (!serving_->in_place()) StartReads();
+  QueueNews();  // what those before it held up, which are sent
   const bool more = !writer_.empty() || (serving_->in_place() && !requests_.empty());
   uint32_t events = stream_->Events(more);
   if (held) events &= ~static_cast<uint32_t>(EPOLLOUT);

@@ -7,7 +7,11 @@
 // image for it any more; a read under way on a serving thread is waited for.
 //
 //   open --(BYE, error, lost, revoked)--> ended
-//   open --(the receiver is not let in any more)--> leaving --(it has gone, or a second is over)--> ended
+//   open --(the receiver is not let in any more, the image failed)--> leaving
+//   leaving --(the receiver has closed, or took too long)--> ended
+//
+// Of an image that fills it sends what there is, and refuses the rest. A receiver that asks for it (FOLLOW)
+// is told what comes: at once, and then at most once in an interval.
 #pragma once
 
 #include <atomic>
@@ -24,6 +28,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "core/replica/announcer.h"
+#include "core/replica/availability.h"
 #include "transport/rate_limit.h"
 #include "transport/serving.h"
 #include "transport/tcp/byte_stream.h"
@@ -47,11 +55,15 @@ class SourceServing {
   const std::string& receiver() const { return receiver_; }
   uint64_t image_bytes() const { return image_bytes_; }
   bool in_place() const { return in_place_; }
-  const std::vector<ConstHostSpan>& segments() const { return segments_; }  // of an image in place
+  const ServedImage& image() const { return *image_; }
+  // Of an image that fills, or did when it was served; null: everything is there.
+  const std::shared_ptr<const Availability>& availability() const { return availability_; }
+  // Whether something is missing.
+  bool filling() const { return availability_ != nullptr && !availability_->complete(); }
   ServeCounter& counter() { return counter_; }
 
   // A connection serves it from here to Leave. NOT_FOUND once it is revoked, RESOURCE_EXHAUSTED when it has
-  // kMaxConnections.
+  // kMaxConnections, and what the image failed with once it has.
   static constexpr size_t kMaxConnections = 16;
   absl::Status Join(std::shared_ptr<SourceConnection> connection) ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave(const std::shared_ptr<SourceConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -72,7 +84,7 @@ class SourceServing {
   const std::shared_ptr<ServedImage> image_;
   const uint64_t image_bytes_;
   const bool in_place_;
-  const std::vector<ConstHostSpan> segments_;
+  const std::shared_ptr<const Availability> availability_;
   ServeCounter counter_;
   absl::Mutex mutex_;
   bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
@@ -87,7 +99,9 @@ struct SourceLimits {
   uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes
   // At a time, of an image that is not in place; one piece more may wait to be sent.
   int reads = 2;
-  RateLimit* rate = nullptr;  // of all that is sent; null: none. Outlives the connections
+  absl::Duration announce_interval =
+      absl::Milliseconds(10);  // between what a receiver is told of an image that fills
+  RateLimit* rate = nullptr;   // of all that is sent; null: none. Outlives the connections
 };
 
 // The connection of a receiver whose HELLO was taken. Belongs to its loop's thread but for the constructor.
@@ -122,6 +136,7 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   absl::Status Take(const Frame& frame);
   absl::Status On(const Request& request);
   absl::Status On(const Cancel& cancel);
+  absl::Status On(const Follow& follow);
   absl::Status CheckRange(const Request& request) const;
   // The next pieces, in place, into the writer.
   void QueuePieces();
@@ -130,8 +145,15 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   void QueueRead(Asked& asked, const ServedPiece& piece);
   void Refuse(uint64_t request_id, absl::Status status);
   std::deque<Asked>::iterator Find(uint64_t request_id);
+  // The image has more, or is over. On any thread, under the availability's lock.
+  void PostFillingChanged();
+  void FillingChanged();
+  // What the receiver was not told yet into the writer, when it is time.
+  void QueueNews();
   // The receiver is not one any more that would be let in.
   void Dismiss(const absl::Status& why);
+  // Ends it with patience: a receiver that takes what is under way within that time is told why.
+  void Leave(const absl::Status& why, absl::Duration patience);
   // Sends what the socket takes, and waits for it where it takes no more.
   void Flush();
   // Whether nothing may be sent yet; it is flushed again when it may.
@@ -144,6 +166,7 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   const std::shared_ptr<SourceServing> serving_;
   std::unique_ptr<ByteStream> stream_;  // null before Start and after the end
   bool leaving_ = false;                // nothing is sent any more but the rest of a frame, and why
+  TaskQueue::TimerId leave_timer_ = TaskQueue::kNoTimer;
   bool ended_ = false;
   PeerWatch peer_watch_;
   TaskQueue::TimerId rate_timer_ = TaskQueue::kNoTimer;
@@ -153,6 +176,13 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   FrameWriter writer_;
   std::deque<Asked> requests_;
   uint64_t last_request_id_ = 0;
+  bool fills_ = false;                  // so the receiver was told
+  std::optional<Announcer> announcer_;  // once it has asked for it
+  bool has_news_ = false;               // perhaps
+  SteadyTime next_news_ = SteadyTime::InfinitePast();
+  TaskQueue::TimerId news_timer_ = TaskQueue::kNoTimer;
+  std::atomic<bool> change_posted_ = false;
+  Availability::Watch filling_watch_;
   int reading_ = 0;
   // Pieces that are being read or were read and not sent. They are released on any thread.
   const std::shared_ptr<std::atomic<int>> held_ = std::make_shared<std::atomic<int>>(0);

@@ -55,6 +55,7 @@ std::string LaneName(const ::testing::TestParamInfo<LaneUnderTest>& info) {
   return info.param.lane == "tcp-tls" ? "Tls" : "SeveralConnections";
 }
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportContract, kLanes, LaneName);
+INSTANTIATE_TEST_SUITE_P(Tcp, FillingContract, kLanes, LaneName);
 INSTANTIATE_TEST_SUITE_P(Tcp, SourceProcessContract, kLanes, LaneName);
 
 }  // namespace

@@ -16,6 +16,8 @@
 #include "base/address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/replica/availability.h"
+#include "security/identity.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -69,6 +71,8 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
       ABSL_LOCKS_EXCLUDED(mutex_);
   void CancelFetch(FetchId fetch);
   void SetSilenceLimit(absl::Duration limit);
+  // From Connect on.
+  std::shared_ptr<const Availability> availability() const { return mirror_; }
   // Fails every fetch and all that follow.
   void Break(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Break, and returns when every fetch has completed and every connection is closed.
@@ -81,7 +85,9 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
 
  private:
   PullStream& first() { return *streams_.front(); }
-  void ConnectOthers();
+  // The first connection is welcome, or it is not; `tls`: what it was made by, null in clear.
+  void Connected(const absl::Status& status, const SessionCache::Context& tls);
+  void ConnectOthers(const SessionCache::Session& session);
   // Completes a fetch that was not given to a connection.
   void FailFetch(FetchDone done, absl::Status why);
   void CloseAll(const absl::Status& why);
@@ -93,6 +99,9 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
   const std::string where_;
   std::vector<std::unique_ptr<PullStream>> streams_;
   std::atomic<FetchId> fetches_made_ = 0;
+  // Of what the source has; null: everything. Set before anybody but the first connection's loop knows this
+  // pull.
+  std::shared_ptr<Availability> mirror_;
 
   absl::Mutex mutex_;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
@@ -109,17 +118,21 @@ absl::Status PullCore::Connect(const RequestContext& context) {
     absl::Status status;
   };
   auto connecting = std::make_shared<Connecting>();
+  const std::shared_ptr<const security::Identity>& identity = receiver_.stream.identity;
+  SessionCache::Context tls = identity == nullptr ? nullptr : identity->ClientContext();
   IoLoop& loop = first().loop();
-  loop.Post([self = shared_from_this(), connecting, addresses = std::move(addresses), deadline]() mutable {
+  loop.Post([self = shared_from_this(), connecting, addresses = std::move(addresses), deadline,
+             tls = std::move(tls)]() mutable {
     PullStream& stream = self->first();
     const TaskQueue::TimerId timer = stream.loop().queue().At(deadline, [core = self.get()] {
       core->first().Close(
           absl::DeadlineExceededError(absl::StrCat(core->where_, " did not answer before the deadline")));
     });
-    stream.Connect(std::move(addresses), self->where_, /*session=*/nullptr,
-                   [core = self.get(), connecting, timer](absl::Status status) {
+    SessionCache::Session known = self->receiver_.sessions->Find(self->descriptor_.source, tls);
+    stream.Connect(std::move(addresses), self->where_, std::move(known),
+                   [core = self.get(), connecting, timer, tls = std::move(tls)](absl::Status status) {
                      core->first().loop().queue().CancelTimer(timer);
-                     if (status.ok()) core->ConnectOthers();
+                     core->Connected(status, tls);
                      connecting->status = std::move(status);
                      connecting->done.Notify();
                    });
@@ -135,8 +148,18 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   return connecting->status;
 }
 
-void PullCore::ConnectOthers() {
-  const std::shared_ptr<ssl_session_st> session = first().session();
+void PullCore::Connected(const absl::Status& status, const SessionCache::Context& tls) {
+  const SessionCache::Session session = status.ok() ? first().session() : nullptr;
+  if (tls != nullptr) receiver_.sessions->Keep(descriptor_.source, tls, session);
+  if (!status.ok()) return;
+  if (const uint64_t chunk_bytes = first().welcome().chunk_bytes; chunk_bytes != 0) {
+    mirror_ = std::make_shared<Availability>(descriptor_.image_bytes, chunk_bytes);
+    first().Follow(mirror_);
+  }
+  ConnectOthers(session);
+}
+
+void PullCore::ConnectOthers(const SessionCache::Session& session) {
   for (size_t i = 1; i < streams_.size(); ++i) {
     PullStream* const stream = streams_[i].get();
     stream->loop().Post([self = shared_from_this(), stream, address = first().address(), session] {
@@ -159,6 +182,7 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
     FailFetch(std::move(done), bytes.status());
     return id;
   }
+  const bool announced = mirror_ != nullptr && mirror_->HasRange(offset, *bytes);
   PullStream* stream = nullptr;
   {
     absl::MutexLock lock(&mutex_);
@@ -177,7 +201,8 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
                           .bytes = *bytes,
                           .destination = std::move(destination),
                           .deadline = deadline,
-                          .done = std::move(done)}]() mutable { stream->Start(std::move(fetch)); });
+                          .done = std::move(done),
+                          .announced = announced}]() mutable { stream->Start(std::move(fetch)); });
   return id;
 }
 
@@ -231,6 +256,7 @@ void PullCore::Break(const absl::Status& why) {
     if (!broken_.ok()) return;
     broken_ = why;
   }
+  if (mirror_ != nullptr) mirror_->End(why);
   CloseAll(why);
 }
 
@@ -271,6 +297,7 @@ class TcpPull : public Pull {
   void CancelFetch(FetchId fetch) override { core_->CancelFetch(fetch); }
   void SetSilenceLimit(absl::Duration limit) override { core_->SetSilenceLimit(limit); }
   void Cancel() override { core_->Break(Cancelled()); }
+  std::shared_ptr<const Availability> availability() const override { return core_->availability(); }
 
  private:
   const std::shared_ptr<PullCore> core_;

@@ -12,6 +12,7 @@
 #include "transport/registered_memory.h"
 #include "transport/tcp/io_loop.h"
 #include "transport/tcp/pull_stream.h"
+#include "transport/tcp/session_cache.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
 
@@ -22,6 +23,7 @@ struct ReceiverContext {
   std::vector<IoLoop*> loops;  // at least one
   const RegisteredMemory* memory = nullptr;
   PullStream::Options stream;
+  SessionCache* sessions = nullptr;
   int connections = 1;  // of one pull, at most
   absl::Duration connect_timeout = absl::Seconds(10);
 };

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
+#include "core/replica/availability.h"
 #include "transport/tcp/protocol_fixture.h"
 
 namespace tensorcast::transport::tcp {
@@ -79,7 +80,7 @@ TEST_F(LyingSourceTest, AWelcomeInAnotherVersionIsRefusedByTheNumbers) {
   welcome.version = 9;
   const absl::Status status = ConnectPull(welcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("version 9"), HasSubstr("1 to 1")));
+  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("version 9"), HasSubstr("1 to 2")));
 }
 
 TEST_F(LyingSourceTest, WhatIsNoWelcomeIsRefused) {
@@ -184,6 +185,111 @@ TEST_F(LyingSourceTest, APieceThatComesTwiceBreaksThePull) {
   }
   EXPECT_FALSE(Result().ok());
   EXPECT_TRUE(source_.IsClosed());
+}
+
+// A source whose image fills, in 25 chunks.
+class LyingFillingSourceTest : public LyingSourceTest {
+ protected:
+  static constexpr uint64_t kChunkBytes = 4096;
+  void SetUp() override {
+    LyingSourceTest::SetUp();
+    Welcome welcome = kWelcome;
+    welcome.chunk_bytes = kChunkBytes;
+    ASSERT_EQ(ConnectPull(welcome), absl::OkStatus());
+    source_.NextAs<Follow>();
+    mirror_ = pull_->availability();
+    ASSERT_NE(mirror_, nullptr);
+    EXPECT_EQ(mirror_->chunks(), 25u);
+  }
+  // Every chunk from this one on.
+  void ExpectMirrorBroken() {
+    ASSERT_TRUE(AwaitChange(*mirror_, [&] { return mirror_->ended(); }));
+    EXPECT_EQ(mirror_->end().code(), absl::StatusCode::kInternal) << mirror_->end();
+    EXPECT_EQ(mirror_->count(), 0u);
+    EXPECT_TRUE(source_.IsClosed());
+  }
+
+  std::shared_ptr<const Availability> mirror_;
+};
+
+TEST_F(LyingFillingSourceTest, WhatItAnnouncesIsKnownUntilEverythingIsThere) {
+  source_.Send(Have{.first = 0, .words = {0b101}});
+  ASSERT_TRUE(AwaitChange(*mirror_, [&] { return mirror_->count() == 2; }));
+  EXPECT_TRUE(mirror_->Has(0) && mirror_->Has(2));
+  EXPECT_FALSE(mirror_->ended());
+  source_.Send(Have{.first = 0, .words = {(1 << 25) - 1}});
+  ASSERT_TRUE(AwaitChange(*mirror_, [&] { return mirror_->ended(); }));
+  EXPECT_EQ(mirror_->end(), absl::OkStatus());
+  EXPECT_TRUE(mirror_->complete());
+}
+
+TEST_F(LyingFillingSourceTest, ChunksThatTheImageHasNotBreakThePull) {
+  source_.Send(Have{.first = 0, .words = {1 << 25}});
+  ExpectMirrorBroken();
+}
+
+TEST_F(LyingFillingSourceTest, WordsBehindTheImageBreakThePull) {
+  source_.Send(Have{.first = 0, .words = {1, 0}});
+  ExpectMirrorBroken();
+}
+
+TEST_F(LyingFillingSourceTest, AnAnnouncementFarBehindTheImageBreaksThePull) {
+  source_.Send(Have{.first = 0xffffffc0, .words = {0}});
+  ExpectMirrorBroken();
+}
+
+TEST_F(LyingFillingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
+  Request request = Fetch();
+  source_.Send(NotHere{.id = request.id});
+  EXPECT_EQ(Result().code(), absl::StatusCode::kFailedPrecondition) << Result();
+  EXPECT_THAT(Result().message(), HasSubstr(listener_.address()));
+  request = Fetch();
+  source_.SendPiece({.request_id = request.id, .offset = 10, .bytes = 1000}, Pattern(10, 1000));
+  EXPECT_EQ(Result(), absl::OkStatus());
+}
+
+TEST_F(LyingFillingSourceTest, ARefusalOfWhatItAnnouncedBreaksThePull) {
+  source_.Send(Have{.first = 0, .words = {1}});
+  ASSERT_TRUE(AwaitChange(*mirror_, [&] { return mirror_->Has(0); }));
+  source_.Send(NotHere{.id = Fetch().id});
+  EXPECT_EQ(Result().code(), absl::StatusCode::kInternal) << Result();
+  ExpectBrokenAndNothingWritten();
+}
+
+TEST_F(LyingFillingSourceTest, ARefusalThatNobodyAskedForBreaksThePull) {
+  source_.Send(NotHere{.id = 1});
+  ExpectMirrorBroken();
+}
+
+TEST_F(LyingFillingSourceTest, AnEndOfItsIngestThatIsKeptForOneFetchIsToldAsAnother) {
+  Fetch();
+  source_.Send(Error{.status = absl::FailedPreconditionError("the disk is away")});
+  EXPECT_EQ(Result().code(), absl::StatusCode::kUnavailable) << Result();
+  EXPECT_THAT(mirror_->end().message(), HasSubstr("the disk is away"));
+  EXPECT_TRUE(source_.IsClosed());
+}
+
+TEST_F(LyingSourceTest, AChunkSizeThatNoManifestHasIsRefused) {
+  for (const uint64_t chunk_bytes : {uint64_t{1}, uint64_t{4095}, ~uint64_t{0}}) {
+    Welcome welcome = kWelcome;
+    welcome.chunk_bytes = chunk_bytes;
+    EXPECT_EQ(ConnectPull(welcome).code(), absl::StatusCode::kInternal) << chunk_bytes;
+    EXPECT_TRUE(source_.IsClosed());
+  }
+}
+
+TEST_F(LyingSourceTest, WhereEverythingIsThereNothingIsAnnouncedAndNothingRefused) {
+  for (const uint8_t version : {1, 2}) {
+    for (const bool announces : {false, true}) {
+      Welcome welcome = kWelcome;
+      welcome.version = version;
+      ASSERT_EQ(ConnectPull(welcome), absl::OkStatus());
+      EXPECT_EQ(pull_->availability(), nullptr);
+      const Request request = Fetch();  // and no FOLLOW before it
+      source_.Send(announces ? Frame(Have{.words = {1}}) : Frame(NotHere{.id = request.id}));
+      ExpectBrokenAndNothingWritten();
+    }
+  }
 }
 
 TEST_F(LyingSourceTest, ASourceThatEndsWithinAPieceIsUnavailable) {

@@ -207,6 +207,12 @@ absl::Status TcpSource::Admit(Stranger& stranger, const Hello& hello) {
     return absl::PermissionDeniedError(
         absl::StrCat("the pull was granted to another node than ", stranger.peer()));
   }
+  if (version < kFillingVersion && serving->filling()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the source's replica still fills, and a receiver of version ", version,
+        " of the pull protocol takes whole ones only: upgrade the receiving daemon, or pull when the "
+        "replica is ready"));
+  }
   IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
   auto connection = std::make_shared<SourceConnection>(loop, &threads_, options_.limits, serving);
   TC_RETURN_IF_ERROR(serving->Join(connection));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
+#include "core/replica/availability.h"
 #include "transport/tcp/protocol_fixture.h"
 
 namespace tensorcast::transport::tcp {
@@ -117,6 +119,9 @@ TEST_F(ProtocolTest, WhoeverBeginsWithAnythingButHelloIsLetGo) {
       Cancel{.id = 1},
       Bye{},
       Data{.request_id = 1, .offset = 0, .bytes = 1},
+      Have{.words = {1}},
+      NotHere{.id = 1},
+      Follow{},
   };
   for (const Frame& frame : frames) {
     RawPeer peer = Connect();
@@ -129,6 +134,166 @@ TEST_F(ProtocolTest, WhoeverBeginsWithAnythingButHelloIsLetGo) {
   ExpectServed();
 }
 
+// An image that fills, in 25 chunks.
+class FillingSourceTest : public ProtocolTest {
+ protected:
+  static constexpr uint64_t kChunkBytes = 4096;
+
+  void SetUp() override {
+    ProtocolTest::SetUp();
+    ServeFilling(kImageBytes);
+  }
+  void ServeFilling(uint64_t bytes) {
+    availability_ = std::make_shared<Availability>(bytes, kChunkBytes);
+    Serve(bytes, availability_);
+  }
+  RawPeer Follower() {
+    RawPeer peer = Connect();
+    peer.Send(HelloFrame());
+    EXPECT_EQ(peer.NextAs<Welcome>().chunk_bytes, kChunkBytes);
+    peer.Send(Follow{});
+    return peer;
+  }
+  // HAVE frames until all chunks up to this one are told, one by one; how many.
+  int AwaitTold(RawPeer& peer, uint32_t chunks) {
+    Availability told(availability_->image_bytes(), kChunkBytes);
+    int frames = 0;
+    for (; told.count() < chunks && !HasFailure(); ++frames) {
+      const Have have = peer.NextAs<Have>();
+      told.AddWords(have.first, have.words);
+    }
+    return frames;
+  }
+
+  std::shared_ptr<Availability> availability_;
+};
+
+TEST_F(FillingSourceTest, WhoFollowsIsToldWhatThereIsAndWhatComes) {
+  availability_->Add(3);
+  RawPeer peer = Follower();
+  EXPECT_TRUE(peer.NextAs<Have>() == (Have{.first = 0, .words = {0b1000}}));
+  availability_->Add(24);
+  EXPECT_TRUE(peer.NextAs<Have>() == (Have{.first = 0, .words = {0b1000 | 1 << 24}}));
+  const Request request{.id = 1, .offset = 24 * kChunkBytes, .bytes = kImageBytes - 24 * kChunkBytes};
+  peer.Send(request);
+  ExpectAnswer(peer, request);
+}
+
+TEST_F(FillingSourceTest, WhoDoesNotFollowIsToldNothing) {
+  availability_->Add(0);
+  RawPeer peer = Connect();
+  peer.Send(HelloFrame());
+  EXPECT_EQ(peer.NextAs<Welcome>().chunk_bytes, kChunkBytes);
+  availability_->Add(1);
+  const Request request{.id = 1, .offset = 0, .bytes = 2 * kChunkBytes};
+  peer.Send(request);
+  ExpectAnswer(peer, request);
+  EXPECT_TRUE(peer.HasNothingToRead());
+}
+
+TEST_F(FillingSourceTest, ARequestForWhatIsNotThereIsRefusedAndTheNextIsServed) {
+  availability_->Add(1);
+  RawPeer peer = Follower();
+  peer.NextAs<Have>();
+  peer.Send(Request{.id = 1, .offset = 0, .bytes = 1});
+  EXPECT_EQ(peer.NextAs<NotHere>().id, 1u);
+  peer.Send(Request{.id = 2, .offset = kChunkBytes, .bytes = kChunkBytes + 1});
+  EXPECT_EQ(peer.NextAs<NotHere>().id, 2u);
+  const Request good{.id = 3, .offset = kChunkBytes + 7, .bytes = kChunkBytes - 7};
+  peer.Send(good);
+  ExpectAnswer(peer, good);
+  // What lies behind the image will never be there.
+  peer.Send(Request{.id = 4, .offset = kImageBytes, .bytes = 1});
+  EXPECT_EQ(peer.NextAs<Error>().status.code(), absl::StatusCode::kInvalidArgument);
+  peer.Send(Cancel{.id = 2});
+  peer.Send(Bye{});
+  EXPECT_TRUE(peer.IsClosed());
+}
+
+TEST_F(FillingSourceTest, AReceiverOfVersion1GetsWholeImagesOnly) {
+  Hello hello = HelloFrame();
+  hello.max_version = 1;
+  RawPeer early = Connect();
+  early.Send(hello);
+  const absl::Status refused = early.NextAs<Error>().status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("upgrade"));
+  EXPECT_TRUE(early.IsClosed());
+  for (uint32_t chunk = 0; chunk < availability_->chunks(); ++chunk) availability_->Add(chunk);
+  RawPeer late = Connect();
+  late.Send(hello);
+  EXPECT_EQ(late.NextAs<Welcome>().version, 1);
+  const Request all{.id = 1, .offset = 0, .bytes = kImageBytes};
+  late.Send(all);
+  ExpectAnswer(late, all);
+}
+
+TEST_F(FillingSourceTest, WhatComesAtOnceIsToldTogether) {
+  ServeFilling(kLargeBytes);
+  RawPeer peer = Follower();
+  const uint32_t chunks = availability_->chunks();
+  ASSERT_EQ(chunks, 12288u);
+  const SteadyTime start = SteadyNow();
+  for (uint32_t chunk = 0; chunk < chunks; ++chunk) availability_->Add(chunk);
+  const int frames = AwaitTold(peer, chunks);
+  // As many announcements as there was time for, and as few frames for each as it has words.
+  constexpr absl::Duration kInterval = absl::Milliseconds(10);
+  const int64_t announcements = 2 + (SteadyNow() - start) / kInterval;
+  const int64_t frames_each = (chunks / kHaveWordBits + kMaxHaveWords - 1) / kMaxHaveWords;
+  EXPECT_LE(frames, announcements * frames_each);
+  EXPECT_TRUE(peer.HasNothingToRead());
+}
+
+TEST_F(FillingSourceTest, AnIngestThatFailsEndsTheConnectionWithItsReasonAlsoAmongPieces) {
+  ServeFilling(kLargeBytes);
+  const uint32_t chunks = availability_->chunks();
+  for (uint32_t chunk = 0; chunk + 1 < chunks; ++chunk) availability_->Add(chunk);
+  RawPeer idle = Follower();
+  RawPeer busy = Connect();
+  busy.Send(HelloFrame());
+  busy.NextAs<Welcome>();
+  const uint64_t bytes = (chunks - 1) * kChunkBytes;
+  busy.Send(Request{.id = 1, .offset = 0, .bytes = bytes});
+  Data data = busy.NextAs<Data>();
+  const absl::Status why = absl::DataLossError("the last chunk is wrong");
+  availability_->End(why);
+  AwaitTold(idle, chunks - 1);
+  EXPECT_EQ(idle.NextAs<Error>(), (Error{.status = why}));
+  uint64_t came = 0;
+  Frame frame = data;
+  for (; std::holds_alternative<Data>(frame); frame = busy.Next()) {
+    came += busy.ReadBytes(std::get<Data>(frame).bytes).size();
+  }
+  EXPECT_LT(came, bytes);
+  ASSERT_TRUE(std::holds_alternative<Error>(frame)) << frame.index();
+  EXPECT_EQ(std::get<Error>(frame), (Error{.status = why}));
+  RawPeer late = Connect();
+  late.Send(HelloFrame());
+  EXPECT_EQ(late.NextAs<Error>(), (Error{.status = why}));
+}
+
+TEST_F(FillingSourceTest, AFollowThatMeansNothingEndsTheConnection) {
+  availability_->Add(0);
+  RawPeer twice = Follower();
+  twice.NextAs<Have>();
+  twice.Send(Follow{});
+  EXPECT_TRUE(twice.IsClosed());
+  for (uint32_t chunk = 1; chunk < availability_->chunks(); ++chunk) availability_->Add(chunk);
+  RawPeer late = Introduced();
+  late.Send(Follow{});
+  EXPECT_TRUE(late.IsClosed());
+  ExpectServed();
+}
+
+TEST_F(ProtocolTest, AnImageThatFillsInTooManyChunksIsServedWhenItIsWhole) {
+  const auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)},
+                                                    std::make_shared<Availability>(kImageBytes, 1000));
+  EXPECT_EQ(transport_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto other = std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)},
+                                                    std::make_shared<Availability>(kImageBytes + 1, 4096));
+  EXPECT_EQ(transport_->Serve(other, /*receiver=*/"").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ProtocolTest, AReceiverThatBreaksTheProtocolLosesItsConnectionAndOnlyThat) {
   const std::vector<std::function<void(RawPeer&)>> offences = {
       [](RawPeer& peer) { peer.SendBytes("\x63garbage"); },
@@ -138,6 +303,9 @@ TEST_F(ProtocolTest, AReceiverThatBreaksTheProtocolLosesItsConnectionAndOnlyThat
       [](RawPeer& peer) { peer.Send(Welcome{.max_requests = 1, .max_request_bytes = 1}); },
       [](RawPeer& peer) { peer.Send(Error{.request_id = 1, .status = absl::InternalError("")}); },
       [](RawPeer& peer) { peer.Send(Cancel{.id = 1}); },
+      [](RawPeer& peer) { peer.Send(Have{.words = {1}}); },
+      [](RawPeer& peer) { peer.Send(NotHere{.id = 1}); },
+      [](RawPeer& peer) { peer.Send(Follow{}); },
       [](RawPeer& peer) {
         peer.Send(Request{.id = 2, .offset = 0, .bytes = 1});
         peer.Send(Request{.id = 2, .offset = 0, .bytes = 1});

@@ -155,6 +155,21 @@ TEST_F(TlsTest, OneWhoKnowsThePullsSecretAndShowsNoCertificateIsLetGo) {
   ExpectNothingServedButToNodes();
 }
 
+TEST_F(TlsTest, APullIsIntroducedByTheSessionOfTheOneBeforeUntilTheReceiversFilesChange) {
+  const security::Identity::Files files = authority_.Issue("node/receiver");
+  const auto identity = security::Identity::Load(files, absl::Milliseconds(10)).value();
+  const auto receiver = NewTransport(identity);
+  const auto first = identity->ClientContext();
+  for (const int hits : {0, 1, 2}) {
+    ASSERT_EQ(PullBy(*receiver, serving_->descriptor()), absl::OkStatus());
+    EXPECT_EQ(SSL_CTX_sess_hits(first.get()), hits);
+  }
+  authority_.Issue("node/receiver");
+  ASSERT_TRUE(::tensorcast::testing::Eventually([&] { return identity->ClientContext() != first; }));
+  ASSERT_EQ(PullBy(*receiver, serving_->descriptor()), absl::OkStatus());
+  EXPECT_EQ(SSL_CTX_sess_hits(identity->ClientContext().get()), 0);
+}
+
 TEST_F(TlsTest, ADeniedNameIsRefused) {
   const auto denied = authority_.Load("node/denied");
   authority_.Deny("node/denied");

@@ -78,6 +78,7 @@ struct TcpTransport::State {
   std::optional<RateLimit> send_limit;  // as those below, from Create on
   std::optional<RateLimit> receive_limit;
   std::vector<std::unique_ptr<tcp::IoLoop>> loops;
+  tcp::SessionCache sessions;
   tcp::ReceiverContext receiver;
   std::unique_ptr<tcp::TcpSource> source;  // null: it only receives
   std::vector<std::string> addresses;
@@ -128,6 +129,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
       .loops = loops,
       .memory = &state->memory,
       .stream = {.socket = socket, .limit = &*state->receive_limit, .identity = options.identity},
+      .sessions = &state->sessions,
       .connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size()),
       .connect_timeout = options.connect_timeout};
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
@@ -161,8 +163,17 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
     return absl::FailedPreconditionError(
         "this TCP transport only receives: configure an address to listen on");
   }
-  if (image->in_place()) {
-    TC_RETURN_IF_ERROR(CheckSegments(state_->memory, image->image_bytes(), image->segments()));
+  TC_RETURN_IF_ERROR(CheckInPlace(state_->memory, *image));
+  if (const auto availability = image->availability(); availability != nullptr && !availability->complete()) {
+    if (availability->image_bytes() != image->image_bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("an image of ", image->image_bytes(),
+                                                     " bytes, and the availability of one of ",
+                                                     availability->image_bytes()));
+    }
+    if (absl::Status status = tcp::CheckFilling(image->image_bytes(), availability->chunk_bytes());
+        !status.ok()) {
+      return absl::FailedPreconditionError(status.message());
+    }
   }
   std::string wanted;
   if (state_->identity != nullptr && !receiver.empty()) {

@@ -6,6 +6,8 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
+#include "base/status.h"
+#include "core/artifact/layout.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -18,7 +20,6 @@ constexpr size_t kPaddingBytes = 3;
 constexpr size_t kDataBodyBytes = kDataHeadBytes - kFrameHeaderBytes;  // in front of the piece
 constexpr uint8_t kLastStatusCode = static_cast<uint8_t>(absl::StatusCode::kUnauthenticated);
 
-// 8 and 9 are kept for HAVE and NOT_HERE.
 enum class Type : uint8_t {
   kHello = 1,
   kWelcome = 2,
@@ -27,6 +28,9 @@ enum class Type : uint8_t {
   kCancel = 5,
   kBye = 6,
   kData = 7,
+  kHave = 8,
+  kNotHere = 9,
+  kFollow = 10,
 };
 
 std::string MakeFrame(Type type, std::string_view body, size_t piece_bytes = 0) {
@@ -50,12 +54,10 @@ std::string Encode(const Hello& hello) {
 }
 
 std::string Encode(const Welcome& welcome) {
-  return MakeFrame(Type::kWelcome, ByteWriter()
-                                       .Put(welcome.version)
-                                       .Put(welcome.max_requests)
-                                       .Put(welcome.max_request_bytes)
-                                       .Put(welcome.image_bytes)
-                                       .Take());
+  ByteWriter body;
+  body.Put(welcome.version).Put(welcome.max_requests).Put(welcome.max_request_bytes).Put(welcome.image_bytes);
+  if (welcome.version >= kFillingVersion) body.Put(welcome.chunk_bytes);
+  return MakeFrame(Type::kWelcome, body.Take());
 }
 
 std::string Encode(const Error& error) {
@@ -81,6 +83,19 @@ std::string Encode(const Bye&) { return MakeFrame(Type::kBye, ""); }
 std::string Encode(const Data& data) {
   return MakeFrame(Type::kData, ByteWriter().Put(data.request_id).Put(data.offset).Take(), data.bytes);
 }
+
+std::string Encode(const Have& have) {
+  ByteWriter body;
+  body.Put(have.first);
+  for (const uint64_t word : have.words) body.Put(word);
+  return MakeFrame(Type::kHave, body.Take());
+}
+
+std::string Encode(const NotHere& not_here) {
+  return MakeFrame(Type::kNotHere, ByteWriter().Put(not_here.id).Take());
+}
+
+std::string Encode(const Follow&) { return MakeFrame(Type::kFollow, ""); }
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", what, " frame from the peer"));
@@ -108,6 +123,7 @@ absl::StatusOr<Frame> DecodeWelcome(ByteReader body) {
   welcome.max_requests = body.Get<uint32_t>();
   welcome.max_request_bytes = body.Get<uint64_t>();
   welcome.image_bytes = body.Get<uint64_t>();
+  if (welcome.version >= kFillingVersion) welcome.chunk_bytes = body.Get<uint64_t>();
   if (!body.AtEnd() || welcome.max_requests == 0 || welcome.max_request_bytes == 0) {
     return Malformed("WELCOME");
   }
@@ -156,6 +172,28 @@ absl::StatusOr<Frame> DecodeData(ByteReader body, uint32_t piece_bytes) {
   return data;
 }
 
+absl::StatusOr<Frame> DecodeHave(ByteReader body) {
+  Have have;
+  have.first = body.Get<uint32_t>();
+  const size_t words = body.remaining() / sizeof(uint64_t);
+  for (size_t i = 0; i < words; ++i) have.words.push_back(body.Get<uint64_t>());
+  if (!body.AtEnd() || words == 0 || words > kMaxHaveWords || have.first % kHaveWordBits != 0) {
+    return Malformed("HAVE");
+  }
+  return have;
+}
+
+absl::StatusOr<Frame> DecodeNotHere(ByteReader body) {
+  const NotHere not_here{.id = body.Get<uint64_t>()};
+  if (!body.AtEnd() || not_here.id == kWholePull) return Malformed("NOT_HERE");
+  return not_here;
+}
+
+absl::StatusOr<Frame> DecodeFollow(ByteReader body) {
+  if (!body.AtEnd()) return Malformed("FOLLOW");
+  return Follow{};
+}
+
 absl::StatusOr<Frame> DecodeBody(Type type, ByteReader body) {
   switch (type) {
     case Type::kHello:
@@ -170,6 +208,12 @@ absl::StatusOr<Frame> DecodeBody(Type type, ByteReader body) {
       return DecodeCancel(body);
     case Type::kBye:
       return DecodeBye(body);
+    case Type::kHave:
+      return DecodeHave(body);
+    case Type::kNotHere:
+      return DecodeNotHere(body);
+    case Type::kFollow:
+      return DecodeFollow(body);
     case Type::kData:
       break;
   }
@@ -177,7 +221,7 @@ absl::StatusOr<Frame> DecodeBody(Type type, ByteReader body) {
 }
 
 bool IsType(uint8_t type) {
-  return type >= static_cast<uint8_t>(Type::kHello) && type <= static_cast<uint8_t>(Type::kData);
+  return type >= static_cast<uint8_t>(Type::kHello) && type <= static_cast<uint8_t>(Type::kFollow);
 }
 
 }  // namespace
@@ -206,7 +250,10 @@ absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) 
   absl::StatusOr<Frame> frame =
       data ? DecodeData(head, static_cast<uint32_t>(body_bytes - kDataBodyBytes)) : DecodeBody(type, head);
   if (!frame.ok()) return std::move(frame).status();
-  return DecodedFrame{*std::move(frame), kFrameHeaderBytes + head_bytes};
+  std::optional<DecodedFrame> decoded(std::in_place);
+  decoded->frame = *std::move(frame);
+  decoded->bytes = kFrameHeaderBytes + head_bytes;
+  return decoded;
 }
 
 absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version) {
@@ -218,6 +265,16 @@ absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_versio
                                                       ": upgrade the older daemon"));
   }
   return version;
+}
+
+absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {
+  TC_RETURN_IF_ERROR(CheckChunkBytes(chunk_bytes, image_bytes));
+  if (image_bytes == 0 || (image_bytes - 1) / chunk_bytes >= kMaxFillingChunks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
+        " is not served while it fills: it has none, or more than ", kMaxFillingChunks, " of them"));
+  }
+  return absl::OkStatus();
 }
 
 std::string EncodeDescriptor(const Descriptor& descriptor) {

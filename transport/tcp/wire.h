@@ -21,7 +21,9 @@ inline constexpr std::string_view kTcpLane = "tcp";
 
 // The versions of the protocol that this code speaks.
 inline constexpr uint8_t kMinVersion = 1;
-inline constexpr uint8_t kMaxVersion = 1;
+inline constexpr uint8_t kMaxVersion = 2;
+// The first whose receivers can pull from a replica that fills.
+inline constexpr uint8_t kFillingVersion = 2;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxErrorTextBytes = 256;
@@ -30,6 +32,11 @@ inline constexpr size_t kMaxFrameHeadBytes = 512;
 inline constexpr size_t kDataHeadBytes = 24;
 // Of the piece in one DATA frame, which bounds how late a CANCEL can come.
 inline constexpr uint32_t kMaxPieceBytes = uint32_t{1} << 20;
+// Of one HAVE; each tells of so many chunks.
+inline constexpr size_t kMaxHaveWords = 62;
+inline constexpr uint32_t kHaveWordBits = 64;
+// Of an image that is served while it fills: what a receiver keeps of them is 2 MiB.
+inline constexpr uint64_t kMaxFillingChunks = uint64_t{1} << 24;
 
 // The request id of an error that concerns the whole pull. Requests count from 1.
 inline constexpr uint64_t kWholePull = 0;
@@ -47,6 +54,7 @@ struct Welcome {
   uint32_t max_requests = 0;       // that may be outstanding on this connection at a time
   uint64_t max_request_bytes = 0;  // of one
   uint64_t image_bytes = 0;
+  uint64_t chunk_bytes = 0;  // from version 2 on: of an image that fills; 0: everything is there
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
@@ -80,9 +88,28 @@ struct Data {
   friend bool operator==(const Data&, const Data&) = default;
 };
 
-using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data>;
+// From version 2 on. What is there: chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk that is
+// not set is not there, or was announced before.
+struct Have {
+  uint32_t first = 0;           // a multiple of 64
+  std::vector<uint64_t> words;  // 1 to kMaxHaveWords
+  friend bool operator==(const Have&, const Have&) = default;
+};
 
-// Longer texts than the limits above are cut.
+// From version 2 on: the answer to a request for bytes that are not there.
+struct NotHere {
+  uint64_t id = 0;
+  friend bool operator==(const NotHere&, const NotHere&) = default;
+};
+
+// From version 2 on: asks for HAVE on this connection.
+struct Follow {
+  friend bool operator==(const Follow&, const Follow&) = default;
+};
+
+using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data, Have, NotHere, Follow>;
+
+// Longer texts than the limits above are cut. A WELCOME of version 1 has no chunk size.
 std::string EncodeFrame(const Frame& frame);
 
 struct DecodedFrame {
@@ -90,11 +117,15 @@ struct DecodedFrame {
   size_t bytes = 0;  // that it took; of DATA, those of its head
 };
 // The frame that `bytes` begin with; nullopt when more of them are needed to know, which is never so of
-// kMaxFrameHeadBytes. INVALID_ARGUMENT for what no EncodeFrame of version 1 writes.
+// kMaxFrameHeadBytes. INVALID_ARGUMENT for what no EncodeFrame writes.
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
 
 // The version to speak with a receiver that speaks [min, max]; FAILED_PRECONDITION when there is none.
 absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version);
+
+// Whether an image that fills can be served in chunks of this size, as the manifest cuts it. INVALID_ARGUMENT
+// when it has none of that size, or more than kMaxFillingChunks.
+absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes);
 
 inline constexpr size_t kMaxAddresses = 16;
 

@@ -16,16 +16,22 @@ PullId TestId(uint8_t first) {
 }
 
 std::vector<Frame> AllFrames() {
-  return {Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"},
-          Hello{.min_version = 0, .max_version = 9},
-          Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 123456789},
-          Error{.request_id = 7, .status = absl::NotFoundError("gone")},
-          Error{.status = absl::UnavailableError("")},
-          Request{.id = 9, .offset = 1 << 30, .bytes = 4096},
-          Cancel{.id = 3},
-          Bye{},
-          Data{.request_id = 9, .offset = 1 << 24, .bytes = 1},
-          Data{.request_id = 9, .offset = 1 << 24, .bytes = kMaxPieceBytes}};
+  return {
+      Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"},
+      Hello{.min_version = 0, .max_version = 9},
+      Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 123456789},
+      Welcome{.max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 1 << 30, .chunk_bytes = 4096},
+      Error{.request_id = 7, .status = absl::NotFoundError("gone")},
+      Error{.status = absl::UnavailableError("")},
+      Request{.id = 9, .offset = 1 << 30, .bytes = 4096},
+      Cancel{.id = 3},
+      Bye{},
+      Data{.request_id = 9, .offset = 1 << 24, .bytes = 1},
+      Data{.request_id = 9, .offset = 1 << 24, .bytes = kMaxPieceBytes},
+      Have{.words = {1}},
+      Have{.first = 64, .words = std::vector<uint64_t>(kMaxHaveWords, ~uint64_t{0})},
+      NotHere{.id = 9},
+      Follow{}};
 }
 
 std::optional<Frame> Decoded(std::string_view bytes) {
@@ -67,7 +73,7 @@ TEST(Wire, TheBytesAreThoseOfTheFormat) {
   EXPECT_EQ(hex(Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"}),
             "010000001d000000"
             "54435450"
-            "0101"
+            "0102"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
             "0500"
             "30302d6162");
@@ -78,6 +84,17 @@ TEST(Wire, TheBytesAreThoseOfTheFormat) {
       "40000000"
       "0000100000000000"
       "0102000000000000");
+  EXPECT_EQ(hex(Welcome{.version = 2,
+                        .max_requests = 64,
+                        .max_request_bytes = 0x100000,
+                        .image_bytes = 0x0201,
+                        .chunk_bytes = 0x1000}),
+            "020000001d000000"
+            "02"
+            "40000000"
+            "0000100000000000"
+            "0102000000000000"
+            "0010000000000000");
   EXPECT_EQ(hex(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
             "030000000f000000"
             "0700000000000000"
@@ -97,6 +114,15 @@ TEST(Wire, TheBytesAreThoseOfTheFormat) {
             "0700000010000400"
             "0900000000000000"
             "0000000100000000");
+  EXPECT_EQ(hex(Have{.first = 128, .words = {0x05, uint64_t{1} << 63}}),
+            "0800000014000000"
+            "80000000"
+            "0500000000000000"
+            "0000000000000080");
+  EXPECT_EQ(hex(NotHere{.id = 9}),
+            "0900000008000000"
+            "0900000000000000");
+  EXPECT_EQ(hex(Follow{}), "0a00000000000000");
   EXPECT_EQ(absl::BytesToHexString(EncodeDescriptor(
                 {.pull_id = TestId(0), .image_bytes = 0x1234, .addresses = {"10.0.0.1:7000"}})),
             "54435444"
@@ -114,7 +140,9 @@ TEST(Wire, FramesThatMeanNothingAreRefused) {
            Hello{.min_version = 2, .max_version = 1}, Welcome{},
            Error{.request_id = 1, .status = absl::OkStatus()}, Cancel{.id = 0},
            Data{.request_id = 0, .offset = 0, .bytes = 1}, Data{.request_id = 1, .offset = 0, .bytes = 0},
-           Data{.request_id = 1, .offset = 0, .bytes = kMaxPieceBytes + 1}}) {
+           Data{.request_id = 1, .offset = 0, .bytes = kMaxPieceBytes + 1}, Have{.first = 64},
+           Have{.first = 63, .words = {1}}, Have{.words = std::vector<uint64_t>(kMaxHaveWords + 1)},
+           NotHere{.id = 0}}) {
     EXPECT_TRUE(IsRefused(EncodeFrame(frame))) << frame.index();
   }
   std::string hello = EncodeFrame(Hello{});
@@ -125,7 +153,7 @@ TEST(Wire, FramesThatMeanNothingAreRefused) {
 TEST(Wire, WhatIsNoFrameIsRefusedByItsFirstBytes) {
   EXPECT_TRUE(IsRefused("G"));  // ET / HTTP/1.1
   EXPECT_TRUE(IsRefused(std::string(1, '\0')));
-  EXPECT_TRUE(IsRefused("\x08"));
+  EXPECT_TRUE(IsRefused("\x0b"));
   EXPECT_TRUE(IsRefused(std::string("\x01\x00\x01\x00\x00\x00\x00\x00", 8)));
 }
 
@@ -146,6 +174,33 @@ TEST(Wire, ABodyOfAnotherLengthThanItsTypesIsRefused) {
   }
 }
 
+TEST(Wire, AWelcomeOfVersion1HasNoChunkSizeAndOneOfVersion2HasIt) {
+  Welcome welcome{
+      .version = 1, .max_requests = 1, .max_request_bytes = 1, .image_bytes = 9, .chunk_bytes = 4096};
+  const std::string first = EncodeFrame(welcome);
+  welcome.chunk_bytes = 0;
+  EXPECT_TRUE(Decoded(first) == std::optional<Frame>(welcome));
+  std::string second = first;
+  second[8] = 2;
+  EXPECT_TRUE(IsRefused(second));
+}
+
+TEST(Wire, AnImageThatFillsHasChunksOfItsManifestsSizeAndNotTooMany) {
+  EXPECT_EQ(CheckFilling(1, 4096), absl::OkStatus());
+  EXPECT_EQ(CheckFilling(kMaxFillingChunks * 4096, 4096), absl::OkStatus());
+  EXPECT_EQ(CheckFilling(~uint64_t{0}, ~uint64_t{0} - 4095), absl::OkStatus());
+  for (const auto& [image_bytes, chunk_bytes] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{0, 4096},
+                                                  {1, 0},
+                                                  {1, 1},
+                                                  {4096, 4095},
+                                                  {kMaxFillingChunks * 4096 + 1, 4096},
+                                                  {~uint64_t{0}, 4096}}) {
+    EXPECT_EQ(CheckFilling(image_bytes, chunk_bytes).code(), absl::StatusCode::kInvalidArgument)
+        << image_bytes << " in " << chunk_bytes;
+  }
+}
+
 TEST(Wire, LongTextsAreCut) {
   const std::optional<Frame> error =
       Decoded(EncodeFrame(Error{.request_id = 1, .status = absl::InternalError(std::string(1000, 'x'))}));
@@ -158,7 +213,8 @@ TEST(Wire, LongTextsAreCut) {
 
 TEST(Wire, TheNewestCommonVersionIsSpoken) {
   EXPECT_EQ(*NegotiateVersion(1, 1), 1);
-  EXPECT_EQ(*NegotiateVersion(1, 9), kMaxVersion);
+  EXPECT_EQ(*NegotiateVersion(1, 2), 2);
+  EXPECT_EQ(*NegotiateVersion(2, 9), kMaxVersion);
   EXPECT_EQ(NegotiateVersion(kMaxVersion + 1, 200).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(NegotiateVersion(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
 }

@@ -101,7 +101,8 @@ bool HoldPattern(const std::vector<HostSpan>& spans, uint64_t image_offset) {
   return true;
 }
 
-InPlaceImage::InPlaceImage(std::vector<HostSpan> segments) : segments_(segments.begin(), segments.end()) {
+InPlaceImage::InPlaceImage(std::vector<HostSpan> segments, std::shared_ptr<const Availability> availability)
+    : availability_(std::move(availability)), segments_(segments.begin(), segments.end()) {
   for (const ConstHostSpan& segment : segments_) image_bytes_ += segment.size();
 }
 
@@ -116,8 +117,12 @@ absl::StatusOr<ServedPiece> InPlaceImage::Read(uint64_t offset, uint64_t bytes) 
   return absl::OutOfRangeError("past the end");
 }
 
-StagedImage::StagedImage(uint64_t image_bytes, HostSpan staging, int slots, ReadHook before_read)
-    : image_bytes_(image_bytes), slots_(slots), before_read_(std::move(before_read)) {
+StagedImage::StagedImage(uint64_t image_bytes, HostSpan staging, int slots, ReadHook before_read,
+                         std::shared_ptr<const Availability> availability)
+    : image_bytes_(image_bytes),
+      slots_(slots),
+      before_read_(std::move(before_read)),
+      availability_(std::move(availability)) {
   const uint64_t slot_bytes = staging.size() / slots;
   for (int i = 0; i < slots; ++i) free_.push_back(staging.subspan(i * slot_bytes, slot_bytes));
 }
@@ -150,6 +155,21 @@ void StagedImage::FreeSlot(HostSpan slot) {
   std::memset(slot.data(), 0xdd, slot.size());
   absl::MutexLock lock(&mutex_);
   free_.push_back(slot);
+}
+
+bool AwaitChange(const Availability& availability, absl::FunctionRef<bool()> holds) {
+  absl::Mutex mutex;
+  bool changed = true;
+  const Availability::Watch watch = availability.OnChange([&] {
+    absl::MutexLock lock(&mutex);
+    changed = true;
+  });
+  while (!holds()) {
+    absl::MutexLock lock(&mutex);
+    if (!mutex.AwaitWithTimeout(absl::Condition(&changed), kGuard)) return false;
+    changed = false;
+  }
+  return true;
 }
 
 FetchDone Completions::Expect() {

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/replica/availability.h"
+#include "transport/registered_memory.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport {
@@ -45,32 +48,40 @@ std::vector<HostSpan> Slice(const std::vector<HostSpan>& spans, uint64_t offset,
 void WritePattern(const std::vector<HostSpan>& image);
 bool HoldPattern(const std::vector<HostSpan>& spans, uint64_t image_offset);
 
-// An image in place, whose bytes lie in `segments` in order.
+// An image in place, whose bytes lie in `segments` in order. `availability`: of one that fills.
 class InPlaceImage : public ServedImage {
  public:
-  explicit InPlaceImage(std::vector<HostSpan> segments);
+  explicit InPlaceImage(std::vector<HostSpan> segments,
+                        std::shared_ptr<const Availability> availability = nullptr);
   uint64_t image_bytes() const override { return image_bytes_; }
   bool in_place() const override { return true; }
-  std::vector<ConstHostSpan> segments() const override { return segments_; }
+  std::vector<ConstHostSpan> Segments(uint64_t offset, uint64_t bytes) const override {
+    return SliceSegments(segments_, offset, bytes);
+  }
   absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) override;
+  std::shared_ptr<const Availability> availability() const override { return availability_; }
 
  private:
+  const std::shared_ptr<const Availability> availability_;
   std::vector<ConstHostSpan> segments_;
   uint64_t image_bytes_ = 0;
 };
 
 // An image of the pattern that is written piece by piece into `slots` equal pieces of a staging memory; Read
-// blocks while all of them are held. `before_read` may fail a read or hold it up. Thread-safe.
+// blocks while all of them are held. `before_read` may fail a read or hold it up. `availability`: of one that
+// fills. Thread-safe.
 class StagedImage : public ServedImage {
  public:
   using ReadHook = std::function<absl::Status(uint64_t offset)>;
-  StagedImage(uint64_t image_bytes, HostSpan staging, int slots, ReadHook before_read = nullptr);
+  StagedImage(uint64_t image_bytes, HostSpan staging, int slots, ReadHook before_read = nullptr,
+              std::shared_ptr<const Availability> availability = nullptr);
   // All pieces must have been released.
   ~StagedImage() override;
 
   uint64_t image_bytes() const override { return image_bytes_; }
   bool in_place() const override { return false; }
   absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) override ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<const Availability> availability() const override { return availability_; }
 
  private:
   bool AnyFree() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty(); }
@@ -80,9 +91,14 @@ class StagedImage : public ServedImage {
   const uint64_t image_bytes_;
   const int slots_;
   const ReadHook before_read_;
+  const std::shared_ptr<const Availability> availability_;
   absl::Mutex mutex_;
   std::vector<HostSpan> free_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Waits until it holds, which changes of the availability bring about; false after a minute, which no test
+// should need.
+bool AwaitChange(const Availability& availability, absl::FunctionRef<bool()> holds);
 
 // Counts and keeps the completions of fetches. Outlives them. Thread-safe.
 class Completions {

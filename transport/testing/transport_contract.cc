@@ -43,6 +43,50 @@ std::vector<HostSpan> TransportContract::Destination(uint64_t image_bytes, uint6
   return Fragment(receiver_memory_.span(at, image_bytes), 2 * kTestChunkBytes);
 }
 
+void FillingContract::SetUp() {
+  TransportContract::SetUp();
+  for (const HostSpan& span : image_) std::ranges::fill(span, kNotYet);
+}
+
+uint64_t FillingContract::BytesOf(uint32_t chunk) {
+  return std::min(kTestChunkBytes, kImageBytes - OffsetOf(chunk));
+}
+
+void FillingContract::Fill(uint32_t chunk) {
+  uint64_t offset = OffsetOf(chunk);
+  for (const HostSpan& span : Slice(image_, offset, BytesOf(chunk))) {
+    WritePattern(span, offset);
+    offset += span.size();
+  }
+  availability_->Add(chunk);
+}
+
+std::unique_ptr<Serving> FillingContract::ServeFilling() {
+  auto serving = source_->Serve(std::make_shared<InPlaceImage>(image_, availability_), /*receiver=*/"");
+  EXPECT_TRUE(serving.ok()) << serving.status();
+  return serving.ok() ? *std::move(serving) : nullptr;
+}
+
+absl::Status FillingContract::Fetch(Pull& pull, uint64_t offset, uint64_t bytes) {
+  Completions done;
+  pull.Fetch(offset, Slice(destination_, offset, bytes), SteadyTime::InfiniteFuture(), done.Expect());
+  if (!done.Wait()) {
+    ADD_FAILURE() << "a fetch did not complete";
+    std::abort();
+  }
+  EXPECT_FALSE(done.repeated());
+  return done.statuses()[0];
+}
+
+bool FillingContract::Holds(uint32_t chunk) const {
+  return HoldPattern(Slice(destination_, OffsetOf(chunk), BytesOf(chunk)), OffsetOf(chunk));
+}
+
+bool FillingContract::IsUntouched(uint32_t chunk) const {
+  return std::ranges::all_of(Slice(destination_, OffsetOf(chunk), BytesOf(chunk)),
+                             [](const HostSpan& span) { return HoldsOnly(span, std::byte{0}); });
+}
+
 uint64_t TotalBytes(const std::vector<HostSpan>& spans) {
   uint64_t bytes = 0;
   for (const HostSpan& span : spans) bytes += span.size();

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "core/replica/availability.h"
 #include "transport/testing/source_process.h"
 #include "transport/testing/test_image.h"
 #include "transport/transport.h"
@@ -25,6 +26,7 @@ struct LaneUnderTest {
   bool serves_staged_images = true;
   // Whether one fetch can be taken back, and the pull goes on.
   bool takes_back_fetches = true;
+  bool serves_filling_images = true;
   // Whether a fetch of an image in place comes with its digest.
   bool digests_on_the_way = true;
   // False where the network library is known to abort a source whose receiver vanishes in mid-read.
@@ -60,6 +62,38 @@ class TransportContract : public ::testing::TestWithParam<LaneUnderTest> {
 // For lanes that reach other processes; their test's main() calls MaybeRunSourceProcess.
 class SourceProcessContract : public TransportContract {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SourceProcessContract);
+
+// For lanes that serve images while they fill: the source's memory has room for one, of which nothing is
+// there.
+class FillingContract : public TransportContract {
+ public:
+  static constexpr uint64_t kImageBytes = 20 * kTestChunkBytes + 12345;
+  static constexpr uint32_t kChunks = 21;
+
+ protected:
+  static constexpr std::byte kNotYet{0xee};
+
+  void SetUp() override;
+
+  static uint64_t OffsetOf(uint32_t chunk) { return chunk * kTestChunkBytes; }
+  static uint64_t BytesOf(uint32_t chunk);
+  // Writes the chunk, then says that it is there.
+  void Fill(uint32_t chunk);
+  std::unique_ptr<Serving> ServeFilling();
+
+  // What the fetch of some bytes, into their place, comes to.
+  absl::Status Fetch(Pull& pull, uint64_t offset, uint64_t bytes);
+  absl::Status FetchChunk(Pull& pull, uint32_t chunk) { return Fetch(pull, OffsetOf(chunk), BytesOf(chunk)); }
+  // Of the receiver's memory.
+  bool Holds(uint32_t chunk) const;
+  bool IsUntouched(uint32_t chunk) const;
+
+  const std::vector<HostSpan> image_ = Fragment(source_memory_.span(0, kImageBytes), 3 * kTestChunkBytes);
+  const std::vector<HostSpan> destination_ = Destination(kImageBytes);
+  const std::shared_ptr<Availability> availability_ =
+      std::make_shared<Availability>(kImageBytes, kTestChunkBytes);
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FillingContract);
 
 // Fetches all of the image in chunks, all of them at once.
 void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,

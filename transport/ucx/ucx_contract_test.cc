@@ -18,14 +18,17 @@ std::unique_ptr<Transport> NewUcxTransport(const std::string& lane) {
   return *std::move(transport);
 }
 
-const auto kLanes =
-    testing::Values(LaneUnderTest{.lane = "ucx", .create = NewUcxTransport, .takes_back_fetches = false},
-                    LaneUnderTest{.lane = "ucx-rma",
-                                  .create = NewUcxTransport,
-                                  .serves_staged_images = false,
-                                  .takes_back_fetches = false,
-                                  .digests_on_the_way = false,
-                                  .source_survives_lost_receivers = false});
+const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx",
+                                                  .create = NewUcxTransport,
+                                                  .takes_back_fetches = false,
+                                                  .serves_filling_images = false},
+                                    LaneUnderTest{.lane = "ucx-rma",
+                                                  .create = NewUcxTransport,
+                                                  .serves_staged_images = false,
+                                                  .takes_back_fetches = false,
+                                                  .serves_filling_images = false,
+                                                  .digests_on_the_way = false,
+                                                  .source_survives_lost_receivers = false});
 
 // The end of a served pull that the source closes stays in the kernel for a minute, with the source's port.
 // Whoever listens there next has the same right to it: a daemon that is restarted keeps its address.

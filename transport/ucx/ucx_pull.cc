@@ -17,11 +17,6 @@ namespace {
 
 absl::Status Cancelled() { return absl::CancelledError("the pull was cancelled"); }
 
-// INVALID_ARGUMENT is kept for requests that leave the pull as it was.
-absl::Status AsPullError(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kInvalidArgument ? absl::InternalError(status.message()) : status;
-}
-
 }  // namespace
 
 UcxPullCore::UcxPullCore(const ReceiverContext& context, UcxDescriptor descriptor, SocketAddress address,
@@ -97,12 +92,12 @@ void UcxPullCore::On(const wire::Welcome& welcome) {
 void UcxPullCore::On(const wire::Error& error) {
   if (state_ == State::kConnecting && error.request_id == wire::kWholePull) {
     // The source refused the pull and kept the connection.
-    Connected(AsPullError(error.status));
+    Connected(absl::IsFailedPrecondition(error.status) ? error.status : AsPullEnd(error.status));
     Over();
   } else if (state_ != State::kOpen) {
     return;  // it crossed our BYE
   } else if (error.request_id == wire::kWholePull) {
-    Break(AsPullError(error.status), /*lost=*/false);
+    Break(AsPullEnd(error.status), /*lost=*/false);
   } else if (!RequestFailed(error.request_id, error.status)) {
     ProtocolError("an ERROR for a request that was not made");
   }
@@ -248,9 +243,11 @@ void UcxPullCore::TakePiece(uint64_t fetch, uint64_t offset, HostSpan destinatio
 void UcxPullCore::FailFetch(uint64_t fetch, const absl::Status& status) {
   auto it = fetches_.find(fetch);
   if (it == fetches_.end()) return;
-  if (it->second.failure.ok()) it->second.failure = status;
+  const bool alone = absl::IsInvalidArgument(status);
+  const absl::Status why = alone ? status : AsPullEnd(status);
+  if (it->second.failure.ok()) it->second.failure = why;
   MaybeComplete(fetch);
-  if (status.code() != absl::StatusCode::kInvalidArgument) Break(status, /*lost=*/false);
+  if (!alone) Break(why, /*lost=*/false);
 }
 
 void UcxPullCore::Expire(uint64_t fetch) {

@@ -14,6 +14,7 @@
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/replica/availability.h"
 #include "transport/registered_memory.h"
 #include "transport/ucx/endpoint_cache.h"
 #include "transport/ucx/ucx_pull.h"
@@ -247,6 +248,9 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
     return absl::FailedPreconditionError(
         "this UCX transport only receives: configure an address to listen on");
   }
+  if (const auto availability = image->availability(); availability != nullptr && !availability->complete()) {
+    return absl::FailedPreconditionError("the UCX lanes serve whole images only: use tcp for one that fills");
+  }
   auto serving = std::make_shared<SourceServing>();
   serving->id = NewPullId();
   serving->image_bytes = image->image_bytes();
@@ -256,7 +260,7 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
                            .address = state_->address,
                            .image_bytes = serving->image_bytes};
   if (serving->in_place) {
-    serving->segments = image->segments();
+    serving->segments = image->Segments(0, serving->image_bytes);
     TC_RETURN_IF_ERROR(CheckSegments(state_->memory, serving->image_bytes, serving->segments));
   }
   if (state_->options.lane == UcxLane::kRma) {

@@ -79,6 +79,11 @@ struct GetOptions {
   std::string lane;              // force "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
   bool wait_for_space = false;   // to the deadline, where the pool is full of what is in use
   bool attach = true;            // false: make the replica on the daemon's node, and only describe it
+  // Only these tensors; none: all. Each is a name, or a pattern of names: `*` any text, `?` any character,
+  // `[a-z]` one of those, `[!a-z]` one of the others. Of what is not there yet, just
+  // the chunks that they lie in are brought: into host memory ("cpu"), which alone can hold a part.
+  // INVALID_ARGUMENT for one that chooses nothing.
+  std::vector<std::string> tensors = {};
   std::function<void(const TransferProgress&)> on_progress;
 };
 

@@ -50,13 +50,18 @@ class Replica {
   const std::string& replica_id() const;
   const Location& location() const;
 
-  // In the image's order. Of a replica that is not attached (GetOptions::attach), the descriptions alone.
+  // Those that were asked for (GetOptions::tensors), in the image's order. Of a replica that is not attached
+  // (GetOptions::attach), the descriptions alone.
   const std::vector<TensorView>& tensors() const;
-  // NOT_FOUND when the artifact has no tensor of that name.
+  // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when it is not among those
+  // that were asked for.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
   // All tensors as they lie, each at a multiple of 256 bytes and zeros between them; empty but for an
-  // attached replica in host memory.
+  // attached replica in host memory of which all were asked for.
   std::span<const std::byte> image() const;
+  // Of the artifact as a whole, whatever was asked for.
+  uint64_t image_bytes() const;
+  size_t tensor_count() const;
   // What the artifact was put with, or its files carry: "format" for example.
   const std::map<std::string, std::string>& metadata() const;
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -28,52 +27,30 @@ bool TakeFault(std::atomic<int>& left) {
   return false;
 }
 
-class FaultHooks final : public FakeDeviceHooks {
- public:
-  explicit FaultHooks(std::shared_ptr<FakeDeviceFaults> faults) : faults_(std::move(faults)) {}
-
-  absl::Status BeforeAllocation() override {
-    if (!TakeFault(faults_->fail_allocations)) return absl::OkStatus();
-    return absl::ResourceExhaustedError("fake device: injected allocation failure");
-  }
-
-  absl::Status BeforeCopy() override {
-    WaitOutDelay();
-    if (!TakeFault(faults_->fail_copies)) return absl::OkStatus();
-    return absl::InternalError("fake device: injected copy failure");
-  }
-
- private:
-  // The delay is read again and again, so that a test can hold a copy up and let it go.
-  void WaitOutDelay() {
-    if (faults_->copy_delay_ns.load() == 0) return;
-    ++faults_->delayed_copies;
-    const auto start = SteadyNow();
-    while (SteadyNow() - start < absl::Nanoseconds(faults_->copy_delay_ns.load())) {
-      absl::SleepFor(absl::Microseconds(200));
-    }
-    --faults_->delayed_copies;
-  }
-
-  const std::shared_ptr<FakeDeviceFaults> faults_;
-};
-
 }  // namespace
 
-std::shared_ptr<FakeDeviceHooks> HooksOf(std::shared_ptr<FakeDeviceFaults> faults) {
-  return std::make_shared<FaultHooks>(std::move(faults));
+bool DeviceFaults::TakeAllocationFault() { return TakeFault(fail_allocations); }
+bool DeviceFaults::TakeCopyFault() { return TakeFault(fail_copies); }
+bool DeviceFaults::TakePoison() { return TakeFault(poison_copies); }
+
+void DeviceFaults::AwaitDelay() {
+  if (copy_delay_ns.load() == 0) return;
+  ++delayed_copies;
+  const auto start = SteadyNow();
+  while (SteadyNow() - start < absl::Nanoseconds(copy_delay_ns.load())) {
+    absl::SleepFor(absl::Microseconds(200));
+  }
+  --delayed_copies;
 }
 
-absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> OpenFakeDeviceFaults(const std::string& path) {
+absl::StatusOr<std::shared_ptr<DeviceFaults>> OpenDeviceFaults(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return ErrnoStatus(errno, "opening the fake devices' faults", path);
-  if (ftruncate(fd.get(), sizeof(FakeDeviceFaults)) != 0) return ErrnoStatus(errno, "sizing", path);
-  void* const mapping =
-      mmap(nullptr, sizeof(FakeDeviceFaults), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (!fd) return ErrnoStatus(errno, "opening the devices' faults", path);
+  if (ftruncate(fd.get(), sizeof(DeviceFaults)) != 0) return ErrnoStatus(errno, "sizing", path);
+  void* const mapping = mmap(nullptr, sizeof(DeviceFaults), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapping == MAP_FAILED) return ErrnoStatus(errno, "mapping", path);
-  return std::shared_ptr<FakeDeviceFaults>(
-      static_cast<FakeDeviceFaults*>(mapping),
-      [](FakeDeviceFaults* faults) { munmap(faults, sizeof(FakeDeviceFaults)); });
+  return std::shared_ptr<DeviceFaults>(static_cast<DeviceFaults*>(mapping),
+                                       [](DeviceFaults* faults) { munmap(faults, sizeof(DeviceFaults)); });
 }
 
 }  // namespace tensorcast

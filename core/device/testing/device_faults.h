@@ -1,37 +1,47 @@
-// Faults of the fake devices, switched by a test while they run. The fake itself has none: it asks
-// FakeDeviceHooks, and these are one.
+// Faults of devices that are no hardware, switched by a test while they run. Those who play the devices ask
+// for them: the fake backend through its hooks (fault_hooks.h), the stand-in for the CUDA runtime by itself.
 //
-// Thread-safe.
+// Thread-safe, and safe between processes that share them by a file.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/device/fake_device.h"
 
 namespace tensorcast {
 
-// Counts run down: N means "the next N fail". Switched on and off at any time.
-struct FakeDeviceFaults {
+enum class CopyDirection : uint8_t { kToDevice, kToHost, kOnDevice };
+inline constexpr size_t kCopyDirections = 3;
+
+// Zero is no fault. Counts run down: N means "the next N fail". Switched on and off at any time.
+struct DeviceFaults {
   std::atomic<int> fail_allocations{0};
   std::atomic<int> fail_copies{0};
+  // Of the stand-in alone: the next copy breaks the device for its process, until that ends.
+  std::atomic<int> poison_copies{0};
   // Added to each copy; lowering it also frees a copy that waits already.
   std::atomic<int64_t> copy_delay_ns{0};
   std::atomic<int> delayed_copies{0};  // how many wait now; not for tests to set
+  // Of the stand-in alone: how fast each device copies in each direction; 0: as fast as it can.
+  std::array<std::atomic<uint64_t>, kCopyDirections> bytes_per_second{};
+
+  // For those who play the devices. True: this one is to fail.
+  bool TakeAllocationFault();
+  bool TakeCopyFault();
+  bool TakePoison();
+  // Waits the delay out. It is read again and again, so that a test can hold a copy up and let it go.
+  void AwaitDelay();
 };
 
-// For FakeDeviceOptions::hooks.
-std::shared_ptr<FakeDeviceHooks> HooksOf(std::shared_ptr<FakeDeviceFaults> faults);
-
 // The faults that live in this file, in shared memory: whoever else opens it switches them too. This is how a
-// test reaches the fake devices of a daemon that is another process. Makes the file (no faults) where there
-// is none.
-// A program that was built with them (tests/e2e/device_faults_hooks.cc) finds the file's name in the
-// environment variable.
+// test reaches the devices of a daemon that is another process, which finds the file's name in the
+// environment variable. Makes the file (no faults) where there is none.
 inline constexpr char kDeviceFaultsVariable[] = "TENSORCAST_TEST_DEVICE_FAULTS";
-absl::StatusOr<std::shared_ptr<FakeDeviceFaults>> OpenFakeDeviceFaults(const std::string& path);
+absl::StatusOr<std::shared_ptr<DeviceFaults>> OpenDeviceFaults(const std::string& path);
 
 }  // namespace tensorcast

@@ -1,0 +1,14 @@
+// A range of bytes in something larger that the context names: an image, a file, a tensor. A value.
+#pragma once
+
+#include <cstdint>
+
+namespace tensorcast {
+
+struct ByteRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
+}  // namespace tensorcast

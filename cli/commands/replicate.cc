@@ -1,0 +1,354 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/labels.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "cli/commands/command.h"
+#include "cli/commands/connect.h"
+#include "cli/output/json.h"
+#include "cli/output/output.h"
+#include "core/artifact/manifest.h"
+#include "core/replica/replica.h"
+#include "rpc/convert/convert.h"
+#include "rpc/retry.h"
+#include "tensorcast/client.h"
+
+namespace tensorcast::cli {
+namespace {
+
+using Target = v1::ReplicateArtifactRequest::Target;
+using Targets = google::protobuf::RepeatedPtrField<Target>;
+using Result = v1::ReplicateArtifactResponse::Result;
+
+constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
+constexpr absl::Duration kSayAfter = absl::Seconds(5);
+
+struct ReplicateFlags {
+  std::string artifact;            // a key or an id
+  std::vector<std::string> to;     // NODE or NODE:LOCATION
+  std::string device = "cpu";      // of those that name no location
+  bool all = false;                // nodes that are registered now
+  std::vector<std::string> where;  // of those, with these labels
+  bool no_wait = false;
+  bool cancel = false;
+};
+
+std::string LocationText(const v1::Location& location) {
+  const absl::StatusOr<Location> known = rpc::FromProto(location);
+  return known.ok() ? known->ToString() : "?";
+}
+
+std::string PlaceText(const v1::Wish& wish) {
+  return absl::StrCat(wish.node_name(), ":", LocationText(wish.location()));
+}
+
+absl::Status AddTarget(const std::string& node, const std::string& location, Targets* targets) {
+  TC_ASSIGN_OR_RETURN(const Location parsed, Location::Parse(location));
+  Target* target = targets->Add();
+  target->set_node_id(node);
+  *target->mutable_location() = rpc::ToProto(parsed);
+  return absl::OkStatus();
+}
+
+absl::Status AddNamed(const ReplicateFlags& flags, Targets* targets) {
+  for (const std::string& list : flags.to) {
+    for (const std::string_view place : absl::StrSplit(list, ',')) {
+      const size_t colon = place.find(':');
+      const std::string node(place.substr(0, colon));
+      if (node.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--to ", list, ": NODE or NODE:LOCATION is expected, as in node-1 or node-1:gpu:0"));
+      }
+      const std::string location =
+          colon == std::string_view::npos ? flags.device : std::string(place.substr(colon + 1));
+      TC_RETURN_IF_ERROR(Annotate(AddTarget(node, location, targets), absl::StrCat("--to ", list)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of the nodes that are registered now. Those that drain are on their way out.
+absl::Status AddRegistered(client::AdminClient& admin, const RequestContext& context,
+                           const ReplicateFlags& flags, Targets* targets) {
+  const absl::StatusOr<Labels> wanted = ParseLabels(flags.where);
+  TC_RETURN_IF_ERROR(Annotate(wanted.status(), "--where"));
+  TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
+  for (const v1::Node& node : cluster.nodes()) {
+    if (node.draining() || !HasLabels({node.labels().begin(), node.labels().end()}, *wanted)) continue;
+    TC_RETURN_IF_ERROR(Annotate(AddTarget(node.node_id(), flags.device, targets), "--device"));
+  }
+  if (!targets->empty()) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("none of the ", cluster.nodes_size(), " nodes that are registered now ",
+                   wanted->empty() ? "takes copies" : absl::StrCat("has the labels ", LabelsText(*wanted))));
+}
+
+absl::Status AddTargets(client::AdminClient& admin, const RequestContext& context,
+                        const ReplicateFlags& flags, Targets* targets) {
+  return flags.all ? AddRegistered(admin, context, flags, targets) : AddNamed(flags, targets);
+}
+
+std::string StateText(const v1::Wish& wish) {
+  switch (wish.state()) {
+    case v1::WISH_STATE_WAITING:
+      return absl::StrCat("waits for ", wish.waiting_for());
+    case v1::WISH_STATE_RUNNING:
+      return wish.bytes_total() == 0
+                 ? "under way"
+                 : absl::StrCat(FormatBytes(wish.bytes()), " of ", FormatBytes(wish.bytes_total()));
+    case v1::WISH_STATE_DONE:
+      return "done";
+    case v1::WISH_STATE_FAILED:
+      return "FAILED";
+    default:
+      return "unknown";
+  }
+}
+
+std::string ErrorText(const v1::Wish& wish) {
+  return wish.has_error() ? rpc::FromProto(wish.error()).ToString() : "";
+}
+
+void PrintWishes(const std::vector<v1::Wish>& wishes) {
+  Table table({"place", "state", "last error"});
+  for (const v1::Wish& wish : wishes) table.Add({PlaceText(wish), StateText(wish), ErrorText(wish)});
+  std::fputs(table.ToString().c_str(), stdout);
+}
+
+bool IsOpen(const v1::Wish& wish) {
+  return wish.state() == v1::WISH_STATE_WAITING || wish.state() == v1::WISH_STATE_RUNNING;
+}
+
+// What was asked for, and how each place stands.
+class Replication {
+ public:
+  explicit Replication(v1::ReplicateArtifactResponse response) : response_(std::move(response)) {}
+
+  const v1::ReplicateArtifactResponse& response() const { return response_; }
+
+  // The wishes as they are by now; one that is not among them was taken back.
+  void Update(const std::vector<v1::Wish>& wishes) {
+    std::map<std::string, const v1::Wish*> by_place;
+    for (const v1::Wish& wish : wishes) {
+      by_place[absl::StrCat(wish.node_id(), ":", LocationText(wish.location()))] = &wish;
+    }
+    for (Result& result : *response_.mutable_results()) {
+      if (!result.has_wish() || !IsOpen(result.wish())) continue;
+      const auto now =
+          by_place.find(absl::StrCat(result.wish().node_id(), ":", LocationText(result.location())));
+      if (now != by_place.end()) {
+        *result.mutable_wish() = *now->second;
+        continue;
+      }
+      result.mutable_wish()->set_state(v1::WISH_STATE_FAILED);
+      *result.mutable_wish()->mutable_error() =
+          rpc::ToProto(absl::CancelledError("it was taken back, or the artifact was deleted"));
+    }
+  }
+
+  bool ended() const {
+    return std::none_of(response_.results().begin(), response_.results().end(),
+                        [](const Result& result) { return result.has_wish() && IsOpen(result.wish()); });
+  }
+
+  TransferProgress progress() const {
+    uint64_t image_bytes = 0;
+    for (const Result& result : response_.results()) {
+      image_bytes = std::max(image_bytes, result.wish().bytes_total());
+    }
+    TransferProgress all;
+    for (const Result& result : response_.results()) {
+      if (result.has_error()) continue;
+      all.bytes_total += image_bytes;
+      all.bytes_done += IsThere(result) ? image_bytes : result.wish().bytes();
+      if (all.waiting_for.empty()) all.waiting_for = result.wish().waiting_for();
+    }
+    return all;
+  }
+
+  // What each place waits for, for people.
+  std::vector<std::string> waits() const {
+    std::vector<std::string> lines;
+    for (const Result& result : response_.results()) {
+      const v1::Wish& wish = result.wish();
+      if (wish.state() != v1::WISH_STATE_WAITING) continue;
+      lines.push_back(absl::StrCat(PlaceText(wish), " waits for ", wish.waiting_for(),
+                                   wish.has_error() ? ": " + ErrorText(wish) : ""));
+    }
+    return lines;
+  }
+
+  void Print() const {
+    Table table({"place", "state"});
+    for (const Result& result : response_.results()) {
+      const std::string place = result.has_wish()
+                                    ? PlaceText(result.wish())
+                                    : absl::StrCat(result.node_id(), ":", LocationText(result.location()));
+      table.Add({place, result.has_wish()    ? StateText(result.wish())
+                        : result.has_error() ? "FAILED"
+                                             : "was there already"});
+    }
+    std::fputs(table.ToString().c_str(), stdout);
+  }
+
+  // Why it is not everywhere, each place with its reason. With `waited`, one that is not there yet is one,
+  // too.
+  absl::Status Verdict(bool waited) const {
+    std::vector<std::string> missing;
+    absl::StatusCode code = absl::StatusCode::kUnknown;
+    for (const Result& result : response_.results()) {
+      if (IsThere(result) || (!waited && result.has_wish() && IsOpen(result.wish()))) continue;
+      const absl::Status why = rpc::FromProto(result.has_error() ? result.error() : result.wish().error());
+      const std::string node = result.has_wish() ? result.wish().node_name() : result.node_id();
+      missing.push_back(absl::StrCat(node, ":", LocationText(result.location()), ": ", why.ToString()));
+      code = why.code();
+    }
+    if (missing.empty()) return absl::OkStatus();
+    return absl::Status(
+        code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
+        absl::StrCat("it is missing at ", missing.size(), " of ", response_.results_size(),
+                     " places; do the same again to try those again\n  ", absl::StrJoin(missing, "\n  ")));
+  }
+
+ private:
+  static bool IsThere(const Result& result) {
+    return !result.has_error() && (!result.has_wish() || result.wish().state() == v1::WISH_STATE_DONE);
+  }
+
+  v1::ReplicateArtifactResponse response_;
+};
+
+absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
+                      const std::string& artifact_id, Replication& replication) {
+  const SteadyTime began = SteadyNow();
+  ProgressBar bar("replicate");
+  std::set<std::string> said;
+  const auto say = [&said](const std::string& line) {
+    // Over the bar, which is drawn again with the next look.
+    const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+    if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, line.c_str());
+  };
+  while (!replication.ended()) {
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, kLookInterval, "replication"));
+    const absl::StatusOr<std::vector<v1::Wish>> wishes = admin.ListWishes(context, artifact_id);
+    if (absl::IsUnavailable(wishes.status())) {
+      say(absl::StrCat("cannot see how far it is: ", wishes.status().message()));
+      continue;
+    }
+    TC_RETURN_IF_ERROR(wishes.status());
+    replication.Update(*wishes);
+    bar.callback()(replication.progress());
+    // What waits for a moment only is nobody's concern.
+    if (SteadyNow() - began < kSayAfter) continue;
+    for (const std::string& line : replication.waits()) say(line);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags, client::AdminClient& admin,
+                       const RequestContext& context, const std::string& artifact_id) {
+  v1::ReplicateArtifactRequest request;
+  request.set_artifact_id(artifact_id);
+  TC_RETURN_IF_ERROR(AddTargets(admin, context, flags, request.mutable_targets()));
+  TC_ASSIGN_OR_RETURN(v1::ReplicateArtifactResponse response, admin.Replicate(context, request));
+  Replication replication(std::move(response));
+  if (!flags.no_wait) {
+    const absl::Status waited = AwaitAll(admin, context, artifact_id, replication);
+    if (!waited.ok()) {
+      std::fprintf(
+          stderr,
+          "it goes on without this command: `tensorcast replicate %s` shows how far it is, with --cancel it "
+          "ends\n",
+          flags.artifact.c_str());
+      return waited;
+    }
+  }
+  common.json ? (void)std::fputs(ToJson(replication.response()).c_str(), stdout) : replication.Print();
+  return replication.Verdict(!flags.no_wait);
+}
+
+absl::Status Cancel(const CommonFlags& common, const ReplicateFlags& flags, client::AdminClient& admin,
+                    const RequestContext& context, const std::string& artifact_id) {
+  v1::CancelWishesRequest request;
+  request.set_artifact_id(artifact_id);
+  TC_RETURN_IF_ERROR(AddTargets(admin, context, flags, request.mutable_targets()));
+  TC_ASSIGN_OR_RETURN(const v1::CancelWishesResponse cancelled, admin.CancelWishes(context, request));
+  if (common.json) {
+    std::fputs(ToJson(cancelled).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  for (const v1::Wish& wish : cancelled.wishes()) std::printf("cancelled %s\n", PlaceText(wish).c_str());
+  if (cancelled.wishes().empty()) std::printf("nothing was under way there\n");
+  return absl::OkStatus();
+}
+
+absl::Status Show(const CommonFlags& common, client::AdminClient& admin, const RequestContext& context,
+                  const std::string& artifact_id) {
+  TC_ASSIGN_OR_RETURN(std::vector<v1::Wish> wishes, admin.ListWishes(context, artifact_id));
+  if (!common.json) {
+    PrintWishes(wishes);
+    return absl::OkStatus();
+  }
+  v1::ListWishesResponse response;
+  for (v1::Wish& wish : wishes) *response.add_wishes() = std::move(wish);
+  std::fputs(ToJson(response).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const CommonFlags& common, const ReplicateFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const RequestContext context = InterruptibleContext();
+  std::string artifact_id = flags.artifact;
+  if (!IsArtifactId(artifact_id)) {
+    TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+    TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(context, flags.artifact));
+    artifact_id = key.artifact_id;
+  }
+  if (flags.cancel) return Cancel(common, flags, *admin, context, artifact_id);
+  if (flags.to.empty() && !flags.all) return Show(common, *admin, context, artifact_id);
+  return Replicate(common, flags, *admin, context, artifact_id);
+}
+
+void AddFlags(Flags& flags, ReplicateFlags& values) {
+  flags.Add("artifact", values.artifact, "A key, or an artifact id (tc2:...)", {.required = true});
+  flags.Add("--to", values.to, "NODE or NODE:LOCATION, several with commas between; nodes by name or id",
+            {.not_empty = true});
+  flags.Add("--all", values.all, "To every node that is registered now; not to those that come later");
+  flags.Add("--where", values.where,
+            "With --all: those with the label NAME=VALUE; several: with all of them");
+  flags.Add("--device", values.device, "gpu:N, cpu or disk, where --to names none", {.show_default = true});
+  flags.Add("--no-wait", values.no_wait, "Only say what is wanted; it is done by and by");
+  flags.Add("--cancel", values.cancel, "Take back what is not done yet: there, or everywhere");
+}
+
+int RunReplicate(const CommonFlags& common, const ReplicateFlags& flags) {
+  if (flags.all && !flags.to.empty()) {
+    return Fail(absl::InvalidArgumentError("replicate wants either --to or --all"));
+  }
+  if (!flags.all && !flags.where.empty()) {
+    return Fail(absl::InvalidArgumentError("--where chooses among --all nodes: name that, too"));
+  }
+  return ExitCode(Run(common, flags));
+}
+
+}  // namespace
+
+Command ReplicateCommand() {
+  return {.name = "replicate",
+          .help = "Bring an artifact to other nodes, or show how far that is",
+          .spanned = true,
+          .bind = Bind(AddFlags, RunReplicate)};
+}
+
+}  // namespace tensorcast::cli

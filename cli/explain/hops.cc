@@ -1,0 +1,279 @@
+#include "cli/explain/hops.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/output/output.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::explain {
+namespace {
+
+// Two rates this close are one: the measured ones of a chain differ by its ends.
+constexpr double kAsFast = 1.15;
+
+constexpr size_t kNamesShown = 3;
+
+using Sources = std::vector<const SourceReport*>;
+
+Sources GivingSources(const TransferReport& report) {
+  Sources sources;
+  for (const SourceReport& source : report.sources) {
+    if (source.bytes > 0) sources.push_back(&source);
+  }
+  std::ranges::stable_sort(sources, std::greater(), [](const SourceReport* source) { return source->bytes; });
+  return sources;
+}
+
+uint64_t BytesOf(const Sources& sources) {
+  uint64_t bytes = 0;
+  for (const SourceReport* source : sources) bytes += source->bytes;
+  return bytes;
+}
+
+Sources Those(const Sources& sources, bool filling) {
+  Sources those;
+  std::ranges::copy_if(sources, std::back_inserter(those),
+                       [filling](const SourceReport* source) { return source->filling == filling; });
+  return those;
+}
+
+const Hop* FindHop(const Way& way, const SourceInfo& source) {
+  const auto found = std::ranges::find_if(way.hops, [&source](const Hop& hop) {
+    return hop.node == source.name && hop.replica_id == source.replica_id;
+  });
+  return found == way.hops.end() ? nullptr : &*found;
+}
+
+std::string NamesOf(const Sources& sources) {
+  std::vector<std::string> names;
+  for (const SourceReport* source : sources) {
+    if (std::ranges::find(names, source->source.name) == names.end()) names.push_back(source->source.name);
+  }
+  const size_t all = names.size();
+  names.resize(std::min(all, kNamesShown));
+  std::string text = absl::StrJoin(names, ", ");
+  if (all > kNamesShown) absl::StrAppend(&text, " and ", all - kNamesShown, " more");
+  return text;
+}
+
+std::string Percent(uint64_t part, uint64_t whole) {
+  return absl::StrFormat("%.0f %%",
+                         whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+// "12.5 MB/s: 80 % from node-1, which was filling, 20 % from node-0; nothing to ask for in 9.1 s of 10.4 s"
+std::string StepOf(const TransferReport& report, const Sources& sources) {
+  std::string text = cli::FormatRate(RateOf(report));
+  std::vector<std::string> parts;
+  for (const bool filling : {false, true}) {
+    const Sources those = Those(sources, filling);
+    if (those.empty()) continue;
+    const bool one = those.size() == 1;
+    parts.push_back(absl::StrCat(Percent(BytesOf(those), BytesOf(sources)), " from ", NamesOf(those),
+                                 !filling ? ""
+                                 : one    ? ", which was filling itself"
+                                          : ", which were filling themselves"));
+  }
+  if (!parts.empty()) absl::StrAppend(&text, ": ", absl::StrJoin(parts, "; "));
+  const TransferParts time = PartsOf(report);
+  const absl::Duration moving = time.moving + time.starved;
+  if (time.starved * 10 > moving) {
+    absl::StrAppend(&text, "; nothing to ask for in ", cli::FormatSeconds(time.starved), " s of ",
+                    cli::FormatSeconds(moving), " s");
+  }
+  return text;
+}
+
+// What was set for the nodes at the two ends of a link.
+std::string LimitsOf(const Hop* from, const Hop& to, const SourceInfo& source) {
+  std::vector<std::string> limits;
+  if (source.lane != "tcp") return "";  // they are that lane's
+  const auto add = [&limits](uint64_t limit, std::string_view which, const std::string& node) {
+    if (limit == 0) return;
+    limits.push_back(absl::StrCat(which, " of ", node, " is ", cli::FormatRate(static_cast<double>(limit))));
+  };
+  if (from != nullptr) add(from->limits.send(), "daemon.limits.send", source.name);
+  add(to.limits.receive(), "daemon.limits.receive", to.node);
+  return absl::StrJoin(limits, ", ");
+}
+
+// The source that kept it busy: of the ones that had everything, where there is one.
+const SourceReport* MostAsked(const Sources& sources) {
+  const auto most = std::ranges::max_element(
+      sources, {}, [](const SourceReport* source) { return std::pair(source->bytes, source->asked); });
+  return most == sources.end() ? nullptr : *most;
+}
+
+BoundingHop LinkOf(const Way& way, const Hop& to, const SourceReport& source, std::string part,
+                   std::vector<std::string> steps) {
+  const Hop* const from = FindHop(way, source.source);
+  return {.from = source.source.name,
+          .to = to.node,
+          .lane = source.source.lane,
+          .part = std::move(part),
+          .why = LimitsOf(from, to, source.source),
+          .steps = std::move(steps)};
+}
+
+// Of the sources that filled, the hop that was no faster than this one: it is what this one waited for.
+const Hop* HeldBackBy(const Way& way, const Hop& hop, const Sources& filling,
+                      const std::set<const Hop*>& seen) {
+  for (const SourceReport* source : filling) {
+    const Hop* const up = FindHop(way, source->source);
+    if (up == nullptr || !up->transfer.has_value() || seen.contains(up)) continue;
+    if (RateOf(*up->transfer) <= RateOf(*hop.transfer) * kAsFast) return up;
+  }
+  return nullptr;
+}
+
+bool IsKnown(const Way& way, const SourceReport& source) {
+  const Hop* const up = FindHop(way, source.source);
+  return up != nullptr && up->transfer.has_value();
+}
+
+std::string WhyUnknown(const Way& way, const SourceReport& source) {
+  const Hop* const up = FindHop(way, source.source);
+  if (up == nullptr) return absl::StrCat(source.source.name, " was not asked");
+  if (up->problem.empty()) return absl::StrCat(up->node, " does not remember its transfer");
+  return absl::StrCat(up->node, " does not answer: ", up->problem);
+}
+
+// Of a link from a source that was being filled: a receiver that mostly had nothing to ask for waited for
+// what filled the source, one that always had something for the link.
+std::string WhatLinkTells(const BoundingHop& hop, const TransferReport& report) {
+  const TransferParts time = PartsOf(report);
+  const absl::Duration moving = time.moving + time.starved;
+  if (hop.part != "starved") return absl::StrCat(hop.to, " had something to ask for nearly all the time");
+  return absl::StrCat(hop.to, " had nothing to ask for in ", cli::FormatSeconds(time.starved), " s of ",
+                      cli::FormatSeconds(moving), " s, so the link was not the limit");
+}
+
+}  // namespace
+
+Way WayOf(const v1::ExplainTransferResponse& response) {
+  Way way{.left_out = response.left_out()};
+  for (const v1::TransferHop& message : response.hops()) {
+    Hop hop{.node = message.node(),
+            .replica_id = message.replica_id(),
+            .under_way = message.under_way(),
+            .servings = {message.servings().begin(), message.servings().end()},
+            .limits = message.limits(),
+            .problem = message.problem()};
+    if (message.has_transfer()) {
+      absl::StatusOr<TransferReport> report = rpc::FromProto(message.transfer());
+      if (report.ok()) {
+        hop.transfer = *std::move(report);
+      } else {
+        hop.problem = std::string(report.status().message());
+      }
+    }
+    way.hops.push_back(std::move(hop));
+  }
+  return way;
+}
+
+double RateOf(const TransferReport& report) {
+  const TransferParts parts = PartsOf(report);
+  const absl::Duration moved = parts.moving + parts.starved + parts.gaps;
+  return moved <= absl::ZeroDuration() ? 0 : static_cast<double>(report.bytes) / absl::ToDoubleSeconds(moved);
+}
+
+// Up the way from the receiver, for as long as what a node was given came from others that were being filled,
+// no faster than it. That ends at a node that was held up by itself, at a link from a source that had
+// everything, where nothing is known of those further up, or where the nodes fed each other: then what they
+// had came from outside, and the link over which most of that came is named.
+std::optional<BoundingHop> FindBoundingHop(const Way& way) {
+  if (way.hops.empty() || !way.hops.front().transfer.has_value()) return std::nullopt;
+  if (!way.hops.front().transfer->status.ok()) return std::nullopt;
+  const Hop* at = &way.hops.front();
+  const auto from_another = [](const SourceReport& source) {
+    return source.bytes > 0 && !source.source.grant_id.empty();
+  };
+  if (std::ranges::none_of(at->transfer->sources, from_another)) return std::nullopt;
+  std::vector<std::string> steps;
+  std::set<const Hop*> seen;
+  const SourceReport* outside =
+      nullptr;  // of all nodes on the way, the most that came from who had all of it
+  const Hop* outside_to = nullptr;
+  while (true) {
+    seen.insert(at);
+    const TransferReport& report = *at->transfer;
+    const Sources sources = GivingSources(report);
+    steps.push_back(absl::StrCat(at->node, "  ", StepOf(report, sources)));
+    const std::string part = FindBound(report).part;
+    if (part != "fetch" && part != "starved") {
+      return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
+    }
+    const Sources ready = Those(sources, /*filling=*/false);
+    const Sources filling = Those(sources, /*filling=*/true);
+    const SourceReport* const heaviest = MostAsked(ready);
+    if (heaviest != nullptr && (outside == nullptr || heaviest->bytes > outside->bytes)) {
+      outside = heaviest;
+      outside_to = at;
+    }
+    if (heaviest != nullptr && BytesOf(ready) >= BytesOf(filling)) {
+      return LinkOf(way, *at, *heaviest, part, std::move(steps));
+    }
+    if (filling.empty()) return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
+    if (const Hop* const up = HeldBackBy(way, *at, filling, seen); up != nullptr) {
+      at = up;
+      continue;
+    }
+    const SourceReport& most = *filling.front();
+    const bool all_seen = std::ranges::all_of(filling, [&](const SourceReport* source) {
+      const Hop* const up = FindHop(way, source->source);
+      return up != nullptr && seen.contains(up);
+    });
+    if (all_seen && outside != nullptr) {
+      BoundingHop hop = LinkOf(way, *outside_to, *outside, part, std::move(steps));
+      hop.why = absl::StrCat("the nodes above fed each other what came from there",
+                             hop.why.empty() ? "" : "; ", hop.why);
+      return hop;
+    }
+    BoundingHop hop = LinkOf(way, *at, most, part, std::move(steps));
+    if (!IsKnown(way, most)) {
+      hop.silent = most.source.name;
+      hop.why = absl::StrCat(WhatLinkTells(hop, report), "; what filled ", hop.silent,
+                             " is not known: ", WhyUnknown(way, most));
+    }
+    return hop;
+  }
+}
+
+std::string WayText(const Way& way) {
+  const std::optional<BoundingHop> hop = FindBoundingHop(way);
+  if (!hop.has_value()) return "";
+  std::string text;
+  if (hop->steps.size() > 1) {
+    text = "the way of the bytes, from here up\n";
+    for (const std::string& step : hop->steps) absl::StrAppend(&text, "  ", step, "\n");
+  }
+  const std::string name = hop->from.empty() ? absl::StrCat(hop->to, " itself (", hop->part, ")")
+                           : hop->silent.empty() || hop->part != "starved"
+                               ? absl::StrCat(hop->from, " -> ", hop->to, " over ", hop->lane)
+                               : absl::StrCat("before ", hop->silent);
+  absl::StrAppend(&text, "Bounding hop: ", name, hop->why.empty() ? "" : "; ", hop->why, ".\n");
+  if (!way.left_out.empty()) absl::StrAppend(&text, way.left_out, "\n");
+  return text;
+}
+
+std::string FailuresText(const Way& way) {
+  std::string text;
+  for (const Hop& hop : way.hops) {
+    if (&hop == &way.hops.front()) continue;
+    if (hop.transfer.has_value() && !hop.transfer->status.ok()) {
+      absl::StrAppend(&text, "  ", hop.node,
+                      " was being filled itself, and that failed: ", hop.transfer->status.ToString(), "\n");
+    }
+    if (!hop.problem.empty()) absl::StrAppend(&text, "  ", hop.node, " does not answer: ", hop.problem, "\n");
+  }
+  if (!way.left_out.empty()) absl::StrAppend(&text, way.left_out, "\n");
+  return text;
+}
+
+}  // namespace tensorcast::explain

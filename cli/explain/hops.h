@@ -1,0 +1,59 @@
+// The way that a transfer's bytes took, and which hop of it bounds the transfer: this node itself, the link
+// to one of its sources, or something further up, where a source was itself only being filled.
+//
+// Nothing here compares clocks of two nodes: a hop is told from the next by how fast each moved, and by how
+// long it had nothing to ask for. Pure functions; any answer will do, also of nodes that lie.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/explain/analysis.h"
+#include "core/replica/transfer_report.h"
+#include "proto/daemon.pb.h"
+
+namespace tensorcast::explain {
+
+// One node of the way.
+struct Hop {
+  std::string node;
+  std::string replica_id;
+  std::optional<TransferReport> transfer;  // that made the replica there; nullopt: not known, or it was none
+  bool under_way = false;
+  std::vector<v1::ServeReport> servings;
+  v1::Limits limits;
+  std::string problem;  // why there is no word of it
+};
+
+struct Way {
+  std::vector<Hop> hops;  // the receiver first; empty: nobody was asked
+  std::string left_out;   // who was not asked, for people
+};
+
+Way WayOf(const v1::ExplainTransferResponse& response);
+
+// Bytes a second while it was looking for sources and moving; 0: it never was.
+double RateOf(const TransferReport& report);
+
+struct BoundingHop {
+  std::string from;  // whose link to `to` it is; empty: `to` itself
+  std::string to;
+  std::string lane;
+  std::string part;  // as in Bound, of the transfer to `to`
+  std::string why;   // what else is known of it, for people; may be empty
+  // It was being filled itself and tells nothing of that: what filled it may be the limit. Empty: none was.
+  std::string silent;
+  // From the receiver up, a line a node: how fast it moved, and from whom.
+  std::vector<std::string> steps;
+};
+// nullopt: the transfer had no source on another node, or failed.
+std::optional<BoundingHop> FindBoundingHop(const Way& way);
+
+// The steps, then the hop; empty for none, and for a transfer that failed.
+std::string WayText(const Way& way);
+
+// Of a transfer that failed: which of those that fed it failed themselves, and which did not answer.
+std::string FailuresText(const Way& way);
+
+}  // namespace tensorcast::explain

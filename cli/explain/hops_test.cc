@@ -1,0 +1,183 @@
+#include "cli/explain/hops.h"
+
+#include <gmock/gmock.h>
+
+#include "cli/explain/explain.h"
+#include "cli/explain/test_reports.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::explain {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+SourceReport From(const std::string& node, bool filling, uint64_t bytes = 64'000'000) {
+  SourceReport source{.source = {SourceType::kRemote, "tcp", node, "grant-" + node},
+                      .filling = filling,
+                      .joined = At(20),
+                      .left = At(95),
+                      .bytes = bytes,
+                      .chunks = 4,
+                      .asked = absl::Milliseconds(60)};
+  source.source.replica_id = "replica-" + node;
+  return source;
+}
+
+// The transfer that made the replica on `node`: 64 MB in the 70 ms that it moved.
+Hop HopTo(const std::string& node, std::vector<SourceReport> sources, int fetching_ms = 60) {
+  Hop hop{.node = node, .replica_id = "replica-" + node, .transfer = MakeReport()};
+  hop.transfer->sources = std::move(sources);
+  hop.transfer->fetching = absl::Milliseconds(fetching_ms);
+  return hop;
+}
+
+TEST(BoundingHop, OfAChainIsTheLinkThatFillsIt) {
+  Way way{.hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
+                   HopTo("node-1", {From("node-0", false)}),
+                   {.node = "node-0", .replica_id = "replica-node-0"}}};
+  way.hops[2].limits.set_send(12'500'000);
+  EXPECT_EQ(WayText(way), R"(the way of the bytes, from here up
+  node-2  0.91 GB/s: 100 % from node-1, which was filling itself; nothing to ask for in 0.054 s of 0.070 s
+  node-1  0.91 GB/s: 100 % from node-0
+Bounding hop: node-0 -> node-1 over tcp; daemon.limits.send of node-0 is 12.5 MB/s.
+)");
+}
+
+TEST(BoundingHop, IsTheLastLinkWhereWhatFedItWasFaster) {
+  Way way{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
+  way.hops[1].transfer->bytes *= 2;
+  EXPECT_THAT(WayText(way), HasSubstr("Bounding hop: node-1 -> node-2 over tcp.\n"));
+}
+
+TEST(BoundingHop, IsANodeItselfWhereVerifyingIsTheLimit) {
+  Way way{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
+  way.hops[1].transfer->stages[1].busy = absl::Seconds(1);
+  EXPECT_THAT(WayText(way), HasSubstr("Bounding hop: node-1 itself (verify).\n"));
+  way.hops[0].transfer->stages[1].busy = absl::Seconds(1);
+  EXPECT_EQ(WayText(way), "Bounding hop: node-2 itself (verify).\n");
+}
+
+TEST(BoundingHop, OfNodesThatFeedEachOtherIsWhereTheirBytesCameFromOutside) {
+  const Way way{.hops = {HopTo("node-1", {From("node-0", false, 10), From("node-2", true, 30)}),
+                         HopTo("node-2", {From("node-0", false, 20), From("node-1", true, 30)})}};
+  EXPECT_THAT(WayText(way),
+              AllOf(HasSubstr("node-1  0.91 GB/s: 25 % from node-0; 75 % from node-2, which"),
+                    HasSubstr("Bounding hop: node-0 -> node-2 over tcp; the nodes above fed each "
+                              "other what came from there.\n")));
+}
+
+TEST(BoundingHop, SaysSoWhereNobodyKnowsWhatIsFurtherUp) {
+  Way way{.hops = {HopTo("node-2", {From("node-1", true)}),
+                   {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}},
+          .left_out = "3 more were not asked"};
+  EXPECT_EQ(
+      WayText(way),
+      "Bounding hop: node-1 -> node-2 over tcp; node-2 had something to ask for nearly all the time; what "
+      "filled node-1 is not known: node-1 does not answer: connection refused.\n3 more were not asked\n");
+  way.hops[1].problem.clear();
+  EXPECT_THAT(WayText(way), HasSubstr("is not known: node-1 does not remember its transfer."));
+  way.hops.pop_back();
+  EXPECT_THAT(WayText(way), HasSubstr("is not known: node-1 was not asked."));
+}
+
+TEST(BoundingHop, IsBeforeASourceThatGaveNothingToAskForThoughItDoesNotAnswer) {
+  const Way way{
+      .hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
+               {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}}};
+  EXPECT_EQ(
+      WayText(way),
+      "Bounding hop: before node-1; node-2 had nothing to ask for in 0.054 s of 0.070 s, so the link was "
+      "not the limit; what filled node-1 is not known: node-1 does not answer: connection refused.\n");
+  EXPECT_EQ(FindBoundingHop(way)->silent, "node-1");
+}
+
+TEST(ExplainTransfer, OfOneThatFailedSaysWhereAndWhoElseDid) {
+  Hop failed = HopTo("node-2", {From("node-1", true)});
+  failed.transfer->status = absl::UnavailableError("nobody has chunk 7");
+  failed.transfer->bytes /= 2;
+  Hop feeder = HopTo("node-1", {From("node-0", false)});
+  feeder.transfer->status = absl::UnavailableError("node-0 went away");
+  const Way way{.hops = {failed, feeder, {.node = "node-0", .problem = "connection refused"}}};
+  const std::string text = ExplainTransfer(*failed.transfer, {.way = way});
+  EXPECT_THAT(text, HasSubstr(R"(
+It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE: nobody has chunk 7
+  node-1 was being filled itself, and that failed: UNAVAILABLE: node-0 went away
+  node-0 does not answer: connection refused
+)"));
+  EXPECT_THAT(text, Not(HasSubstr("Bounded by")));
+}
+
+TEST(BoundingHop, ThereIsNoneWithoutASourceOnAnotherNode) {
+  EXPECT_EQ(FindBoundingHop(Way()), std::nullopt);
+  Way way{.hops = {HopTo("node-0", {From("/models", false)})}};
+  way.hops[0].transfer->sources[0].source.grant_id.clear();
+  EXPECT_EQ(WayText(way), "");
+  way.hops[0].transfer.reset();
+  EXPECT_EQ(WayText(way), "");
+}
+
+TEST(WayOf, TakesWhatTheDaemonSaysAndNotesWhatItDoesNotUnderstand) {
+  v1::ExplainTransferResponse response;
+  *response.add_hops()->mutable_transfer() = rpc::ToProto(MakeReport());
+  response.mutable_hops(0)->set_node("node-1");
+  response.add_hops()->mutable_transfer()->add_stages()->set_stage("teleport");
+  response.set_left_out("some");
+  const Way way = WayOf(response);
+  ASSERT_THAT(way.hops, SizeIs(2));
+  EXPECT_EQ(way.hops[0].transfer->transfer_id, MakeReport().transfer_id);
+  EXPECT_FALSE(way.hops[1].transfer.has_value());
+  EXPECT_THAT(way.hops[1].problem, HasSubstr("teleport"));
+  EXPECT_EQ(way.left_out, "some");
+}
+
+TEST(ExplainTransfer, ShowsItsSourcesSideBySideAndWhyEachWent) {
+  TransferReport report = MakeReport();
+  report.reassigned_chunks = 2;
+  SourceReport liar = From("node-2", true, 16'000'000);
+  liar.left = At(45);
+  liar.asked = absl::Milliseconds(20);
+  liar.lost_chunks = 3;
+  liar.loss = SourceLoss::kBadDigest;
+  liar.status = absl::DataLossError("chunk 3 has another digest");
+  SourceReport slow = From("node-0", false, 48'000'000);
+  slow.reassigned_chunks = 2;
+  slow.left = SteadyTime::InfiniteFuture();
+  SourceReport closed = From("node-3", false, 0);
+  closed.left = At(20);
+  closed.loss = SourceLoss::kNotOpened;
+  closed.status = absl::UnavailableError("connection refused");
+  report.sources = {slow, closed, liar};
+  const std::string text = ExplainTransfer(report, {.way = {.hops = {HopTo("node-1", report.sources)}}});
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("0 fetched again, 2 taken back from sources that were slow\n"), HasSubstr(R"(
+source  lane  was       came   went      bytes  share  chunks       rate  busy  taken back  lost
+node-0  tcp   ready    0.020      -  45.78 MiB   75 %       4  0.60 GB/s  75 %           2     0
+node-2  tcp   filling  0.020  0.045  15.26 MiB   25 %       4  0.64 GB/s  80 %           0     3
+
+after 0.020 s tcp node-3 could not be opened: UNAVAILABLE: connection refused
+after 0.045 s tcp node-2 was given up for wrong bytes: DATA_LOSS: chunk 3 has another digest
+  It arose between node-2 and this node: a node passes on only what it has verified.
+)"),
+                    HasSubstr("Bounding hop: node-0 -> node-1 over tcp.\n")));
+  EXPECT_THAT(text, Not(HasSubstr("given up: ")));
+}
+
+TEST(PartsOf, CountsTheTimeWithNothingToAskForByItself) {
+  TransferReport report = MakeReport();
+  report.fetching = absl::Milliseconds(6);
+  const TransferParts parts = PartsOf(report);
+  EXPECT_EQ(parts.starved, absl::Milliseconds(54));
+  EXPECT_EQ(parts.queue + parts.start + parts.moving + parts.starved + parts.gaps + parts.finish,
+            parts.total());
+  EXPECT_EQ(FindBound(report).part, "starved");
+  report.fetching = absl::ZeroDuration();
+  EXPECT_EQ(PartsOf(report).starved, absl::ZeroDuration()) << "it does not say";
+  report.fetching = absl::Hours(1);
+  EXPECT_EQ(PartsOf(report).starved, absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace tensorcast::explain

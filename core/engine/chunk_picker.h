@@ -1,0 +1,143 @@
+// Which chunk to ask of which source next, where an ingest has several: a policy, and the account of what is
+// missing, under way and done that it decides by.
+//
+// The receivers of one image give each other what they have, so each chunk should leave a source that many
+// ask only about once. Therefore the rarest first: of the chunks that a source has, those that the fewest
+// others of this ingest's sources have, ties at random; and, of those that nobody else has, first the ones of
+// this receiver's share of the source, which differs from its other receivers'.
+//
+// A source is asked for as many chunks at once as keep it busy at the rate that was measured, and no more: a
+// chunk that waits in a source's queue can be had from nobody else. A source that has given nothing for much
+// longer than it usually takes counts as stalled: its chunks are taken back where another source has them,
+// and until it gives one it is asked only for what no other source has.
+//
+// Each chunk is asked of one source at a time: Take, then Fetched and Done, or PutBack at any point of that.
+//
+// Pure: no clock, no threads; the same calls give the same answers for the same seed. It reads
+// availabilities, which others may write meanwhile. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "core/replica/availability.h"
+
+namespace tensorcast {
+
+class ChunkPicker {
+ public:
+  struct Source {
+    // What it has; null: every chunk. Of as many chunks as the picker.
+    std::shared_ptr<const Availability> availability;
+    int max_fetches = 1;    // more at once gain nothing
+    bool in_order = false;  // the lowest chunk first, and no windows: what reads a disk
+    // Which of the receivers that the source serves this one is: `share` of at most `shares`, kMaxShares or
+    // fewer. 0 of 1: nobody knows.
+    uint32_t share = 0;
+    uint32_t shares = 1;
+  };
+  struct Taken {
+    uint32_t chunk = 0;
+    bool again = false;  // the first time that it is taken after it was put back
+    friend bool operator==(const Taken&, const Taken&) = default;
+  };
+  struct Fetch {
+    int source = 0;
+    uint32_t chunk = 0;
+    friend bool operator==(const Fetch&, const Fetch&) = default;
+  };
+
+  static constexpr uint32_t kMaxShares = 64;
+  // Overdue is asked at least so often while anything is under way; what Take does not give now it may give
+  // after the same time.
+  static constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
+
+  ChunkPicker(uint32_t chunks, uint64_t seed);
+
+  // Its index from now on. Indices are not used again.
+  int AddSource(Source source);
+  // REQUIRES: nothing that was asked of it is under way (chunks that it gave may still be verified).
+  void RemoveSource(int source);
+
+  // Nobody is to be asked for it: it is there, or not wanted. REQUIRES: it is missing, and there is no source
+  // yet.
+  void Skip(uint32_t chunk);
+
+  // The chunk to ask of this source next; nullopt: none for now. Worth asking again after any other call,
+  // when an availability grew, and after kLookEvery.
+  std::optional<Taken> Take(int source, SteadyTime now);
+  // Its bytes arrived: there is room in the source's window.
+  // REQUIRES: the chunk is under way from this source.
+  void Fetched(int source, uint32_t chunk, SteadyTime now);
+  // It is missing again: its fetch ended without it, or it was wrong.
+  // REQUIRES: the chunk is under way from this source, or was fetched and is not done.
+  void PutBack(int source, uint32_t chunk);
+  // Verified and in its place. REQUIRES: it was fetched.
+  void Done(uint32_t chunk);
+
+  // Fetches to cancel, each told once, because another source would give the chunk sooner. They end with
+  // PutBack, or with Fetched when the bytes came after all.
+  std::vector<Fetch> Overdue(SteadyTime now);
+
+  uint32_t missing() const { return missing_; }  // neither under way, nor fetched, nor done
+  bool all_done() const { return done_ == chunks_.size(); }
+
+ private:
+  using Bits = std::vector<uint64_t>;
+  enum class State : uint8_t { kMissing, kAsked, kFetched, kDone };
+  struct Chunk {
+    State state = State::kMissing;
+    bool put_back = false;  // since it was taken
+    bool again = false;     // told once that it is taken again
+    uint16_t holders = 0;   // sources that have it, those that have every chunk not counted
+    int source = -1;        // that it is asked of
+  };
+  struct Asked {
+    uint32_t chunk = 0;
+    SteadyTime since;
+    bool taken_back = false;
+  };
+  struct SourceState {
+    Source source;
+    bool removed = false;
+    bool stalled = false;
+    uint32_t known = 0;       // the availability's count when `has` was read
+    Bits has;                 // empty where it has every chunk
+    std::vector<Bits> ranks;  // where there are shares: the chunks whose share this is, first; then those of
+                              // which it would be if that share were nobody\'s; and so on
+    std::vector<Asked> asked;
+    SteadyTime last_fetched = SteadyTime::InfinitePast();
+    absl::Duration chunk_time = absl::ZeroDuration();  // measured; zero: not yet
+  };
+
+  // Chunks that nobody is asked for, by how many sources have them; the last level takes all that more have.
+  static constexpr uint32_t kLevels = 8;
+  Bits& LevelOf(const Chunk& chunk);
+  void SetHolders(uint32_t chunk, int change);
+  void SetMissing(uint32_t chunk, bool missing);
+  void ReadAvailabilities();
+  bool Has(const SourceState& source, uint32_t chunk) const;
+  bool OtherGives(int source, uint32_t chunk) const;
+  int Window(const SourceState& source) const;
+  void RankChunks(SourceState& source);
+  // When it counts as stalled if it gives nothing until then.
+  SteadyTime PatienceEnds(const SourceState& source) const;
+  std::optional<uint32_t> Pick(int source);
+  // Of the chunks in the mask, where there is one.
+  std::optional<uint32_t> PickOfLevel(const SourceState& source, const Bits& level, const Bits* mask);
+
+  std::vector<Chunk> chunks_;
+  std::vector<SourceState> sources_;
+  std::vector<Bits> levels_;
+  std::mt19937_64 random_;
+  uint32_t missing_;
+  uint32_t done_ = 0;
+  int in_use_ = 0;  // sources
+};
+
+}  // namespace tensorcast

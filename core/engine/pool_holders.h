@@ -1,0 +1,44 @@
+// What holds a pool: replicas and their bytes by what keeps them there. So who needs room knows whether
+// eviction could make it, whether some is coming back by itself, and what to tell people.
+//
+// Values; the table fills them in under its mutex.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "core/engine/replica_record.h"
+
+namespace tensorcast {
+
+// Of one pool: host memory, the disk, or one device.
+struct PoolHolders {
+  struct Share {
+    int replicas = 0;
+    uint64_t bytes = 0;  // whole granules
+  };
+  Share leased;  // or draining, or failed, until its leases end
+  Share pinned;  // and not leased
+  Share filling;
+  Share idle;    // could be evicted; partial ones, too
+  Share served;  // partial, and read only by those who stop when it is to go: could be evicted, too
+  // Of the leased ones: they are to go, and who reads them was told to stop. Its memory comes back soon.
+  Share ending;
+  Share partial;         // whatever holds them, or nobody
+  bool freeing = false;  // the memory of one that is gone is being freed now
+  bool in_flux = false;  // memory is coming back without anyone's doing: `freeing`, `ending`, a guard is
+                         // asked, an ingest winds up
+
+  // Counts one more: in the table; and one that failed and is leased yet.
+  void Add(const ReplicaRecord& record, SteadyTime now);
+  void AddFailed(const ReplicaRecord& record, SteadyTime now);
+
+ private:
+  void AddIfEnding(const ReplicaRecord& record, SteadyTime now);
+};
+
+// Who is told to stop when a replica is to go, and has not for so long, holds it like anybody else.
+inline constexpr absl::Duration kTimeToStop = absl::Seconds(10);
+
+}  // namespace tensorcast

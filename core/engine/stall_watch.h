@@ -1,0 +1,59 @@
+// Tells when the sources of a transfer, all of which fill yet, bring nothing new for too long: for half a
+// second, or for four of their usual times between two chunks where that is more. What is done about it may
+// take its time, so each time that it was told the patience doubles.
+//
+// Thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+
+namespace tensorcast {
+
+class StallWatch {
+ public:
+  // What the sources have together now, counted with repetition.
+  void Note(uint64_t chunks, SteadyTime now) {
+    if (!watched_.has_value()) watched_ = {.since = now, .grew = now, .at_first = chunks, .chunks = chunks};
+    if (chunks == watched_->chunks) return;
+    watched_->chunks = chunks;
+    watched_->grew = now;
+  }
+  // Others than these are in use, or none.
+  void Reset() { *this = StallWatch(); }
+
+  // Once for each time that the patience ended.
+  bool TakeStall(SteadyTime now) {
+    if (!watched_.has_value() || now - watched_->grew < Patience()) return false;
+    watched_->grew = now;
+    least_patience_ *= 2;
+    return true;
+  }
+  // How soon to look again; never while nothing is watched.
+  absl::Duration LookIn() const { return watched_.has_value() ? Patience() / 2 : absl::InfiniteDuration(); }
+
+ private:
+  struct Watched {
+    SteadyTime since;
+    SteadyTime grew;  // when that was last seen, or told
+    uint64_t at_first = 0;
+    uint64_t chunks = 0;
+  };
+  static constexpr int kPatienceChunks = 4;
+
+  absl::Duration Patience() const {
+    // A source that left takes its chunks out of the sum.
+    if (watched_->chunks <= watched_->at_first) return least_patience_;
+    const auto came = static_cast<int64_t>(watched_->chunks - watched_->at_first);
+    return std::max(least_patience_, kPatienceChunks * (watched_->grew - watched_->since) / came);
+  }
+
+  std::optional<Watched> watched_;
+  absl::Duration least_patience_ = absl::Milliseconds(500);
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,111 @@
+#include "core/handles/availability_mirror.h"
+
+#include <pthread.h>
+
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/handles/codec.h"
+#include "core/replica/announcer.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint32_t kWordBits = 64;
+constexpr uint64_t kMostChunks = uint64_t{1} << 26;  // those whose bits fit a frame, and no image has
+
+absl::Status NotAllowed(std::string_view what) {
+  return absl::InternalError(absl::StrCat("the daemon announced ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(ClientChannel* channel,
+                                                                               const ReplicaHandles& handles,
+                                                                               uint64_t chunk_bytes,
+                                                                               SteadyTime deadline) {
+  if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMostChunks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an image of ", handles.image_bytes, " bytes in chunks of ", chunk_bytes, " cannot be followed"));
+  }
+  std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
+  TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, -1, deadline));
+  TC_RETURN_IF_ERROR(mirror->TakeFirst(first.frame));
+  if (mirror->availability_->ended()) return mirror;
+  try {
+    mirror->thread_ = std::thread([mirror = mirror.get()] { mirror->Run(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("no thread to follow a replica with: ", error.what()));
+  }
+  pthread_setname_np(mirror->thread_.native_handle(), "tc-follow");
+  return mirror;
+}
+
+AvailabilityMirror::AvailabilityMirror(ClientChannel* channel, const ReplicaHandles& handles,
+                                       uint64_t chunk_bytes)
+    : channel_(channel),
+      availability_(std::make_shared<Availability>(handles.image_bytes, chunk_bytes)),
+      readable_(ReadableChunks(handles, handles.image_bytes, chunk_bytes)) {}
+
+AvailabilityMirror::~AvailabilityMirror() {
+  if (!thread_.joinable()) return;
+  channel_->Shutdown();
+  thread_.join();
+}
+
+// A HAVE of the whole bitmap; the end alone where the replica was ready.
+absl::Status AvailabilityMirror::TakeFirst(const Frame& frame) {
+  const size_t words = (availability_->chunks() + kWordBits - 1) / kWordBits;
+  if (const auto* have = std::get_if<HaveFrame>(&frame)) {
+    if (have->first_chunk != 0 || have->words.size() != words) {
+      return NotAllowed(absl::StrCat(have->words.size(), " words of chunks from ", have->first_chunk,
+                                     " on first, where there are ", words));
+    }
+  } else if (const auto* end = std::get_if<HaveEndFrame>(&frame)) {
+    TC_RETURN_IF_ERROR(end->status);
+    if (!readable_.empty()) return NotAllowed("all chunks, and gave no memory for some");
+    availability_->AddWords(0, std::vector<uint64_t>(words, ~uint64_t{0}));
+  }
+  return Take(frame);
+}
+
+absl::Status AvailabilityMirror::Take(const Frame& frame) {
+  if (const auto* have = std::get_if<HaveFrame>(&frame)) return Take(*have);
+  const auto* end = std::get_if<HaveEndFrame>(&frame);
+  if (end == nullptr) return NotAllowed(absl::StrCat("chunks, and then sent ", FrameName(frame)));
+  TC_RETURN_IF_ERROR(end->status);
+  if (!availability_->complete()) {
+    return NotAllowed(absl::StrCat(availability_->count(), " of ", availability_->chunks(),
+                                   " chunks, and then that these are all"));
+  }
+  availability_->End(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
+  if (!FitsImage(have.first_chunk, have.words, availability_->chunks())) {
+    return NotAllowed(absl::StrCat(have.words.size(), " words of chunks from ", have.first_chunk,
+                                   " on, where there are ", availability_->chunks(), " chunks"));
+  }
+  for (size_t i = 0; !readable_.empty() && i < have.words.size(); ++i) {
+    if ((have.words[i] & ~readable_[have.first_chunk / kWordBits + i]) != 0) {
+      return NotAllowed(
+          absl::StrCat("a chunk behind ", have.first_chunk + i * kWordBits, " that it gave no memory of"));
+    }
+  }
+  availability_->AddWords(have.first_chunk, have.words);
+  return absl::OkStatus();
+}
+
+void AvailabilityMirror::Run() {
+  while (!availability_->ended()) {
+    absl::StatusOr<IncomingFrame> frame = channel_->Receive(SteadyTime::InfiniteFuture());
+    const absl::Status taken = frame.ok() ? Take(frame->frame) : frame.status();
+    // Whoever goes when all was told took nothing back.
+    if (!taken.ok()) availability_->End(availability_->complete() ? absl::OkStatus() : taken);
+  }
+}
+
+}  // namespace tensorcast

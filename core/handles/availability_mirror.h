@@ -1,0 +1,49 @@
+// The availability of a claimed replica at the client's end: what the daemon tells of it, on a thread of its
+// own for as long as there is more to be told. It ends with OK once all chunks are there; else with why no
+// more will come, be it the daemon's word, the end of the connection, or something that the protocol does not
+// allow. Internal to this folder.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/steady_time.h"
+#include "core/handles/client_channel.h"
+#include "core/handles/handles.h"
+#include "core/replica/availability.h"
+
+namespace tensorcast {
+
+class AvailabilityMirror {
+ public:
+  // Asks for it, and waits for the first answer. `channel` has claimed `handles`, and is used by nobody else
+  // from then on; both outlive it.
+  static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
+                                                                    const ReplicaHandles& handles,
+                                                                    uint64_t chunk_bytes,
+                                                                    SteadyTime deadline);
+  // Ends the connection, and with it the lease.
+  ~AvailabilityMirror();
+  AvailabilityMirror(const AvailabilityMirror&) = delete;
+  AvailabilityMirror& operator=(const AvailabilityMirror&) = delete;
+
+  const std::shared_ptr<Availability>& availability() const { return availability_; }
+
+ private:
+  AvailabilityMirror(ClientChannel* channel, const ReplicaHandles& handles, uint64_t chunk_bytes);
+  absl::Status TakeFirst(const Frame& frame);
+  // An error: nothing that comes after it counts.
+  absl::Status Take(const Frame& frame);
+  absl::Status Take(const HaveFrame& have);
+  void Run();
+
+  ClientChannel* const channel_;
+  const std::shared_ptr<Availability> availability_;
+  const std::vector<uint64_t> readable_;  // as ReadableChunks says
+  std::thread thread_;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,108 @@
+#include "core/handles/handles.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+namespace {
+
+absl::Status BadExtents(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("the daemon's extents of the replica ", what));
+}
+
+constexpr uint64_t kMostImageBytes = uint64_t{1} << 62;
+
+bool WholeGranules(uint64_t bytes) { return bytes % kGranuleBytes == 0; }
+
+}  // namespace
+
+size_t DescriptorsOf(const ReplicaHandles& handles) {
+  if (const auto* host = std::get_if<HostHandles>(&handles.memory)) return host->segments.size();
+  return std::holds_alternative<FileHandles>(handles.memory) ? 1 : 0;
+}
+
+absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
+  for (size_t i = 1; i < host.segments.size(); ++i) {
+    if (host.segments[i].number <= host.segments[i - 1].number) {
+      return BadExtents("name a segment of the pool twice, or out of order");
+    }
+  }
+  if (image_bytes > kMostImageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the daemon's replica has an image of ", image_bytes, " bytes, which nothing can map"));
+  }
+  const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
+  uint64_t end = 0;  // of the extent before, in the image
+  for (const SegmentExtent& extent : host.extents) {
+    if (!WholeGranules(extent.image_offset) || !WholeGranules(extent.offset) ||
+        !WholeGranules(extent.bytes) || extent.bytes == 0) {
+      return BadExtents("are not whole granules");
+    }
+    if (extent.segment >= host.segments.size()) return BadExtents("lie in a segment that it did not name");
+    const uint64_t segment_bytes = host.segments[extent.segment].bytes;
+    if (extent.offset > segment_bytes || extent.bytes > segment_bytes - extent.offset) {
+      return BadExtents("reach past the pool's segment");
+    }
+    if (extent.image_offset < end) return BadExtents("overlap, or are out of the image's order");
+    // In granules, of which no sum overflows.
+    if (extent.image_offset / kGranuleBytes + extent.bytes / kGranuleBytes > image_granules) {
+      return BadExtents("reach past the image");
+    }
+    end = extent.image_offset + extent.bytes;
+  }
+  return absl::OkStatus();
+}
+
+bool HostHandles::Covers(uint64_t offset, uint64_t bytes) const {
+  const uint64_t end = offset + bytes;
+  auto at = std::ranges::upper_bound(extents, offset, {}, &SegmentExtent::image_offset);
+  if (at != extents.begin()) --at;
+  for (; offset < end; ++at) {
+    if (at == extents.end() || at->image_offset > offset) return false;
+    if (at->image_offset + at->bytes <= offset) return false;
+    offset = at->image_offset + at->bytes;
+  }
+  return true;
+}
+
+std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t image_bytes,
+                                     uint64_t chunk_bytes) {
+  const auto* host = std::get_if<HostHandles>(&handles.memory);
+  if (host == nullptr || host->Covers(0, image_bytes)) return {};
+  const uint64_t chunks = (image_bytes - 1) / chunk_bytes + 1;
+  std::vector<uint64_t> readable((chunks + 63) / 64);
+  for (uint64_t chunk = 0; chunk < chunks; ++chunk) {
+    const uint64_t offset = chunk * chunk_bytes;
+    if (host->Covers(offset, std::min(chunk_bytes, image_bytes - offset))) {
+      readable[chunk / 64] |= uint64_t{1} << (chunk % 64);
+    }
+  }
+  return readable;
+}
+
+void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory) {
+  const std::vector<PoolSegment>& segments = pool.segments();
+  const uint64_t segment_bytes = segments.front().bytes;
+  HostHandles host{.pool_id = std::move(pool_id), .segments = {}, .extents = {}};
+  claim.fds.clear();
+  std::map<uint64_t, uint32_t> used;  // number in the pool -> place among the used ones
+  for (const ImageExtent& part : memory.extents()) used.emplace(part.extent.offset / segment_bytes, 0);
+  for (auto& [number, place] : used) {
+    place = static_cast<uint32_t>(host.segments.size());
+    host.segments.push_back({static_cast<uint32_t>(number), segments[number].bytes});
+    claim.fds.push_back(segments[number].fd);
+  }
+  host.extents.reserve(memory.extents().size());
+  for (const ImageExtent& part : memory.extents()) {
+    host.extents.push_back({.image_offset = part.image_offset,
+                            .segment = used[part.extent.offset / segment_bytes],
+                            .offset = part.extent.offset % segment_bytes,
+                            .bytes = part.extent.bytes});
+  }
+  claim.handles.memory = std::move(host);
+}
+
+}  // namespace tensorcast

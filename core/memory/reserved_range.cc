@@ -1,0 +1,45 @@
+#include "core/memory/reserved_range.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kBoundary = uint64_t{2} << 20;  // of a huge page, which a granule is made to hold
+
+}  // namespace
+
+absl::StatusOr<ReservedRange> ReservedRange::Reserve(uint64_t bytes, std::string_view what) {
+  if (bytes == 0) return ReservedRange();
+  // A granule more, so that a boundary lies in it; the ends go back.
+  void* const reserved =
+      mmap(nullptr, bytes + kBoundary, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return ErrnoStatus(errno, "reserving address space for", what);
+  const auto address = reinterpret_cast<uintptr_t>(reserved);
+  const uint64_t before = (kBoundary - address % kBoundary) % kBoundary;
+  std::byte* const base = static_cast<std::byte*>(reserved) + before;
+  if (before > 0) munmap(reserved, before);
+  munmap(base + bytes, kBoundary - before);
+  return ReservedRange(base, bytes);
+}
+
+ReservedRange::~ReservedRange() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, bool writable) {
+  CHECK(at <= bytes_ && bytes <= bytes_ - at) << "bytes " << at << " + " << bytes << " of " << bytes_;
+  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (mmap(base_ + at, bytes, access, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset)) != MAP_FAILED) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, "mapping", absl::StrCat(bytes, " bytes of shared memory"));
+}
+
+}  // namespace tensorcast

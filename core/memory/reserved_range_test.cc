@@ -1,0 +1,65 @@
+#include "core/memory/reserved_range.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/posix/unique_fd.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint64_t kHuge = uint64_t{2} << 20;
+
+// Asked of the kernel, which reads for us and says so instead of dying.
+bool CanRead(const std::byte* at) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  const UniqueFd out(ends[0]);
+  const UniqueFd in(ends[1]);
+  return write(in.get(), at, 1) == 1;
+}
+
+TEST(ReservedRange, MapsPiecesSideBySideAndLeavesHolesUnreadable) {
+  const UniqueFd file(memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), 2 * kHuge), 0);
+  auto range = ReservedRange::Reserve(3 * kHuge, "a test");
+  ASSERT_TRUE(range.ok()) << range.status();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(range->base()) % kHuge, 0u);
+  ASSERT_TRUE(range->Map(0, file.get(), kHuge, kHuge, /*writable=*/true).ok());
+  ASSERT_TRUE(range->Map(2 * kHuge, file.get(), kHuge, kHuge, /*writable=*/false).ok());
+  std::memset(range->base(), 7, kHuge);
+  EXPECT_EQ(range->base()[2 * kHuge], std::byte{7}) << "both are the same bytes of the file";
+  EXPECT_TRUE(CanRead(range->base() + 2 * kHuge));
+  EXPECT_FALSE(CanRead(range->base() + kHuge));
+}
+
+TEST(ReservedRange, UnmapsWhatWasMappedAndMovesAsOne) {
+  const UniqueFd file(memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), kHuge), 0);
+  std::byte* base = nullptr;
+  {
+    auto made = ReservedRange::Reserve(kHuge, "a test");
+    ASSERT_TRUE(made.ok()) << made.status();
+    ReservedRange range = *std::move(made);
+    base = range.base();
+    ASSERT_TRUE(range.Map(0, file.get(), 0, kHuge, /*writable=*/false).ok());
+    EXPECT_EQ(made->base(), nullptr);
+    EXPECT_TRUE(CanRead(base));
+  }
+  EXPECT_FALSE(CanRead(base));
+}
+
+TEST(ReservedRange, SaysWhatCannotBeHad) {
+  EXPECT_EQ(ReservedRange::Reserve(0, "nothing")->base(), nullptr);
+  const auto refused = ReservedRange::Reserve(uint64_t{1} << 62, "a test");
+  EXPECT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("a test"), std::string::npos) << refused.status();
+}
+
+}  // namespace
+}  // namespace tensorcast

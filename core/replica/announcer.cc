@@ -1,0 +1,47 @@
+#include "core/replica/announcer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/check.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint32_t kBits = 64;
+
+}  // namespace
+
+bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks) {
+  const uint64_t end = first + words.size() * kBits;
+  const uint64_t past = end > chunks ? end - chunks : 0;
+  return !words.empty() && past < kBits && (past == 0 || words.back() >> (kBits - past) == 0);
+}
+
+Announcer::Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only)
+    : availability_(std::move(availability)),
+      only_(std::move(only)),
+      told_((availability_->chunks() + kBits - 1) / kBits) {
+  CHECK(only_.empty() || only_.size() == told_.size());
+}
+
+// An announcement begins at a word with news and ends with the last one that it has room for; words between
+// them are told again, which changes nothing.
+std::vector<Announcement> Announcer::TakeNews(size_t most_words) {
+  std::vector<uint64_t> words = availability_->Words();
+  for (size_t i = 0; i < only_.size(); ++i) words[i] &= only_[i];
+  std::vector<Announcement> news;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == told_[i]) continue;
+    const auto first = words.begin() + static_cast<ptrdiff_t>(i);
+    size_t count = std::min(words.size() - i, most_words);
+    while (words[i + count - 1] == told_[i + count - 1]) --count;
+    news.push_back(
+        {.first = static_cast<uint32_t>(i * kBits), .words = {first, first + static_cast<ptrdiff_t>(count)}});
+    i += count - 1;
+  }
+  told_ = std::move(words);
+  return news;
+}
+
+}  // namespace tensorcast

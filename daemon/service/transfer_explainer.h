@@ -1,0 +1,65 @@
+// The way that the bytes of a transfer to this node took: its own report, and the word of the daemons that it
+// read from, of those that fed them meanwhile, and so on. This node asks, since whoever wants to know may not
+// reach them, while bytes came from them to here.
+//
+// Whatever the others say, and however many they name, an explanation asks at most kMaxQuestions of them, at
+// most kMaxHops away, for kTime in all, and those of one distance at once: one that does not answer costs no
+// more than a single wait. Where each is, the global store says, never a peer. Read-only; thread-safe.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/service/status_report.h"
+#include "daemon/sources/peer_client.h"
+#include "proto/daemon.pb.h"
+#include "rpc/executor.h"
+
+namespace tensorcast::daemon {
+
+class TransferExplainer {
+ public:
+  static constexpr int kMaxHops = 4;
+  static constexpr size_t kMaxQuestions = 32;
+  static constexpr size_t kMaxAnswerBytes = size_t{96} << 10;  // so that all of them fit into one message
+  static constexpr absl::Duration kTime = absl::Seconds(5);
+  static constexpr absl::Duration kTimeOfOne = absl::Seconds(2);
+
+  struct Options {
+    const StatusReporter* status = nullptr;  // all must outlive it
+    GlobalStoreClient* global_store = nullptr;
+    PeerClient* peers = nullptr;
+  };
+
+  explicit TransferExplainer(const Options& options) : options_(options) {}
+
+  // NOT_FOUND where this node does not remember the transfer. What others do not tell is no error: their hops
+  // have a `problem`.
+  absl::StatusOr<v1::ExplainTransferResponse> Explain(const RequestContext& context,
+                                                      const std::string& transfer_id);
+
+ private:
+  struct Question {
+    std::string node;
+    v1::DescribeHopRequest request;
+    bool filling = false;  // the replica was being made while it was read: who fed that is of interest
+  };
+  using Asked = std::set<std::pair<std::string, std::string>>;  // node and replica
+
+  // About the sources of this hop that were not asked yet, those that gave most first.
+  static std::vector<Question> QuestionsOf(const v1::TransferHop& hop, Asked& asked);
+  std::vector<v1::TransferHop> AskAll(const RequestContext& context, const std::vector<Question>& questions);
+  absl::StatusOr<v1::TransferHop> Ask(const RequestContext& context, const PeerAddress& peer,
+                                      const Question& question) const;
+
+  const Options options_;
+  rpc::Executor askers_{rpc::Executor::Options{.max_threads = 16, .max_queued = 256}};
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,130 @@
+// Wishes, over a real socket: made, handed out, reported, taken back, and kept over a restart.
+#include <gmock/gmock.h>
+
+#include "global_store/app/global_store_fixture.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class GlobalStoreWishes : public GlobalStoreServerTest {
+ protected:
+  void SetUp() override {
+    GlobalStoreServerTest::SetUp();
+    Register("source");
+    Register("a");
+    manifest_ = SomeManifest("1");
+    ASSERT_TRUE(Publish(*manifest_, "source", "r").ok());
+  }
+
+  v1::ReplicateArtifactResponse Replicate(const std::vector<std::string>& nodes,
+                                          const RequestContext& context = Context()) {
+    v1::ReplicateArtifactRequest request;
+    request.set_artifact_id(manifest_->id());
+    for (const std::string& node : nodes) request.add_targets()->set_node_id(node);
+    auto response = Call(&Stub::ReplicateArtifact, request, context);
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.value_or(v1::ReplicateArtifactResponse());
+  }
+  // A heartbeat with these reports; the wishes in its answer.
+  std::vector<v1::Wish> BeatWith(const std::string& node, const std::vector<v1::WishReport>& reports) {
+    v1::HeartbeatRequest request;
+    *request.mutable_node() = Identity(node);
+    for (const v1::WishReport& report : reports) *request.add_wishes() = report;
+    const auto response = Call(&Stub::Heartbeat, request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    if (!response.ok()) return {};
+    return {response->wishes().begin(), response->wishes().end()};
+  }
+  std::vector<v1::Wish> List() {
+    v1::ListWishesRequest request;
+    request.set_artifact_id(manifest_->id());
+    const auto response = Call(&Stub::ListWishes, request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    if (!response.ok()) return {};
+    return {response->wishes().begin(), response->wishes().end()};
+  }
+  static v1::WishReport ReportOf(const v1::Wish& wish) {
+    v1::WishReport report;
+    report.set_wish_id(wish.wish_id());
+    return report;
+  }
+
+  std::shared_ptr<const Manifest> manifest_;
+};
+
+TEST_F(GlobalStoreWishes, AreAnsweredAtOnceForEachPlaceAndHandedToTheirNode) {
+  const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "nobody"});
+  ASSERT_EQ(response.results_size(), 3);
+  EXPECT_EQ(response.results(0).replica_id(), "r") << "it is there";
+  EXPECT_FALSE(response.results(0).has_wish());
+  EXPECT_EQ(response.results(1).wish().state(), v1::WISH_STATE_WAITING);
+  EXPECT_EQ(response.results(1).wish().node_name(), "a");
+  EXPECT_THAT(response.results(2).error().message(), HasSubstr("nobody"));
+
+  std::vector<v1::Wish> handed = BeatWith("a", {});
+  ASSERT_THAT(handed, SizeIs(1));
+  EXPECT_EQ(handed[0].artifact_id(), manifest_->id());
+  EXPECT_EQ(handed[0].location().kind(), v1::LOCATION_KIND_CPU);
+  EXPECT_THAT(handed[0].traceparent(), ::testing::StartsWith("00-"));
+  EXPECT_THAT(BeatWith("source", {}), IsEmpty());
+
+  v1::WishReport report = ReportOf(handed[0]);
+  report.set_bytes(5);
+  report.set_bytes_total(16);
+  EXPECT_THAT(BeatWith("a", {report}), SizeIs(1));
+  ASSERT_THAT(List(), SizeIs(1));
+  EXPECT_EQ(List()[0].state(), v1::WISH_STATE_RUNNING);
+  EXPECT_EQ(List()[0].bytes(), 5u);
+  report.set_ended(true);
+  report.mutable_error()->set_code(3);  // INVALID_ARGUMENT
+  report.mutable_error()->set_message(std::string(5000, 'x'));
+  EXPECT_THAT(BeatWith("a", {report}), IsEmpty());
+  EXPECT_EQ(List()[0].state(), v1::WISH_STATE_FAILED);
+  EXPECT_EQ(List()[0].error().message().size(), 1000u);
+}
+
+TEST_F(GlobalStoreWishes, TheSameRequestIsAnsweredAlike) {
+  const RequestContext context = Context();
+  const v1::ReplicateArtifactResponse first = Replicate({"a"}, context);
+  EXPECT_EQ(Replicate({"a"}, context).SerializeAsString(), first.SerializeAsString());
+  EXPECT_EQ(Replicate({"a"}).results(0).wish().wish_id(), first.results(0).wish().wish_id());
+}
+
+TEST_F(GlobalStoreWishes, OutliveTheStoreAndAreGoneWhenTheyAreTakenBack) {
+  Replicate({"a"});
+  const std::vector<v1::Wish> before = BeatWith("a", {});
+  ASSERT_THAT(before, SizeIs(1));
+  Restart();
+  EXPECT_THAT(List()[0].waiting_for(), HasSubstr("a, which is away"));
+  Register("a");
+  const std::vector<v1::Wish> after = BeatWith("a", {ReportOf(before[0])});
+  ASSERT_THAT(after, SizeIs(1));
+  EXPECT_EQ(after[0].wish_id(), before[0].wish_id());
+  EXPECT_EQ(Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest())->open_wishes(), 1u);
+
+  v1::CancelWishesRequest cancel;
+  cancel.set_artifact_id(manifest_->id());
+  const auto cancelled = Call(&Stub::CancelWishes, cancel);
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_EQ(cancelled->wishes_size(), 1);
+  EXPECT_THAT(BeatWith("a", {ReportOf(before[0])}), IsEmpty());
+  Restart();
+  EXPECT_THAT(List(), IsEmpty());
+}
+
+TEST_F(GlobalStoreWishes, OfAnUnknownArtifactAndOfPlacesThatAreNoneAreRefused) {
+  v1::ReplicateArtifactRequest request;
+  request.set_artifact_id("tc1:nothing");
+  request.add_targets()->set_node_id("a");
+  EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ReplicateArtifact, request).status()));
+  request.set_artifact_id(manifest_->id());
+  request.mutable_targets(0)->mutable_location()->set_kind(static_cast<v1::LocationKind>(77));
+  EXPECT_TRUE(absl::IsInvalidArgument(Call(&Stub::ReplicateArtifact, request).status()));
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store

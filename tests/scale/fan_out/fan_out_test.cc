@@ -1,0 +1,134 @@
+// The policies keep what they promise in the small fan-outs, and the network shares as it says.
+#include <cctype>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/scale/fan_out/network.h"
+#include "tests/scale/fan_out/scenarios.h"
+
+namespace tensorcast::fan_out {
+namespace {
+
+TEST(Network, SharesAreWithinATwentiethOfMaxMinFairOnesAmongAHundredNodes) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    std::mt19937_64 random(seed);
+    Network network;
+    std::vector<Network::Link> up;
+    std::vector<Network::Link> down;
+    for (int node = 0; node < 100; ++node) {
+      const double rate = random() % 20 == 0 ? 1e8 : 1e9;
+      up.push_back(network.AddLink(rate));
+      down.push_back(network.AddLink(rate));
+    }
+    for (int node = 0; node < 100; ++node) {
+      for (int i = 0; i < 6; ++i) {
+        network.Start(network.AddFlow({up[random() % 100], down[node], Network::kNoLink, Network::kNoLink}));
+      }
+    }
+    network.Share();
+    const std::vector<double> exact = network.ExactRates();
+    for (size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_NEAR(network.rate(network.running()[i]), exact[i], 0.05 * exact[i]) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Network, AFlowThatStopsGivesItsShareToOneThatStarts) {
+  Network network;
+  const Network::Link link = network.AddLink(100);
+  const Network::Way way = {link, Network::kNoLink, Network::kNoLink, Network::kNoLink};
+  const Network::Flow first = network.AddFlow(way);
+  const Network::Flow second = network.AddFlow(way);
+  network.Start(first);
+  EXPECT_EQ(network.rate(first), 100);
+  network.Start(second);
+  EXPECT_EQ(network.rate(second), 0) << "nothing is left before all is shared anew";
+  network.Share();
+  EXPECT_EQ(network.rate(second), 50);
+  network.Stop(first);
+  EXPECT_EQ(network.rate(first), 0);
+  network.Start(first);
+  EXPECT_EQ(network.rate(first), 50);
+}
+
+class EachScenario : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EachScenario, EndsForAllOfEightNodesWithinItsTime) {
+  const Scenario scenario = MakeScenario(GetParam(), /*nodes=*/8, /*seed=*/1);
+  const RunResult result = Simulate(scenario.plan);
+  const std::vector<double> times = TimesOf(scenario.plan, result);
+  ASSERT_FALSE(times.empty());
+  EXPECT_LE(times.back(), scenario.at_most) << TableRow(scenario, result);
+  for (size_t i = 1; i < result.replicas.size(); ++i) {
+    EXPECT_FALSE(result.replicas[i].failed) << "node " << i;
+    EXPECT_LE(result.replicas[i].requests, 7u) << "node " << i;
+    if (result.replicas[i].took == kNever) continue;  // it crashed
+    EXPECT_GE(result.replicas[i].received_bytes, scenario.plan.image_bytes) << "node " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachScenario, ::testing::ValuesIn(ScenarioNames()), [](const auto& info) {
+  std::string name = info.param;
+  for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '_';
+  return name;
+});
+
+TEST(Simulator, TheBytesCrossTheNetworkToEachHostOnce) {
+  const Scenario scenario = MakeScenario("hosts", /*nodes=*/40, /*seed=*/1);
+  const RunResult result = Simulate(scenario.plan);
+  const std::vector<double> images = ImagesOverTheWire(scenario.plan, result);
+  ASSERT_EQ(images.size(), 5u);
+  EXPECT_EQ(images.front(), 0) << "the source's own";
+  for (const double of_host : images) EXPECT_LE(of_host, 1.05);
+  EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.at_most);
+}
+
+TEST(Simulator, WhenTheOneThatPullsForItsHostStopsAnotherTakesOverWithWhatThereIs) {
+  const Scenario scenario = MakeScenario("host stops", /*nodes=*/40, /*seed=*/1);
+  const RunResult result = Simulate(scenario.plan);
+  for (const ReplicaResult& node : result.replicas) EXPECT_FALSE(node.failed);
+  EXPECT_LE(ImagesOverTheWire(scenario.plan, result).back(), 1.3);
+  EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.at_most);
+}
+
+// Of each image the same as of one alone over half the links: the receivers of one take no slots of the
+// other.
+TEST(Simulator, TwoImagesSideBySideAreDoneTogetherInTheTimeOfBothAndLeaveTheSourceOnceEach) {
+  const Scenario scenario = MakeScenario("two images", /*nodes=*/16, /*seed=*/1);
+  const RunResult result = Simulate(scenario.plan);
+  std::vector<double> last(scenario.plan.images);
+  std::vector<double> given(scenario.plan.images);
+  for (size_t i = 0; i < result.replicas.size(); ++i) {
+    const ReplicaResult& replica = result.replicas[i];
+    const size_t image = i % last.size();
+    if (replica.took < kNever) last[image] = std::max(last[image], replica.took);
+    if (i < last.size()) {
+      given[image] =
+          static_cast<double>(replica.given_bytes) / static_cast<double>(scenario.plan.image_bytes);
+    }
+  }
+  EXPECT_NEAR(last[0] / last[1], 1, 0.05);
+  for (const double images : given) EXPECT_LE(images, 1.2);
+  EXPECT_LE(TimesOf(scenario.plan, result).back(), 1.15);
+}
+
+TEST(Simulator, TheSamePlanGivesTheSameRun) {
+  const Scenario scenario = MakeScenario("random arrivals", /*nodes=*/8, /*seed=*/7);
+  const RunResult first = Simulate(scenario.plan);
+  const RunResult second = Simulate(scenario.plan);
+  EXPECT_EQ(TimesOf(scenario.plan, first), TimesOf(scenario.plan, second));
+  EXPECT_EQ(first.store_calls, second.store_calls);
+}
+
+TEST(Simulator, ASourceThatDiesWithChunksThatNobodyHasFailsAllOfThem) {
+  Scenario scenario = MakeScenario("at once", /*nodes=*/4, /*seed=*/1);
+  scenario.plan.nodes.front().crashes = 2;
+  const RunResult result = Simulate(scenario.plan);
+  for (size_t i = 1; i < result.replicas.size(); ++i) EXPECT_TRUE(result.replicas[i].failed) << "node " << i;
+}
+
+}  // namespace
+}  // namespace tensorcast::fan_out

@@ -1,0 +1,386 @@
+#include "tests/stand_ins/cuda/runtime.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace tensorcast::stand_ins {
+namespace {
+
+// What memory is handed out in: cudaIpcGetMemHandle exposes whole blocks of it, whatever was asked for.
+constexpr uint64_t kIpcGranularity = uint64_t{2} << 20;
+
+[[noreturn]] void Wrong(std::string_view what) { Violation("cuda", what); }
+
+// Which GPUs of the host CUDA_VISIBLE_DEVICES lets the process see, in its order: by number. As in
+// CUDA the first one that is not there ends the list.
+std::vector<int> VisibleGpus(const HostGpus& host) {
+  std::vector<int> visible;
+  const char* const wanted = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (wanted == nullptr) {
+    for (int gpu = 0; gpu < host.count(); ++gpu) visible.push_back(gpu);
+    return visible;
+  }
+  for (const std::string_view name : absl::StrSplit(wanted, ',', absl::SkipWhitespace())) {
+    int gpu = -1;
+    if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(name), &gpu) || gpu < 0 || gpu >= host.count()) break;
+    visible.push_back(gpu);
+  }
+  return visible;
+}
+
+}  // namespace
+
+int& CurrentGpu() {
+  thread_local int current = 0;
+  return current;
+}
+
+Runtime* Runtime::Get() {
+  static Runtime* const runtime = Open();
+  return runtime;
+}
+
+Runtime* Runtime::Open() {
+  const char* const path = std::getenv(kGpusVariable);
+  if (path == nullptr) return nullptr;
+  absl::StatusOr<std::unique_ptr<HostGpus>> host = HostGpus::Open(path);
+  if (!host.ok()) Wrong(host.status().ToString());
+  std::vector<int> visible = VisibleGpus(**host);
+  if (visible.empty()) return nullptr;
+  return new Runtime(*std::move(host), std::move(visible));
+}
+
+cudaError_t Runtime::Check() const {
+  if (getpid() != pid_) return cudaErrorInitializationError;
+  return poisoned_[CurrentGpu()].load() ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t Runtime::Properties(cudaDeviceProp* properties, int gpu) {
+  if (gpu < 0 || gpu >= count()) return cudaErrorInvalidDevice;
+  *properties = cudaDeviceProp();
+  std::strncpy(properties->name, "stand-in GPU", sizeof(properties->name) - 1);
+  const GpuUuid uuid = host_->uuid(visible_[gpu]);
+  static_assert(sizeof(properties->uuid.bytes) == sizeof(uuid));
+  std::memcpy(properties->uuid.bytes, uuid.data(), uuid.size());
+  properties->totalGlobalMem = host_->bytes();
+  properties->pciBusID = visible_[gpu] + 1;
+  properties->major = 9;
+  properties->asyncEngineCount = 2;
+  properties->unifiedAddressing = 1;
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::MemoryInfo(size_t* free, size_t* total) {
+  *free = host_->free_bytes(visible_[CurrentGpu()]);
+  *total = host_->bytes();
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::Allocate(void** pointer, size_t bytes) {
+  if (pointer == nullptr || bytes == 0) return cudaErrorInvalidValue;
+  if (faults_ != nullptr && faults_->TakeAllocationFault()) return cudaErrorMemoryAllocation;
+  absl::StatusOr<std::shared_ptr<GpuMemory>> memory = host_->Allocate(visible_[CurrentGpu()], bytes);
+  if (absl::IsResourceExhausted(memory.status())) return cudaErrorMemoryAllocation;
+  if (!memory.ok()) Wrong(memory.status().ToString());
+  absl::MutexLock lock(&mutex_);
+  *pointer = Add(*std::move(memory));
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::Free(void* pointer) {
+  if (pointer == nullptr) return cudaSuccess;
+  const std::shared_ptr<GpuMemory> memory = Remove(pointer, /*imported=*/false);
+  if (memory == nullptr) return cudaErrorInvalidValue;
+  host_->Free(*memory);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::RegisterHost(void* base, size_t bytes) {
+  if (base == nullptr || bytes == 0) return cudaErrorInvalidValue;
+  absl::MutexLock lock(&mutex_);
+  const auto address = reinterpret_cast<uint64_t>(base);
+  for (const auto& [other, other_bytes] : pinned_) {
+    if (other < address + bytes && address < other + other_bytes) return cudaErrorHostMemoryAlreadyRegistered;
+  }
+  pinned_[address] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::UnregisterHost(void* base) {
+  absl::MutexLock lock(&mutex_);
+  const auto range = pinned_.find(reinterpret_cast<uint64_t>(base));
+  if (range == pinned_.end()) return cudaErrorHostMemoryNotRegistered;
+  if (const std::string wrong = order_.Release(range->first, range->second); !wrong.empty()) Wrong(wrong);
+  pinned_.erase(range);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::GetHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+  absl::MutexLock lock(&mutex_);
+  const auto memory = memory_.find(reinterpret_cast<uint64_t>(pointer));
+  if (memory == memory_.end() || memory->second->imported()) return cudaErrorInvalidValue;
+  CheckGpu(memory->second->gpu(), "cudaIpcGetMemHandle");
+  if (memory->second->bytes() % kIpcGranularity != 0) {
+    Wrong(absl::StrCat("a handle of ", memory->second->bytes(),
+                       " bytes exposes whatever else lies in the last ", kIpcGranularity,
+                       " of them: allocate whole ones"));
+  }
+  const GpuMemoryHandle exported = host_->Export(*memory->second);
+  static_assert(sizeof(exported) <= sizeof(handle->reserved));
+  std::memset(handle->reserved, 0, sizeof(handle->reserved));
+  std::memcpy(handle->reserved, &exported, sizeof(exported));
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::OpenHandle(void** pointer, const cudaIpcMemHandle_t& handle, unsigned int flags) {
+  if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
+  GpuMemoryHandle exported;
+  std::memcpy(&exported, handle.reserved, sizeof(exported));
+  absl::MutexLock lock(&mutex_);
+  // As documented: the same address once more, to be closed as often.
+  if (const auto open = imported_.find(exported.id); open != imported_.end()) {
+    ++open->second.opens;
+    *pointer = reinterpret_cast<void*>(open->second.address);
+    return cudaSuccess;
+  }
+  for (const auto& [address, memory] : memory_) {
+    if (!memory->imported() && host_->Export(*memory).id == exported.id) return cudaErrorDeviceUninitialized;
+  }
+  absl::StatusOr<std::shared_ptr<GpuMemory>> memory = host_->Import(exported);
+  if (absl::IsNotFound(memory.status())) return cudaErrorMapBufferObjectFailed;
+  if (!memory.ok()) return cudaErrorInvalidValue;
+  CheckGpu((*memory)->gpu(), "cudaIpcOpenMemHandle");
+  *pointer = Add(*std::move(memory));
+  imported_[exported.id] = {.address = reinterpret_cast<uint64_t>(*pointer), .opens = 1};
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::CloseHandle(void* pointer) {
+  {
+    absl::MutexLock lock(&mutex_);
+    auto open = imported_.begin();
+    while (open != imported_.end() && open->second.address != reinterpret_cast<uint64_t>(pointer)) ++open;
+    if (open == imported_.end()) return cudaErrorInvalidValue;
+    if (--open->second.opens > 0) return cudaSuccess;
+    imported_.erase(open);
+  }
+  return Remove(pointer, /*imported=*/true) != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t Runtime::CreateStream(cudaStream_t* stream) {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t id = ++last_stream_;
+  auto made = std::make_shared<CUstream_st>(CurrentGpu(), id);
+  *stream = made.get();
+  streams_[*stream] = std::move(made);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::DestroyStream(cudaStream_t stream) {
+  std::shared_ptr<CUstream_st> destroyed;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return cudaErrorInvalidResourceHandle;
+    destroyed = std::move(found->second);
+    streams_.erase(found);
+  }
+  if (!destroyed->IsDone(destroyed->last())) Wrong("a stream is destroyed before what is on it is done");
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::SynchronizeStream(cudaStream_t stream) {
+  const std::shared_ptr<CUstream_st> found = Find(stream);
+  if (found == nullptr) return cudaErrorInvalidResourceHandle;
+  uint64_t last;
+  HappensBefore::Clock clock;
+  {
+    absl::MutexLock lock(&mutex_);
+    last = found->last();
+    clock = order_.Record(found->id);
+  }
+  const cudaError_t error = found->Await(last);
+  absl::MutexLock lock(&mutex_);
+  order_.HostWaited(clock);
+  return error;
+}
+
+cudaError_t Runtime::EnqueueCopy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                                 cudaStream_t stream) {
+  const std::shared_ptr<CUstream_st> found = Find(stream);
+  if (found == nullptr) return cudaErrorInvalidResourceHandle;
+  CheckGpu(visible_[found->gpu], "cudaMemcpyAsync on a stream");
+  absl::MutexLock lock(&mutex_);
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (!to_device && !from_device) return cudaErrorInvalidMemcpyDirection;
+  const End to = EndOf(destination, bytes);
+  const End from = EndOf(source, bytes);
+  if ((to.memory != nullptr) != to_device || (from.memory != nullptr) != from_device) {
+    return cudaErrorInvalidValue;
+  }
+  const std::string wrong =
+      order_.Enqueue(found->id, {{reinterpret_cast<uint64_t>(source), bytes, /*write=*/false},
+                                 {reinterpret_cast<uint64_t>(destination), bytes, /*write=*/true}});
+  if (!wrong.empty()) Wrong(wrong);
+  const Copy copy{.gpu = found->gpu,
+                  .stream = found->id,
+                  .direction = !to_device     ? CopyDirection::kToHost
+                               : !from_device ? CopyDirection::kToDevice
+                                              : CopyDirection::kOnDevice,
+                  .destination = to.at,
+                  .source = from.at,
+                  .bytes = bytes};
+  found->Enqueue([this, copy, to, from] { return Run(copy); });
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::CreateEvent(cudaEvent_t* event) {
+  absl::MutexLock lock(&mutex_);
+  auto made = std::make_unique<CUevent_st>();
+  made->gpu = CurrentGpu();
+  *event = made.get();
+  events_[*event] = std::move(made);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::DestroyEvent(cudaEvent_t event) {
+  absl::MutexLock lock(&mutex_);
+  return events_.erase(event) > 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t Runtime::RecordEvent(cudaEvent_t event, cudaStream_t stream) {
+  const std::shared_ptr<CUstream_st> on = Find(stream);
+  absl::MutexLock lock(&mutex_);
+  const auto found = events_.find(event);
+  if (on == nullptr || found == events_.end()) return cudaErrorInvalidResourceHandle;
+  if (found->second->gpu != on->gpu) return cudaErrorInvalidResourceHandle;
+  found->second->stream = on;
+  found->second->number = on->last();
+  found->second->clock = order_.Record(on->id);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::StreamWaitsForEvent(cudaStream_t stream, cudaEvent_t event) {
+  const std::shared_ptr<CUstream_st> waiting = Find(stream);
+  absl::MutexLock lock(&mutex_);
+  const auto found = events_.find(event);
+  if (waiting == nullptr || found == events_.end()) return cudaErrorInvalidResourceHandle;
+  order_.Wait(waiting->id, found->second->clock);
+  const CUevent_st recorded = *found->second;
+  if (recorded.stream == nullptr || recorded.stream == waiting) return cudaSuccess;
+  waiting->Enqueue([recorded] {
+    recorded.stream->AwaitOnly(recorded.number);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::SynchronizeEvent(cudaEvent_t event) {
+  CUevent_st recorded;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = events_.find(event);
+    if (found == events_.end()) return cudaErrorInvalidResourceHandle;
+    recorded = *found->second;
+  }
+  if (recorded.stream == nullptr) return cudaSuccess;
+  const cudaError_t error = recorded.stream->Await(recorded.number);
+  absl::MutexLock lock(&mutex_);
+  order_.HostWaited(recorded.clock);
+  return error;
+}
+
+cudaError_t Runtime::QueryEvent(cudaEvent_t event) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = events_.find(event);
+  if (found == events_.end()) return cudaErrorInvalidResourceHandle;
+  const CUevent_st& recorded = *found->second;
+  if (recorded.stream == nullptr) return cudaSuccess;
+  if (!recorded.stream->IsDone(recorded.number)) return cudaErrorNotReady;
+  order_.HostWaited(recorded.clock);
+  return cudaSuccess;
+}
+
+Runtime::Runtime(std::unique_ptr<HostGpus> host, std::vector<int> visible)
+    : pid_(getpid()), host_(std::move(host)), visible_(std::move(visible)), poisoned_(visible_.size()) {
+  if (const char* const path = std::getenv(kDeviceFaultsVariable); path != nullptr) {
+    absl::StatusOr<std::shared_ptr<DeviceFaults>> faults = OpenDeviceFaults(path);
+    if (!faults.ok()) Wrong(faults.status().ToString());
+    faults_ = *std::move(faults);
+  }
+  const char* const timeline = std::getenv(kTimelineVariable);
+  engines_ = std::make_unique<CopyEngines>(count(), faults_, timeline == nullptr ? "" : timeline);
+}
+
+void Runtime::CheckGpu(int gpu, std::string_view call) const {
+  if (visible_[CurrentGpu()] == gpu) return;
+  Wrong(absl::StrCat(call, " of the host's GPU ", gpu, " while the thread's current device is its GPU ",
+                     visible_[CurrentGpu()]));
+}
+
+void* Runtime::Add(std::shared_ptr<GpuMemory> memory) {
+  const uint64_t address = memory->address();
+  memory_[address] = std::move(memory);
+  return reinterpret_cast<void*>(address);
+}
+
+std::shared_ptr<GpuMemory> Runtime::Remove(void* pointer, bool imported) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = memory_.find(reinterpret_cast<uint64_t>(pointer));
+  if (found == memory_.end() || found->second->imported() != imported) return nullptr;
+  CheckGpu(found->second->gpu(), imported ? "cudaIpcCloseMemHandle" : "cudaFree");
+  const std::string wrong = order_.Release(found->first, found->second->bytes());
+  if (!wrong.empty()) Wrong(wrong);
+  std::shared_ptr<GpuMemory> memory = std::move(found->second);
+  memory_.erase(found);
+  return memory;
+}
+
+std::shared_ptr<CUstream_st> Runtime::Find(cudaStream_t stream) {
+  // The default stream waits for all others of the device, which nobody here wants.
+  if (stream == nullptr) Wrong("the default stream is used");
+  absl::MutexLock lock(&mutex_);
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? nullptr : found->second;
+}
+
+Runtime::End Runtime::EndOf(const void* pointer, size_t bytes) {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  auto found = memory_.upper_bound(address);
+  if (found != memory_.begin()) {
+    --found;
+    const uint64_t offset = address - found->first;
+    if (offset < found->second->bytes()) {
+      if (bytes > found->second->bytes() - offset) Wrong("a copy leaves its allocation");
+      return {.at = found->second->host_view() + offset, .memory = found->second};
+    }
+  }
+  return {.at = static_cast<std::byte*>(const_cast<void*>(pointer)), .memory = nullptr};
+}
+
+cudaError_t Runtime::Run(const Copy& copy) {
+  if (poisoned_[copy.gpu].load()) return cudaErrorIllegalAddress;
+  switch (engines_->Run(copy)) {
+    case CopyEngines::Outcome::kDone:
+      return cudaSuccess;
+    case CopyEngines::Outcome::kFailed:
+      return cudaErrorUnknown;
+    case CopyEngines::Outcome::kPoisoned:
+      poisoned_[copy.gpu] = true;
+      return cudaErrorIllegalAddress;
+  }
+  return cudaErrorUnknown;
+}
+
+}  // namespace tensorcast::stand_ins

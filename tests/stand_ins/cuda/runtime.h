@@ -1,0 +1,112 @@
+// The CUDA runtime of a process, as the stand-in has it: what its C functions (runtime_api.cc) do once they
+// know that they may. The functions have their names without "cuda", and their meaning; each gives the error
+// of the call. What a correct program never does is a Violation.
+//
+// Source of the rules: CUDA Runtime API, "API synchronization behavior", "Memory management", "Stream
+// management", "Event management" and "Interprocess communication".
+//
+// Thread-safe.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "core/device/testing/device_faults.h"
+#include "tests/stand_ins/cuda/copy_engines.h"
+#include "tests/stand_ins/cuda/happens_before.h"
+#include "tests/stand_ins/cuda/host_gpus.h"
+#include "tests/stand_ins/cuda/stream.h"
+
+namespace tensorcast::stand_ins {
+
+// The device that is current for the thread; of this process's, not of the host's.
+int& CurrentGpu();
+
+class Runtime {
+ public:
+  // Made by the first call, and never destroyed, as streams may outlive main. Null: there is no GPU that this
+  // process sees.
+  static Runtime* Get();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  int count() const { return static_cast<int>(visible_.size()); }
+  // What every call begins with. Fork leaves a process in which CUDA does not work, and a device that broke
+  // stays broken.
+  cudaError_t Check() const;
+
+  cudaError_t Properties(cudaDeviceProp* properties, int gpu);
+  cudaError_t MemoryInfo(size_t* free, size_t* total);
+  cudaError_t Allocate(void** pointer, size_t bytes);
+  cudaError_t Free(void* pointer);
+
+  cudaError_t RegisterHost(void* base, size_t bytes);
+  cudaError_t UnregisterHost(void* base);
+
+  cudaError_t GetHandle(cudaIpcMemHandle_t* handle, void* pointer);
+  cudaError_t OpenHandle(void** pointer, const cudaIpcMemHandle_t& handle, unsigned int flags);
+  cudaError_t CloseHandle(void* pointer);
+
+  cudaError_t CreateStream(cudaStream_t* stream);
+  cudaError_t DestroyStream(cudaStream_t stream);
+  cudaError_t SynchronizeStream(cudaStream_t stream);
+  cudaError_t EnqueueCopy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                          cudaStream_t stream);
+
+  cudaError_t CreateEvent(cudaEvent_t* event);
+  cudaError_t DestroyEvent(cudaEvent_t event);
+  cudaError_t RecordEvent(cudaEvent_t event, cudaStream_t stream);
+  cudaError_t StreamWaitsForEvent(cudaStream_t stream, cudaEvent_t event);
+  cudaError_t SynchronizeEvent(cudaEvent_t event);
+  cudaError_t QueryEvent(cudaEvent_t event);
+
+ private:
+  struct OpenedHandle {
+    uint64_t address = 0;
+    int opens = 0;
+  };
+  struct End {
+    std::byte* at = nullptr;
+    std::shared_ptr<GpuMemory> memory;  // null: the host's
+  };
+
+  Runtime(std::unique_ptr<HostGpus> host, std::vector<int> visible);
+
+  static Runtime* Open();
+  // On hardware such a call would often do, or bring up a context on a device that it was not meant for.
+  void CheckGpu(int gpu, std::string_view call) const;
+  void* Add(std::shared_ptr<GpuMemory> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null: there is none that begins there.
+  std::shared_ptr<GpuMemory> Remove(void* pointer, bool imported);
+  std::shared_ptr<CUstream_st> Find(cudaStream_t stream);
+  // Where the stand-in reads or writes what the program calls `pointer`.
+  End EndOf(const void* pointer, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  cudaError_t Run(const Copy& copy);
+
+  const pid_t pid_;
+  const std::unique_ptr<HostGpus> host_;
+  const std::vector<int> visible_;  // the host's number of each of this process's
+  std::shared_ptr<DeviceFaults> faults_;
+  std::unique_ptr<CopyEngines> engines_;
+  std::vector<std::atomic<bool>> poisoned_;
+  absl::Mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<GpuMemory>> memory_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, OpenedHandle> imported_ ABSL_GUARDED_BY(mutex_);  // by the id of their handle
+  std::map<uint64_t, uint64_t> pinned_ ABSL_GUARDED_BY(mutex_);        // host memory: address, bytes
+  std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events_ ABSL_GUARDED_BY(mutex_);
+  HappensBefore order_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tensorcast::stand_ins

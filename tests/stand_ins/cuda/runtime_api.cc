@@ -1,0 +1,169 @@
+// A stand-in for the CUDA runtime: those of its functions that the product calls, on a host without a GPU.
+// The real header is included, so the compiler compares every signature with the real one.
+//
+// It does what CUDA's documentation promises and no more, and is stricter where hardware might let a mistake
+// pass: what a correct program never does ends the process with a message (Violation), such as a call with
+// another device current than the one it is for, memory used or freed while a copy may still run on it, or
+// two streams on the same bytes with nothing that says which comes first. Copies to and from ordinary host
+// memory are asynchronous here too, which CUDA allows and seldom does.
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "tests/stand_ins/cuda/host_gpus.h"
+#include "tests/stand_ins/cuda/runtime.h"
+
+namespace {
+
+using tensorcast::stand_ins::Runtime;
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t Remember(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  return error;
+}
+
+// A call as CUDA makes it: initialises, refuses where nothing works any more, and remembers its error.
+template <typename Body>
+cudaError_t Call(Body body) {
+  Runtime* const runtime = Runtime::Get();
+  if (runtime == nullptr) return Remember(cudaErrorNoDevice);
+  if (const cudaError_t error = runtime->Check(); error != cudaSuccess) return Remember(error);
+  return Remember(body(*runtime));
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorMapBufferObjectFailed:
+      return "cudaErrorMapBufferObjectFailed";
+    default:
+      return "another error";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "as said by the stand-in for the CUDA runtime";
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return Call([=](Runtime& runtime) {
+    *count = runtime.count();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return Call([=](Runtime& runtime) { return runtime.Properties(properties, device); });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  return Call([=](Runtime&) {
+    *device = tensorcast::stand_ins::CurrentGpu();
+    return cudaSuccess;
+  });
+}
+
+// Not refused where the current device is broken: another may be good.
+cudaError_t cudaSetDevice(int device) {
+  Runtime* const runtime = Runtime::Get();
+  if (runtime == nullptr) return Remember(cudaErrorNoDevice);
+  if (device < 0 || device >= runtime->count()) return Remember(cudaErrorInvalidDevice);
+  tensorcast::stand_ins::CurrentGpu() = device;
+  return Remember(runtime->Check());
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return Call([=](Runtime& runtime) { return runtime.MemoryInfo(free, total); });
+}
+
+cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  return Call([=](Runtime& runtime) { return runtime.Allocate(pointer, bytes); });
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return Call([=](Runtime& runtime) { return runtime.Free(pointer); });
+}
+
+cudaError_t cudaHostRegister(void* base, size_t bytes, unsigned int) {
+  return Call([=](Runtime& runtime) { return runtime.RegisterHost(base, bytes); });
+}
+
+cudaError_t cudaHostUnregister(void* base) {
+  return Call([=](Runtime& runtime) { return runtime.UnregisterHost(base); });
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+  return Call([=](Runtime& runtime) { return runtime.GetHandle(handle, pointer); });
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned int flags) {
+  return Call([=](Runtime& runtime) { return runtime.OpenHandle(pointer, handle, flags); });
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+  return Call([=](Runtime& runtime) { return runtime.CloseHandle(pointer); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  if (flags != cudaStreamNonBlocking) {
+    tensorcast::stand_ins::Violation("cuda", "a stream that waits for the default stream is made");
+  }
+  return Call([=](Runtime& runtime) { return runtime.CreateStream(stream); });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return Call([=](Runtime& runtime) { return runtime.DestroyStream(stream); });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return Call([=](Runtime& runtime) { return runtime.SynchronizeStream(stream); });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  return Call([=](Runtime& runtime) { return runtime.StreamWaitsForEvent(stream, event); });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  return Call([=](Runtime& runtime) { return runtime.CreateEvent(event); });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return Call([=](Runtime& runtime) { return runtime.DestroyEvent(event); });
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return Call([=](Runtime& runtime) { return runtime.RecordEvent(event, stream); });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return Call([=](Runtime& runtime) { return runtime.SynchronizeEvent(event); });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return Call([=](Runtime& runtime) { return runtime.QueryEvent(event); });
+}
+
+cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  return Call(
+      [=](Runtime& runtime) { return runtime.EnqueueCopy(destination, source, bytes, kind, stream); });
+}
+
+}  // extern "C"

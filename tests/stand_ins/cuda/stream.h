@@ -1,0 +1,90 @@
+// Streams and events of the stand-in for the CUDA runtime, under the names that CUDA's header declares.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "tests/stand_ins/cuda/happens_before.h"
+
+// Operations that run in order on a thread of their own. Thread-safe.
+struct CUstream_st {
+  explicit CUstream_st(int gpu, uint64_t id) : gpu(gpu), id(id), worker([this] { Run(); }) {}
+  ~CUstream_st() {
+    {
+      absl::MutexLock lock(&mutex);
+      stop = true;
+    }
+    worker.join();
+  }
+
+  uint64_t Enqueue(std::function<cudaError_t()> operation) {
+    absl::MutexLock lock(&mutex);
+    queue.push_back(std::move(operation));
+    return ++enqueued;
+  }
+  // The first error since somebody asked, once everything up to `number` is done.
+  cudaError_t Await(uint64_t number) {
+    AwaitOnly(number);
+    absl::MutexLock lock(&mutex);
+    return std::exchange(error, cudaSuccess);
+  }
+  // Leaves the error to whoever synchronises with this stream.
+  void AwaitOnly(uint64_t number) {
+    absl::MutexLock lock(&mutex);
+    const auto done_so_far = [this, number]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return done >= number; };
+    mutex.Await(absl::Condition(&done_so_far));
+  }
+  bool IsDone(uint64_t number) {
+    absl::MutexLock lock(&mutex);
+    return done >= number;
+  }
+  uint64_t last() {
+    absl::MutexLock lock(&mutex);
+    return enqueued;
+  }
+
+  void Run() {
+    while (true) {
+      std::function<cudaError_t()> operation;
+      {
+        absl::MutexLock lock(&mutex);
+        const auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return stop || !queue.empty(); };
+        mutex.Await(absl::Condition(&work));
+        if (queue.empty()) return;
+        operation = std::move(queue.front());
+        queue.pop_front();
+      }
+      const cudaError_t result = operation();
+      operation = nullptr;  // lets go of the memory before anybody hears that it is done
+      absl::MutexLock lock(&mutex);
+      if (error == cudaSuccess) error = result;
+      ++done;
+    }
+  }
+
+  const int gpu;
+  const uint64_t id;
+  absl::Mutex mutex;
+  std::deque<std::function<cudaError_t()>> queue ABSL_GUARDED_BY(mutex);
+  uint64_t enqueued ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t done ABSL_GUARDED_BY(mutex) = 0;
+  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;
+  bool stop ABSL_GUARDED_BY(mutex) = false;
+  std::thread worker;
+};
+
+// An event stands for what was on a stream when it was recorded.
+struct CUevent_st {
+  int gpu = 0;
+  std::shared_ptr<CUstream_st> stream;  // null: never recorded
+  uint64_t number = 0;
+  tensorcast::stand_ins::HappensBefore::Clock clock;
+};

@@ -1,0 +1,217 @@
+// What the stand-in for the CUDA runtime does with mistakes that hardware may let pass, and with what breaks.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "core/device/testing/device_faults.h"
+#include "tests/stand_ins/cuda/copy_engines.h"
+#include "tests/stand_ins/cuda/host_gpus.h"
+
+namespace tensorcast::stand_ins {
+namespace {
+
+constexpr size_t kBytes = size_t{2} << 20;
+
+// Each test is a process of its own (EXPECT_EXIT): the runtime reads its environment once, and what is broken
+// stays broken.
+#define IN_ITS_OWN_PROCESS(body)                      \
+  EXPECT_EXIT(                                        \
+      {                                               \
+        body();                                       \
+        _exit(::testing::Test::HasFailure() ? 1 : 0); \
+      },                                              \
+      ::testing::ExitedWithCode(0), "")
+
+class Strictness : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  static void* Memory(size_t bytes = kBytes) {
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, bytes), cudaSuccess);
+    return memory;
+  }
+  static cudaStream_t NewStream() {
+    cudaStream_t stream = nullptr;
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    return stream;
+  }
+  static cudaEvent_t NewEvent() {
+    cudaEvent_t event = nullptr;
+    EXPECT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+    return event;
+  }
+  static void Upload(void* to, cudaStream_t stream) {
+    static std::vector<char>* const host = new std::vector<char>(kBytes);
+    EXPECT_EQ(cudaMemcpyAsync(to, host->data(), kBytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
+  }
+  static void Download(void* from, cudaStream_t stream) {
+    auto* const host = new std::vector<char>(kBytes);  // outlives the copy, whatever becomes of it
+    EXPECT_EQ(cudaMemcpyAsync(host->data(), from, kBytes, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  }
+};
+
+TEST_F(Strictness, TheHostCannotTouchDeviceMemory) {
+  EXPECT_EXIT(
+      {
+        volatile char* const memory = static_cast<char*>(Memory());
+        *memory = 1;
+      },
+      [](int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }, "");
+}
+
+TEST_F(Strictness, TwoStreamsOnTheSameBytesNeedAnOrder) {
+  EXPECT_DEATH(
+      {
+        void* const memory = Memory();
+        Upload(memory, NewStream());
+        Download(memory, NewStream());
+      },
+      "cuda stand-in: .*nothing says which comes first");
+}
+
+TEST_F(Strictness, AnEventIsOne) {
+  IN_ITS_OWN_PROCESS([] {
+    void* const memory = Memory();
+    const cudaStream_t up = NewStream();
+    const cudaStream_t down = NewStream();
+    const cudaEvent_t uploaded = NewEvent();
+    Upload(memory, up);
+    EXPECT_EQ(cudaEventRecord(uploaded, up), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(down, uploaded, 0), cudaSuccess);
+    Download(memory, down);
+    EXPECT_EQ(cudaStreamSynchronize(down), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(uploaded), cudaSuccess);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  });
+}
+
+TEST_F(Strictness, MemoryIsNotFreedUnderACopy) {
+  EXPECT_DEATH(
+      {
+        void* const memory = Memory();
+        Upload(memory, NewStream());
+        cudaFree(memory);
+      },
+      "cuda stand-in: memory is given back while operation 1 of stream 1 writes");
+}
+
+TEST_F(Strictness, ACallIsMadeWithItsDeviceCurrent) {
+  EXPECT_DEATH(
+      {
+        void* const memory = Memory();
+        cudaSetDevice(1);
+        cudaFree(memory);
+      },
+      "cuda stand-in: cudaFree of the host's GPU 0 while the thread's current device is its GPU 1");
+  EXPECT_DEATH(
+      {
+        void* const memory = Memory();
+        const cudaStream_t stream = NewStream();
+        cudaSetDevice(1);
+        Upload(memory, stream);
+      },
+      "cudaMemcpyAsync on a stream of the host's GPU 0");
+}
+
+TEST_F(Strictness, AHandleExposesWholeAllocationsAndNothingElse) {
+  EXPECT_DEATH(
+      {
+        cudaIpcMemHandle_t handle;
+        cudaIpcGetMemHandle(&handle, Memory(1 << 20));
+      },
+      "exposes whatever else lies in the last");
+}
+
+TEST_F(Strictness, NobodyUsesTheDefaultStream) {
+  EXPECT_DEATH(Upload(Memory(), nullptr), "the default stream is used");
+}
+
+TEST_F(Strictness, AForkedChildHasNoDevices) {
+  IN_ITS_OWN_PROCESS([] {
+    void* const memory = Memory();
+    const pid_t child = fork();
+    if (child == 0) {
+      void* another = nullptr;
+      _exit(cudaMalloc(&another, kBytes) == cudaErrorInitializationError ? 7 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess) << "the parent's are as they were";
+  });
+}
+
+TEST_F(Strictness, MemoryOfAProcessThatEndedIsFreeAgain) {
+  EXPECT_EXIT(
+      {
+        Memory();
+        kill(getpid(), SIGKILL);
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  IN_ITS_OWN_PROCESS([] {
+    size_t free = 0;
+    size_t total = 0;
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    EXPECT_EQ(free, total);
+  });
+}
+
+TEST_F(Strictness, ABrokenDeviceStaysBrokenAndAnotherDoesNot) {
+  const std::string path = ::testing::TempDir() + "/strictness-faults";
+  setenv(kDeviceFaultsVariable, path.c_str(), 1);
+  IN_ITS_OWN_PROCESS([&path] {
+    const auto faults = OpenDeviceFaults(path);
+    EXPECT_TRUE(faults.ok());
+    (*faults)->poison_copies = 1;
+    void* const memory = Memory();
+    const cudaStream_t stream = NewStream();
+    Upload(memory, stream);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
+    void* another = nullptr;
+    EXPECT_EQ(cudaMalloc(&another, kBytes), cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&another, kBytes), cudaSuccess);
+  });
+  unsetenv(kDeviceFaultsVariable);
+  unlink(path.c_str());
+}
+
+TEST_F(Strictness, TheTimelineTellsWhatRanWhenAndHowFast) {
+  const std::string faults_path = ::testing::TempDir() + "/strictness-speeds";
+  const std::string timeline = ::testing::TempDir() + "/strictness-timeline";
+  setenv(kDeviceFaultsVariable, faults_path.c_str(), 1);
+  setenv(kTimelineVariable, timeline.c_str(), 1);
+  IN_ITS_OWN_PROCESS([&] {
+    const auto faults = OpenDeviceFaults(faults_path);
+    EXPECT_TRUE(faults.ok());
+    (*faults)->bytes_per_second[static_cast<size_t>(CopyDirection::kToDevice)] = 40 * kBytes;
+    void* const memory = Memory();
+    const cudaStream_t stream = NewStream();
+    Upload(memory, stream);
+    Upload(memory, stream);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    const auto entries = ReadTimeline(timeline);
+    EXPECT_TRUE(entries.ok());
+    EXPECT_EQ(entries->size(), 2u);
+    if (entries->size() != 2) return;
+    EXPECT_GE(entries->front().end_ns - entries->front().begin_ns, 25'000'000) << "2 MiB at 80 MiB/s";
+    EXPECT_GE(entries->back().begin_ns, entries->front().end_ns) << "one engine does one after the other";
+    EXPECT_EQ(entries->front().pid, getpid());
+    EXPECT_EQ(entries->front().bytes, kBytes);
+  });
+  unsetenv(kDeviceFaultsVariable);
+  unsetenv(kTimelineVariable);
+  unlink(faults_path.c_str());
+  unlink(timeline.c_str());
+}
+
+}  // namespace
+}  // namespace tensorcast::stand_ins
