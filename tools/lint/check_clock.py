@@ -12,7 +12,7 @@ import sys
 
 import sources
 
-PRODUCT = {"otel", "core", "transport", "rpc", "global_store", "daemon", "client"}
+PRODUCT = {"otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client"}
 
 # Who may ask for wall time, and what for.
 WALL_TIME = {

@@ -21,25 +21,29 @@ LAYERS = {
     "otel/sdk": {"base", "otel/api", "proto"},
     "core": {"base", "otel/api"},
     "transport": {"base", "security", "otel/api", "core"},
+    "collective": {"base", "core"},
     "rpc": {"base", "security", "otel/api", "core", "proto"},
     "global_store": {"base", "security", "otel/api", "core", "proto", "rpc"},
-    "daemon": {"base", "security", "otel/api", "core", "transport", "proto", "rpc"},
+    "daemon": {"base", "security", "otel/api", "core", "transport", "collective", "proto", "rpc"},
     "client": {"base", "security", "otel/api", "core", "proto", "rpc"},
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
-    "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client"},
-    "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "proto", "rpc", "global_store", "daemon", "client",
-              "cli"},
+    "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
+            "daemon", "client"},
+    "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
+              "daemon", "client", "cli"},
 }
 # What these may include of core/: they coordinate and call, so they link neither disks nor the engine, and who has no device to
 # open no devices. (core/memory is for the client's fake daemon.)
 CORE_FOLDERS = {
+    "collective": {"core/device"},
     "rpc": {"core/artifact", "core/replica"},
     "global_store": {"core/artifact", "core/replica"},
     "client": {"core/artifact", "core/device", "core/handles", "core/memory", "core/replica", "core/tensor"},
 }
 # Anything may be included from here, and these may be included from nowhere else.
 FREE_LAYERS = {"tests"}
-OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "rpc", "global_store", "daemon", "client", "cli", "tools", "tests", "proto"}
+OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client", "cli",
+                   "tools", "tests", "proto"}
 
 # The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
 ORDERED_FOLDERS = ("core", "daemon", "cli")
@@ -63,7 +67,7 @@ FOLDERS_WITH_CYCLES = {
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
-NO_MESSAGES_IN = {"base", "security", "otel/api", "core", "transport"}
+NO_MESSAGES_IN = {"base", "security", "otel/api", "core", "transport", "collective"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +80,7 @@ class ThirdParty:
 
 THIRD_PARTIES = (
     ThirdParty("UCX", re.compile(r"^(ucp|ucs|uct|ucm)/"), ("transport/ucx",), True),
-    ThirdParty("NCCL", re.compile(r"^nccl\w*\.h$"), ("transport/nccl",), True),
+    ThirdParty("NCCL", re.compile(r"^nccl\w*\.h$"), ("collective/nccl",), True),
     ThirdParty("CUDA", re.compile(r"^(cuda|nvml)\w*\.h$"), ("core/device",), True),
     ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
     ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),

@@ -112,7 +112,7 @@ class CheckIncludes(unittest.TestCase):
         self.check("transport/x.cc", "#include <ucp/api/ucp.h>", "UCX belongs to transport/ucx")
         self.check("core/engine/x.cc", "#include <cuda_runtime_api.h>", "CUDA belongs to core/device")
         self.check("global_store/directory/x.cc", "#include <sqlite3.h>", "SQLite belongs to global_store/metadata")
-        self.check("daemon/app/x.cc", "#include <nccl.h>", "NCCL belongs to transport/nccl")
+        self.check("daemon/app/x.cc", "#include <nccl.h>", "NCCL belongs to collective/nccl")
         self.check("cli/commands/x.cc", "#include <opentelemetry/sdk/trace/provider.h>", "OpenTelemetry")
 
     def test_third_party_headers_stay_out_of_public_headers(self):
