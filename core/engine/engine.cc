@@ -10,6 +10,7 @@
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/evicting_allocator.h"
+#include "core/engine/fan_out.h"
 #include "core/engine/ingest_queue.h"
 #include "core/engine/ingest_runner.h"
 #include "core/engine/name_locks.h"
@@ -42,6 +43,7 @@ struct StoreEngine::Parts {
         table(options.node_id, options.devices, notifier.get()),
         removal(&table, options.artifact_store, &disk_names, options.eviction_guard),
         allocator(&table, options.host_pool, &device_pool, options.eviction_guard, StagingBytes(*staging)),
+        fan_out(&table, options.broadcaster),
         runner({.table = &table,
                 .allocator = &allocator,
                 .staging = staging.get(),
@@ -49,6 +51,7 @@ struct StoreEngine::Parts {
                 .devices = options.devices,
                 .artifact_store = options.artifact_store,
                 .disk_names = &disk_names,
+                .fan_out = &fan_out,
                 .copy_threads = CopyThreads(options),
                 .distrust_other_hosts = options.distrust_other_hosts,
                 .peer_timeout = options.peer_timeout}),
@@ -61,6 +64,7 @@ struct StoreEngine::Parts {
   NameLocks disk_names;
   ReplicaRemoval removal;
   EvictingAllocator allocator;
+  FanOut fan_out;
   const IngestRunner runner;
   IngestQueue queue;
 };

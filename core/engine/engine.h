@@ -26,18 +26,20 @@
 
 namespace tensorcast {
 
-class ArtifactStore;  // core/disk: the packed files of this node
+class DeviceBroadcaster;  // core/device
+class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {
-  std::string node_id;                      // of the node whose replicas these are, as their facts say it
-  HostPool* host_pool = nullptr;            // must outlive the engine
-  DeviceRuntime* devices = nullptr;         // must outlive the engine
-  uint64_t device_pool_bytes = 0;           // budget of each device; 0: 90 % of the device
-  ArtifactStore* artifact_store = nullptr;  // null: no disk tier; must outlive the engine
-  EvictionGuard* eviction_guard = nullptr;  // null: everything unleased may go; must outlive the engine
-  ReplicaListener* listener = nullptr;      // may be null; must outlive the engine
-  int max_concurrent_ingests = 4;           // more wait in a queue
-  int copy_threads = 0;                     // slots of one ingest from memory; 0: one a core, at most 4
+  std::string node_id;                       // of the node whose replicas these are, as their facts say it
+  HostPool* host_pool = nullptr;             // must outlive the engine
+  DeviceRuntime* devices = nullptr;          // must outlive the engine
+  uint64_t device_pool_bytes = 0;            // budget of each device; 0: 90 % of the device
+  ArtifactStore* artifact_store = nullptr;   // null: no disk tier; must outlive the engine
+  EvictionGuard* eviction_guard = nullptr;   // null: everything unleased may go; must outlive the engine
+  ReplicaListener* listener = nullptr;       // may be null; must outlive the engine
+  DeviceBroadcaster* broadcaster = nullptr;  // null: each GPU copies for itself; must outlive the engine
+  int max_concurrent_ingests = 4;            // more wait in a queue
+  int copy_threads = 0;                      // slots of one ingest from memory; 0: one a core, at most 4
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
   // Compare also the BLAKE3 of chunks from another host, where the manifest has it (tc1: ones have not), so

@@ -91,7 +91,7 @@ void EngineFixture::Start(const Setup& setup) {
   CHECK_OK(pool.status());
   pool_ = *std::move(pool);
   auto devices =
-      CreateFakeRuntime({.device_count = 2, .device_bytes = uint64_t{64} << 20, .hooks = HooksOf(faults_)});
+      CreateFakeRuntime({.device_count = 4, .device_bytes = uint64_t{64} << 20, .hooks = HooksOf(faults_)});
   CHECK_OK(devices.status());
   devices_ = *std::move(devices);
   auto store = ArtifactStore::Open(directory_.path());
@@ -110,6 +110,7 @@ void EngineFixture::Restart() {
   options.artifact_store = setup_.disk ? store_.get() : nullptr;
   options.eviction_guard = setup_.guard ? &guard_ : nullptr;
   options.listener = listener_.get();
+  options.broadcaster = setup_.broadcaster;
   options.max_concurrent_ingests = setup_.max_concurrent_ingests;
   options.copy_threads = 2;
   options.staging_buffers = setup_.staging_buffers;

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/testing/temp_folder.h"
+#include "core/device/device_broadcaster.h"
 #include "core/device/testing/fault_hooks.h"
 #include "core/engine/engine.h"
 #include "core/testing/faulty_store.h"
@@ -69,6 +70,7 @@ class EngineFixture : public ::testing::Test {
     bool guard = false;
     bool distrust_other_hosts = false;
     absl::Duration peer_timeout = absl::InfiniteDuration();
+    DeviceBroadcaster* broadcaster = nullptr;
   };
 
   EngineFixture();

@@ -29,7 +29,8 @@ class IngestRun {
                   .destination = request_.location,
                   .copy_threads = options.copy_threads,
                   .replica_id = job.replica_id(),
-                  .artifact_store = options.artifact_store}) {}
+                  .artifact_store = options.artifact_store,
+                  .fan_out = options.fan_out}) {}
 
   // Moves the job's replica to its end.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make() {
@@ -50,7 +51,9 @@ class IngestRun {
     if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
     Plan();
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
-    options_.table->StartFilling(job_.replica_id(), destination->memory(), whole_);
+    const ReplicaStorage memory = destination->memory();
+    if (memory.device != nullptr) sources_.SetReceiver(memory.device->pointer(), job_.span());
+    options_.table->StartFilling(job_.replica_id(), memory, whole_);
     Fill(*destination);
     TC_RETURN_IF_ERROR(outcome_.status);
     std::shared_ptr<const Manifest> manifest = request_.manifest;

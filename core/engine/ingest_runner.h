@@ -14,6 +14,7 @@
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/evicting_allocator.h"
+#include "core/engine/fan_out.h"
 #include "core/engine/ingest_job.h"
 #include "core/engine/name_locks.h"
 #include "core/engine/replica_table.h"
@@ -30,6 +31,7 @@ struct IngestRunnerOptions {
   DeviceRuntime* devices = nullptr;         // may be null
   ArtifactStore* artifact_store = nullptr;  // may be null
   NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes
+  FanOut* fan_out = nullptr;
   int copy_threads = 1;
   bool distrust_other_hosts = false;
   absl::Duration peer_timeout = absl::InfiniteDuration();

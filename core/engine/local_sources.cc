@@ -40,6 +40,10 @@ LocalFirstSources::LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices
       options_(std::move(options)),
       tried_({options_.destination}) {}
 
+void LocalFirstSources::SetReceiver(DevicePtr memory, const TraceContext& ingest) {
+  receiver_ = {.replica_id = options_.replica_id, .memory = memory, .ingest = ingest};
+}
+
 void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
   if (others_ != nullptr) others_->ObserveWaits(observer);
 }
@@ -86,7 +90,8 @@ std::vector<SourceFailure> LocalFirstSources::NoteEnded(std::span<const SourceFa
 void LocalFirstSources::NoteEnded(const SourceFailure& own) {
   const auto [replica_id, location] = *given_.find(own.source.replica_id);
   given_.erase(replica_id);
-  if (!own.corrupt) return;
+  // What was broadcast is not known to be wrong at its root: that shows when it is copied from there.
+  if (!own.corrupt || own.source.lane == kNcclLane) return;
   // A replica of ours has rotted (or its file was written to): whoever reads it next would fail likewise.
   // Readers that hold a lease keep it.
   const absl::Status withdrawn = table_->Withdraw(replica_id);
@@ -108,14 +113,19 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& 
   RequestContext moment = context;
   moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
   table_->AwaitMemoryOfEarlier(options_.artifact_id, tried_, options_.replica_id, moment);
-  while (std::unique_ptr<ReplicaLease> lease =
+  while (std::shared_ptr<ReplicaLease> lease =
              table_->LeaseAnywhere(options_.artifact_id, tried_, options_.replica_id)) {
     const Location location = lease->location();
+    const std::string replica_id = lease->replica_id();
+    if (std::unique_ptr<ChunkSource> broadcast = JoinBroadcast(context, lease); broadcast != nullptr) {
+      given_all_ = true;
+      given_.emplace(replica_id, location);
+      return broadcast;
+    }
     // Before it is opened, so that one that cannot be is not tried forever.
     tried_.insert(location);
-    const std::string replica_id = lease->replica_id();
     given_all_ = !lease->partial();
-    absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(std::move(lease));
+    absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(lease);
     if (source.ok()) {
       given_.emplace(replica_id, location);
       return *std::move(source);
@@ -123,6 +133,26 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& 
     LOG(WARNING) << "replica " << replica_id << " cannot be read: " << source.status();
     unopened_.push_back({.source = InfoOf(location), .status = source.status()});
   }
+  return nullptr;
+}
+
+std::unique_ptr<ChunkSource> LocalFirstSources::JoinBroadcast(const RequestContext& context,
+                                                              const std::shared_ptr<ReplicaLease>& root) {
+  if (!receiver_.memory || root->location().kind != LocationKind::kGpu) return nullptr;
+  // Once: what a broadcast does not bring is copied.
+  const FanOut::Receiver receiver = std::exchange(receiver_, {});
+  std::shared_ptr<FanOut::Membership> membership = options_.fan_out->Join(context, root, receiver);
+  if (membership == nullptr) return nullptr;
+  SourceInfo info = InfoOf(root->location());
+  info.lane = kNcclLane;
+  info.made_by = root->made_by();
+  info.replica_id = root->replica_id();
+  const std::shared_ptr<const Availability> arrived = membership->arrived();
+  absl::StatusOr<std::unique_ptr<ChunkSource>> source =
+      MakeDeviceSource(info, devices_, receiver.memory, std::move(membership), options_.copy_threads, arrived,
+                       /*in_place=*/true);
+  if (source.ok()) return *std::move(source);
+  unopened_.push_back({.source = std::move(info), .status = source.status()});
   return nullptr;
 }
 
@@ -135,9 +165,8 @@ std::vector<SourceFailure> LocalFirstSources::TakeUnopened() {
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
-    std::unique_ptr<ReplicaLease> lease) const {
+    const std::shared_ptr<ReplicaLease>& shared) const {
   // The source owns the lease: what it reads cannot be evicted under it.
-  const std::shared_ptr<ReplicaLease> shared = std::move(lease);
   const ReplicaMemory& memory = shared->memory();
   const uint64_t image_bytes = shared->manifest()->layout().image_bytes;
   SourceInfo info = InfoOf(shared->location());

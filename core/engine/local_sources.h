@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
+#include "core/engine/fan_out.h"
 #include "core/engine/replica_table.h"
 #include "core/source/chunk_source.h"
 
@@ -31,9 +32,14 @@ class LocalFirstSources final : public SourceProvider {
     int copy_threads = 1;
     std::string replica_id;                   // of the replica that they are for
     ArtifactStore* artifact_store = nullptr;  // told of a packed file that is wrong; may be null
+    FanOut* fan_out = nullptr;                // may be null; must outlive it and its sources
   };
   // `others` may be null: then only this node is asked. `table` and `devices` must outlive it.
   LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others, Options options);
+
+  // Before the first call of Next, of a replica on a GPU: where it is made, and the ingest's span. With these
+  // it takes part in broadcasts.
+  void SetReceiver(DevicePtr memory, const TraceContext& ingest);
 
   void ObserveWaits(const WaitObserver& observer) override;
   absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
@@ -46,12 +52,16 @@ class LocalFirstSources final : public SourceProvider {
   std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended);
   void NoteEnded(const SourceFailure& own);
   std::unique_ptr<ChunkSource> NextLocal(const RequestContext& context);
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Open(std::unique_ptr<ReplicaLease> lease) const;
+  // What is broadcast of this replica; null: it is not.
+  std::unique_ptr<ChunkSource> JoinBroadcast(const RequestContext& context,
+                                             const std::shared_ptr<ReplicaLease>& root);
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const std::shared_ptr<ReplicaLease>& lease) const;
 
   ReplicaTable* const table_;
   DeviceRuntime* const devices_;
   SourceProvider* const others_;
   const Options options_;
+  FanOut::Receiver receiver_;  // no memory: it takes part in no broadcast, or no more
   std::set<Location> tried_;
   std::vector<SourceFailure> unopened_;    // of this node
   std::map<std::string, Location> given_;  // replicas of this node, by id, of whose sources no end was told

@@ -557,7 +557,7 @@ absl::Status IngestPipeline::Verify(const ChunkFetch& fetch) {
 }
 
 absl::Status IngestPipeline::Place(const ChunkFetch& fetch) {
-  if (!plan_.destination->places()) return absl::OkStatus();
+  if (!plan_.destination->places() || fetch.source->source->in_place()) return absl::OkStatus();
   const SteadyTime start = SteadyNow();
   absl::Status placed = plan_.destination->Place(fetch.request.range, fetch.buffer);
   if (placed.ok()) {

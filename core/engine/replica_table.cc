@@ -495,8 +495,7 @@ std::unique_ptr<ReplicaLease> ReplicaTable::LeaseAnywhere(std::string_view artif
         record->info.state == ReplicaState::kFilling && (own == nullptr || record->begun > own->begun);
     if ((record->info.state == ReplicaState::kReady || (record->CanCopyFilling() && !later)) &&
         record->info.artifact_id == artifact_id && !except.contains(record->info.location) &&
-        (best == nullptr || rank(*record) < rank(*best))) {
-      // Of equal rank any will do.
+        (best == nullptr || std::pair(rank(*record), record->begun) < std::pair(rank(*best), best->begun))) {
       best = record;
     }
   }
@@ -515,6 +514,22 @@ void ReplicaTable::AwaitMemoryOfEarlier(std::string_view artifact_id, const std:
     });
   };
   AwaitUnlessCancelled(context, none_allocates);
+}
+
+size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t fewest,
+                                       const RequestContext& context) const {
+  size_t count = 0;
+  AwaitUnlessCancelled(context, [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    const RecordPtr given = Get(id);
+    count = given == nullptr ? 0 : std::ranges::count_if(records_, [&](const auto& entry) {
+      const ReplicaRecord& other = *entry.second;
+      return (other.info.state == ReplicaState::kAllocating || other.info.state == ReplicaState::kFilling) &&
+             other.info.location.kind == LocationKind::kGpu && other.begun > given->begun &&
+             other.info.artifact_id == given->info.artifact_id;
+    });
+    return given == nullptr || count >= fewest;
+  });
+  return count;
 }
 
 std::optional<ReplicaInfo> ReplicaTable::ReserveVictim(Location pool, const std::set<std::string>& refused) {

@@ -112,8 +112,8 @@ class ReplicaTable {
   // Whether the replica can be leased and has these chunks; false where there is none of that id.
   bool HasChunks(std::string_view id, std::span<const uint32_t> chunks) const;
   // A replica of the artifact at any location that is not in `except`: ready ones first, in host memory
-  // before devices before disk, then one that fills and can be leased, then a partial one. As by
-  // LeaseToServe.
+  // before devices before disk, then one that fills and can be leased, then a partial one; of equal ones
+  // that which began first. As by LeaseToServe.
   //
   // It is for the ingest that makes `receiver`, and one that fills is given to those alone that began after
   // it: so two ingests never wait for each other.
@@ -123,6 +123,9 @@ class ReplicaTable {
   // context's end at most.
   void AwaitMemoryOfEarlier(std::string_view artifact_id, const std::set<Location>& except,
                             std::string_view receiver, const RequestContext& context) const;
+  // How many replicas of the same artifact are being made on GPUs that began after this one, and so may be
+  // given it. Waits for so many, to the context's end at most.
+  size_t AwaitGpuReceivers(std::string_view id, size_t fewest, const RequestContext& context) const;
 
   // --- getting rid of one
   // ready, partial -> draining, and on to gone when no lease is left. FAILED_PRECONDITION when it is neither,

@@ -25,6 +25,7 @@ inline constexpr std::string_view kLocalLane = "local";    // attach to a daemon
 inline constexpr std::string_view kDiskLane = "disk";      // this node's own packed files and origins
 inline constexpr std::string_view kMemoryLane = "memory";  // this node's host memory, or a client's
 inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
+inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast among them
 
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {

@@ -61,6 +61,9 @@ class ChunkSource {
   }
   // Whether StartFetch returns only when the fetch has ended.
   virtual bool blocks() const { return true; }
+  // Whether what it has is in the very memory of the replica that is being made: a fetch reads it from there,
+  // and when it has been verified it is in its place.
+  virtual bool in_place() const { return false; }
 };
 
 // What every source says and checks of a request. "chunk 3 from node-b", for messages.

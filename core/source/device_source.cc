@@ -42,17 +42,20 @@ class StreamPool {
 class DeviceSource final : public ChunkSource {
  public:
   DeviceSource(SourceInfo info, DevicePtr image, std::shared_ptr<void> keep_alive,
-               std::vector<std::unique_ptr<Stream>> streams, std::shared_ptr<const Availability> availability)
+               std::vector<std::unique_ptr<Stream>> streams, std::shared_ptr<const Availability> availability,
+               bool in_place)
       : keep_alive_(std::move(keep_alive)),
         availability_(std::move(availability)),
         info_(std::move(info)),
         image_(image),
+        in_place_(in_place),
         max_concurrency_(static_cast<int>(streams.size())),
         streams_(std::move(streams)) {}
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
   std::shared_ptr<const Availability> availability() const override { return availability_; }
+  bool in_place() const override { return in_place_; }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
@@ -97,6 +100,7 @@ class DeviceSource final : public ChunkSource {
   const std::shared_ptr<const Availability> availability_;  // null: all is there
   const SourceInfo info_;
   const DevicePtr image_;
+  const bool in_place_;
   const int max_concurrency_;
   StreamPool streams_;
 };
@@ -105,7 +109,7 @@ class DeviceSource final : public ChunkSource {
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     SourceInfo info, DeviceRuntime* devices, DevicePtr image, std::shared_ptr<void> keep_alive,
-    int max_concurrency, std::shared_ptr<const Availability> availability) {
+    int max_concurrency, std::shared_ptr<const Availability> availability, bool in_place) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < std::max(1, max_concurrency); ++i) {
     auto stream = devices->CreateStream(image.device);
@@ -113,7 +117,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     streams.push_back(*std::move(stream));
   }
   return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(streams),
-                                        std::move(availability));
+                                        std::move(availability), in_place);
 }
 
 }  // namespace tensorcast

@@ -11,9 +11,10 @@
 namespace tensorcast {
 
 // `image` is one contiguous allocation of image_bytes; `keep_alive` (a lease, an opened handle) is held as
-// long as the source. With an availability only chunks that it has are read.
+// long as the source. With an availability only chunks that it has are read. `in_place`: it is the memory of
+// the replica that is being made (ChunkSource::in_place).
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     SourceInfo info, DeviceRuntime* devices, DevicePtr image, std::shared_ptr<void> keep_alive,
-    int max_concurrency, std::shared_ptr<const Availability> availability = nullptr);
+    int max_concurrency, std::shared_ptr<const Availability> availability = nullptr, bool in_place = false);
 
 }  // namespace tensorcast

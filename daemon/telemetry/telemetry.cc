@@ -43,6 +43,7 @@ std::string_view StageSpanName(const StageReport& stage, LocationKind destinatio
       return FromPeer(stage.source)                   ? "P2P/Pull"
              : stage.source.type == SourceType::kDisk ? "Disk/Read"
              : stage.source.lane == kDeviceLane       ? "Device/Copy"
+             : stage.source.lane == kNcclLane         ? "Device/Read"
                                                       : "Memory/Read";
     case Stage::kVerify:
       return FromPeer(stage.source) ? "P2P/Verify" : "StoreEngine/Verify";

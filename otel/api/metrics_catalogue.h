@@ -38,6 +38,10 @@
   X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "1", kNone, ("from", "to", "reason"), "Times that a transfer went on over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
   X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "1", kNone, ("lane", "direction"), "Times that bytes of a pull waited for daemon.limits (direction: receive, serve)") \
   X(Counter, 2, P2pConnectionsRefused, "tc_p2p_connections_refused_total", "1", kNone, ("lane", "reason"), "Connections of pulls that a node let go for who is at their other end (reason: certificate, none that is good here, or a denied name; receiver, the pull is another node's; ended, what was good is not any more)") \
+  /* Broadcasts among the GPUs of a node. */ \
+  X(Counter, 1, NcclBroadcasts, "tc_nccl_broadcasts_total", "1", kNone, ("outcome"), "Broadcasts of a replica to several GPUs of this node that ended (outcome: ok, failed)") \
+  X(Counter, 0, NcclBroadcastBytes, "tc_nccl_broadcast_bytes_total", "By", kNone, (), "Image bytes that broadcasts brought to GPUs of this node, counted once for each") \
+  X(Counter, 1, NcclHelperEnds, "tc_nccl_helper_ends_total", "1", kNone, ("reason"), "Times that the helper process of broadcasts ended before its time (reason: killed, died)") \
   /* Loads: what a user waits for. */ \
   X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica to its being ready (source: attached, local, remote, disk, import, put)") \
   X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Bytes made ready at a location") \
