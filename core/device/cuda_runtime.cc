@@ -151,6 +151,23 @@ class CudaStream final : public Stream {
     return CudaStatus(cudaStreamSynchronize(stream_), "copying on", absl::StrCat("device ", device_));
   }
 
+  absl::StatusOr<bool> IsIdle() override {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    const cudaError_t error = cudaStreamQuery(stream_);
+    if (error == cudaErrorNotReady) return false;  // no error, and none that the thread remembers
+    TC_RETURN_IF_ERROR(CudaStatus(error, "copying on", absl::StrCat("device ", device_)));
+    return true;
+  }
+
+  absl::Status Lend(DevicePtr memory, uint64_t bytes,
+                    absl::FunctionRef<absl::Status(void* stream)> use) override {
+    if (bytes > 0) TC_RETURN_IF_ERROR(allocations_.Find(memory, bytes).status());
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    return use(stream_);
+  }
+
  private:
   absl::Status Enqueue(void* destination, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return absl::OkStatus();

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -49,6 +50,14 @@ class Stream {
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
   // Blocks until everything enqueued before is done; the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
+  // As Synchronize, without waiting: whether it is done.
+  virtual absl::StatusOr<bool> IsIdle() = 0;
+  // For another library of the vendor's (NCCL), which enqueues work of its own: calls `use` once, on this
+  // thread, with the stream as such a library takes it (a cudaStream_t) and its device current. Of device
+  // memory that work touches `bytes` at `memory`, which are checked as a copy's are, or nothing (0).
+  // UNIMPLEMENTED where there is no such library.
+  virtual absl::Status Lend(DevicePtr memory, uint64_t bytes,
+                            absl::FunctionRef<absl::Status(void* stream)> use) = 0;
 };
 
 // An exporter's handle to one allocation, meaningful to other processes of the same host and the same

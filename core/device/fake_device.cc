@@ -41,6 +41,10 @@ class FakeStream final : public Stream {
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override;
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override;
   absl::Status Synchronize() override;
+  absl::StatusOr<bool> IsIdle() override;
+  absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
+    return absl::UnimplementedError("a fake device has no stream that another library could use");
+  }
 
  private:
   // One end of a copy; holds the device memory, if that is what it is, until the copy is done.
@@ -97,6 +101,13 @@ absl::Status FakeStream::Synchronize() {
   auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return unfinished_ == 0; };
   mutex_.Await(absl::Condition(&idle));
   return std::exchange(first_error_, absl::OkStatus());
+}
+
+absl::StatusOr<bool> FakeStream::IsIdle() {
+  absl::MutexLock lock(&mutex_);
+  if (unfinished_ > 0) return false;
+  TC_RETURN_IF_ERROR(std::exchange(first_error_, absl::OkStatus()));
+  return true;
 }
 
 absl::StatusOr<FakeStream::End> FakeStream::DeviceEnd(DevicePtr pointer, uint64_t bytes) const {

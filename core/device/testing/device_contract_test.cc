@@ -95,6 +95,38 @@ TEST_P(DeviceContract, CopiesOnAStreamRunInOrder) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i % 2 ? odd : even) << i;
 }
 
+TEST_P(DeviceContract, AStreamTellsWhenItIsIdle) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const std::vector<std::byte> sent = Pattern(7, kMiB);
+  std::vector<std::byte> received(kMiB);
+  const auto stream = MustCreateStream();
+  EXPECT_TRUE(stream->IsIdle().value());
+  ASSERT_TRUE(stream->CopyToDevice(memory, sent.data(), kMiB).ok());
+  ASSERT_TRUE(stream->CopyToHost(received.data(), memory, kMiB).ok());
+  absl::StatusOr<bool> idle = false;
+  while (idle.ok() && !*idle) idle = stream->IsIdle();  // CTest's limit is the deadline
+  ASSERT_TRUE(idle.ok()) << idle.status();
+  EXPECT_EQ(received, sent);
+  EXPECT_TRUE(runtime_->Free(memory).ok()) << "nothing uses it any more";
+}
+
+TEST_P(DeviceContract, LendsAStreamWithMemoryThatIsThereOnly) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const auto stream = MustCreateStream();
+  int used = 0;
+  const auto use = [&used](void* lent) {
+    EXPECT_NE(lent, nullptr);
+    ++used;
+    return absl::OkStatus();
+  };
+  const absl::Status lent = stream->Lend(memory, kMiB, use);
+  if (absl::IsUnimplemented(lent)) GTEST_SKIP() << lent;
+  EXPECT_TRUE(lent.ok()) << lent;
+  EXPECT_TRUE(stream->Lend({}, 0, use).ok());
+  EXPECT_EQ(stream->Lend(memory + 1, kMiB, use).code(), kInvalid);
+  EXPECT_EQ(used, 2);
+}
+
 TEST_P(DeviceContract, DestroyingAStreamWaitsForItsCopies) {
   const uint64_t bytes = 8 * kMiB;
   const DevicePtr memory = MustAllocate(bytes);

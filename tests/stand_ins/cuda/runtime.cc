@@ -215,6 +215,16 @@ cudaError_t Runtime::SynchronizeStream(cudaStream_t stream) {
   return error;
 }
 
+cudaError_t Runtime::QueryStream(cudaStream_t stream) {
+  const std::shared_ptr<CUstream_st> found = Find(stream);
+  if (found == nullptr) return cudaErrorInvalidResourceHandle;
+  absl::MutexLock lock(&mutex_);
+  const uint64_t last = found->last();
+  if (!found->IsDone(last)) return cudaErrorNotReady;
+  order_.HostWaited(order_.Record(found->id));
+  return found->Await(last);
+}
+
 cudaError_t Runtime::EnqueueCopy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
                                  cudaStream_t stream) {
   const std::shared_ptr<CUstream_st> found = Find(stream);

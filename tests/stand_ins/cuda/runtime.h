@@ -60,6 +60,7 @@ class Runtime {
   cudaError_t CreateStream(cudaStream_t* stream);
   cudaError_t DestroyStream(cudaStream_t stream);
   cudaError_t SynchronizeStream(cudaStream_t stream);
+  cudaError_t QueryStream(cudaStream_t stream);
   cudaError_t EnqueueCopy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
                           cudaStream_t stream);
 

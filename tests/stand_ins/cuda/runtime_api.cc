@@ -136,6 +136,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return Call([=](Runtime& runtime) { return runtime.SynchronizeStream(stream); });
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return Call([=](Runtime& runtime) { return runtime.QueryStream(stream); });
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   return Call([=](Runtime& runtime) { return runtime.StreamWaitsForEvent(stream, event); });
 }
