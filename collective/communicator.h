@@ -37,9 +37,9 @@ struct RankDevice {
 };
 
 // This process's ranks of a communicator. After an error, or when a wait ended before its time, it has been
-// aborted and every call says so (FAILED_PRECONDITION): its memory is free to use and the others are told or
-// will time out. Destroying one that is idle leaves the group in good order and waits for no other rank;
-// destroying one that is not aborts it.
+// aborted and every call says so (FAILED_PRECONDITION): its memory is free to use, and the others are told or
+// will time out. Destroying one that is idle leaves the group in good order, and waits a few seconds at most
+// for ranks that do not leave it; destroying one that is not idle aborts it.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -47,8 +47,10 @@ class Communicator {
   // Enqueues, for every rank of this process, a broadcast of `bytes` from the root's buffer to all others'.
   // `buffers[i]` belongs to the i-th rank that Join was given, lies on its GPU, and stays allocated and
   // untouched until Await. Every process enqueues the same broadcasts in the same order: NCCL does not
-  // notice when one does not. Nothing is enqueued where the arguments are refused (INVALID_ARGUMENT).
-  virtual absl::Status Broadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes) = 0;
+  // notice when one does not. Nothing is enqueued where the arguments are refused (INVALID_ARGUMENT). Waits
+  // for no bytes, but may wait for the other ranks until they broadcast too (the first time, they connect).
+  virtual absl::Status Broadcast(const RequestContext& context, int root, absl::Span<const DevicePtr> buffers,
+                                 uint64_t bytes) = 0;
 
   // Blocks until all that was enqueued is done at this process's ranks. DEADLINE_EXCEEDED or CANCELLED when
   // the context ends first.
