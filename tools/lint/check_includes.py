@@ -21,7 +21,7 @@ LAYERS = {
     "otel/sdk": {"base", "otel/api", "proto"},
     "core": {"base", "otel/api"},
     "transport": {"base", "security", "otel/api", "core"},
-    "collective": {"base", "core"},
+    "collective": {"base", "otel/api", "core"},
     "rpc": {"base", "security", "otel/api", "core", "proto"},
     "global_store": {"base", "security", "otel/api", "core", "proto", "rpc"},
     "daemon": {"base", "security", "otel/api", "core", "transport", "collective", "proto", "rpc"},

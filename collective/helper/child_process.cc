@@ -1,0 +1,142 @@
+#include "collective/helper/child_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "collective/helper/messages.h"
+
+extern char** environ;
+
+namespace tensorcast::helper {
+namespace {
+
+constexpr int kSocket = 3;  // in the child
+// A process that was killed can be held up by a driver; whoever waits for it is to see why.
+constexpr int kSlowEndMs = 10'000;
+
+// At least a moment for any time that is left; -1, for ever, for infinity.
+int PollMs(SteadyTime deadline) {
+  if (deadline == SteadyTime::InfiniteFuture()) return -1;
+  const int64_t left = absl::ToInt64Milliseconds(std::max(TimeLeft(deadline), absl::ZeroDuration()));
+  return static_cast<int>(std::min<int64_t>(left + 1, std::numeric_limits<int>::max()));
+}
+
+class SpawnPlan {
+ public:
+  explicit SpawnPlan(int socket) {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawn_file_actions_adddup2(&actions_, socket, kSocket);
+    posix_spawn_file_actions_addclosefrom_np(&actions_, kSocket + 1);
+    posix_spawnattr_init(&attributes_);
+    sigset_t signals;
+    sigemptyset(&signals);
+    posix_spawnattr_setsigmask(&attributes_, &signals);
+    sigfillset(&signals);
+    posix_spawnattr_setsigdefault(&attributes_, &signals);
+    // A Ctrl-C is the daemon's, which ends what it does first.
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  }
+  ~SpawnPlan() {
+    posix_spawnattr_destroy(&attributes_);
+    posix_spawn_file_actions_destroy(&actions_);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv) const {
+    std::vector<char*> arguments;
+    for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+    arguments.push_back(nullptr);
+    pid_t pid = -1;
+    const int error = posix_spawn(&pid, arguments[0], &actions_, &attributes_, arguments.data(), environ);
+    if (error != 0) return ErrnoStatus(error, "start", argv[0]);
+    return pid;
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<std::string> argv) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return ErrnoStatus(errno, "make", "a pair of sockets");
+  }
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  argv.push_back(absl::StrCat("--fd=", kSocket));
+  TC_ASSIGN_OR_RETURN(const pid_t pid, SpawnPlan(theirs.get()).Spawn(argv));
+  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) {
+    const absl::Status status = ErrnoStatus(errno, "watch", argv[0]);
+    kill(pid, SIGKILL);
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+  }
+  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, std::move(pidfd), std::move(ours)));
+}
+
+bool ChildProcess::running() const {
+  pollfd end{pidfd_.get(), POLLIN, 0};
+  return !reaped_ && poll(&end, 1, 0) == 0;
+}
+
+absl::Status ChildProcess::Send(const std::string& message) {
+  if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(ErrnoStatus(errno, "ask", absl::StrCat("process ", pid_)).message());
+}
+
+absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
+  while (true) {
+    std::array<pollfd, 2> waits{{{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}}};
+    const int ready = poll(waits.data(), waits.size(), PollMs(deadline));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return absl::DeadlineExceededError(absl::StrCat("process ", pid_, " does not answer"));
+    std::string message(kMostMessageBytes, '\0');
+    const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return absl::UnavailableError(absl::StrCat("process ", pid_, " has ended"));
+    message.resize(size);
+    return message;
+  }
+}
+
+void ChildProcess::Interrupt() { syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0); }
+
+void ChildProcess::Kill() {
+  if (reaped_) return;
+  Interrupt();
+  pollfd end{pidfd_.get(), POLLIN, 0};
+  while (true) {
+    const int ready = poll(&end, 1, kSlowEndMs);
+    if (ready == 1) break;
+    LOG_IF(WARNING, ready == 0) << "process " << pid_ << " was killed and has not ended";
+  }
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+}
+
+}  // namespace tensorcast::helper

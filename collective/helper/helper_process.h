@@ -1,0 +1,75 @@
+// The daemon's end of its helper process: broadcasts between the GPUs of this node by a library that may hang
+// or abort the process that it runs in.
+//
+// The process is started with this object and again, when it has ended, with the next group. What goes wrong
+// has one answer: no answer within its time, an error or a crash, and the process is killed, and its mappings
+// of the daemon's memory have gone when that is told. Communicators are kept, one for each set of GPUs, for
+// as long as the process lives. One group at a time: two at once on the same GPUs can wait for each other.
+//
+// Thread-safe. Destroying it kills the process. Each end before its time is logged and counted.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "collective/helper/child_process.h"
+#include "collective/helper/messages.h"
+#include "core/device/device_broadcaster.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast {
+
+struct HelperOptions {
+  std::vector<std::string> argv;  // the program, and what makes it a helper (serve.h)
+  // For the library to be loaded, and for a communicator to form.
+  absl::Duration forming_timeout = absl::Seconds(60);
+  // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.
+  absl::Duration progress_timeout = absl::Seconds(10);
+};
+
+class HelperProcess final : public DeviceBroadcaster {
+ public:
+  // `devices` must outlive it. Starts the process and does not wait for it.
+  HelperProcess(DeviceRuntime* devices, HelperOptions options);
+  ~HelperProcess() override;
+
+  // Whether the library could be loaded, and no group is open.
+  bool available() const override;
+  absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) override;
+
+ private:
+  class Group;
+  enum class State { kStarting, kIdle, kInUse, kUnavailable };
+  static std::string_view WhyNot(State state);  // another group can be opened
+
+  // These are for whoever made the state kStarting or kInUse.
+  absl::Status StartChild();
+  absl::Status AwaitHello();
+  // The answer to a request. After an error the process has ended.
+  absl::StatusOr<uint32_t> Ask(const helper::Request& request, absl::Duration timeout);
+  absl::StatusOr<uint32_t> CommunicatorOf(const std::vector<std::string>& device_uuids);
+  enum class How { kDied, kKilled };
+  void End(How how, const absl::Status& why);
+  void SetState(State state);
+
+  DeviceRuntime* const devices_;
+  const HelperOptions options_;
+  std::unique_ptr<helper::ChildProcess> child_;  // null: it has ended, and was reaped
+  // By the UUIDs of their devices, in rank order.
+  std::map<std::vector<std::string>, uint32_t> communicators_;
+  mutable absl::Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
+  std::thread starting_;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,59 @@
+// The messages between a daemon and its helper process (FORMAT.md): values and their bytes. Stateless.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/byte_range.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast::helper {
+
+inline constexpr size_t kMostMessageBytes = size_t{64} << 10;
+inline constexpr uint32_t kMostRanks = 64;
+inline constexpr uint32_t kMostRanges = 2048;
+inline constexpr uint32_t kVersion = 1;
+
+struct OpenRequest {
+  IpcHandle memory;
+};
+
+struct JoinRequest {
+  struct Rank {
+    uint32_t rank = 0;
+    std::string device_uuid;
+  };
+  std::string id;  // empty: all ranks are here
+  uint32_t world_size = 0;
+  std::vector<Rank> ranks;
+};
+
+struct BroadcastRequest {
+  uint32_t communicator = 0;
+  uint32_t root = 0;
+  std::vector<uint32_t> memories;  // of each rank that was joined with
+  std::vector<ByteRange> ranges;
+};
+
+struct CloseRequest {
+  uint32_t memory = 0;
+};
+
+using Request = std::variant<OpenRequest, JoinRequest, BroadcastRequest, CloseRequest>;
+
+// REQUIRES: within the limits above.
+std::string EncodeRequest(const Request& request);
+std::string EncodeReply(const absl::StatusOr<uint32_t>& reply);
+
+// INVALID_ARGUMENT for anything but what the encoders make.
+absl::StatusOr<Request> DecodeRequest(std::string_view bytes);
+// What the helper answered, be it an error; INTERNAL when it is no answer at all.
+absl::StatusOr<uint32_t> DecodeReply(std::string_view bytes);
+
+}  // namespace tensorcast::helper
