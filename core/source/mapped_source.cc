@@ -17,13 +17,12 @@ constexpr uint64_t kStepBytes = uint64_t{1} << 20;
 class MappedSource final : public ChunkSource {
  public:
   MappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image, int max_concurrency,
-               std::shared_ptr<const Availability> availability, bool page_locked)
+               std::shared_ptr<const Availability> availability)
       : image_(std::move(image)),
         availability_(std::move(availability)),
         info_(std::move(info)),
         max_concurrency_(std::max(1, max_concurrency)),
-        image_bytes_(image_bytes),
-        page_locked_(page_locked) {}
+        image_bytes_(image_bytes) {}
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
@@ -34,7 +33,7 @@ class MappedSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
-    if (!Has(request.range)) {
+    if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
       return absl::FailedPreconditionError(absl::StrCat(what, ": it is not there yet"));
     }
     DigestBuilder digest(request.blake3);
@@ -58,22 +57,12 @@ class MappedSource final : public ChunkSource {
     return digest.FinishChunk();
   }
 
-  std::vector<ConstHostSpan> HostSpans(ByteRange range) const override {
-    if (!page_locked_ || !Has(range)) return {};
-    return image_(range.offset, range.bytes);
-  }
-
  private:
-  bool Has(ByteRange range) const {
-    return availability_ == nullptr || availability_->HasRange(range.offset, range.bytes);
-  }
-
   const ImageSpans image_;  // first: what it keeps goes last
   const std::shared_ptr<const Availability> availability_;
   const SourceInfo info_;
   const int max_concurrency_;
   const uint64_t image_bytes_;
-  const bool page_locked_;
 };
 
 }  // namespace
@@ -100,10 +89,9 @@ ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_a
 
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,
-                                              std::shared_ptr<const Availability> availability,
-                                              bool page_locked) {
+                                              std::shared_ptr<const Availability> availability) {
   return std::make_unique<MappedSource>(std::move(info), image_bytes, std::move(image), max_concurrency,
-                                        std::move(availability), page_locked);
+                                        std::move(availability));
 }
 
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image,

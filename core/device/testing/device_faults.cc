@@ -1,16 +1,10 @@
 #include "core/device/testing/device_faults.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/testing/shared_file.h"
 
 namespace tensorcast {
 namespace {
@@ -44,13 +38,8 @@ void DeviceFaults::AwaitDelay() {
 }
 
 absl::StatusOr<std::shared_ptr<DeviceFaults>> OpenDeviceFaults(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return ErrnoStatus(errno, "opening the devices' faults", path);
-  if (ftruncate(fd.get(), sizeof(DeviceFaults)) != 0) return ErrnoStatus(errno, "sizing", path);
-  void* const mapping = mmap(nullptr, sizeof(DeviceFaults), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (mapping == MAP_FAILED) return ErrnoStatus(errno, "mapping", path);
-  return std::shared_ptr<DeviceFaults>(static_cast<DeviceFaults*>(mapping),
-                                       [](DeviceFaults* faults) { munmap(faults, sizeof(DeviceFaults)); });
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<void> file, testing::OpenSharedFile(path, sizeof(DeviceFaults)));
+  return std::static_pointer_cast<DeviceFaults>(file);
 }
 
 }  // namespace tensorcast

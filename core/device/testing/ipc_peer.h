@@ -7,21 +7,15 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
+#include "core/device/testing/device_bytes.h"
 
 namespace tensorcast::testing {
 
 // "fake" (two devices of 64 MiB) or "cuda".
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeRuntime(std::string_view backend);
-
-// Bytes that depend on the seed and the place.
-std::vector<std::byte> Pattern(uint8_t seed, uint64_t bytes);
-
-absl::Status Upload(DeviceRuntime& runtime, DevicePtr destination, const std::vector<std::byte>& bytes);
-absl::StatusOr<std::vector<std::byte>> Download(DeviceRuntime& runtime, DevicePtr source, uint64_t bytes);
 
 // The other process. Killed and reaped when destroyed.
 class IpcPeer {
