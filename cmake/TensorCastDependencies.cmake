@@ -94,8 +94,24 @@ if(TENSORCAST_CUDA_INCLUDE AND TENSORCAST_CUDART_STATIC)
   target_link_libraries(thirdparty::cudart INTERFACE
     "$<IF:$<BOOL:$<TARGET_PROPERTY:TENSORCAST_ON_STAND_INS>>,tensorcast_cuda_stand_in,${TENSORCAST_CUDART_STATIC}>"
     Threads::Threads ${CMAKE_DL_LIBS} rt)
+  # The stand-ins for libraries that are loaded at run time find the one for CUDA in the program that loads them.
+  target_link_options(thirdparty::cudart INTERFACE
+    "$<$<BOOL:$<TARGET_PROPERTY:TENSORCAST_ON_STAND_INS>>:LINKER:--export-dynamic-symbol=cuda*,--export-dynamic-symbol=tensorcast_stand_in_*>")
   message(STATUS "CUDA toolkit: ${TENSORCAST_CUDA_INCLUDE} (cuda device backend built)")
 else()
   set(TENSORCAST_HAVE_CUDA OFF)
   message(STATUS "CUDA toolkit: not found (only the fake device backend is built)")
+endif()
+
+# NCCL is optional, and loaded at run time: of it only the header is here, which includes CUDA's.
+find_path(TENSORCAST_NCCL_INCLUDE nccl.h HINTS "${TENSORCAST_CUDA_ROOT}/include")
+if(TENSORCAST_HAVE_CUDA AND TENSORCAST_NCCL_INCLUDE)
+  set(TENSORCAST_HAVE_NCCL ON)
+  add_library(thirdparty::nccl_header INTERFACE IMPORTED)
+  target_include_directories(thirdparty::nccl_header SYSTEM INTERFACE
+    "${TENSORCAST_NCCL_INCLUDE}" "${TENSORCAST_CUDA_INCLUDE}")
+  message(STATUS "NCCL: ${TENSORCAST_NCCL_INCLUDE} (loaded at run time)")
+else()
+  set(TENSORCAST_HAVE_NCCL OFF)
+  message(STATUS "NCCL: no header found (broadcasts between GPUs are not built)")
 endif()

@@ -1,0 +1,12 @@
+// Stands in for load_nccl.cc where nccl.h was not found.
+#include "collective/communicator.h"
+
+namespace tensorcast {
+
+absl::StatusOr<std::unique_ptr<CollectiveLibrary>> LoadNccl(const std::string&, DeviceRuntime*) {
+  return absl::UnavailableError(
+      "this binary was built without NCCL; install its header and the CUDA toolkit, configure and build "
+      "again");
+}
+
+}  // namespace tensorcast

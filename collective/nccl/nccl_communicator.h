@@ -1,0 +1,75 @@
+// A Communicator over NCCL's. NCCL's communicators here never block: a call that takes its time says that it
+// is in progress, and is then asked again and again until it is done, failed, or nobody waits for it any
+// more. Each rank has a stream of its own.
+//
+// Source of the rules: NCCL user guide, "Creating a communicator with options", "Error handling and
+// communicator abort", "Fault tolerance", "Group calls".
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "collective/communicator.h"
+#include "collective/nccl/functions.h"
+
+namespace tensorcast {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // As CollectiveLibrary::Join. Both `nccl` and `devices` outlive the communicator.
+  static absl::StatusOr<std::unique_ptr<Communicator>> Join(const NcclFunctions& nccl, DeviceRuntime& devices,
+                                                            const RequestContext& context,
+                                                            const CommunicatorId& id, int world_size,
+                                                            absl::Span<const RankDevice> ranks);
+  ~NcclCommunicator() override;
+
+  absl::Status Broadcast(const RequestContext& context, int root, absl::Span<const DevicePtr> buffers,
+                         uint64_t bytes) override;
+  absl::Status Await(const RequestContext& context) override;
+  void Abort() override;
+
+ private:
+  NcclCommunicator(const NcclFunctions& nccl, int world_size, absl::Span<const RankDevice> ranks);
+
+  absl::Status Start(DeviceRuntime& devices, const CommunicatorId& id);
+  absl::Status CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes);
+  absl::Status CheckNotEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // One call of each rank, which NCCL then does together: alone, each would wait for the others.
+  absl::Status ForEachRank(std::string_view operation, absl::FunctionRef<absl::Status(size_t i)> call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until no call is in progress, and until the streams are idle, too.
+  absl::Status AwaitCalls(const RequestContext& context, std::string_view operation)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitWork(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Poll(const RequestContext& context, std::string_view operation,
+                    absl::FunctionRef<absl::StatusOr<bool>()> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<bool> CallsAreDone(std::string_view operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<bool> StreamsAreIdle();
+
+  // The owner's: `error`, once nothing of NCCL's touches the memory any more. OK: nothing is done.
+  absl::Status EndIf(absl::Status error);
+  void AbortFor(absl::Status reason);
+  // False: it has to be aborted.
+  bool Finalize();
+
+  const NcclFunctions& nccl_;
+  const int world_size_;
+  const std::vector<RankDevice> ranks_;
+  std::vector<std::unique_ptr<Stream>> streams_;  // the owner's; by the index of ranks_
+  absl::Mutex mutex_;  // between the owner and who aborts: NCCL's handles are good only until then
+  std::vector<ncclComm_t> comms_ ABSL_GUARDED_BY(mutex_);  // by the index of ranks_; empty when ended
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // why it was aborted
+};
+
+}  // namespace tensorcast
