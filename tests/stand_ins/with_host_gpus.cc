@@ -12,7 +12,7 @@ class WithHostGpus : public ::testing::Environment {
  public:
   void SetUp() override {
     if (!StandInHost::IsThere()) {
-      host_ = StandInHost::Make(/*gpus=*/2, /*bytes_each=*/uint64_t{64} << 20).value();
+      host_ = StandInHost::Make(/*gpus=*/4, /*bytes_each=*/uint64_t{64} << 20).value();
     }
   }
   void TearDown() override { host_.reset(); }

@@ -50,12 +50,6 @@ bool TakeLock(int fd, int16_t type) {
 
 }  // namespace
 
-void Violation(std::string_view library, std::string_view what) {
-  fprintf(stderr, "%.*s stand-in: %.*s\n", static_cast<int>(library.size()), library.data(),
-          static_cast<int>(what.size()), what.data());
-  abort();
-}
-
 struct HostGpus::Shared {
   uint64_t magic = kMagic;
   int32_t gpus = 0;

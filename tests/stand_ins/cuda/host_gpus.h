@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/posix/unique_fd.h"
+#include "tests/stand_ins/violation.h"
 
 namespace tensorcast::stand_ins {
 
@@ -47,9 +48,6 @@ class StandInHost {
   explicit StandInHost(std::string path) : path_(std::move(path)) {}
   const std::string path_;
 };
-
-// Ends the process: "<library> stand-in: <what>".
-[[noreturn]] void Violation(std::string_view library, std::string_view what);
 
 using GpuUuid = std::array<char, 16>;
 

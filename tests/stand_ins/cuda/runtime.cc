@@ -255,6 +255,30 @@ cudaError_t Runtime::EnqueueCopy(void* destination, const void* source, size_t b
   return cudaSuccess;
 }
 
+cudaError_t Runtime::EnqueueWork(void* memory, size_t bytes, bool write, cudaStream_t stream,
+                                 StreamWork work) {
+  const std::shared_ptr<CUstream_st> found = Find(stream);
+  if (found == nullptr) return cudaErrorInvalidResourceHandle;
+  CheckGpu(visible_[found->gpu], "work on a stream");
+  absl::MutexLock lock(&mutex_);
+  const End end = EndOf(memory, bytes);
+  if (end.memory == nullptr) return cudaErrorInvalidValue;
+  if (end.memory->gpu() != visible_[found->gpu]) Wrong("work on a stream of one GPU uses memory of another");
+  const std::string wrong = order_.Enqueue(found->id, {{reinterpret_cast<uint64_t>(memory), bytes, write}});
+  if (!wrong.empty()) Wrong(wrong);
+  found->Enqueue([this, end, write, gpu = found->gpu, id = found->id, work = std::move(work)] {
+    return work([&](uint64_t offset, std::byte* host, uint64_t piece) {
+      return Run({.gpu = gpu,
+                  .stream = id,
+                  .direction = CopyDirection::kOnDevice,
+                  .destination = write ? end.at + offset : host,
+                  .source = write ? host : end.at + offset,
+                  .bytes = piece});
+    });
+  });
+  return cudaSuccess;
+}
+
 cudaError_t Runtime::CreateEvent(cudaEvent_t* event) {
   absl::MutexLock lock(&mutex_);
   auto made = std::make_unique<CUevent_st>();

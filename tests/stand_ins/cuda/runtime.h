@@ -26,6 +26,7 @@
 #include "tests/stand_ins/cuda/happens_before.h"
 #include "tests/stand_ins/cuda/host_gpus.h"
 #include "tests/stand_ins/cuda/stream.h"
+#include "tests/stand_ins/cuda/stream_work.h"
 
 namespace tensorcast::stand_ins {
 
@@ -63,6 +64,7 @@ class Runtime {
   cudaError_t QueryStream(cudaStream_t stream);
   cudaError_t EnqueueCopy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
                           cudaStream_t stream);
+  cudaError_t EnqueueWork(void* memory, size_t bytes, bool write, cudaStream_t stream, StreamWork work);
 
   cudaError_t CreateEvent(cudaEvent_t* event);
   cudaError_t DestroyEvent(cudaEvent_t event);

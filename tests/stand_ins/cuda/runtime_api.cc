@@ -164,6 +164,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return Call([=](Runtime& runtime) { return runtime.QueryEvent(event); });
 }
 
+cudaError_t tensorcast_stand_in_enqueue(void* memory, size_t bytes, bool write, cudaStream_t stream,
+                                        tensorcast::stand_ins::StreamWork work) {
+  return Call(
+      [&](Runtime& runtime) { return runtime.EnqueueWork(memory, bytes, write, stream, std::move(work)); });
+}
+
 cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return Call(
