@@ -117,6 +117,25 @@ CudaDeviceGuard::~CudaDeviceGuard() {
   if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "selecting", "the previous device").IgnoreError();
 }
 
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
+  ~CudaEvent() override {
+    const CudaDeviceGuard guard(device_);
+    CudaStatus(cudaEventDestroy(event_), "destroying", "an event").IgnoreError();
+  }
+
+  absl::Status Await() override {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    return CudaStatus(cudaEventSynchronize(event_), "copying on", absl::StrCat("device ", device_));
+  }
+
+ private:
+  const int device_;
+  const cudaEvent_t event_;
+};
+
 class CudaStream final : public Stream {
  public:
   CudaStream(int device, cudaStream_t stream, const AllocationTable& allocations)
@@ -166,6 +185,20 @@ class CudaStream final : public Stream {
     const CudaDeviceGuard guard(device_);
     TC_RETURN_IF_ERROR(guard.status());
     return use(stream_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    const std::string subject = absl::StrCat("an event on device ", device_);
+    cudaEvent_t event = nullptr;
+    // Blocking: who waits for a copy sleeps, where CUDA would spin.
+    TC_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+                   "creating", subject));
+    auto recorded = std::make_unique<CudaEvent>(device_, event);
+    TC_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(event, stream_), "recording", subject));
+    return recorded;
   }
 
  private:

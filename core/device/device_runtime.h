@@ -39,9 +39,18 @@ struct DevicePtr {
   friend bool operator==(const DevicePtr&, const DevicePtr&) = default;
 };
 
+// A place in a stream's order. Must not outlive its stream. Thread-safe.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Blocks until everything enqueued before it was recorded is done; the first error of any of that, also
+  // where others were told already.
+  virtual absl::Status Await() = 0;
+};
+
 // Copies on one stream run in order and asynchronously to the host. Errors of earlier copies surface at
-// Synchronize. Host memory given to a copy must stay valid until the copy is done. Destroying a stream waits
-// for its copies.
+// Synchronize and at events. Host memory given to a copy must stay valid until the copy is done. Destroying a
+// stream waits for its copies.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -58,6 +67,8 @@ class Stream {
   // UNIMPLEMENTED where there is no such library.
   virtual absl::Status Lend(DevicePtr memory, uint64_t bytes,
                             absl::FunctionRef<absl::Status(void* stream)> use) = 0;
+  // After what is enqueued so far.
+  virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
 };
 
 // An exporter's handle to one allocation, meaningful to other processes of the same host and the same

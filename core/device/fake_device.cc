@@ -45,8 +45,11 @@ class FakeStream final : public Stream {
   absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
     return absl::UnimplementedError("a fake device has no stream that another library could use");
   }
+  absl::StatusOr<std::unique_ptr<Event>> Record() override;
 
  private:
+  class Recorded;
+
   // One end of a copy; holds the device memory, if that is what it is, until the copy is done.
   struct End {
     std::byte* at = nullptr;
@@ -67,10 +70,32 @@ class FakeStream final : public Stream {
   FakeDeviceHooks* const hooks_;
   absl::Mutex mutex_;
   std::deque<Copy> queue_ ABSL_GUARDED_BY(mutex_);
-  int unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // the queue and the copy that runs
-  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // since the last Synchronize
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);      // the first of all, and whose it was
+  uint64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
+};
+
+class FakeStream::Recorded final : public Event {
+ public:
+  Recorded(FakeStream* stream, uint64_t number) : stream_(stream), number_(number) {}
+
+  absl::Status Await() override {
+    absl::MutexLock lock(&stream_->mutex_);
+    auto reached = [this]() {
+      stream_->mutex_.AssertReaderHeld();
+      return stream_->done_ >= number_;
+    };
+    stream_->mutex_.Await(absl::Condition(&reached));
+    return stream_->failed_ <= number_ ? stream_->failure_ : absl::OkStatus();
+  }
+
+ private:
+  FakeStream* const stream_;
+  const uint64_t number_;  // of the last copy before it
 };
 
 FakeStream::FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks)
@@ -98,16 +123,21 @@ absl::Status FakeStream::CopyOnDevice(DevicePtr destination, DevicePtr source, u
 
 absl::Status FakeStream::Synchronize() {
   absl::MutexLock lock(&mutex_);
-  auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return unfinished_ == 0; };
+  auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done_ == enqueued_; };
   mutex_.Await(absl::Condition(&idle));
   return std::exchange(first_error_, absl::OkStatus());
 }
 
 absl::StatusOr<bool> FakeStream::IsIdle() {
   absl::MutexLock lock(&mutex_);
-  if (unfinished_ > 0) return false;
+  if (done_ < enqueued_) return false;
   TC_RETURN_IF_ERROR(std::exchange(first_error_, absl::OkStatus()));
   return true;
+}
+
+absl::StatusOr<std::unique_ptr<Event>> FakeStream::Record() {
+  absl::MutexLock lock(&mutex_);
+  return std::make_unique<Recorded>(this, enqueued_);
 }
 
 absl::StatusOr<FakeStream::End> FakeStream::DeviceEnd(DevicePtr pointer, uint64_t bytes) const {
@@ -123,7 +153,7 @@ absl::Status FakeStream::Enqueue(absl::StatusOr<End> destination, absl::StatusOr
   if (bytes == 0) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   queue_.push_back({*std::move(destination), *std::move(source), bytes});
-  ++unfinished_;
+  ++enqueued_;
   return absl::OkStatus();
 }
 
@@ -142,7 +172,11 @@ void FakeStream::Run() {
     copy = {};  // lets go of the memory before anybody is told that the copy is done
     absl::MutexLock lock(&mutex_);
     first_error_.Update(status);
-    --unfinished_;
+    ++done_;
+    if (!status.ok() && failure_.ok()) {
+      failure_ = status;
+      failed_ = done_;
+    }
   }
 }
 

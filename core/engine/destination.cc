@@ -3,10 +3,9 @@
 #include <limits>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/status.h"
+#include "core/device/copy_queue.h"
 
 namespace tensorcast {
 namespace {
@@ -23,7 +22,9 @@ class HostDestination final : public Destination {
     return ChunkBuffer{memory_->Spans(range.offset, range.bytes), StagingBuffer()};
   }
 
-  absl::Status Place(ByteRange, const ChunkBuffer&) override { return absl::OkStatus(); }
+  absl::StatusOr<AwaitPlaced> Place(ByteRange, std::span<const ConstHostSpan>) override {
+    return AwaitPlaced();
+  }
 
   ReplicaStorage memory() const override { return {.host = memory_, .device = nullptr, .file = nullptr}; }
 
@@ -49,9 +50,9 @@ absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestCon
 class DeviceDestination final : public Destination {
  public:
   DeviceDestination(DeviceRuntime* devices, DeviceBlock memory, StagingRing* staging)
-      : devices_(devices),
-        memory_(std::make_shared<const DeviceBlock>(std::move(memory))),
-        staging_(staging) {}
+      : memory_(std::make_shared<const DeviceBlock>(std::move(memory))),
+        staging_(staging),
+        copies_(devices, memory_->pointer().device) {}
 
   int max_chunks() const override { return staging_->buffers(); }
   bool places() const override { return true; }
@@ -60,15 +61,10 @@ class DeviceDestination final : public Destination {
     return AcquireStaged(staging_, context, range);
   }
 
-  absl::Status Place(ByteRange range, const ChunkBuffer& buffer) override {
-    // INTERNAL whatever the device said: the fault is this node's, neither the caller's nor a source's.
-    absl::Status placed = Copy(range, buffer);
-    if (!placed.ok()) {
-      return absl::InternalError(
-          absl::StrCat("copying bytes ", range.offset, " to ", range.offset + range.bytes,
-                       " of the image to gpu:", memory_->pointer().device, " failed: ", placed.message()));
-    }
-    return placed;
+  absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
+    absl::StatusOr<CopyQueue::Pending> copy = copies_.ToDevice(memory_->pointer() + range.offset, bytes);
+    if (!copy.ok()) return AsOurs(range, copy.status());
+    return [this, range, copy = *std::move(copy)]() mutable { return AsOurs(range, copy.Await()); };
   }
 
   ReplicaStorage memory() const override { return {.host = nullptr, .device = memory_, .file = nullptr}; }
@@ -80,42 +76,17 @@ class DeviceDestination final : public Destination {
   }
 
  private:
-  absl::Status Copy(ByteRange range, const ChunkBuffer& buffer) {
-    TC_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, TakeStream());
-    DevicePtr target = memory_->pointer() + range.offset;
-    absl::Status enqueued;
-    for (const HostSpan& span : buffer.spans) {
-      if (enqueued = stream->CopyToDevice(target, span.data(), span.size()); !enqueued.ok()) break;
-      target = target + span.size();
-    }
-    // Also after an error: copies enqueued before it still read the staging buffer.
-    const absl::Status done = stream->Synchronize();
-    TC_RETURN_IF_ERROR(enqueued);
-    TC_RETURN_IF_ERROR(done);
-    absl::MutexLock lock(&mutex_);
-    // After an error it is not kept: what state it is in nobody knows.
-    idle_streams_.push_back(std::move(stream));
-    return absl::OkStatus();
+  // INTERNAL whatever the device said: the fault is this node's, neither the caller's nor a source's.
+  absl::Status AsOurs(ByteRange range, const absl::Status& why) const {
+    if (why.ok()) return why;
+    return absl::InternalError(
+        absl::StrCat("copying bytes ", range.offset, " to ", range.offset + range.bytes,
+                     " of the image to gpu:", memory_->pointer().device, " failed: ", why.message()));
   }
 
-  absl::StatusOr<std::unique_ptr<Stream>> TakeStream() {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (!idle_streams_.empty()) {
-        std::unique_ptr<Stream> stream = std::move(idle_streams_.back());
-        idle_streams_.pop_back();
-        return stream;
-      }
-    }
-    return devices_->CreateStream(memory_->pointer().device);
-  }
-
-  DeviceRuntime* const devices_;
   std::shared_ptr<const DeviceBlock> memory_;
   StagingRing* const staging_;
-  absl::Mutex mutex_;
-  // As many as there were ever chunks being copied at once. Destroyed before the memory.
-  std::vector<std::unique_ptr<Stream>> idle_streams_ ABSL_GUARDED_BY(mutex_);
+  CopyQueue copies_;  // its stream ends before the memory goes
 };
 
 class DiskDestination final : public Destination {
@@ -130,9 +101,9 @@ class DiskDestination final : public Destination {
     return AcquireStaged(staging_, context, range);
   }
 
-  absl::Status Place(ByteRange range, const ChunkBuffer& buffer) override {
-    const std::vector<ConstHostSpan> bytes(buffer.spans.begin(), buffer.spans.end());
-    return Annotate(writer_->Write(range.offset, bytes), "writing the packed file");
+  absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
+    TC_RETURN_IF_ERROR(Annotate(writer_->Write(range.offset, bytes), "writing the packed file"));
+    return AwaitPlaced();
   }
 
   absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>& manifest) override {

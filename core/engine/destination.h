@@ -6,9 +6,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "core/artifact/layout.h"
@@ -27,6 +30,9 @@ struct ChunkBuffer {
   StagingBuffer staging;
 };
 
+// Returns when a chunk is in its place, or never will be. Null: it is.
+using AwaitPlaced = absl::AnyInvocable<absl::Status()>;
+
 class Destination {
  public:
   virtual ~Destination() = default;
@@ -37,8 +43,9 @@ class Destination {
   virtual bool places() const = 0;
   // May block for staging credit, to the context's end.
   virtual absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) = 0;
-  // Returns when the bytes are in place. An error is the destination's: no other source would help.
-  virtual absl::Status Place(ByteRange range, const ChunkBuffer& buffer) = 0;
+  // Puts a range's bytes into their place, or begins to: then they stay where they are until what is given
+  // was called, or destroyed, which waits as well. An error is the destination's: no other source would help.
+  virtual absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) = 0;
   // Where the bytes are as soon as their chunk is placed, and stay when this has gone, in host or device
   // memory; nothing: elsewhere.
   virtual ReplicaStorage memory() const { return {}; }
@@ -49,7 +56,8 @@ class Destination {
 // Chunks are fetched straight into the replica's own memory, which has room for those that are wanted.
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
 
-// Chunks are staged, then copied. `devices` and `staging` must outlive it.
+// Chunks are staged, then copied, several at once: the copies run back to back. `devices` and `staging` must
+// outlive it.
 std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
                                                    StagingRing* staging);
 

@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
       return MakeMappedSource(
           std::move(info), image_bytes,
           [shared](uint64_t offset, uint64_t bytes) { return shared->HostSpans(offset, bytes); },
-          options_.copy_threads, shared->availability());
+          options_.copy_threads, shared->availability(), /*page_locked=*/true);
     }
     case LocationKind::kGpu:
       return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads,

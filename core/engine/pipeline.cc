@@ -18,6 +18,8 @@ namespace {
 constexpr int kSlotsBesideFetches = 2;
 // For what sources deliver that fetch without a slot.
 constexpr int kSlotsForArrivals = 4;
+// That waits for chunks on the way to their place.
+constexpr int kSlotsForPlacing = 1;
 constexpr int kMaxSlots = 64;
 
 // So many refusals in a row of chunks that a source says it has, and it is given up.
@@ -27,10 +29,11 @@ constexpr int kMaxRefusals = 16;
 constexpr absl::Duration kShortWait = absl::Milliseconds(100);
 
 // Those that are wanted: what the source did not compute on the way is computed here.
-ChunkDigests DigestsOf(const ChunkRequest& request, std::optional<ChunkDigests> delivered) {
+ChunkDigests DigestsOf(const ChunkFetch& fetch, std::optional<ChunkDigests> delivered) {
+  const ChunkRequest& request = fetch.request;
   if (!delivered.has_value()) {
     DigestBuilder builder(request.blake3);
-    for (const HostSpan& span : request.destination) builder.Update(span);
+    for (const ConstHostSpan& span : fetch.bytes) builder.Update(span);
     return builder.FinishChunk();
   }
   if (request.blake3 && !delivered->blake3.has_value()) {
@@ -221,7 +224,14 @@ IngestPipeline::Step IngestPipeline::SlotStep(SteadyTime now) {
     FetchPtr fetch = std::move(arrived_.front());
     arrived_.pop_front();
     slots_wake_ = more_to_take_ || !arrived_.empty();
-    return [this, fetch] { Finish(*fetch); };
+    return [this, fetch] { Arrived(fetch); };
+  }
+  if (!placing_.empty() && !awaiting_place_) {
+    FetchPtr fetch = std::move(placing_.front());
+    placing_.pop_front();
+    awaiting_place_ = true;
+    slots_wake_ = more_to_take_;
+    return [this, fetch] { AwaitPlace(fetch); };
   }
   if (!fatal_.ok()) return nullptr;
   if (FetchPtr fetch = TakeFetch(now); fetch != nullptr) {
@@ -333,7 +343,8 @@ int IngestPipeline::SlotsWanted() const {
   }
   const uint32_t unfinished = sources_.missing() + sources_.under_way();
   const int useful = static_cast<int>(std::min<uint32_t>(unfinished, kMaxSlots));
-  const int wanted = kSlotsBesideFetches + fetching + for_arrivals;
+  const int for_placing = plan_.destination->places() ? kSlotsForPlacing : 0;
+  const int wanted = kSlotsBesideFetches + fetching + for_arrivals + for_placing;
   return std::min({wanted, useful, plan_.destination->max_chunks()});
 }
 
@@ -431,19 +442,22 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   request.blake3 = WantsBlake3(*fetch);
   fetch->context = plan_.context();
   fetch->context.cancellation = fetch->cancellation;
+  if (FindInHost(*fetch)) {
+    StopAcquiring();
+    return Arrived(fetch);
+  }
   absl::StatusOr<ChunkBuffer> buffer = plan_.destination->Acquire(fetch->context, request.range);
   if (plan_.destination->places()) {
     fetch->context.deadline = plan_.context().deadline;  // the wait may have been long
-    absl::MutexLock lock(&mutex_);
-    acquiring_ = false;
-    slots_wake_ = true;
+    StopAcquiring();
   }
   if (!buffer.ok()) {
     fetch->digests = buffer.status();
-    return Finish(*fetch);
+    return Arrived(fetch);
   }
   fetch->acquired = true;
   fetch->buffer = *std::move(buffer);
+  fetch->bytes.assign(fetch->buffer.spans.begin(), fetch->buffer.spans.end());
   request.destination = fetch->buffer.spans;
   fetch->start = SteadyNow();
   plan_.progress->Asked(*fetch->source->clock);
@@ -451,7 +465,7 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   if (fetch->source->blocks) {
     fetch->digests = source.Fetch(fetch->context, request);
     NoteFetched(*fetch);
-    return Finish(*fetch);
+    return Arrived(fetch);
   }
   source.StartFetch(fetch->context, request,
                     [this, fetch](absl::StatusOr<std::optional<ChunkDigests>> digests) {
@@ -464,6 +478,25 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   PassOn(fetch);
 }
 
+bool IngestPipeline::FindInHost(ChunkFetch& fetch) {
+  // What is made here first is no replica yet, and in nobody's pool.
+  if (!plan_.destination->places() || plan_.expected == nullptr) return false;
+  fetch.bytes = fetch.source->source->HostSpans(fetch.request.range);
+  if (fetch.bytes.empty()) return false;
+  fetch.acquired = true;
+  fetch.digests = std::nullopt;
+  fetch.start = SteadyNow();
+  plan_.progress->Asked(*fetch.source->clock);
+  NoteFetched(fetch);
+  return true;
+}
+
+void IngestPipeline::StopAcquiring() {
+  absl::MutexLock lock(&mutex_);
+  acquiring_ = false;
+  slots_wake_ = true;
+}
+
 bool IngestPipeline::WantsBlake3(const ChunkFetch& fetch) const {
   if (plan_.expected == nullptr) return true;
   return plan_.distrust_other_hosts && fetch.source->source->info().type == SourceType::kRemote &&
@@ -473,7 +506,8 @@ bool IngestPipeline::WantsBlake3(const ChunkFetch& fetch) const {
 void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
   plan_.progress->Answered(*fetch.source->clock);
   if (!fetch.digests.ok()) return;
-  fetch.source->clock->Passed(Stage::kFetch, fetch.start, fetch.request.range.bytes);
+  const bool moved = !fetch.buffer.spans.empty();
+  fetch.source->clock->Passed(Stage::kFetch, fetch.start, moved ? fetch.request.range.bytes : 0);
   const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
   sources_.Fetched(fetch, now);
@@ -488,8 +522,24 @@ void IngestPipeline::PassOn(const FetchPtr& fetch) {
   slots_wake_ = true;
 }
 
-void IngestPipeline::Finish(ChunkFetch& fetch) {
-  const bool placed = Move(fetch);
+void IngestPipeline::Arrived(const FetchPtr& fetch) {
+  if (!Accept(*fetch)) return Finish(*fetch, /*placed=*/false);
+  if (fetch->await_placed == nullptr) return Finish(*fetch, Placed(*fetch));
+  absl::MutexLock lock(&mutex_);
+  placing_.push_back(fetch);
+  slots_wake_ = true;
+}
+
+void IngestPipeline::AwaitPlace(const FetchPtr& fetch) {
+  const bool placed = Placed(*fetch);
+  {
+    absl::MutexLock lock(&mutex_);
+    awaiting_place_ = false;
+  }
+  Finish(*fetch, placed);  // wakes who awaits the next one
+}
+
+void IngestPipeline::Finish(ChunkFetch& fetch, bool placed) {
   fetch.buffer = ChunkBuffer();
   absl::MutexLock lock(&mutex_);
   if (placed) {
@@ -507,7 +557,7 @@ void IngestPipeline::Finish(ChunkFetch& fetch) {
   }
 }
 
-bool IngestPipeline::Move(ChunkFetch& fetch) {
+bool IngestPipeline::Accept(ChunkFetch& fetch) {
   const ChunkRequest& request = fetch.request;
   if (!fetch.digests.ok()) {
     EndInVain(fetch);
@@ -528,8 +578,21 @@ bool IngestPipeline::Move(ChunkFetch& fetch) {
     PutBackAndGiveUp(fetch, std::move(placed));
     return false;
   }
-  plan_.on_chunk(request.chunk);
-  plan_.progress->AddDone(*fetch.source->clock, request.range.bytes);
+  return true;
+}
+
+bool IngestPipeline::Placed(ChunkFetch& fetch) {
+  StageClock& clock = *fetch.source->clock;
+  if (fetch.await_placed != nullptr) {
+    if (absl::Status placed = fetch.await_placed(); !placed.ok()) {
+      clock.Failed(Stage::kPlace, fetch.placing_since, placed);
+      PutBackAndGiveUp(fetch, std::move(placed));
+      return false;
+    }
+    clock.Passed(Stage::kPlace, fetch.placing_since, fetch.request.range.bytes);
+  }
+  plan_.on_chunk(fetch.request.chunk);
+  plan_.progress->AddDone(clock, fetch.request.range.bytes);
   return true;
 }
 
@@ -540,7 +603,7 @@ absl::Status IngestPipeline::Verify(const ChunkFetch& fetch) {
   const SteadyTime start = SteadyNow();
   const bool complete = delivered.has_value() && (delivered->blake3.has_value() || !request.blake3);
   const uint64_t bytes_read = complete ? 0 : request.range.bytes;
-  const ChunkDigests digests = DigestsOf(request, delivered);
+  const ChunkDigests digests = DigestsOf(fetch, delivered);
   if (plan_.expected != nullptr) {
     const std::string wrong = Mismatch(digests, plan_.expected->digests()[request.chunk]);
     if (!wrong.empty()) {
@@ -556,16 +619,19 @@ absl::Status IngestPipeline::Verify(const ChunkFetch& fetch) {
   return absl::OkStatus();
 }
 
-absl::Status IngestPipeline::Place(const ChunkFetch& fetch) {
+absl::Status IngestPipeline::Place(ChunkFetch& fetch) {
   if (!plan_.destination->places() || fetch.source->source->in_place()) return absl::OkStatus();
-  const SteadyTime start = SteadyNow();
-  absl::Status placed = plan_.destination->Place(fetch.request.range, fetch.buffer);
-  if (placed.ok()) {
-    fetch.source->clock->Passed(Stage::kPlace, start, fetch.request.range.bytes);
-  } else {
-    fetch.source->clock->Failed(Stage::kPlace, start, placed);
+  fetch.placing_since = SteadyNow();
+  absl::StatusOr<AwaitPlaced> placing = plan_.destination->Place(fetch.request.range, fetch.bytes);
+  if (!placing.ok()) {
+    fetch.source->clock->Failed(Stage::kPlace, fetch.placing_since, placing.status());
+    return placing.status();
   }
-  return placed;
+  fetch.await_placed = *std::move(placing);
+  if (fetch.await_placed == nullptr) {
+    fetch.source->clock->Passed(Stage::kPlace, fetch.placing_since, fetch.request.range.bytes);
+  }
+  return absl::OkStatus();
 }
 
 // The chunk is missing again. Whether its source is to blame depends on why.

@@ -1,9 +1,11 @@
 // One ingest at work: fetch -> verify -> place -> commit for every chunk that is wanted of an image, from
 // several sources at once.
 //
-// Slots, a thread each, take whatever step can be taken: a fetch that ended is verified and placed, else the
-// picker names the next chunk for one of the sources. The slots are shared by all sources; one that has
-// nothing to give holds none, and neither does a fetch of a source that needs no thread while it fetches.
+// Slots, a thread each, take whatever step can be taken: a fetch that ended is verified and sent to its place
+// (a device copies on while nobody waits), else one of them awaits the chunk that has been on that way the
+// longest, and the others have the picker name the next chunk for one of the sources. The slots are shared by
+// all sources; one that has nothing to give holds none, and neither does a fetch of a source that needs no
+// thread while it fetches.
 //
 // Run's own thread is in control: it asks the provider for sources, which join and leave while the slots
 // work, destroys those that were given up, and tells who waits for what. While the only source is one of
@@ -12,7 +14,8 @@
 // Credit runs backwards. A chunk is taken within its source's window, then a buffer of the destination (one
 // of a staging ring, held until the chunk is in its place; a replica's own memory is always there), then it
 // is asked for. So a slow device or disk stops the fetches for it, and nobody holds a buffer who waits for
-// bytes that no source has. One slot at a time waits for a buffer: the others place what arrives, which is
+// bytes that no source has. Bytes that a source has in page-locked memory are verified there and copied from
+// there, without a buffer. One slot at a time waits for a buffer: the others place what arrives, which is
 // what gives buffers back.
 //
 // A chunk is asked of one source at a time, so its place has one writer. A fetch has a cancellation of its
@@ -129,11 +132,16 @@ class IngestPipeline {
   void Begin(const FetchPtr& fetch);
   void NoteFetched(ChunkFetch& fetch);
   void PassOn(const FetchPtr& fetch);
-  void Finish(ChunkFetch& fetch);
-  bool Move(ChunkFetch& fetch);  // whether it is in its place now, or else missing again
+  bool FindInHost(ChunkFetch& fetch);  // whether its source has it where it can be placed from
+  void StopAcquiring();
+  void Arrived(const FetchPtr& fetch);
+  bool Accept(ChunkFetch& fetch);  // whether it is right and on the way to its place, or else missing again
+  void AwaitPlace(const FetchPtr& fetch);
+  bool Placed(ChunkFetch& fetch);  // whether it is in its place now, or else missing again
+  void Finish(ChunkFetch& fetch, bool placed);
   bool WantsBlake3(const ChunkFetch& fetch) const;
   absl::Status Verify(const ChunkFetch& fetch);
-  absl::Status Place(const ChunkFetch& fetch);
+  absl::Status Place(ChunkFetch& fetch);
 
   // --- what ends before its time. Those that give cancellations are for the caller to cancel, without the
   // lock.
@@ -170,7 +178,9 @@ class IngestPipeline {
   // The provider is being asked for more than is needed; so that can be ended.
   std::optional<Cancellation> asking_ ABSL_GUARDED_BY(mutex_);
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<FetchPtr> arrived_ ABSL_GUARDED_BY(mutex_);                       // fetches that ended
+  std::deque<FetchPtr> arrived_ ABSL_GUARDED_BY(mutex_);  // fetches that ended
+  std::deque<FetchPtr> placing_ ABSL_GUARDED_BY(mutex_);  // chunks on the way to their place
+  bool awaiting_place_ ABSL_GUARDED_BY(mutex_) = false;   // a slot waits for one of them
   SteadyTime next_look_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for overdue fetches
   SteadyTime ask_again_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();
   IdleWatch idle_ ABSL_GUARDED_BY(mutex_);

@@ -38,7 +38,10 @@ struct ChunkFetch {
   RequestContext context;  // as it was when the chunk was asked for
   bool acquired = false;   // the buffer
   ChunkBuffer buffer;
+  std::vector<ConstHostSpan> bytes;  // where they are once they are fetched
   SteadyTime start;
+  SteadyTime placing_since;
+  AwaitPlaced await_placed;  // null: there is nothing to wait for
   absl::StatusOr<std::optional<ChunkDigests>> digests;
   // Under the pipeline's mutex.
   bool taken_back = false;  // because another source gives it sooner

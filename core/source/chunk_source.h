@@ -61,6 +61,9 @@ class ChunkSource {
   }
   // Whether StartFetch returns only when the fetch has ended.
   virtual bool blocks() const { return true; }
+  // Where a range's bytes are, if that is page-locked memory of this node and they are there: they stay as
+  // long as the source, and who only reads them needs no fetch. Else nothing.
+  virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
   // Whether what it has is in the very memory of the replica that is being made: a fetch reads it from there,
   // and when it has been verified it is in its place.
   virtual bool in_place() const { return false; }

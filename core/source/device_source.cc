@@ -1,56 +1,35 @@
 #include "core/source/device_source.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/status.h"
+#include "core/device/copy_queue.h"
 
 namespace tensorcast {
 namespace {
 
 // Large enough that a copy's fixed cost vanishes, small enough that the digest still finds the bytes in the
-// cache. While one fetch digests, the others copy.
+// cache.
 constexpr uint64_t kStepBytes = uint64_t{4} << 20;
-
-// Streams for as many fetches at a time; more wait for one.
-class StreamPool {
- public:
-  explicit StreamPool(std::vector<std::unique_ptr<Stream>> streams) : idle_(std::move(streams)) {}
-
-  std::unique_ptr<Stream> Take() {
-    absl::MutexLock lock(&mutex_);
-    auto any = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !idle_.empty(); };
-    mutex_.Await(absl::Condition(&any));
-    std::unique_ptr<Stream> stream = std::move(idle_.back());
-    idle_.pop_back();
-    return stream;
-  }
-
-  void Give(std::unique_ptr<Stream> stream) {
-    absl::MutexLock lock(&mutex_);
-    idle_.push_back(std::move(stream));
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<std::unique_ptr<Stream>> idle_ ABSL_GUARDED_BY(mutex_);
-};
+// Of one fetch: while a step is digested, the next one is copied and another waits for the copy engine. Few,
+// so that a fetch that is cancelled ends soon.
+constexpr size_t kStepsUnderWay = 3;
 
 class DeviceSource final : public ChunkSource {
  public:
   DeviceSource(SourceInfo info, DevicePtr image, std::shared_ptr<void> keep_alive,
-               std::vector<std::unique_ptr<Stream>> streams, std::shared_ptr<const Availability> availability,
-               bool in_place)
+               std::unique_ptr<CopyQueue> copies, int max_concurrency,
+               std::shared_ptr<const Availability> availability, bool in_place)
       : keep_alive_(std::move(keep_alive)),
         availability_(std::move(availability)),
         info_(std::move(info)),
         image_(image),
         in_place_(in_place),
-        max_concurrency_(static_cast<int>(streams.size())),
-        streams_(std::move(streams)) {}
+        max_concurrency_(std::max(1, max_concurrency)),
+        copies_(std::move(copies)) {}
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
@@ -64,45 +43,47 @@ class DeviceSource final : public ChunkSource {
       return absl::FailedPreconditionError(
           absl::StrCat(DescribeFetch(info_, request), ": it is not there yet"));
     }
-    std::unique_ptr<Stream> stream = streams_.Take();
-    absl::StatusOr<std::optional<ChunkDigests>> digest = FetchOn(*stream, context, request);
-    streams_.Give(std::move(stream));
-    return digest;
-  }
-
- private:
-  absl::StatusOr<std::optional<ChunkDigests>> FetchOn(Stream& stream, const RequestContext& context,
-                                                      const ChunkRequest& request) {
     const std::string what = DescribeFetch(info_, request);
+    const std::vector<HostSpan> steps = StepsOf(request.destination);
     DigestBuilder digest(request.blake3);
     DevicePtr source = image_ + request.range.offset;
-    for (HostSpan destination : request.destination) {
-      while (!destination.empty()) {
-        TC_RETURN_IF_ERROR(context.Check(what));
-        const HostSpan step = destination.first(std::min<uint64_t>(kStepBytes, destination.size()));
-        TC_RETURN_IF_ERROR(Annotate(CopyAndWait(stream, step, source), what));
-        digest.Update(step);
-        destination = destination.subspan(step.size());
-        source = source + step.size();
+    size_t begun = 0;
+    // However this returns, it awaits them first: nothing writes to the destination any more.
+    std::deque<CopyQueue::Pending> under_way;
+    for (const HostSpan step : steps) {
+      TC_RETURN_IF_ERROR(context.Check(what));
+      for (; begun < steps.size() && under_way.size() < kStepsUnderWay; ++begun) {
+        absl::StatusOr<CopyQueue::Pending> copy = copies_->ToHost(steps[begun], source);
+        if (!copy.ok()) return Annotate(copy.status(), what);
+        under_way.push_back(*std::move(copy));
+        source = source + steps[begun].size();
       }
+      TC_RETURN_IF_ERROR(Annotate(under_way.front().Await(), what));
+      under_way.pop_front();
+      digest.Update(step);
     }
     return digest.FinishChunk();
   }
 
-  // Whatever happens, nothing writes to `destination` any more when this returns.
-  static absl::Status CopyAndWait(Stream& stream, HostSpan destination, DevicePtr source) {
-    absl::Status enqueued = stream.CopyToHost(destination.data(), source, destination.size());
-    const absl::Status done = stream.Synchronize();
-    return enqueued.ok() ? done : enqueued;
+ private:
+  static std::vector<HostSpan> StepsOf(std::span<const HostSpan> destination) {
+    std::vector<HostSpan> steps;
+    for (HostSpan rest : destination) {
+      while (!rest.empty()) {
+        steps.push_back(rest.first(std::min<uint64_t>(kStepBytes, rest.size())));
+        rest = rest.subspan(steps.back().size());
+      }
+    }
+    return steps;
   }
 
-  const std::shared_ptr<void> keep_alive_;                  // first: the streams end before the memory goes
+  const std::shared_ptr<void> keep_alive_;                  // first: the stream ends before the memory goes
   const std::shared_ptr<const Availability> availability_;  // null: all is there
   const SourceInfo info_;
   const DevicePtr image_;
   const bool in_place_;
   const int max_concurrency_;
-  StreamPool streams_;
+  const std::unique_ptr<CopyQueue> copies_;
 };
 
 }  // namespace
@@ -110,14 +91,12 @@ class DeviceSource final : public ChunkSource {
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     SourceInfo info, DeviceRuntime* devices, DevicePtr image, std::shared_ptr<void> keep_alive,
     int max_concurrency, std::shared_ptr<const Availability> availability, bool in_place) {
-  std::vector<std::unique_ptr<Stream>> streams;
-  for (int i = 0; i < std::max(1, max_concurrency); ++i) {
-    auto stream = devices->CreateStream(image.device);
-    if (!stream.ok()) return Annotate(stream.status(), absl::StrCat("reading ", info.name));
-    streams.push_back(*std::move(stream));
+  auto copies = std::make_unique<CopyQueue>(devices, image.device);
+  if (const absl::Status open = copies->Open(); !open.ok()) {
+    return Annotate(open, absl::StrCat("reading ", info.name));
   }
-  return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(streams),
-                                        std::move(availability), in_place);
+  return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(copies),
+                                        max_concurrency, std::move(availability), in_place);
 }
 
 }  // namespace tensorcast

@@ -17,12 +17,13 @@ constexpr uint64_t kStepBytes = uint64_t{1} << 20;
 class MappedSource final : public ChunkSource {
  public:
   MappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image, int max_concurrency,
-               std::shared_ptr<const Availability> availability)
+               std::shared_ptr<const Availability> availability, bool page_locked)
       : image_(std::move(image)),
         availability_(std::move(availability)),
         info_(std::move(info)),
         max_concurrency_(std::max(1, max_concurrency)),
-        image_bytes_(image_bytes) {}
+        image_bytes_(image_bytes),
+        page_locked_(page_locked) {}
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
@@ -33,7 +34,7 @@ class MappedSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
-    if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
+    if (!Has(request.range)) {
       return absl::FailedPreconditionError(absl::StrCat(what, ": it is not there yet"));
     }
     DigestBuilder digest(request.blake3);
@@ -57,12 +58,22 @@ class MappedSource final : public ChunkSource {
     return digest.FinishChunk();
   }
 
+  std::vector<ConstHostSpan> HostSpans(ByteRange range) const override {
+    if (!page_locked_ || !Has(range)) return {};
+    return image_(range.offset, range.bytes);
+  }
+
  private:
+  bool Has(ByteRange range) const {
+    return availability_ == nullptr || availability_->HasRange(range.offset, range.bytes);
+  }
+
   const ImageSpans image_;  // first: what it keeps goes last
   const std::shared_ptr<const Availability> availability_;
   const SourceInfo info_;
   const int max_concurrency_;
   const uint64_t image_bytes_;
+  const bool page_locked_;
 };
 
 }  // namespace
@@ -89,9 +100,10 @@ ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_a
 
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,
-                                              std::shared_ptr<const Availability> availability) {
+                                              std::shared_ptr<const Availability> availability,
+                                              bool page_locked) {
   return std::make_unique<MappedSource>(std::move(info), image_bytes, std::move(image), max_concurrency,
-                                        std::move(availability));
+                                        std::move(availability), page_locked);
 }
 
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image,

@@ -24,9 +24,12 @@ struct MappedPiece {
 // as its copies.
 ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_alive);
 
+// `page_locked`: the image is memory that the devices' runtime knows as such, and may be copied to one from
+// there (ChunkSource::HostSpans).
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,
-                                              std::shared_ptr<const Availability> availability);
+                                              std::shared_ptr<const Availability> availability,
+                                              bool page_locked = false);
 
 // The spans make up the image, in order. `keep_alive` is held as long as the source (a lease, a mapping).
 // `availability`: which of it is there, where it fills yet; the rest is not read.

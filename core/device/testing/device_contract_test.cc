@@ -95,6 +95,31 @@ TEST_P(DeviceContract, CopiesOnAStreamRunInOrder) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i % 2 ? odd : even) << i;
 }
 
+TEST_P(DeviceContract, AnEventStandsForWhatWasEnqueuedBefore) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const std::vector<std::byte> odd = Pattern(1, kMiB);
+  const std::vector<std::byte> even = Pattern(2, kMiB);
+  std::vector<std::byte> seen_odd(kMiB);
+  std::vector<std::byte> seen_even(kMiB);
+  const auto stream = MustCreateStream();
+  const auto nothing = stream->Record();
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_TRUE((*nothing)->Await().ok());
+  ASSERT_TRUE(stream->CopyToDevice(memory, odd.data(), kMiB).ok());
+  ASSERT_TRUE(stream->CopyToHost(seen_odd.data(), memory, kMiB).ok());
+  const auto first = stream->Record();
+  ASSERT_TRUE(stream->CopyToDevice(memory, even.data(), kMiB).ok());
+  ASSERT_TRUE(stream->CopyToHost(seen_even.data(), memory, kMiB).ok());
+  const auto second = stream->Record();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE((*first)->Await().ok());
+  EXPECT_EQ(seen_odd, odd);
+  EXPECT_TRUE((*second)->Await().ok());
+  EXPECT_EQ(seen_even, even);
+  EXPECT_TRUE((*first)->Await().ok()) << "as often as one likes";
+  EXPECT_TRUE(runtime_->Free(memory).ok()) << "nothing uses it any more";
+}
+
 TEST_P(DeviceContract, AStreamTellsWhenItIsIdle) {
   const DevicePtr memory = MustAllocate(kMiB);
   const std::vector<std::byte> sent = Pattern(7, kMiB);

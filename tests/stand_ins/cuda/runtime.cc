@@ -329,7 +329,7 @@ cudaError_t Runtime::SynchronizeEvent(cudaEvent_t event) {
     recorded = *found->second;
   }
   if (recorded.stream == nullptr) return cudaSuccess;
-  const cudaError_t error = recorded.stream->Await(recorded.number);
+  const cudaError_t error = recorded.stream->AwaitEvent(recorded.number);
   absl::MutexLock lock(&mutex_);
   order_.HostWaited(recorded.clock);
   return error;

@@ -36,6 +36,12 @@ struct CUstream_st {
     absl::MutexLock lock(&mutex);
     return std::exchange(error, cudaSuccess);
   }
+  // As an event tells it: the first error of all up to `number`, every time. Leaves it to Await as well.
+  cudaError_t AwaitEvent(uint64_t number) {
+    AwaitOnly(number);
+    absl::MutexLock lock(&mutex);
+    return failed <= number ? failure : cudaSuccess;
+  }
   // Leaves the error to whoever synchronises with this stream.
   void AwaitOnly(uint64_t number) {
     absl::MutexLock lock(&mutex);
@@ -67,6 +73,10 @@ struct CUstream_st {
       absl::MutexLock lock(&mutex);
       if (error == cudaSuccess) error = result;
       ++done;
+      if (result != cudaSuccess && failure == cudaSuccess) {
+        failure = result;
+        failed = done;
+      }
     }
   }
 
@@ -76,7 +86,9 @@ struct CUstream_st {
   std::deque<std::function<cudaError_t()>> queue ABSL_GUARDED_BY(mutex);
   uint64_t enqueued ABSL_GUARDED_BY(mutex) = 0;
   uint64_t done ABSL_GUARDED_BY(mutex) = 0;
-  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;
+  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;    // since somebody asked
+  cudaError_t failure ABSL_GUARDED_BY(mutex) = cudaSuccess;  // the first of all, and whose it was
+  uint64_t failed ABSL_GUARDED_BY(mutex) = 0;
   bool stop ABSL_GUARDED_BY(mutex) = false;
   std::thread worker;
 };
