@@ -1,0 +1,62 @@
+#include "core/device/pci_place.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/match.h"
+
+namespace tensorcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Which nodes of the tree of all devices lead to this one: "devices", "pci0000:3a", "0000:3a:00.0", ...
+std::vector<std::string> WayTo(const fs::path& device) {
+  std::error_code error;
+  const fs::path real = fs::canonical(device, error);
+  if (error) return {};
+  return {real.begin(), real.end()};
+}
+
+// How much of both ways is the same; 0 where they part above the host bridge.
+size_t Shared(const std::vector<std::string>& one, const std::vector<std::string>& other) {
+  const auto parting = std::ranges::mismatch(one, other).in1;
+  const bool host_bridge =
+      std::any_of(one.begin(), parting, [](const std::string& node) { return absl::StartsWith(node, "pci"); });
+  return host_bridge ? static_cast<size_t>(parting - one.begin()) : 0;
+}
+
+// Of the adapters of this class; those without a PCI device (loopback, bridges) have no way.
+std::vector<std::string> Nearest(const fs::path& adapters, const std::vector<std::string>& way) {
+  std::vector<std::string> nearest;
+  size_t most = 0;
+  std::error_code error;
+  for (const fs::directory_entry& adapter : fs::directory_iterator(adapters, error)) {
+    const size_t shared = Shared(way, WayTo(adapter.path() / "device"));
+    if (shared == 0 || shared < most) continue;
+    if (shared > most) nearest.clear();
+    most = shared;
+    nearest.push_back(adapter.path().filename());
+  }
+  std::ranges::sort(nearest);
+  return nearest;
+}
+
+}  // namespace
+
+PciPlace FindPciPlace(std::string_view sysfs, std::string_view bus_id) {
+  PciPlace place;
+  if (bus_id.empty()) return place;
+  const fs::path root(sysfs);
+  const fs::path device = root / "bus/pci/devices" / bus_id;
+  int numa_node = -1;  // what the kernel writes where there is none
+  if (std::ifstream(device / "numa_node") >> numa_node && numa_node >= 0) place.numa_node = numa_node;
+  const std::vector<std::string> way = WayTo(device);
+  place.nearest_nics = Nearest(root / "class/infiniband", way);
+  if (place.nearest_nics.empty()) place.nearest_nics = Nearest(root / "class/net", way);
+  return place;
+}
+
+}  // namespace tensorcast
