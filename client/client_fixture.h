@@ -20,6 +20,7 @@ class StubDevices final : public DeviceRuntime {
  public:
   std::string_view backend() const override { return "stub"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
+  absl::Status CheckHealth(int) const override { return absl::OkStatus(); }
   absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return absl::UnimplementedError("stub"); }
   absl::Status Free(DevicePtr) override { return absl::UnimplementedError("stub"); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {

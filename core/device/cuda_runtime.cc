@@ -12,6 +12,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/device/allocation_table.h"
@@ -25,6 +26,28 @@ struct Meaning {
   absl::StatusCode code;
   std::string_view advice;
 };
+
+// Whether the device's context is unusable after it: every later call that needs it fails, for this process.
+bool BreaksContext(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
+      return true;
+    default:
+      return false;
+  }
+}
 
 Meaning MeaningOf(cudaError_t error) {
   switch (error) {
@@ -67,20 +90,56 @@ Meaning MeaningOf(cudaError_t error) {
     case cudaErrorTimeout:
       return {absl::StatusCode::kDeadlineExceeded, "try again"};
     default:
-      return {absl::StatusCode::kInternal,
-              "the device may be unusable for this process from here on: restart it"};
+      if (BreaksContext(error)) {
+        return {
+            absl::StatusCode::kInternal,
+            "use another device; this one works again when the process is started again, if nvidia-smi and "
+            "the kernel's log (Xid) show no fault of the hardware"};
+      }
+      return {absl::StatusCode::kInternal, "check the device's state with nvidia-smi"};
   }
 }
 
+// Which devices are broken for this process. A device has one context in a process (its primary one), whoever
+// uses it, and so this is the process's too. Thread-safe.
+class BrokenContexts {
+ public:
+  static BrokenContexts& OfProcess() {
+    static auto* const contexts = new BrokenContexts;
+    return *contexts;
+  }
+
+  // The first reason stays: what comes later follows from it.
+  void Add(int device, const absl::Status& why) {
+    absl::MutexLock lock(&mutex_);
+    const auto [broken, is_new] = broken_.try_emplace(device, why);
+    if (is_new) LOG(ERROR) << "device " << device << " is unhealthy from here on: " << why;
+  }
+  absl::Status Check(int device) const {
+    absl::MutexLock lock(&mutex_);
+    const auto broken = broken_.find(device);
+    return broken == broken_.end() ? absl::OkStatus() : broken->second;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<int, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Of the innermost CudaDeviceGuard of the thread; -1: none.
+thread_local int guarded_device = -1;
+
 // OK, or "<operation> <subject>: <CUDA's name and text>; <what to do>". Takes the error out of the thread's
-// record, where it would be reported again by the next call that fails or asks. Errors that broke the CUDA
-// context itself cannot be cleared: they are INTERNAL, and every later call of the process fails too.
+// record, where it would be reported again by the next call that fails or asks. One that broke the device's
+// context cannot be cleared: it marks the device of the guard.
 absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
   const Meaning meaning = MeaningOf(error);
-  return absl::Status(meaning.code, absl::StrCat(operation, " ", subject, ": ", cudaGetErrorName(error), " (",
+  absl::Status status(meaning.code, absl::StrCat(operation, " ", subject, ": ", cudaGetErrorName(error), " (",
                                                  cudaGetErrorString(error), "); ", meaning.advice));
+  if (BreaksContext(error) && guarded_device >= 0) BrokenContexts::OfProcess().Add(guarded_device, status);
+  return status;
 }
 
 // A device address as CUDA takes it.
@@ -101,19 +160,27 @@ class CudaDeviceGuard {
   const absl::Status& status() const { return status_; }
 
  private:
+  const int outer_ = guarded_device;
   int previous_ = -1;
   absl::Status status_;
 };
 
 CudaDeviceGuard::CudaDeviceGuard(int device) {
+  guarded_device = device;
+  // An error here is that of the current device, which may be broken and is not the one that is wanted: there
+  // is none to return to then.
   int current = -1;
-  status_ = CudaStatus(cudaGetDevice(&current), "asking for", "the current device");
-  if (!status_.ok() || current == device) return;
+  if (cudaGetDevice(&current) != cudaSuccess) {
+    cudaGetLastError();
+    current = -1;
+  }
+  if (current == device) return;
   status_ = CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
   if (status_.ok()) previous_ = current;
 }
 
 CudaDeviceGuard::~CudaDeviceGuard() {
+  guarded_device = outer_;
   if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "selecting", "the previous device").IgnoreError();
 }
 
@@ -126,8 +193,7 @@ class CudaEvent final : public Event {
   }
 
   absl::Status Await() override {
-    const CudaDeviceGuard guard(device_);
-    TC_RETURN_IF_ERROR(guard.status());
+    const CudaDeviceGuard guard(device_);  // its error is no reason not to wait for what may run yet
     return CudaStatus(cudaEventSynchronize(event_), "copying on", absl::StrCat("device ", device_));
   }
 
@@ -143,7 +209,9 @@ class CudaStream final : public Stream {
 
   ~CudaStream() override {
     // Copies that are under way read and write memory that its owner may free after this.
-    if (const absl::Status status = Synchronize(); !status.ok()) LOG(WARNING) << "unread error: " << status;
+    const absl::Status status = Synchronize();
+    if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
+    LOG_IF(WARNING, !status.ok()) << "unread error: " << status;
     const CudaDeviceGuard guard(device_);
     CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();
   }
@@ -165,8 +233,7 @@ class CudaStream final : public Stream {
   }
 
   absl::Status Synchronize() override {
-    const CudaDeviceGuard guard(device_);
-    TC_RETURN_IF_ERROR(guard.status());
+    const CudaDeviceGuard guard(device_);  // as for an event
     return CudaStatus(cudaStreamSynchronize(stream_), "copying on", absl::StrCat("device ", device_));
   }
 
@@ -246,7 +313,9 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
     devices.push_back({.ordinal = i,
                        .uuid = FormatUuid(properties.uuid),
                        .name = properties.name,
-                       .total_bytes = properties.totalGlobalMem});
+                       .total_bytes = properties.totalGlobalMem,
+                       .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
+                                                     properties.pciBusID, properties.pciDeviceID)});
   }
   return devices;
 }
@@ -258,6 +327,7 @@ class CudaRuntime final : public DeviceRuntime {
   ~CudaRuntime() override {
     absl::MutexLock lock(&imports_mutex_);
     for (const DeviceAllocation& left : allocations_.RemoveAll()) {
+      if (!CheckHealth(left.base.device).ok()) continue;
       const CudaDeviceGuard guard(left.base.device);
       void* const pointer = CudaPointer(left.base);
       if (left.origin == MemoryOrigin::kAllocated) {
@@ -272,6 +342,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   std::string_view backend() const override { return "cuda"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
+  absl::Status CheckHealth(int device) const override { return BrokenContexts::OfProcess().Check(device); }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
@@ -292,6 +363,7 @@ class CudaRuntime final : public DeviceRuntime {
     // Out of the table first: from here on no copy of ours can name it, whatever becomes of cudaFree. And
     // once cudaFree has returned, another thread may be given the same address.
     TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kAllocated).status());
+    if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it went with its context
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
     return CudaStatus(cudaFree(CudaPointer(pointer)), "freeing memory on",
@@ -305,12 +377,16 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
     if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    const CudaDeviceGuard guard(UsableDevice());
+    TC_RETURN_IF_ERROR(guard.status());
     // Portable: page-locked for the contexts of all devices, not only the current one's.
     return CudaStatus(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "page-locking",
                       absl::StrCat(bytes, " bytes of host memory"));
   }
 
   absl::Status UnregisterHost(std::byte* base) override {
+    const CudaDeviceGuard guard(UsableDevice());
+    TC_RETURN_IF_ERROR(guard.status());
     const cudaError_t error = cudaHostUnregister(base);
     // Which of the two comes depends on whether CUDA knows the address at all.
     const bool unknown = error == cudaErrorInvalidValue;
@@ -320,6 +396,7 @@ class CudaRuntime final : public DeviceRuntime {
   absl::StatusOr<IpcHandle> Export(DevicePtr allocation) override {
     TC_ASSIGN_OR_RETURN(const DeviceAllocation found,
                         allocations_.FindBase(allocation, MemoryOrigin::kAllocated));
+    TC_RETURN_IF_ERROR(CheckHealth(allocation.device));
     const CudaDeviceGuard guard(allocation.device);
     TC_RETURN_IF_ERROR(guard.status());
     cudaIpcMemHandle_t handle;
@@ -334,6 +411,7 @@ class CudaRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {
     TC_ASSIGN_OR_RETURN(const CudaIpcFields fields, DecodeCudaIpc(handle.opaque));
     TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
+    TC_RETURN_IF_ERROR(CheckHealth(device));
     if (handle.bytes == 0) return absl::InvalidArgumentError("a device memory handle of 0 bytes");
     // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {
@@ -355,6 +433,7 @@ class CudaRuntime final : public DeviceRuntime {
       opens_.erase(pointer.address);
       TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kImported).status());
     }
+    if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it was unmapped with its context
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
     return CudaStatus(cudaIpcCloseMemHandle(CudaPointer(pointer)), "closing memory of",
@@ -363,8 +442,16 @@ class CudaRuntime final : public DeviceRuntime {
 
  private:
   absl::Status CheckDevice(int device) const {
-    if (device >= 0 && device < static_cast<int>(devices_.size())) return absl::OkStatus();
+    if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
     return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
+  }
+
+  // For what concerns all devices and takes any; the first where none is good.
+  int UsableDevice() const {
+    for (const DeviceInfo& device : devices_) {
+      if (CheckHealth(device.ordinal).ok()) return device.ordinal;
+    }
+    return 0;
   }
 
   // For the message of a failed allocation; of the current device.

@@ -27,6 +27,7 @@ struct DeviceInfo {
   std::string uuid;  // "GPU-xxxxxxxx-xxxx-..." as NVML writes it; "FAKE-..." for the double
   std::string name;
   uint64_t total_bytes = 0;
+  std::string pci_bus_id;  // "0000:3b:00.0", as sysfs writes it; empty for the double
 };
 
 // An address in a device's memory; never to be dereferenced by the host.
@@ -87,6 +88,9 @@ class DeviceRuntime {
   virtual const std::vector<DeviceInfo>& devices() const = 0;
   // The ordinal of the device with this UUID, or NOT_FOUND.
   absl::StatusOr<int> FindDevice(std::string_view uuid) const;
+  // OK; or INTERNAL and why this process cannot use the device any more, which stays so until the process
+  // ends: nothing new works there, and giving back what was there succeeds and does nothing.
+  virtual absl::Status CheckHealth(int device) const = 0;
 
   // RESOURCE_EXHAUSTED when the device is full. REQUIRES for Free: no stream still uses the memory and no
   // importer has it open.

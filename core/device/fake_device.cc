@@ -34,7 +34,7 @@ std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
 class FakeStream final : public Stream {
  public:
   // Both must outlive the stream; `hooks` may be null.
-  FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks);
+  FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks);
   ~FakeStream() override;
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override;
@@ -66,6 +66,7 @@ class FakeStream final : public Stream {
   void Run();
   absl::Status Execute(const Copy& copy);
 
+  const int device_;
   const AllocationTable& allocations_;
   FakeDeviceHooks* const hooks_;
   absl::Mutex mutex_;
@@ -98,8 +99,8 @@ class FakeStream::Recorded final : public Event {
   const uint64_t number_;  // of the last copy before it
 };
 
-FakeStream::FakeStream(const AllocationTable& allocations, FakeDeviceHooks* hooks)
-    : allocations_(allocations), hooks_(hooks), thread_([this] { Run(); }) {}
+FakeStream::FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks)
+    : device_(device), allocations_(allocations), hooks_(hooks), thread_([this] { Run(); }) {}
 
 FakeStream::~FakeStream() {
   {
@@ -181,7 +182,7 @@ void FakeStream::Run() {
 }
 
 absl::Status FakeStream::Execute(const Copy& copy) {
-  if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy());
+  if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy(device_));
   std::memmove(copy.destination.at, copy.source.at, copy.bytes);
   return absl::OkStatus();
 }
@@ -201,6 +202,9 @@ class FakeRuntime final : public DeviceRuntime {
 
   std::string_view backend() const override { return "fake"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
+  absl::Status CheckHealth(int device) const override {
+    return hooks_ == nullptr ? absl::OkStatus() : hooks_->CheckHealth(device);
+  }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
@@ -222,7 +226,7 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    return std::make_unique<FakeStream>(allocations_, hooks_.get());
+    return std::make_unique<FakeStream>(device, allocations_, hooks_.get());
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
@@ -242,6 +246,7 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::StatusOr<IpcHandle> Export(DevicePtr allocation) override {
     TC_ASSIGN_OR_RETURN(DeviceAllocation found, allocations_.FindBase(allocation, MemoryOrigin::kAllocated));
+    TC_RETURN_IF_ERROR(CheckHealth(allocation.device));
     return IpcHandle{.device_uuid = devices_[allocation.device].uuid,
                      .opaque = EncodeFakeIpc(found.fake->ipc_fields()),
                      .bytes = found.bytes};
@@ -250,6 +255,7 @@ class FakeRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {
     TC_ASSIGN_OR_RETURN(const FakeIpcFields fields, DecodeFakeIpc(handle.opaque));
     TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
+    TC_RETURN_IF_ERROR(CheckHealth(device));
     if (fields.process == ThisProcessToken() && fields.pid == static_cast<uint32_t>(getpid())) {
       return absl::FailedPreconditionError(
           "this process exported the handle itself: use the allocation's own pointer");
@@ -264,7 +270,7 @@ class FakeRuntime final : public DeviceRuntime {
 
  private:
   absl::Status CheckDevice(int device) const {
-    if (device >= 0 && device < static_cast<int>(devices_.size())) return absl::OkStatus();
+    if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
     return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
   }
 

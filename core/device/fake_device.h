@@ -23,7 +23,9 @@ class FakeDeviceHooks {
   // An error is that of the allocation.
   virtual absl::Status BeforeAllocation() = 0;
   // On the thread of the copy's stream, which it may hold up. An error is that of the copy.
-  virtual absl::Status BeforeCopy() = 0;
+  virtual absl::Status BeforeCopy(int device) = 0;
+  // An error, always the same one from then on: the device is broken for this process.
+  virtual absl::Status CheckHealth(int device) = 0;
 };
 
 // Declared here and defined in no product: a test's own build of a program defines it, and every fake runtime

@@ -55,9 +55,14 @@ int DevicePool::device_count() const {
 
 absl::Status DevicePool::CheckDevice(int device) const {
   const int count = device_count();
-  if (device >= 0 && device < count) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("gpu:", device, " does not exist: this node has ", count, " device(s)"));
+  if (device < 0 || device >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gpu:", device, " does not exist: this node has ", count, " device(s)"));
+  }
+  const absl::Status health = devices_->CheckHealth(device);
+  if (health.ok()) return health;
+  return absl::FailedPreconditionError(
+      absl::StrCat("gpu:", device, " is unhealthy and takes no replicas: ", health.message()));
 }
 
 absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {

@@ -47,7 +47,7 @@ class DevicePool {
   DevicePool& operator=(const DevicePool&) = delete;
 
   int device_count() const;
-  // INVALID_ARGUMENT for a device that this node does not have.
+  // INVALID_ARGUMENT for a device that this node does not have, FAILED_PRECONDITION for an unhealthy one.
   absl::Status CheckDevice(int device) const;
 
   // At least one granule. RESOURCE_EXHAUSTED when the budget, or the device itself, is full.

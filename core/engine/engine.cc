@@ -41,13 +41,12 @@ struct StoreEngine::Parts {
         device_pool(options.devices, options.device_pool_bytes),
         notifier(std::make_unique<Notifier>(options.listener)),
         table(options.node_id, options.devices, notifier.get()),
-        removal(&table, options.artifact_store, &disk_names, options.eviction_guard),
+        removal(&table, options.devices, options.artifact_store, &disk_names, options.eviction_guard),
         allocator(&table, options.host_pool, &device_pool, options.eviction_guard, StagingBytes(*staging)),
         fan_out(&table, options.broadcaster),
         runner({.table = &table,
                 .allocator = &allocator,
                 .staging = staging.get(),
-                .device_pool = &device_pool,
                 .devices = options.devices,
                 .artifact_store = options.artifact_store,
                 .disk_names = &disk_names,
@@ -99,6 +98,10 @@ StoreEngine::~StoreEngine() {
 absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const RequestContext& context,
                                                                     IngestRequest request) {
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("ingest of ", request.subject())));
+  // Also where a replica is there: it is on its way out.
+  if (request.location.kind == LocationKind::kGpu) {
+    TC_RETURN_IF_ERROR(parts_->device_pool.CheckDevice(request.location.device));
+  }
   if (request.manifest == nullptr) {
     TC_RETURN_IF_ERROR(ValidateLayout(request.new_layout));
     if (request.sources == nullptr) {
@@ -144,6 +147,8 @@ absl::Status StoreEngine::Forget(std::string_view artifact_id, SteadyTime as_of)
 }
 
 void StoreEngine::DropLostFiles() { parts_->removal.DropAllLost(); }
+
+void StoreEngine::WithdrawUnhealthy() { parts_->removal.WithdrawUnhealthy(); }
 
 std::vector<ReplicaInfo> StoreEngine::ListReplicas() const { return parts_->table.List(); }
 

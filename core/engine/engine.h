@@ -97,6 +97,9 @@ class StoreEngine {
   // are no copies. To be called now and then, on a thread that may wait for the disk; Ingest looks at the one
   // it is asked for.
   void DropLostFiles();
+  // Withdraws the replicas of devices that are unhealthy. To be called now and then; each ingest does so at
+  // its end, so that who is told of its failure finds them gone.
+  void WithdrawUnhealthy();
 
   std::vector<ReplicaInfo> ListReplicas() const;
   // Which of its chunks a replica in any state has, or NOT_FOUND.

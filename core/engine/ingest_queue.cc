@@ -176,6 +176,7 @@ void IngestQueue::RunJob(const JobPtr& job) {
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
     LOG_IF(ERROR, !removed.ok()) << "what is left of " << artifact_id << ": " << removed;
   }
+  removal_->WithdrawUnhealthy();  // what broke a device may have been this
   // The order to the end: the lease is kept (or dropped), then the job counts as ended, then its end is told.
   // Who is told must find neither a lease for nobody nor a job that counts.
   if (result.lease.ok()) job->KeepLease(*std::move(result.lease));

@@ -217,9 +217,7 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   const Location location = request.location;
   if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
-  if (location.kind == LocationKind::kGpu) {
-    TC_RETURN_IF_ERROR(options_.device_pool->CheckDevice(location.device));
-  } else if (options_.artifact_store == nullptr) {
+  if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {
     return absl::FailedPreconditionError(
         "this node has no disk tier: configure a folder for packed artifacts");
   }

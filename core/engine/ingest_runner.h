@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
-#include "core/engine/device_pool.h"
 #include "core/engine/evicting_allocator.h"
 #include "core/engine/fan_out.h"
 #include "core/engine/ingest_job.h"
@@ -27,7 +26,6 @@ struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
   EvictingAllocator* allocator = nullptr;
   StagingRing* staging = nullptr;
-  DevicePool* device_pool = nullptr;
   DeviceRuntime* devices = nullptr;         // may be null
   ArtifactStore* artifact_store = nullptr;  // may be null
   NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes

@@ -1,5 +1,7 @@
 #include "core/engine/replica_removal.h"
 
+#include <algorithm>
+
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -66,6 +68,23 @@ void ReplicaRemoval::DropAllLost() {
   store_->ForgetRemovedDamage();
   for (const ReplicaInfo& replica : table_->List()) {
     if (replica.location == kDisk && replica.state == ReplicaState::kReady) DropIfLost(replica.artifact_id);
+  }
+}
+
+void ReplicaRemoval::WithdrawUnhealthy() {
+  if (devices_ == nullptr) return;
+  const auto unhealthy = [this](const DeviceInfo& device) {
+    return !devices_->CheckHealth(device.ordinal).ok();
+  };
+  if (std::ranges::none_of(devices_->devices(), unhealthy)) return;
+  for (const ReplicaInfo& replica : table_->List()) {
+    const Location location = replica.location;
+    if (location.kind != LocationKind::kGpu || replica.state != ReplicaState::kReady) continue;
+    const absl::Status health = devices_->CheckHealth(location.device);
+    if (health.ok() || !table_->Drain(replica.id, {.even_pinned = true}).ok()) continue;
+    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(location.kind), "unhealthy"});
+    LOG(ERROR) << "replica " << replica.id << " of " << replica.artifact_id
+               << " is withdrawn: " << location.ToString() << " is unhealthy: " << health.message();
   }
 }
 

@@ -22,7 +22,7 @@ inline constexpr size_t kCopyDirections = 3;
 struct DeviceFaults {
   std::atomic<int> fail_allocations{0};
   std::atomic<int> fail_copies{0};
-  // Of the stand-in alone: the next copy breaks the device for its process, until that ends.
+  // The next copy breaks the device for its process, until that ends.
   std::atomic<int> poison_copies{0};
   // Added to each copy; lowering it also frees a copy that waits already.
   std::atomic<int64_t> copy_delay_ns{0};

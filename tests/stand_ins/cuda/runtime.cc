@@ -412,9 +412,24 @@ cudaError_t Runtime::Run(const Copy& copy) {
       return cudaErrorUnknown;
     case CopyEngines::Outcome::kPoisoned:
       poisoned_[copy.gpu] = true;
+      DropImports(visible_[copy.gpu]);
       return cudaErrorIllegalAddress;
   }
   return cudaErrorUnknown;
+}
+
+// What a broken context had open nobody can reach by it any more, nor close: its exporter may free it.
+void Runtime::DropImports(int gpu) {
+  absl::MutexLock lock(&mutex_);
+  for (auto open = imported_.begin(); open != imported_.end();) {
+    const auto memory = memory_.find(open->second.address);
+    if (memory == memory_.end() || memory->second->gpu() != gpu) {
+      ++open;
+      continue;
+    }
+    memory_.erase(memory);
+    open = imported_.erase(open);
+  }
 }
 
 }  // namespace tensorcast::stand_ins

@@ -95,6 +95,7 @@ class Runtime {
   // Where the stand-in reads or writes what the program calls `pointer`.
   End EndOf(const void* pointer, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   cudaError_t Run(const Copy& copy);
+  void DropImports(int gpu) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const pid_t pid_;
   const std::unique_ptr<HostGpus> host_;

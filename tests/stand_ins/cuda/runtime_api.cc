@@ -33,6 +33,17 @@ cudaError_t Call(Body body) {
   return Remember(body(*runtime));
 }
 
+// One that waits for what runs: also on a broken device nothing moves any more once it says so.
+template <typename Body>
+cudaError_t CallThatWaits(Body body) {
+  Runtime* const runtime = Runtime::Get();
+  if (runtime == nullptr) return Remember(cudaErrorNoDevice);
+  const cudaError_t error = runtime->Check();
+  if (error != cudaSuccess && error != cudaErrorIllegalAddress) return Remember(error);
+  const cudaError_t done = body(*runtime);
+  return Remember(error == cudaSuccess ? done : error);
+}
+
 }  // namespace
 
 extern "C" {
@@ -133,7 +144,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return Call([=](Runtime& runtime) { return runtime.SynchronizeStream(stream); });
+  return CallThatWaits([=](Runtime& runtime) { return runtime.SynchronizeStream(stream); });
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -157,7 +168,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return Call([=](Runtime& runtime) { return runtime.SynchronizeEvent(event); });
+  return CallThatWaits([=](Runtime& runtime) { return runtime.SynchronizeEvent(event); });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
