@@ -31,6 +31,16 @@ std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools)
   return absl::StrJoin(texts, ", ");
 }
 
+// Nothing of one that is no PCI device and works.
+std::string DeviceText(const v1::DeviceStatus& device) {
+  std::string text = device.pci_bus_id();
+  if (device.has_numa_node()) absl::StrAppend(&text, ", NUMA node ", device.numa_node());
+  if (device.nearest_nics_size() > 0) {
+    absl::StrAppend(&text, ", nearest to ", absl::StrJoin(device.nearest_nics(), " "));
+  }
+  return text;
+}
+
 std::string LabelsOf(const v1::Node& node) {
   return LabelsText({node.labels().begin(), node.labels().end()});
 }
@@ -61,6 +71,15 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   }
   std::printf("  security   %s\n", SecurityText(status.security()).c_str());
   std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
+  for (const v1::DeviceStatus& device : status.devices()) {
+    if (const std::string text = DeviceText(device); !text.empty()) {
+      std::printf("  gpu:%-6d %s\n", device.ordinal(), text.c_str());
+    }
+    if (!device.unhealthy().empty()) {
+      std::printf("  UNHEALTHY  gpu:%d takes no replicas: %s\n", device.ordinal(),
+                  device.unhealthy().c_str());
+    }
+  }
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
   std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());

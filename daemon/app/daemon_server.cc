@@ -429,6 +429,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
 
 void DaemonServer::Parts::DoChores() {
   replicas->servings->Sweep();
+  replicas->engine->WithdrawUnhealthy();
   store->guard.WithdrawUnused(replicas->engine->ListReplicas());
   store->known_keys.Save();
   const SteadyTime now = SteadyNow();

@@ -67,6 +67,7 @@ void ReportLeases(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& ob
 
 NodeGauges::NodeGauges(const Options& options) : options_(options) {
   ObservePools();
+  ObserveDevices();
   ObserveSessions();
   ObserveTransfers();
   if (options_.artifact_store != nullptr) ObserveDisk();
@@ -95,6 +96,15 @@ void NodeGauges::ObservePools() {
            [](const ReplicaBytes& bytes) { return static_cast<double>(bytes.partial); });
   replicas(metrics::kPoolPartialReplicas,
            [](const ReplicaBytes& bytes) { return static_cast<double>(bytes.partial_replicas); });
+}
+
+void NodeGauges::ObserveDevices() {
+  registrations_.push_back(metrics::kDeviceUnhealthy.Observe([this](otel::Gauge<1>::Observer& observer) {
+    for (const DeviceInfo& device : options_.devices->devices()) {
+      const bool healthy = options_.devices->CheckHealth(device.ordinal).ok();
+      observer.Observe(healthy ? 0 : 1, {absl::StrCat(device.ordinal)});
+    }
+  }));
 }
 
 void NodeGauges::ObserveSessions() {

@@ -31,6 +31,7 @@ class NodeGauges {
 
  private:
   void ObservePools();
+  void ObserveDevices();
   void ObserveSessions();
   void ObserveTransfers();
   void ObserveDisk();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
+#include "core/device/pci_place.h"
 #include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
 #include "rpc/credentials.h"
@@ -80,6 +81,18 @@ void StatusReporter::FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out
   }
 }
 
+void StatusReporter::FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) const {
+  for (const DeviceInfo& device : options_.devices->devices()) {
+    v1::DeviceStatus* status = out->Add();
+    status->set_ordinal(device.ordinal);
+    status->set_unhealthy(std::string(options_.devices->CheckHealth(device.ordinal).message()));
+    status->set_pci_bus_id(device.pci_bus_id);
+    const PciPlace place = FindPciPlace(options_.sysfs, device.pci_bus_id);
+    if (place.numa_node.has_value()) status->set_numa_node(*place.numa_node);
+    for (const std::string& nic : place.nearest_nics) status->add_nearest_nics(nic);
+  }
+}
+
 v1::TransferHop StatusReporter::HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const {
   v1::TransferHop hop;
   hop.set_node(options_.node->Describe().name());
@@ -137,6 +150,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   report.mutable_limits()->set_send(options_.send_limit);
   report.mutable_limits()->set_receive(options_.receive_limit);
   FillPools(report.mutable_pools());
+  FillDevices(report.mutable_devices());
   uint32_t leases = 0;
   const std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
   for (const ReplicaInfo& replica : replicas) leases += replica.leases;

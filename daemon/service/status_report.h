@@ -40,6 +40,7 @@ class StatusReporter {
     bool insecure = false;                          // and is so beyond this host
     uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
     uint64_t receive_limit = 0;
+    std::string sysfs = "/sys";  // a test's own folder elsewhere
   };
 
   explicit StatusReporter(Options options) : options_(std::move(options)) {}
@@ -55,6 +56,7 @@ class StatusReporter {
  private:
   void AddPool(Location location, const PoolStats& stats,
                google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
+  void FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) const;
   void FillTransfers(v1::GetStatusResponse* out) const;
   // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
   v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;

@@ -34,6 +34,13 @@ TEST_F(StatusReportTest, HasAPoolForHostMemoryAndOneForEachDevice) {
   EXPECT_EQ(report.pools(1).location().device_uuid(), devices->devices()[0].uuid);
 }
 
+TEST_F(StatusReportTest, HasEachDevice) {
+  const v1::GetStatusResponse report = status->Report();
+  ASSERT_EQ(report.devices_size(), 1);
+  EXPECT_EQ(report.devices(0).unhealthy(), "");
+  EXPECT_FALSE(report.devices(0).has_numa_node()) << "it is no PCI device";
+}
+
 TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
   const std::string replica_id = MakeReplica();
   EXPECT_EQ(status->Report().replicas(), 1);

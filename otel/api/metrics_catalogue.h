@@ -24,7 +24,8 @@
   X(Gauge, 2, PoolPartialReplicas, "tc_pool_partial_replicas", "1", kNone, ("location", "device"), "Partial replicas, which hold some chunks of an artifact and are no copies") \
   X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "The most bytes of a pool that were in use at once") \
   X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "1", kNone, ("location", "device"), "Allocations that a pool refused for want of space") \
-  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "1", kNone, ("location", "reason"), "Replicas evicted (reason: space, request, deleted, corrupt)") \
+  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "1", kNone, ("location", "reason"), "Replicas evicted (reason: space, request, deleted, corrupt, unhealthy)") \
+  X(Gauge, 1, DeviceUnhealthy, "tc_device_unhealthy", "1", kNone, ("device"), "1 for a GPU that broke and takes no replicas until the daemon is started again, else 0") \
   /* The data plane. `lane`: local, ucx, ucx-rma, nccl, loopback. */ \
   X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons, counted by both ends; over the local lane, where the receiver copies, by it alone (direction: receive, serve)") \
   X(Counter, 3, P2pPulls, "tc_p2p_pulls_total", "1", kNone, ("lane", "direction", "outcome"), "Pulls that ended (outcome: ok, failed, cancelled)") \
