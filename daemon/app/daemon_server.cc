@@ -278,6 +278,7 @@ struct CallSide {
                  .servings = &*replicas.servings,
                  .sessions = &*replicas.sessions,
                  .origins = &origins,
+                 .link = &store.link,
                  .quick = &quick,
                  .waiting = &waiting}),
         proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {}

@@ -23,6 +23,9 @@
 namespace tensorcast::daemon {
 namespace {
 
+// How long an eviction's answer waits for the global store to have heard of it.
+constexpr absl::Duration kTellsOfEviction = absl::Seconds(2);
+
 // Progress is worth nothing once newer progress is there.
 template <class Response>
 OnProgress ProgressTo(rpc::StreamWriter<Response>& writer) {
@@ -180,8 +183,13 @@ grpc::ServerUnaryReactor* StoreDaemonService::AttachReplica(grpc::CallbackServer
 grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerContext* call,
                                                            const v1::EvictReplicaRequest* request,
                                                            v1::EvictReplicaResponse*) {
-  return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext&) {
-    return options_.engine->Evict(request->replica_id(), request->force());
+  return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
+    TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
+    // So that who lists the replicas next does not see it. It is gone, whether the global store heard of it or not.
+    if (options_.link->standing().ok()) {
+      options_.link->Flush(std::min(context.deadline, SteadyNow() + kTellsOfEviction)).IgnoreError();
+    }
+    return absl::OkStatus();
   });
 }
 

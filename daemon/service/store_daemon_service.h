@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/engine/engine.h"
+#include "daemon/global_store_link/global_store_link.h"
 #include "daemon/node/local_node.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
@@ -28,6 +29,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     ServeRegistry* servings = nullptr;
     const Sessions* sessions = nullptr;
     OriginChecker* origins = nullptr;
+    GlobalStoreLink* link = nullptr;
     // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that
     // what those need of this daemon (OpenPull, AttachReplica, CheckOrigin) never queues behind them.
     rpc::Executor* quick = nullptr;

@@ -34,6 +34,7 @@ class StoreDaemonServiceTest : public ServiceTest {
                                                                          .servings = servings.get(),
                                                                          .sessions = sessions.get(),
                                                                          .origins = &origins_,
+                                                                         .link = link.get(),
                                                                          .quick = &quick_,
                                                                          .waiting = &waiting_});
     auto server = rpc::Server::Start(
