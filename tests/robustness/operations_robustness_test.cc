@@ -151,8 +151,15 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
     for (int node : {0, 1}) {
       TC_ASSERT_OK(invariants().Await(node, Soon(), [&](const v1::GetStatusResponse& status) -> absl::Status {
         const uint32_t wanted = node == 0 ? 2 : 0;
-        if (status.replicas() == wanted) return absl::OkStatus();
-        return absl::InternalError(absl::StrCat(status.replicas(), " replicas, not ", wanted));
+        if (status.replicas() != wanted) {
+          return absl::InternalError(absl::StrCat(status.replicas(), " replicas, not ", wanted));
+        }
+        // A GPU's memory outlives its replica until whoever had it open is known to be gone.
+        for (const v1::Pool& pool : status.pools()) {
+          if (pool.location().kind() != v1::LOCATION_KIND_GPU || pool.used_bytes() == 0) continue;
+          return absl::InternalError(absl::StrCat(pool.used_bytes(), " bytes of a GPU are still in use"));
+        }
+        return absl::OkStatus();
       }));
     }
   }

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "core/artifact/layout.h"
 #include "tests/e2e/process_memory.h"
 #include "tests/robustness/robustness_test_base.h"
 
@@ -33,6 +34,8 @@ class WrongBytes : public RobustnessTest {
     for (int node = 0; node < options.daemons; ++node) {
       options.settings_of_daemon.push_back({absl::StrCat("daemon.host_id=host-", node)});
     }
+    // The bad source has something left to give, however late it is connected to.
+    options.settings_of_daemon[kGood].push_back("daemon.limits.send=16MiB");
     options.daemon_environments = {{{"LD_PRELOAD", TENSORCAST_FAULTY_FILES}, {"FAULTY_FILES", rules_}}};
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     model_ = MakeModel("model.safetensors", kModelBytes);
@@ -75,15 +78,20 @@ class WrongBytes : public RobustnessTest {
 
 TEST_F(WrongBytes, OfASourcesMemory) {
   std::ifstream file(model_, std::ios::binary);
-  file.seekg(kModelBytes / 2);
-  std::string needle(kNeedleBytes, '\0');
-  file.read(needle.data(), kNeedleBytes);
-  std::string damaged = needle;
-  damaged[0] ^= 1;
-  const auto places = OverwriteSharedMemory(cluster_->daemon(kBad).pid(), needle, damaged);
-  if (absl::IsPermissionDenied(places.status())) GTEST_SKIP() << places.status() << ": this test needs root";
-  TC_ASSERT_OK(places.status());
-  ASSERT_GE(*places, 1);
+  // In every chunk: which of them the bad source is asked for depends on how fast both are.
+  for (uint64_t at = kMinChunkBytes / 2; at < kModelBytes; at += kMinChunkBytes) {
+    file.seekg(static_cast<std::streamoff>(at));
+    std::string needle(kNeedleBytes, '\0');
+    file.read(needle.data(), kNeedleBytes);
+    std::string damaged = needle;
+    damaged[0] ^= 1;
+    const auto places = OverwriteSharedMemory(cluster_->daemon(kBad).pid(), needle, damaged);
+    if (absl::IsPermissionDenied(places.status())) {
+      GTEST_SKIP() << places.status() << ": this test needs root";
+    }
+    TC_ASSERT_OK(places.status());
+    ASSERT_GE(*places, 1);
+  }
   ExpectTheOtherSourceIsUsed();
 }
 
