@@ -26,7 +26,8 @@
   COMMAND(OtelSmoke)                 \
   COMMAND(Config)                    \
   COMMAND(Certs)                     \
-  COMMAND(Bench)
+  COMMAND(Bench)                     \
+  COMMAND(NcclHelper)
 
 namespace tensorcast::cli {
 

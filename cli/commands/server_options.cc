@@ -59,6 +59,12 @@ absl::Status FillLanes(const v1::Config& config, daemon::DaemonOptions& options)
 
 absl::Status FillDevices(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
   options.device_runtime = config.device_runtime();
+  if (config.nccl() != "off") {
+    options.broadcast_helper = {"/proc/self/exe", "nccl-helper"};
+    if (config.nccl() != "auto") {
+      options.broadcast_helper.push_back(absl::StrCat("--library=", config.nccl()));
+    }
+  }
   options.fake_devices = config.fake_devices();
   TC_ASSIGN_OR_RETURN(options.fake_device_bytes,
                       Size("daemon.fake_device_memory", config.fake_device_memory()));

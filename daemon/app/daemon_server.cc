@@ -187,6 +187,7 @@ struct EngineSide {
                                                            std::vector<transport::Transport*> transports,
                                                            GlobalStoreSide& store) {
     auto side = std::make_unique<EngineSide>();
+    side->broadcaster = OpenBroadcaster(options, devices);
     TC_ASSIGN_OR_RETURN(side->engine,
                         StoreEngine::Create({.node_id = node_id,
                                              .host_pool = &storage.pool(),
@@ -195,6 +196,7 @@ struct EngineSide {
                                              .artifact_store = storage.artifacts(),
                                              .eviction_guard = &store.guard,
                                              .listener = &store.feed,
+                                             .broadcaster = side->broadcaster.get(),
                                              .max_concurrent_ingests = options.max_concurrent_ingests,
                                              .copy_threads = options.copy_threads,
                                              .staging_buffers = options.staging_buffers,
@@ -221,6 +223,7 @@ struct EngineSide {
   }
 
   Publications publications;  // an ingest may go on for a moment after its put
+  std::unique_ptr<DeviceBroadcaster> broadcaster;
   std::unique_ptr<StoreEngine> engine;
   std::unique_ptr<HandleServer> handles;
   std::optional<Sessions> sessions;

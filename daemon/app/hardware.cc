@@ -7,12 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "collective/helper/helper_process.h"
 #include "core/device/fake_device.h"
 #include "rpc/credentials.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
 namespace {
+
+// One that gives, and two that take: what one takes is copied.
+constexpr size_t kFewestForBroadcast = 3;
 
 // Lanes show the certificate that this process's servers show.
 transport::LaneConfig ConfigOf(const DaemonOptions& options) {
@@ -54,6 +58,15 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& 
   // "auto": a host without a driver or a GPU keeps replicas in host memory and on disk.
   LOG(INFO) << "no GPUs: " << cuda.status().message();
   return CreateNullRuntime();
+}
+
+std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices) {
+  if (options.broadcast_helper.empty() || devices->backend() != "cuda" ||
+      devices->devices().size() < kFewestForBroadcast) {
+    return nullptr;
+  }
+  return std::make_unique<HelperProcess>(
+      devices, HelperOptions{.argv = options.broadcast_helper, .progress_timeout = options.peer_timeout});
 }
 
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/device/device_broadcaster.h"
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_options.h"
@@ -16,6 +17,10 @@ namespace tensorcast::daemon {
 // The devices of `device_runtime`. INVALID_ARGUMENT when there is no runtime of that name; for "cuda"
 // UNAVAILABLE where there is no GPU.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options);
+
+// What broadcasts between the devices by the helper process of `broadcast_helper`; null where there is none,
+// or it would have nothing to do: fewer than three GPUs, or fake ones. `devices` must outlive it.
+std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
 // The transports of `lanes`, in their order, with the pool registered: it must outlive them. INVALID_ARGUMENT
 // when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.

@@ -35,6 +35,14 @@ TEST(Devices, ARuntimeThatThereIsNotIsRefusedWithThoseThatThereAre) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("\"gpu\"; there are auto, cuda, none and fake"));
 }
 
+TEST(Devices, FakeOnesAndFewHaveNoHelperThatBroadcasts) {
+  const DaemonOptions options{.broadcast_helper = {"/no/such/program"}};
+  const auto fake = OpenDevices({.device_runtime = "fake", .fake_devices = 4});
+  ASSERT_TRUE(fake.ok()) << fake.status();
+  EXPECT_EQ(OpenBroadcaster(options, fake->get()), nullptr);
+  EXPECT_EQ(OpenBroadcaster(options, CreateNullRuntime().get()), nullptr);
+}
+
 class Lanes : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -49,9 +49,10 @@ void E2eTest::StartCluster(const ClusterOptions& options) {
   ClusterOptions with_gpus = options;
   with_gpus.daemon_environments.resize(options.daemons);
   for (int node = 0; node < options.daemons; ++node) {
-    for (auto& variable : stand_ins::GpuEnvironment(node)) {
-      with_gpus.daemon_environments[node].push_back(std::move(variable));
-    }
+    // What the options say comes after it, and stands.
+    Environment& environment = with_gpus.daemon_environments[node];
+    Environment gpus = stand_ins::GpuEnvironment(node);
+    environment.insert(environment.begin(), gpus.begin(), gpus.end());
   }
   TC_ASSERT_OK_AND_ASSIGN(cluster_, LocalCluster::Start(with_gpus));
   for (int node = 0; node < cluster_->daemons(); ++node) {
