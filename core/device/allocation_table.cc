@@ -69,4 +69,17 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
                                                          : ": no imported memory begins there"));
 }
 
+absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {
+  if (ranges.size() != digests.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(ranges.size(), " ranges to digest, and room for ", digests.size(), " digests"));
+  }
+  for (const DeviceRange& range : ranges) {
+    if (range.begin.device == device) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory of device ", range.begin.device, " is to be digested on device ", device));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tensorcast

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -46,5 +47,8 @@ class AllocationTable {
   // By address, which is unique over all devices of a process.
   std::map<uint64_t, DeviceAllocation> allocations_ ABSL_GUARDED_BY(mutex_);
 };
+
+// INVALID_ARGUMENT unless the ranges are all of this device and each has a digest to go to.
+absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests);
 
 }  // namespace tensorcast

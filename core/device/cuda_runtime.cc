@@ -1,8 +1,10 @@
 // The cuda backend: its error codes as statuses, streams, and the runtime.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "base/status.h"
 #include "core/device/allocation_table.h"
 #include "core/device/device_runtime.h"
+#include "core/device/digest_kernel.h"
 #include "core/device/ipc_format.h"
 
 namespace tensorcast {
@@ -202,34 +205,141 @@ class CudaEvent final : public Event {
   const cudaEvent_t event_;
 };
 
+// Which devices reach each other's memory. Thread-safe.
+class PeerAccess {
+ public:
+  // For what runs on `device` and touches memory of `other`. OK where they are not peers, too: then copies
+  // between them go through the host, by CUDA itself.
+  absl::Status Enable(int device, int other) {
+    if (device == other) return absl::OkStatus();
+    absl::MutexLock lock(&mutex_);
+    if (asked_.contains({device, other})) return absl::OkStatus();
+    int can = 0;
+    const std::string which = absl::StrCat("peer access of device ", device, " to device ", other);
+    TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
+    if (can != 0) {
+      const CudaDeviceGuard guard(device);
+      TC_RETURN_IF_ERROR(guard.status());
+      const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
+      if (error == cudaErrorPeerAccessAlreadyEnabled) {
+        cudaGetLastError();  // by another library of this process; not to be found by the next who asks
+      } else {
+        TC_RETURN_IF_ERROR(CudaStatus(error, "enabling", which));
+      }
+    }
+    LOG_IF(WARNING, can == 0) << "there is no " << which << ": copies between them go through the host";
+    asked_.insert({device, other});
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::set<std::pair<int, int>> asked_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Device memory for the digests of one batch, lent to streams. It is kept to the end: cudaFree would wait for
+// everything that runs on the device. Thread-safe.
+class DigestBuffers {
+ public:
+  ~DigestBuffers() {
+    absl::MutexLock lock(&mutex_);
+    for (const DevicePtr buffer : all_) {
+      if (!BrokenContexts::OfProcess().Check(buffer.device).ok()) continue;  // it went with its context
+      const CudaDeviceGuard guard(buffer.device);
+      CudaStatus(cudaFree(CudaPointer(buffer)), "freeing", "room for digests").IgnoreError();
+    }
+  }
+
+  absl::StatusOr<DevicePtr> Take(int device) {
+    absl::MutexLock lock(&mutex_);
+    std::vector<DevicePtr>& idle = idle_[device];
+    if (idle.empty()) {
+      const CudaDeviceGuard guard(device);
+      TC_RETURN_IF_ERROR(guard.status());
+      void* pointer = nullptr;
+      TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMostDigestsAtOnce * xxh3::kDigestBytes),
+                                    "allocating", absl::StrCat("room for digests on device ", device)));
+      idle.push_back({.device = device, .address = reinterpret_cast<uint64_t>(pointer)});
+      all_.push_back(idle.back());
+    }
+    const DevicePtr taken = idle.back();
+    idle.pop_back();
+    return taken;
+  }
+
+  // REQUIRES: nothing that runs uses it any more.
+  void Give(DevicePtr buffer) {
+    absl::MutexLock lock(&mutex_);
+    idle_[buffer.device].push_back(buffer);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<int, std::vector<DevicePtr>> idle_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DevicePtr> all_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What the streams of a runtime share, and must not outlive.
+struct StreamsShare {
+  AllocationTable allocations;
+  PeerAccess peers;
+  DigestBuffers digest_buffers;
+};
+
 class CudaStream final : public Stream {
  public:
-  CudaStream(int device, cudaStream_t stream, const AllocationTable& allocations)
-      : device_(device), stream_(stream), allocations_(allocations) {}
+  CudaStream(int device, cudaStream_t stream, bool can_digest, StreamsShare& shared)
+      : device_(device), stream_(stream), can_digest_(can_digest), shared_(shared) {}
 
   ~CudaStream() override {
     // Copies that are under way read and write memory that its owner may free after this.
     const absl::Status status = Synchronize();
     if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
     LOG_IF(WARNING, !status.ok()) << "unread error: " << status;
+    if (digests_) shared_.digest_buffers.Give(digests_);
     const CudaDeviceGuard guard(device_);
     CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();
   }
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override {
-    TC_RETURN_IF_ERROR(allocations_.Find(destination, bytes).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(destination, bytes).status());
     return Enqueue(CudaPointer(destination), source, bytes, cudaMemcpyHostToDevice);
   }
 
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
-    TC_RETURN_IF_ERROR(allocations_.Find(source, bytes).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
     return Enqueue(destination, CudaPointer(source), bytes, cudaMemcpyDeviceToHost);
   }
 
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override {
-    TC_RETURN_IF_ERROR(allocations_.Find(destination, bytes).status());
-    TC_RETURN_IF_ERROR(allocations_.Find(source, bytes).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(destination, bytes).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
+    TC_RETURN_IF_ERROR(shared_.peers.Enable(device_, destination.device));
+    TC_RETURN_IF_ERROR(shared_.peers.Enable(device_, source.device));
     return Enqueue(CudaPointer(destination), CudaPointer(source), bytes, cudaMemcpyDeviceToDevice);
+  }
+
+  absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) override {
+    TC_RETURN_IF_ERROR(CheckDigests(device_, ranges, digests));
+    for (const DeviceRange& range : ranges) {
+      TC_RETURN_IF_ERROR(shared_.allocations.Find(range.begin, range.bytes).status());
+    }
+    if (!can_digest_) {
+      return absl::UnimplementedError(
+          absl::StrCat("no digest kernel for device ", device_,
+                       " was built: install nvcc, configure and build again, or use a newer device"));
+    }
+    if (!digests_) {
+      TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));
+    }
+    // One batch after another uses the buffer: they are in order.
+    while (!ranges.empty()) {
+      const size_t count = std::min<size_t>(ranges.size(), kMostDigestsAtOnce);
+      TC_RETURN_IF_ERROR(DigestBatchOf(ranges.first(count), digests.data()));
+      ranges = ranges.subspan(count);
+      digests = digests.subspan(count);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Synchronize() override {
@@ -248,7 +358,7 @@ class CudaStream final : public Stream {
 
   absl::Status Lend(DevicePtr memory, uint64_t bytes,
                     absl::FunctionRef<absl::Status(void* stream)> use) override {
-    if (bytes > 0) TC_RETURN_IF_ERROR(allocations_.Find(memory, bytes).status());
+    if (bytes > 0) TC_RETURN_IF_ERROR(shared_.allocations.Find(memory, bytes).status());
     const CudaDeviceGuard guard(device_);
     TC_RETURN_IF_ERROR(guard.status());
     return use(stream_);
@@ -277,13 +387,37 @@ class CudaStream final : public Stream {
                       absl::StrCat("a copy of ", bytes, " bytes on device ", device_));
   }
 
+  // REQUIRES: kMostDigestsAtOnce at most.
+  absl::Status DigestBatchOf(std::span<const DeviceRange> ranges, DigestBytes* digests) {
+    static_assert(sizeof(DigestBytes) == xxh3::kDigestBytes);
+    DigestBatch batch;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      batch.ranges[i] = {.address = ranges[i].begin.address, .bytes = ranges[i].bytes};
+    }
+    batch.digests = digests_.address;
+    {
+      const CudaDeviceGuard guard(device_);
+      TC_RETURN_IF_ERROR(guard.status());
+      void* parameters[] = {&batch};
+      const cudaError_t launched =
+          cudaLaunchKernel(DigestKernel(), dim3(static_cast<unsigned>(ranges.size())), dim3(xxh3::kLanes),
+                           parameters, /*sharedMem=*/0, stream_);
+      TC_RETURN_IF_ERROR(
+          CudaStatus(launched, "enqueueing", absl::StrCat(ranges.size(), " digests on device ", device_)));
+    }
+    return Enqueue(digests, CudaPointer(digests_), ranges.size() * sizeof(DigestBytes),
+                   cudaMemcpyDeviceToHost);
+  }
+
   const int device_;
   const cudaStream_t stream_;
-  const AllocationTable& allocations_;
+  const bool can_digest_;
+  StreamsShare& shared_;
+  DevicePtr digests_;  // where the kernel writes; none until it is needed
 };
 
-// `allocations` must outlive the stream.
-absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, const AllocationTable& allocations) {
+// `shared` must outlive the stream.
+absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool can_digest, StreamsShare& shared) {
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
   cudaStream_t stream = nullptr;
@@ -291,7 +425,7 @@ absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, const Allocat
   // may use.
   TC_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                 "creating a stream on", absl::StrCat("device ", device)));
-  return std::make_unique<CudaStream>(device, stream, allocations);
+  return std::make_unique<CudaStream>(device, stream, can_digest, shared);
 }
 
 // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML and nvidia-smi write it.
@@ -315,7 +449,8 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        .name = properties.name,
                        .total_bytes = properties.totalGlobalMem,
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
-                                                     properties.pciBusID, properties.pciDeviceID)});
+                                                     properties.pciBusID, properties.pciDeviceID),
+                       .can_digest = properties.major * 10 + properties.minor >= LeastDigestCapability()});
   }
   return devices;
 }
@@ -326,7 +461,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   ~CudaRuntime() override {
     absl::MutexLock lock(&imports_mutex_);
-    for (const DeviceAllocation& left : allocations_.RemoveAll()) {
+    for (const DeviceAllocation& left : shared_.allocations.RemoveAll()) {
       if (!CheckHealth(left.base.device).ok()) continue;
       const CudaDeviceGuard guard(left.base.device);
       void* const pointer = CudaPointer(left.base);
@@ -355,14 +490,14 @@ class CudaRuntime final : public DeviceRuntime {
                         absl::StrCat(bytes, " bytes on device ", device, DescribeFree()));
     }
     const DevicePtr base{.device = device, .address = reinterpret_cast<uint64_t>(pointer)};
-    allocations_.Add({.base = base, .bytes = bytes, .origin = MemoryOrigin::kAllocated});
+    shared_.allocations.Add({.base = base, .bytes = bytes, .origin = MemoryOrigin::kAllocated});
     return base;
   }
 
   absl::Status Free(DevicePtr pointer) override {
     // Out of the table first: from here on no copy of ours can name it, whatever becomes of cudaFree. And
     // once cudaFree has returned, another thread may be given the same address.
-    TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kAllocated).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.Remove(pointer, MemoryOrigin::kAllocated).status());
     if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it went with its context
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
@@ -372,7 +507,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    return MakeCudaStream(device, allocations_);
+    return MakeCudaStream(device, devices_[device].can_digest, shared_);
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
@@ -395,7 +530,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::StatusOr<IpcHandle> Export(DevicePtr allocation) override {
     TC_ASSIGN_OR_RETURN(const DeviceAllocation found,
-                        allocations_.FindBase(allocation, MemoryOrigin::kAllocated));
+                        shared_.allocations.FindBase(allocation, MemoryOrigin::kAllocated));
     TC_RETURN_IF_ERROR(CheckHealth(allocation.device));
     const CudaDeviceGuard guard(allocation.device);
     TC_RETURN_IF_ERROR(guard.status());
@@ -421,17 +556,17 @@ class CudaRuntime final : public DeviceRuntime {
     absl::MutexLock lock(&imports_mutex_);
     TC_ASSIGN_OR_RETURN(const DevicePtr base, Map(device, fields));
     if (++opens_[base.address] == 1) {
-      allocations_.Add({.base = base, .bytes = handle.bytes, .origin = MemoryOrigin::kImported});
+      shared_.allocations.Add({.base = base, .bytes = handle.bytes, .origin = MemoryOrigin::kImported});
     }
     return base;
   }
 
   absl::Status CloseIpc(DevicePtr pointer) override {
     absl::MutexLock lock(&imports_mutex_);
-    TC_RETURN_IF_ERROR(allocations_.FindBase(pointer, MemoryOrigin::kImported).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.FindBase(pointer, MemoryOrigin::kImported).status());
     if (--opens_[pointer.address] == 0) {
       opens_.erase(pointer.address);
-      TC_RETURN_IF_ERROR(allocations_.Remove(pointer, MemoryOrigin::kImported).status());
+      TC_RETURN_IF_ERROR(shared_.allocations.Remove(pointer, MemoryOrigin::kImported).status());
     }
     if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it was unmapped with its context
     const CudaDeviceGuard guard(pointer.device);
@@ -477,7 +612,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   const std::vector<DeviceInfo> devices_;
-  AllocationTable allocations_;
+  StreamsShare shared_;
   // CUDA maps another process's memory once, gives the same address to those who open it again, and counts:
   // so does this, by that address, since it is one allocation to the table.
   absl::Mutex imports_mutex_;

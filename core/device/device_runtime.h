@@ -8,9 +8,11 @@
 // are checked before they reach the hardware).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +29,8 @@ struct DeviceInfo {
   std::string uuid;  // "GPU-xxxxxxxx-xxxx-..." as NVML writes it; "FAKE-..." for the double
   std::string name;
   uint64_t total_bytes = 0;
-  std::string pci_bus_id;  // "0000:3b:00.0", as sysfs writes it; empty for the double
+  std::string pci_bus_id;   // "0000:3b:00.0", as sysfs writes it; empty for the double
+  bool can_digest = false;  // Stream::Digest
 };
 
 // An address in a device's memory; never to be dereferenced by the host.
@@ -49,6 +52,14 @@ class Event {
   virtual absl::Status Await() = 0;
 };
 
+// XXH3-128 in canonical byte order.
+using DigestBytes = std::array<uint8_t, 16>;
+
+struct DeviceRange {
+  DevicePtr begin;
+  uint64_t bytes = 0;
+};
+
 // Copies on one stream run in order and asynchronously to the host. Errors of earlier copies surface at
 // Synchronize and at events. Host memory given to a copy must stay valid until the copy is done. Destroying a
 // stream waits for its copies.
@@ -57,7 +68,13 @@ class Stream {
   virtual ~Stream() = default;
   virtual absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) = 0;
   virtual absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) = 0;
+  // From one device to another too: straight, where they are peers.
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
+  // The digest of each range, computed where the bytes are: on the stream's own device (INVALID_ARGUMENT
+  // elsewhere), in order with the copies. `digests`, one a range, must stay valid like memory that is copied
+  // to. UNIMPLEMENTED where the device cannot (DeviceInfo::can_digest). May block until the copies before it
+  // are done.
+  virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
   // Blocks until everything enqueued before is done; the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
   // As Synchronize, without waiting: whether it is done.

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "core/device/allocation_table.h"
 #include "core/device/fake_memory.h"
+#include "core/device/xxh3.h"
 
 namespace tensorcast {
 namespace {
@@ -40,6 +42,7 @@ class FakeStream final : public Stream {
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override;
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override;
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override;
+  absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) override;
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsIdle() override;
   absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
@@ -55,22 +58,19 @@ class FakeStream final : public Stream {
     std::byte* at = nullptr;
     std::shared_ptr<FakeMemory> memory;
   };
-  struct Copy {
-    End destination;
-    End source;
-    uint64_t bytes = 0;
-  };
+  // Holds the device memory that it is about.
+  using Operation = std::function<absl::Status()>;
 
   absl::StatusOr<End> DeviceEnd(DevicePtr pointer, uint64_t bytes) const;
-  absl::Status Enqueue(absl::StatusOr<End> destination, absl::StatusOr<End> source, uint64_t bytes);
+  absl::Status EnqueueCopy(absl::StatusOr<End> destination, absl::StatusOr<End> source, uint64_t bytes);
+  void Enqueue(Operation operation);
   void Run();
-  absl::Status Execute(const Copy& copy);
 
   const int device_;
   const AllocationTable& allocations_;
   FakeDeviceHooks* const hooks_;
   absl::Mutex mutex_;
-  std::deque<Copy> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // since the last Synchronize
@@ -96,7 +96,7 @@ class FakeStream::Recorded final : public Event {
 
  private:
   FakeStream* const stream_;
-  const uint64_t number_;  // of the last copy before it
+  const uint64_t number_;  // of the last operation before it
 };
 
 FakeStream::FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks)
@@ -111,15 +111,15 @@ FakeStream::~FakeStream() {
 }
 
 absl::Status FakeStream::CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) {
-  return Enqueue(DeviceEnd(destination, bytes), End{.at = const_cast<std::byte*>(source)}, bytes);
+  return EnqueueCopy(DeviceEnd(destination, bytes), End{.at = const_cast<std::byte*>(source)}, bytes);
 }
 
 absl::Status FakeStream::CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) {
-  return Enqueue(End{.at = destination}, DeviceEnd(source, bytes), bytes);
+  return EnqueueCopy(End{.at = destination}, DeviceEnd(source, bytes), bytes);
 }
 
 absl::Status FakeStream::CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) {
-  return Enqueue(DeviceEnd(destination, bytes), DeviceEnd(source, bytes), bytes);
+  return EnqueueCopy(DeviceEnd(destination, bytes), DeviceEnd(source, bytes), bytes);
 }
 
 absl::Status FakeStream::Synchronize() {
@@ -147,30 +147,56 @@ absl::StatusOr<FakeStream::End> FakeStream::DeviceEnd(DevicePtr pointer, uint64_
              .memory = allocation.fake};
 }
 
-absl::Status FakeStream::Enqueue(absl::StatusOr<End> destination, absl::StatusOr<End> source,
-                                 uint64_t bytes) {
+absl::Status FakeStream::EnqueueCopy(absl::StatusOr<End> destination, absl::StatusOr<End> source,
+                                     uint64_t bytes) {
   TC_RETURN_IF_ERROR(destination.status());
   TC_RETURN_IF_ERROR(source.status());
   if (bytes == 0) return absl::OkStatus();
-  absl::MutexLock lock(&mutex_);
-  queue_.push_back({*std::move(destination), *std::move(source), bytes});
-  ++enqueued_;
+  Enqueue([this, to = *std::move(destination), from = *std::move(source), bytes]() -> absl::Status {
+    if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy(device_));
+    std::memmove(to.at, from.at, bytes);
+    return absl::OkStatus();
+  });
   return absl::OkStatus();
+}
+
+absl::Status FakeStream::Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {
+  TC_RETURN_IF_ERROR(CheckDigests(device_, ranges, digests));
+  std::vector<End> ends;
+  for (const DeviceRange& range : ranges) {
+    TC_ASSIGN_OR_RETURN(End end, DeviceEnd(range.begin, range.bytes));
+    ends.push_back(std::move(end));
+  }
+  for (size_t i = 0; i < ends.size(); ++i) {
+    Enqueue([end = std::move(ends[i]), bytes = ranges[i].bytes, digest = &digests[i]] {
+      const auto scratch = std::make_unique<xxh3::Scratch>();
+      xxh3::DigestRange(xxh3::SequentialTeam(), reinterpret_cast<const uint8_t*>(end.at), bytes, *scratch,
+                        digest->data());
+      return absl::OkStatus();
+    });
+  }
+  return absl::OkStatus();
+}
+
+void FakeStream::Enqueue(Operation operation) {
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back(std::move(operation));
+  ++enqueued_;
 }
 
 void FakeStream::Run() {
   while (true) {
-    Copy copy;
+    Operation operation;
     {
       absl::MutexLock lock(&mutex_);
       auto wanted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_ || !queue_.empty(); };
       mutex_.Await(absl::Condition(&wanted));
       if (queue_.empty()) return;
-      copy = std::move(queue_.front());
+      operation = std::move(queue_.front());
       queue_.pop_front();
     }
-    const absl::Status status = Execute(copy);
-    copy = {};  // lets go of the memory before anybody is told that the copy is done
+    const absl::Status status = operation();
+    operation = nullptr;  // lets go of the memory before anybody is told that it is done
     absl::MutexLock lock(&mutex_);
     first_error_.Update(status);
     ++done_;
@@ -179,12 +205,6 @@ void FakeStream::Run() {
       failed_ = done_;
     }
   }
-}
-
-absl::Status FakeStream::Execute(const Copy& copy) {
-  if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy(device_));
-  std::memmove(copy.destination.at, copy.source.at, copy.bytes);
-  return absl::OkStatus();
 }
 
 class FakeRuntime final : public DeviceRuntime {
@@ -196,7 +216,8 @@ class FakeRuntime final : public DeviceRuntime {
       devices_.push_back({.ordinal = i,
                           .uuid = absl::StrFormat("FAKE-00000000-0000-0000-0000-%012x", i),
                           .name = "fake device",
-                          .total_bytes = options.device_bytes});
+                          .total_bytes = options.device_bytes,
+                          .can_digest = true});
     }
   }
 

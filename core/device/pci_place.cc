@@ -23,8 +23,8 @@ std::vector<std::string> WayTo(const fs::path& device) {
 // How much of both ways is the same; 0 where they part above the host bridge.
 size_t Shared(const std::vector<std::string>& one, const std::vector<std::string>& other) {
   const auto parting = std::ranges::mismatch(one, other).in1;
-  const bool host_bridge =
-      std::any_of(one.begin(), parting, [](const std::string& node) { return absl::StartsWith(node, "pci"); });
+  const bool host_bridge = std::any_of(one.begin(), parting,
+                                       [](const std::string& node) { return absl::StartsWith(node, "pci"); });
   return host_bridge ? static_cast<size_t>(parting - one.begin()) : 0;
 }
 

@@ -1,7 +1,8 @@
 // Where a device sits in its host: the NUMA node that it hangs on, and the network adapters nearest to it, as
 // the kernel's sysfs tells.
 //
-// Stateless; thread-safe. What sysfs does not say (a virtual machine, a container) is left out, never guessed.
+// Stateless; thread-safe. What sysfs does not say (a virtual machine, a container) is left out, never
+// guessed.
 #pragma once
 
 #include <optional>

@@ -56,7 +56,8 @@ TEST_F(PciPlaceTest, TheNearestAdaptersShareMostOfTheWay) {
   AddAdapter("net", "eth1", switch_ / "0000:3c:00.1");
   AddAdapter("net", "eth2", first_bridge_ / "0000:3e:00.0");
   EXPECT_THAT(Find("0000:3b:00.0").nearest_nics, ElementsAre("eth0", "eth1"));
-  EXPECT_THAT(Find("0000:3d:00.0").nearest_nics, ElementsAre("eth0", "eth1", "eth2")) << "all below its bridge";
+  EXPECT_THAT(Find("0000:3d:00.0").nearest_nics, ElementsAre("eth0", "eth1", "eth2"))
+      << "all below its bridge";
   EXPECT_THAT(Find("0000:86:00.0").nearest_nics, IsEmpty()) << "none below its bridge";
 }
 

@@ -1,5 +1,5 @@
-// Copies between the host and devices: several under way at once, from where the bytes are, and no memory that
-// goes before its copies.
+// Copies between the host and devices: several under way at once, from where the bytes are, and no memory
+// that goes before its copies.
 #include "base/testing/eventually.h"
 #include "core/engine/engine_fixture.h"
 

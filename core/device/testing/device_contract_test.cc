@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "core/artifact/digest.h"
 #include "core/device/device_runtime.h"
 #include "core/device/testing/ipc_peer.h"
 
@@ -192,6 +193,50 @@ TEST_P(DeviceContract, CopiesBetweenDevices) {
   ASSERT_TRUE(stream->CopyOnDevice(there, here, kMiB).ok());
   ASSERT_TRUE(stream->Synchronize().ok());
   EXPECT_EQ(Download(*runtime_, there, kMiB).value_or(std::vector<std::byte>{}), Pattern(5, kMiB));
+}
+
+TEST_P(DeviceContract, DigestsRangesInOrderWithCopies) {
+  const uint64_t bytes = 3 * kMiB + 17;
+  const int last = static_cast<int>(runtime_->devices().size()) - 1;
+  const DevicePtr here = MustAllocate(bytes, 0);
+  const DevicePtr there = MustAllocate(bytes, last);
+  const std::vector<std::byte> sent = Pattern(9, bytes);
+  ASSERT_TRUE(Upload(*runtime_, here, sent).ok());
+  const auto stream = MustCreateStream(last);
+  std::vector<DeviceRange> ranges;
+  for (const auto& [offset, length] : {std::pair<uint64_t, uint64_t>{0, bytes}, {1, 0}, {7, 1}, {64, 240}}) {
+    ranges.push_back({.begin = there + offset, .bytes = length});
+  }
+  // More than any backend digests at once.
+  for (uint64_t i = 0; i < 300; ++i) ranges.push_back({.begin = there + 5000 * i + i % 16, .bytes = 5000});
+  std::vector<DigestBytes> digests(ranges.size());
+  ASSERT_TRUE(stream->CopyOnDevice(there, here, bytes).ok());
+  const absl::Status enqueued = stream->Digest(ranges, digests);
+  if (!runtime_->devices()[last].can_digest) {
+    EXPECT_EQ(enqueued.code(), absl::StatusCode::kUnimplemented);
+    return;
+  }
+  ASSERT_TRUE(enqueued.ok()) << enqueued;
+  ASSERT_TRUE(stream->Synchronize().ok());
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const uint64_t offset = ranges[i].begin.address - there.address;
+    EXPECT_EQ(digests[i], ComputeDigest(std::span(sent).subspan(offset, ranges[i].bytes)).bytes) << i;
+  }
+}
+
+TEST_P(DeviceContract, RefusesDigestsOfWhatIsNotThereOrOnAnotherDevice) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const auto stream = MustCreateStream();
+  std::vector<DigestBytes> digests(1);
+  const auto digest = [&](DevicePtr begin, uint64_t bytes) {
+    const DeviceRange range = {.begin = begin, .bytes = bytes};
+    return stream->Digest(std::span(&range, 1), digests).code();
+  };
+  EXPECT_EQ(digest(memory + 1, kMiB), kInvalid);
+  EXPECT_EQ(digest({}, 1), kInvalid);
+  EXPECT_EQ(digest({.device = memory.device + 1, .address = memory.address}, 1), kInvalid);
+  EXPECT_EQ(stream->Digest({}, digests).code(), kInvalid) << "no range for the digest";
+  EXPECT_TRUE(stream->Synchronize().ok());
 }
 
 TEST_P(DeviceContract, AFullDeviceSaysSoAndStaysUsable) {

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/stand_ins/cuda/kernels.h"
 
 namespace tensorcast::stand_ins {
 namespace {
@@ -243,14 +245,26 @@ cudaError_t Runtime::EnqueueCopy(void* destination, const void* source, size_t b
       order_.Enqueue(found->id, {{reinterpret_cast<uint64_t>(source), bytes, /*write=*/false},
                                  {reinterpret_cast<uint64_t>(destination), bytes, /*write=*/true}});
   if (!wrong.empty()) Wrong(wrong);
-  const Copy copy{.gpu = found->gpu,
-                  .stream = found->id,
-                  .direction = !to_device     ? CopyDirection::kToHost
-                               : !from_device ? CopyDirection::kToDevice
-                                              : CopyDirection::kOnDevice,
-                  .destination = to.at,
-                  .source = from.at,
-                  .bytes = bytes};
+  Copy copy{.gpu = found->gpu,
+            .stream = found->id,
+            .direction = !to_device     ? CopyDirection::kToHost
+                         : !from_device ? CopyDirection::kToDevice
+                                        : CopyDirection::kOnDevice,
+            .destination = to.at,
+            .source = from.at,
+            .bytes = bytes};
+  const int gpu = visible_[found->gpu];
+  if (to_device && from_device && !(Reaches(gpu, *to.memory) && Reaches(gpu, *from.memory))) {
+    const auto bounce = std::make_shared<std::vector<std::byte>>(bytes);
+    Copy first = copy;
+    first.direction = CopyDirection::kToHost;
+    first.destination = bounce->data();
+    found->Enqueue([this, first, from, bounce] { return Run(first); });
+    copy.direction = CopyDirection::kToDevice;
+    copy.source = bounce->data();
+    found->Enqueue([this, copy, to, bounce] { return Run(copy); });
+    return cudaSuccess;
+  }
   found->Enqueue([this, copy, to, from] { return Run(copy); });
   return cudaSuccess;
 }
@@ -277,6 +291,44 @@ cudaError_t Runtime::EnqueueWork(void* memory, size_t bytes, bool write, cudaStr
     });
   });
   return cudaSuccess;
+}
+
+cudaError_t Runtime::LaunchKernel(std::string_view kernel, void** parameters, int blocks, int threads,
+                                  cudaStream_t stream) {
+  const std::shared_ptr<CUstream_st> found = Find(stream);
+  if (found == nullptr) return cudaErrorInvalidResourceHandle;
+  CheckGpu(visible_[found->gpu], "cudaLaunchKernel on a stream");
+  std::optional<KernelLaunch> launch = LaunchOf(kernel, parameters, blocks, threads);
+  if (!launch.has_value()) {
+    Wrong(absl::StrCat("kernel ", kernel, " is launched with ", blocks, " blocks of ", threads, " threads"));
+  }
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::byte*> pieces;
+  std::vector<std::shared_ptr<GpuMemory>> held;
+  for (const Access& access : launch->accesses) {
+    const End end = EndOf(reinterpret_cast<const void*>(access.address), access.bytes);
+    if (end.memory == nullptr || !Reaches(visible_[found->gpu], *end.memory)) {
+      Wrong(absl::StrCat("kernel ", kernel, " touches ", absl::Hex(access.address),
+                         ", which is no memory that its GPU reaches"));
+    }
+    pieces.push_back(end.at);
+    held.push_back(end.memory);
+  }
+  const std::string wrong = order_.Enqueue(found->id, launch->accesses);
+  if (!wrong.empty()) Wrong(wrong);
+  found->Enqueue([this, gpu = found->gpu, run = std::move(launch->run), pieces, held] {
+    if (poisoned_[gpu].load()) return cudaErrorIllegalAddress;
+    run(pieces);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::EnablePeerAccess(int peer) {
+  if (peer < 0 || peer >= count() || peer == CurrentGpu()) return cudaErrorInvalidDevice;
+  absl::MutexLock lock(&mutex_);
+  const bool enabled = peers_.insert({visible_[CurrentGpu()], visible_[peer]}).second;
+  return enabled ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
 }
 
 cudaError_t Runtime::CreateEvent(cudaEvent_t* event) {
@@ -401,6 +453,10 @@ Runtime::End Runtime::EndOf(const void* pointer, size_t bytes) {
     }
   }
   return {.at = static_cast<std::byte*>(const_cast<void*>(pointer)), .memory = nullptr};
+}
+
+bool Runtime::Reaches(int gpu, const GpuMemory& memory) const {
+  return memory.gpu() == gpu || peers_.contains({gpu, memory.gpu()});
 }
 
 cudaError_t Runtime::Run(const Copy& copy) {

@@ -16,7 +16,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -66,6 +68,12 @@ class Runtime {
                           cudaStream_t stream);
   cudaError_t EnqueueWork(void* memory, size_t bytes, bool write, cudaStream_t stream, StreamWork work);
 
+  cudaError_t LaunchKernel(std::string_view kernel, void** parameters, int blocks, int threads,
+                           cudaStream_t stream);
+
+  // Copies between two devices that are no peers go through the host, and the timeline says so.
+  cudaError_t EnablePeerAccess(int peer);
+
   cudaError_t CreateEvent(cudaEvent_t* event);
   cudaError_t DestroyEvent(cudaEvent_t event);
   cudaError_t RecordEvent(cudaEvent_t event, cudaStream_t stream);
@@ -94,6 +102,8 @@ class Runtime {
   std::shared_ptr<CUstream_st> Find(cudaStream_t stream);
   // Where the stand-in reads or writes what the program calls `pointer`.
   End EndOf(const void* pointer, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether what runs on this GPU of the host reaches the memory.
+  bool Reaches(int gpu, const GpuMemory& memory) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   cudaError_t Run(const Copy& copy);
   void DropImports(int gpu) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -109,6 +119,7 @@ class Runtime {
   std::map<uint64_t, uint64_t> pinned_ ABSL_GUARDED_BY(mutex_);        // host memory: address, bytes
   std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<int, int>> peers_ ABSL_GUARDED_BY(mutex_);  // by the host's numbers: who reaches whom
   HappensBefore order_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -8,6 +8,9 @@
 // memory are asynchronous here too, which CUDA allows and seldom does.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "tests/stand_ins/cuda/host_gpus.h"
@@ -44,9 +47,62 @@ cudaError_t CallThatWaits(Body body) {
   return Remember(error == cudaSuccess ? done : error);
 }
 
+// The program's kernels: what it launches one by (the address of its stub), and the name. Made before main.
+std::map<const void*, std::string>& Kernels() {
+  static auto* const kernels = new std::map<const void*, std::string>;
+  return *kernels;
+}
+
+[[noreturn]] void LaunchedByItsStub() {
+  tensorcast::stand_ins::Violation("cuda",
+                                   "a kernel is launched with <<<...>>>, whose errors nobody sees: "
+                                   "call cudaLaunchKernel");
+}
+
 }  // namespace
 
 extern "C" {
+
+// --- What nvcc's objects call, of which no header tells: they say at the start of the program which kernels
+// they have, and the stubs that they make of kernels launch these.
+
+void** __cudaRegisterFatBinary(void* binary) { return new void*(binary); }
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void** handle) { delete handle; }
+void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, uint3*, uint3*, dim3*,
+                            dim3*, int*) {
+  Kernels()[stub] = name;
+}
+unsigned __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { LaunchedByItsStub(); }
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { LaunchedByItsStub(); }
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) {
+  LaunchedByItsStub();
+}
+
+// --- The runtime's functions.
+
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** parameters, size_t,
+                             cudaStream_t stream) {
+  return Call([=](Runtime& runtime) {
+    const auto found = Kernels().find(kernel);
+    if (found == Kernels().end()) return cudaErrorInvalidDeviceFunction;
+    return runtime.LaunchKernel(found->second, parameters, static_cast<int>(blocks.x),
+                                static_cast<int>(threads.x), stream);
+  });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return Call([=](Runtime& runtime) {
+    if (device < 0 || peer < 0 || std::max(device, peer) >= runtime.count()) return cudaErrorInvalidDevice;
+    *can = device == peer ? 0 : 1;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
+  return Call(
+      [=](Runtime& runtime) { return flags == 0 ? runtime.EnablePeerAccess(peer) : cudaErrorInvalidValue; });
+}
 
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 

@@ -1,0 +1,12 @@
+// Stands in for digest_kernel.cu where nvcc was not found.
+#include <limits>
+
+#include "core/device/digest_kernel.h"
+
+namespace tensorcast {
+
+const void* DigestKernel() { return nullptr; }
+
+int LeastDigestCapability() { return std::numeric_limits<int>::max(); }
+
+}  // namespace tensorcast
