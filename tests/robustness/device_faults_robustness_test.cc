@@ -1,6 +1,7 @@
 // Devices that run out of memory or whose copies fail, under real daemons: the fake ones, switched from here.
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -98,6 +99,47 @@ TEST_F(FaultyDevices, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
   std::filesystem::rename(away, model_);
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", {.lane = "tcp"}));
+  TC_ASSERT_OK(Compare(*again, model_).status());
+}
+
+TEST_F(FaultyDevices, AGpuThatBreaksDuringAGetIsUnhealthyAndTheNodeGoesOn) {
+  const client::GetOptions on_other_gpu{.location = "gpu:1", .lane = "tcp"};
+  const std::string second = MakeModel("second.safetensors", 24 << 20, /*shards=*/1, /*seed=*/2);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "n", second));
+  TC_ASSERT_OK(client(1).Get(Context(), "n", OnGpu()).status());
+  TC_ASSERT_OK_AND_ASSIGN(auto held, client(1).Get(Context(), "n", on_other_gpu));
+  TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 3));
+
+  HoldCopies(*faults_[1]);
+  auto pending = client(1).StartGet(Context(), "m", OnGpu());
+  TC_ASSERT_OK(AwaitHeldCopy(*faults_[1]));
+  faults_[1]->poison_copies = 1;
+  faults_[1]->copy_delay_ns = 0;
+  const auto broken = pending->Wait(SteadyNow() + kStepTimeout);
+  EXPECT_EQ(broken.status().code(), absl::StatusCode::kInternal) << broken.status();
+  EXPECT_THAT(std::string(broken.status().message()), HasSubstr("gpu:0"));
+  pending.reset();
+
+  TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 2));  // the global store knows that the one on it is gone
+  const auto refused = client(1).Get(Context(), "n", OnGpu());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("gpu:0 is unhealthy"));
+  EXPECT_THAT(RunCommand({"status", "--daemon", cluster_->addresses(1).unix_socket}).output,
+              HasSubstr("UNHEALTHY  gpu:0"));
+
+  for (const client::GetOptions& good : {on_other_gpu, client::GetOptions{.lane = "tcp"}}) {
+    TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", good));
+    TC_ASSERT_OK(Compare(*replica, model_).status());
+  }
+  TC_ASSERT_OK(Compare(*held, second).status());
+  held.reset();
+
+  // It ends as ever, and with the process the fault is gone.
+  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGTERM));
+  EXPECT_EQ(cluster_->daemon(1).Wait(Soon()).value_or(-1), 0);
+  TC_ASSERT_OK(cluster_->RestartDaemon(1));
+  Reconnect(1);
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(1).Get(Context(), "m", OnGpu()));
   TC_ASSERT_OK(Compare(*again, model_).status());
 }
 
