@@ -344,7 +344,7 @@ TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
     return engine_->Ingest(ContextFor(), {std::move(manifest), location, nullptr, false}).status();
   };
   EXPECT_EQ(materialize(nullptr, kCpu).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(materialize(artifact.manifest, {LocationKind::kGpu, 2}).code(),
+  EXPECT_EQ(materialize(artifact.manifest, {LocationKind::kGpu, 4}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(materialize(artifact.manifest, kDisk).code(), absl::StatusCode::kFailedPrecondition);
   const TestArtifact coarse = MakeChunkedArtifact(16, 2, 2 * kStagingBytes);

@@ -1,5 +1,5 @@
-// From one GPU over a slow link to another: the stages of an ingest overlap, by the timeline of the stand-in's
-// copy engines.
+// From one GPU over a slow link to another: the stages of an ingest overlap, by the timeline of the
+// stand-in's copy engines.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -40,8 +40,7 @@ class LinkedSource final : public ChunkSource {
     SteadyTime passed;
     {
       absl::MutexLock lock(&mutex_);
-      const double seconds =
-          static_cast<double>(request.range.bytes) / static_cast<double>(kBytesPerSecond);
+      const double seconds = static_cast<double>(request.range.bytes) / static_cast<double>(kBytesPerSecond);
       free_ = std::max(free_, SteadyNow()) + absl::Seconds(seconds);
       passed = free_;
     }
@@ -125,10 +124,9 @@ TEST(Overlap, ThreeStagesOfEqualSpeedTakeLittleMoreThanOne) {
                                 devices->get(), image, nullptr, /*max_concurrency=*/6);
     ASSERT_TRUE(far.ok()) << far.status();
     auto sources = std::make_shared<OneSource>(std::make_unique<LinkedSource>(*std::move(far)));
-    auto pending = (*engine)->Ingest(RequestContext::Background(absl::Minutes(1)),
-                                     {.manifest = artifact.manifest,
-                                      .location = {LocationKind::kGpu, 0},
-                                      .sources = std::move(sources)});
+    auto pending = (*engine)->Ingest(
+        RequestContext::Background(absl::Minutes(1)),
+        {.manifest = artifact.manifest, .location = {LocationKind::kGpu, 0}, .sources = std::move(sources)});
     ASSERT_TRUE(pending.ok()) << pending.status();
     const auto lease = (*pending)->Wait(RequestContext::Background(absl::Minutes(1)));
     ASSERT_TRUE(lease.ok()) << lease.status();
