@@ -365,7 +365,11 @@ TEST_F(EnginePartial, IsSparedWhileItIsLeasedPinnedOrGrows) {
               HasSubstr("1 filling (6291456 bytes)"));
   EXPECT_EQ(engine_->Evict(id, /*force=*/true).code(), absl::StatusCode::kFailedPrecondition);
   growing.reset();
-  EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok()) << "it is partial again, and may go";
+  ASSERT_TRUE(Eventually([this] {
+    const std::vector<ReplicaInfo> replicas = engine_->ListReplicas();
+    return replicas.size() == 1 && replicas[0].state == ReplicaState::kPartial;
+  })) << "who asked for more has gone";
+  EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok()) << "it may go";
 }
 
 TEST_F(EnginePartial, ThatCannotGrowForLackOfSpaceIsAsItWas) {
