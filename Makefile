@@ -42,8 +42,9 @@ bench: binary
 bench-fan-out: binary
 	@cli/bench/fan_out_table.py --binary $(BUILD)/bin/tensorcast
 
-# Tests that look at the tree or at whole packages and not at our code's behaviour: once is enough.
-NOT_SANITIZED := ^(check_|lint_|package_|benchmarks_)
+# Tests that look at the tree or at whole packages and not at our code's behaviour, and one of how copies overlap, which
+# instrumented code is too slow for: once is enough.
+NOT_SANITIZED := ^(check_|lint_|package_|benchmarks_|overlap_)
 
 # $(call build_sanitized,PRESET,SANITIZER,TARGETS): with an instrumented Abseil.
 define build_sanitized

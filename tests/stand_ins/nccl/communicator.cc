@@ -35,14 +35,15 @@ class OnDevice {
 }  // namespace
 
 NcclFaults* ProcessNcclFaults() {
-  static NcclFaults* const faults = []() -> NcclFaults* {
+  // Never destroyed: streams may outlive main.
+  static const auto* const faults = [] {
     const char* const path = std::getenv(kNcclFaultsVariable);
-    if (path == nullptr) return nullptr;
+    if (path == nullptr) return new std::shared_ptr<NcclFaults>();
     auto opened = OpenNcclFaults(path);
     if (!opened.ok()) Wrong(opened.status().ToString());
-    return (new std::shared_ptr<NcclFaults>(*std::move(opened)))->get();  // streams may outlive main
+    return new std::shared_ptr<NcclFaults>(*std::move(opened));
   }();
-  return faults;
+  return faults->get();
 }
 
 void Launch::Add(std::function<void()> enqueue) {
