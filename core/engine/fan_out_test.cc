@@ -47,9 +47,10 @@ class CopyingBroadcaster final : public DeviceBroadcaster {
         auto stream = owner_->devices_->CreateStream(allocations_[i].device);
         if (!stream.ok()) return stream.status();
         for (const ByteRange& range : ranges) {
-          const uint64_t from = static_cast<int>(i) == owner_->spoiled ? range.offset ^ 256 : range.offset;
-          absl::Status copied =
-              (*stream)->CopyOnDevice(allocations_[i] + range.offset, allocations_[0] + from, range.bytes);
+          // What is spoiled is shifted, within the range: what lies beyond may be being written.
+          const uint64_t shift = static_cast<int>(i) == owner_->spoiled ? 256 : 0;
+          absl::Status copied = (*stream)->CopyOnDevice(
+              allocations_[i] + range.offset, allocations_[0] + (range.offset + shift), range.bytes - shift);
           if (!copied.ok()) return copied;
           owner_->bytes += range.bytes;
         }
