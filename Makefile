@@ -82,13 +82,13 @@ model: build
 	TENSORCAST_MODEL_STEPS=1000000 $(BUILD)/bin/directory_test --gtest_filter='*Model*' --gtest_brief=1
 
 # clang-tidy (.clang-tidy) over FILES, a regular expression of paths.
-FILES ?= ^$(CURDIR)/(base|cli|client|core|daemon|global_store|otel|rpc|security|tools|transport)/.*[.]cc$$
+FILES ?= ^$(CURDIR)/(base|cli|client|collective|core|daemon|global_store|otel|rpc|security|tools|transport)/.*[.]cc$$
 tidy: build
 	@tools/setup.sh --analysis
 	run-clang-tidy -quiet -p $(BUILD) -j $(JOBS) '$(FILES)'
 
 # The part that takes minutes, in .ci/run: what is threaded or low-level, without gRPC's headers.
-tidy-quick: FILES := $(CURDIR)/(base|security|core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
+tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
 # Includes, clocks, formatting, shell scripts.

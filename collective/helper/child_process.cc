@@ -61,6 +61,7 @@ class SpawnPlan {
 
   absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv) const {
     std::vector<char*> arguments;
+    arguments.reserve(argv.size() + 1);
     for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
     pid_t pid = -1;

@@ -60,7 +60,7 @@ absl::Status DevicePool::CheckDevice(int device) const {
         absl::StrCat("gpu:", device, " does not exist: this node has ", count, " device(s)"));
   }
   const absl::Status health = devices_->CheckHealth(device);
-  if (health.ok()) return health;
+  if (health.ok()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("gpu:", device, " is unhealthy and takes no replicas: ", health.message()));
 }
