@@ -286,6 +286,11 @@ void CheckPools(const v1::DaemonConfig& config, Findings& findings) {
 
 void CheckDevices(const v1::DaemonConfig& config, Findings& findings) {
   if (config.device_runtime() == "cuda") findings.Add("daemon.device_runtime", CreateCudaRuntime().status());
+  // That it is NCCL, and recent enough, its helper process finds out.
+  if (config.nccl() != "auto" && config.nccl() != "off" && !std::filesystem::is_regular_file(config.nccl())) {
+    findings.Add("daemon.nccl",
+                 absl::StrCat(Quoted(config.nccl()), " is neither auto nor off, and no file here"));
+  }
 }
 
 void CheckAccess(const v1::DaemonConfig& config, Findings& findings) {

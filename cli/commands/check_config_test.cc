@@ -46,6 +46,12 @@ TEST(CheckConfig, EachFindingIsALineThatBeginsWithItsKey) {
   EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is no group here"));
 }
 
+TEST(CheckConfig, ALibraryOfNcclIsThereOrRefused) {
+  EXPECT_EQ(Refused({"daemon.nccl=off"}), "");
+  EXPECT_EQ(Refused({"daemon.nccl=/proc/self/exe"}), "");
+  EXPECT_THAT(Refused({"daemon.nccl=on"}), HasSubstr("daemon.nccl: \"on\" is neither auto nor off"));
+}
+
 TEST(CheckConfig, LabelsKeepToTheirRules) {
   EXPECT_EQ(Refused({"daemon.labels=zone=a,rack=r3"}), "");
   EXPECT_THAT(Refused({"daemon.labels=zone=a b"}),

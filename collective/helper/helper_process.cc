@@ -114,7 +114,7 @@ HelperProcess::~HelperProcess() {
 
 bool HelperProcess::available() const {
   absl::MutexLock lock(&mutex_);
-  return state_ == State::kIdle;
+  return state_ == State::kIdle && SteadyNow() >= not_before_;
 }
 
 void HelperProcess::SetState(State state) {
@@ -126,21 +126,32 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   {
     absl::MutexLock lock(&mutex_);
     if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
+    if (SteadyNow() < not_before_) {
+      return absl::UnavailableError("a group could not form a while ago, and none is tried yet");
+    }
     state_ = State::kInUse;
   }
   auto group = std::make_unique<Group>(this);
+  absl::Status formed = EnsureChild();
+  if (formed.ok()) formed = group->Begin(allocations);
+  if (formed.ok()) return group;
+  if (child_ == nullptr) {
+    LOG(WARNING) << "a broadcast could not begin; none is tried for " << options_.pause_after_failure;
+    absl::MutexLock lock(&mutex_);
+    not_before_ = SteadyNow() + options_.pause_after_failure;
+  }
+  return formed;
+}
+
+absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
     End(How::kDied, absl::UnavailableError("it had nothing to do"));
   }
-  if (child_ == nullptr) {
-    TC_RETURN_IF_ERROR(StartChild());
-    if (const absl::Status hello = AwaitHello(); !hello.ok()) {
-      End(How::kKilled, hello);
-      return hello;
-    }
-  }
-  TC_RETURN_IF_ERROR(group->Begin(allocations));
-  return group;
+  if (child_ != nullptr) return absl::OkStatus();
+  TC_RETURN_IF_ERROR(StartChild());
+  absl::Status hello = AwaitHello();
+  if (!hello.ok()) End(How::kKilled, hello);
+  return hello;
 }
 
 absl::Status HelperProcess::StartChild() {

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "collective/helper/child_process.h"
 #include "collective/helper/messages.h"
 #include "core/device/device_broadcaster.h"
@@ -35,6 +36,9 @@ struct HelperOptions {
   absl::Duration forming_timeout = absl::Seconds(60);
   // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.
   absl::Duration progress_timeout = absl::Seconds(10);
+  // After a group that could not form: what is wrong with a driver or a library stays wrong for longer than
+  // one request, and each attempt would cost its askers up to forming_timeout.
+  absl::Duration pause_after_failure = absl::Minutes(10);
 };
 
 class HelperProcess final : public DeviceBroadcaster {
@@ -43,7 +47,7 @@ class HelperProcess final : public DeviceBroadcaster {
   HelperProcess(DeviceRuntime* devices, HelperOptions options);
   ~HelperProcess() override;
 
-  // Whether the library could be loaded, and no group is open.
+  // Whether the library could be loaded, no group is open, and none has failed to form a while ago.
   bool available() const override;
   absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) override;
 
@@ -53,6 +57,7 @@ class HelperProcess final : public DeviceBroadcaster {
   static std::string_view WhyNot(State state);  // another group can be opened
 
   // These are for whoever made the state kStarting or kInUse.
+  absl::Status EnsureChild();
   absl::Status StartChild();
   absl::Status AwaitHello();
   // The answer to a request. After an error the process has ended.
@@ -69,6 +74,7 @@ class HelperProcess final : public DeviceBroadcaster {
   std::map<std::vector<std::string>, uint32_t> communicators_;
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
+  SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // groups
   std::thread starting_;
 };
 

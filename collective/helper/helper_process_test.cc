@@ -63,13 +63,14 @@ class CopyingCommunicator final : public Communicator {
 // No set of devices joins twice in one process.
 class CopyingLibrary final : public CollectiveLibrary {
  public:
-  explicit CopyingLibrary(DeviceRuntime* devices) : devices_(devices) {}
+  CopyingLibrary(DeviceRuntime* devices, bool joins) : devices_(devices), joins_(joins) {}
 
   std::string version() const override { return "0"; }
   absl::StatusOr<CommunicatorId> MakeId() override { return CommunicatorId{.bytes = std::string(128, 'i')}; }
   absl::StatusOr<std::unique_ptr<Communicator>> Join(const RequestContext&, const CommunicatorId& id,
                                                      int world_size,
                                                      absl::Span<const RankDevice> ranks) override {
+    if (!joins_) return absl::InternalError("the driver is too old");
     std::set<int> devices;
     for (const RankDevice& rank : ranks) devices.insert(rank.device);
     if (id.bytes.size() != 128 || world_size != static_cast<int>(ranks.size()) ||
@@ -81,6 +82,7 @@ class CopyingLibrary final : public CollectiveLibrary {
 
  private:
   DeviceRuntime* const devices_;
+  const bool joins_;
   std::set<std::set<int>> joined_;
 };
 
@@ -205,6 +207,14 @@ TEST_F(HelperProcessTest, WithoutALibraryThereAreNoBroadcasts) {
   EXPECT_FALSE(helper_->available());
 }
 
+TEST_F(HelperProcessTest, AfterAGroupThatCouldNotFormNoneIsTriedForAWhile) {
+  Start("--no-joining");
+  ASSERT_TRUE(Eventually([this] { return helper_->available(); }));
+  EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("driver is too old"));
+  EXPECT_FALSE(helper_->available());
+  EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("none is tried yet"));
+}
+
 TEST_F(HelperProcessTest, CanBeDestroyedWhileItStarts) {
   Start("--never");
   helper_.reset();
@@ -215,7 +225,7 @@ absl::StatusOr<helper::HelperTools> MakeTools(std::string_view argument) {
   if (argument == "--never") pause();
   helper::HelperTools tools;
   tools.devices = MakeDevices();
-  tools.library = std::make_unique<CopyingLibrary>(tools.devices.get());
+  tools.library = std::make_unique<CopyingLibrary>(tools.devices.get(), argument != "--no-joining");
   return tools;
 }
 

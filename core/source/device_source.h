@@ -1,6 +1,6 @@
 // A source whose image lies in device memory: a replica on a GPU of this node, or a peer's GPU replica opened
-// through its IPC handle. Fetch copies to the host and digests there: until there is a digest kernel, bytes
-// that come from a GPU are verified on their way through the host.
+// through its IPC handle. Fetch copies to the host and digests there: bytes that come from a GPU are verified
+// on their way through the host.
 #pragma once
 
 #include <memory>
