@@ -79,6 +79,11 @@ struct FanOutOptions {
 // root), beside a plain copy over one link. Receivers that fail are counted, not an error of the benchmark.
 absl::StatusOr<Rows> RunFanOut(const BenchOptions& options, const FanOutOptions& fan_out);
 
+// Onto this machine's GPUs and from one to another, beside plain copies, the rate of the devices' memory and
+// NCCL alone; attaching to a replica on a GPU. `nccl`: the library's path; empty: the system's. UNAVAILABLE
+// where there is no GPU; what takes more of them, or NCCL, is left out where it is missing.
+absl::StatusOr<Rows> RunGpu(const BenchOptions& options, const std::string& nccl);
+
 // The reference server of RunControl, a process of its own: answers ResolveKey with an empty message, writes
 // the ready line to `ready_fd` and serves until SIGTERM, which the caller has blocked.
 absl::Status ServeEmptyCalls(int ready_fd);

@@ -91,7 +91,7 @@ class P2p {
   }
 
   absl::StatusOr<Moved> Move(const std::string& lane) {
-    return MoveOnce(options_.context, *cluster_, kKey, lane);
+    return MoveOnce(options_.context, *cluster_, kKey, {.lane = lane});
   }
 
   std::optional<Other> OtherOf(const std::string& lane) {
@@ -139,11 +139,12 @@ class P2p {
 
   absl::Status MeasureBesideOther(const std::string& lane, const Other& other) {
     Say(absl::StrCat("p2p ", lane, ": ", runs_, " transfers beside ", other.name));
-    TC_RETURN_IF_ERROR(MoveOnce(options_.context, *other.cluster, kKey, other.lane).status());
+    TC_RETURN_IF_ERROR(MoveOnce(options_.context, *other.cluster, kKey, {.lane = other.lane}).status());
     Pairs rates, cpu;
     for (int run = 0; run < runs_; ++run) {
       TC_ASSIGN_OR_RETURN(const Moved a, Move(lane));
-      TC_ASSIGN_OR_RETURN(const Moved b, MoveOnce(options_.context, *other.cluster, kKey, other.lane));
+      TC_ASSIGN_OR_RETURN(const Moved b,
+                          MoveOnce(options_.context, *other.cluster, kKey, {.lane = other.lane}));
       rates.Add(GbPerSecond(image_bytes_, a.report.end - a.report.start),
                 GbPerSecond(image_bytes_, b.report.end - b.report.start));
       cpu.Add(1 / GbPerSecond(image_bytes_, a.cpu), 1 / GbPerSecond(image_bytes_, b.cpu));
@@ -167,8 +168,9 @@ class P2p {
     Row row = MakeRow(lane, "client wall, p50");
     row.unit = "ms";
     for (int run = 0; run < pulls; ++run) {
-      TC_ASSIGN_OR_RETURN(const Moved a, MoveOnce(options_.context, *cluster_, kSmallKey, lane));
-      TC_ASSIGN_OR_RETURN(const Moved b, MoveOnce(options_.context, *other.cluster, kSmallKey, other.lane));
+      TC_ASSIGN_OR_RETURN(const Moved a, MoveOnce(options_.context, *cluster_, kSmallKey, {.lane = lane}));
+      TC_ASSIGN_OR_RETURN(const Moved b,
+                          MoveOnce(options_.context, *other.cluster, kSmallKey, {.lane = other.lane}));
       latencies.Add(absl::ToDoubleMilliseconds(a.wall), absl::ToDoubleMilliseconds(b.wall));
       row.bytes = a.report.bytes;
     }

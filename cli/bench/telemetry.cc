@@ -143,7 +143,7 @@ class TelemetryBench {
   }
 
   absl::StatusOr<Figures> Transfer(Side& side, const std::string& lane) {
-    TC_ASSIGN_OR_RETURN(const Moved moved, MoveOnce(options_.context, *side.cluster, kKey, lane));
+    TC_ASSIGN_OR_RETURN(const Moved moved, MoveOnce(options_.context, *side.cluster, kKey, {.lane = lane}));
     image_bytes_ = moved.report.bytes;
     return Figures{GbPerSecond(image_bytes_, moved.report.end - moved.report.start),
                    GbPerSecond(image_bytes_, moved.wall)};

@@ -30,11 +30,15 @@ absl::StatusOr<absl::Duration> CpuTime(BenchCluster& cluster) {
 }  // namespace
 
 absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& cluster, const std::string& key,
-                               const std::string& lane) {
+                               const Route& route) {
   TC_ASSIGN_OR_RETURN(const absl::Duration used, CpuTime(cluster));
   const SteadyTime start = SteadyNow();
-  TC_ASSIGN_OR_RETURN(auto replica,
-                      cluster.client(1).Get(context, key, {.lane = lane, .wait_for_space = true}));
+  TC_ASSIGN_OR_RETURN(auto replica, cluster.client(route.node)
+                                        .Get(context, key,
+                                             {.location = route.location,
+                                              .lane = route.lane,
+                                              .wait_for_space = true,
+                                              .attach = route.location == "cpu"}));
   Moved moved;
   moved.wall = SteadyNow() - start;
   TC_ASSIGN_OR_RETURN(moved.cpu, CpuTime(cluster));
@@ -42,13 +46,14 @@ absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& clus
   if (!replica->transfer()) return absl::InternalError("the replica was there before it was asked for");
   moved.report = *replica->transfer();
   if (moved.report.verified_chunks == 0) return absl::InternalError("a transfer verified nothing");
-  if (!moved.report.stages.empty() && moved.report.stages.front().source.lane != lane) {
-    return absl::InternalError(
-        absl::StrCat("asked for the lane ", lane, ", went over ", moved.report.stages.front().source.lane));
+  if (!route.lane.empty() && !moved.report.stages.empty() &&
+      moved.report.stages.front().source.lane != route.lane) {
+    return absl::InternalError(absl::StrCat("asked for the lane ", route.lane, ", went over ",
+                                            moved.report.stages.front().source.lane));
   }
   const std::string replica_id = replica->replica_id();
   replica.reset();
-  TC_RETURN_IF_ERROR(cluster.admin(1).EvictReplica(context, replica_id, /*force=*/true));
+  TC_RETURN_IF_ERROR(cluster.admin(route.node).EvictReplica(context, replica_id, /*force=*/true));
   return moved;
 }
 

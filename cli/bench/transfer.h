@@ -14,13 +14,19 @@ namespace tensorcast::bench {
 // As the daemon's report and as the client's clock have it.
 struct Moved {
   TransferReport report;
-  absl::Duration wall;  // key resolved to image mapped
+  absl::Duration wall;  // key resolved to image mapped; of host memory, no other is mapped
   absl::Duration cpu;   // of both daemons meanwhile
 };
 
-// Node 1 gets `key` from node 0 over `lane`, verified, and drops it again, so that the next one comes from
-// node 0 too. INTERNAL when it did not go that way.
+struct Route {
+  std::string lane;  // empty: the one that the daemon takes
+  int node = 1;      // that gets it
+  std::string location = "cpu";
+};
+
+// The node gets `key`, verified, and drops it again, so that the next one comes the same way. INTERNAL when
+// it did not go over the lane.
 absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& cluster, const std::string& key,
-                               const std::string& lane);
+                               const Route& route);
 
 }  // namespace tensorcast::bench

@@ -117,6 +117,19 @@ absl::Status MeasureFanOut(const CommonFlags& common, const FanOutFlags& flags) 
   return absl::OkStatus();
 }
 
+// The NCCL of the daemons and of the reference.
+struct GpuFlags {
+  BenchFlags common;
+  std::string nccl;
+};
+
+absl::Status MeasureGpu(const CommonFlags& common, const GpuFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunGpu(options, flags.nccl));
+  Print(common, rows);
+  return absl::OkStatus();
+}
+
 // Flags that some have. `lanes` are those that --lane can name, `lanes_help` says which are measured without
 // it; `tls_help` says what --tls measures. Empty: there is no such flag.
 struct MoreFlags {
@@ -129,6 +142,11 @@ void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
   flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.least = 1});
   flags.Add("--bytes", values.bytes, "Of the artifact, such as 1GiB");
   flags.Add("--smoke", values.smoke, "Tiny and short: proves that it runs, measures nothing");
+}
+
+void AddGpuFlags(Flags& flags, GpuFlags& values) {
+  AddFlagsOfAll(flags, values.common);
+  flags.Add("--nccl", values.nccl, "The path of NCCL's library; else the system's");
 }
 
 Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark,
@@ -205,6 +223,13 @@ Command BenchCommand() {
                                      [](const CommonFlags& common, const FanOutFlags& flags) {
                                        return ExitCode(MeasureFanOut(common, flags));
                                      })},
+          {.name = "gpu",
+           .help = "Onto GPUs of this machine and between them, beside plain copies and NCCL alone",
+           .role = Role::kLocal,
+           .bind = Bind<GpuFlags>(AddGpuFlags,
+                                  [](const CommonFlags& common, const GpuFlags& flags) {
+                                    return ExitCode(MeasureGpu(common, flags));
+                                  })},
           BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
                            bench::RunMemory),
           BenchmarkCommand(

@@ -60,6 +60,15 @@ say "the archive runs the demo"
 in_root "$root" "/$tensorcast" bench p2p --lane ucx --smoke --json >"$work/bench" 2>"$work/log" ||
   fail "a transfer over ucx: $(tail -20 "$work/log") $(cat "$work/bench")"
 
+# The check of the GPUs, with the packaged libraries (Python is the host's): its tests start, and there is no GPU here.
+archive=$(cd "$root" && echo "$PWD"/opt/tensorcast-*)
+status=0
+CUDA_VISIBLE_DEVICES='' "$archive/bin/tensorcast-gpu-check" --out "$work/gpu-check.md" >"$work/log" 2>&1 || status=$?
+if ((status != 2)) || ! grep -q "there is no GPU to be tried" "$work/log"; then
+  fail "gpu-check exits with $status: $(cat "$work/log")"
+fi
+[[ ! -e $work/gpu-check.md ]] || fail "gpu-check writes a file about no GPU"
+
 # The UCX that runs is the packaged one, and so are its modules, as far as they can be loaded.
 for library in libucp.so.0 libucs.so.0 libgrpc.so.29 ucx/libuct_cma.so.0; do
   [[ -e $root/opt/$(cd "$root/opt" && echo tensorcast-*)/lib/$library ]] || fail "$library is not in the archive"

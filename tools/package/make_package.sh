@@ -3,7 +3,8 @@
 #
 #   tools/package/make_package.sh --build DIR --out DIR [--archive-only]
 #
-#   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast and the shared libraries that it needs; unpack anywhere
+#   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast and the shared libraries that it needs, and the check of a
+#                                            machine's GPUs; unpack anywhere
 #   tensorcast_VERSION_amd64.deb             the same below /usr/lib/tensorcast, with systemd units and a user
 #   tensorcast-dev_VERSION_amd64.deb         the client library: headers, one archive, a CMake package
 #
@@ -83,9 +84,22 @@ check_size() {
   ((bytes <= limit_mib * 1048576)) || die "$1 has $bytes bytes, more than $limit_mib MiB"
 }
 
+# stage_gpu_check PREFIX: bin/tensorcast-gpu-check and its tests.
+stage_gpu_check() {
+  local test
+  mkdir -p "$1/libexec/gpu-check"
+  install -m 0755 "$here/../../cli/bench/gpu_check.py" "$1/bin/tensorcast-gpu-check"
+  for test in device_contract_test communicator_contract_gpu_test; do
+    install -m 0755 "$build/bin/$test" "$1/libexec/gpu-check/$test"
+    strip "$1/libexec/gpu-check/$test"
+    copy_libraries "$build/bin/$test" "$1/lib"
+  done
+}
+
 make_archive() {
   local name=tensorcast-$version-linux-x86_64
   cp -r "$work/runtime" "$work/$name"
+  stage_gpu_check "$work/$name"
   mkdir -p "$work/$name/etc" "$work/$name/systemd"
   cp "$here"/debian/*.yaml "$work/$name/etc/"
   cp "$here"/debian/*.service "$work/$name/systemd/"
