@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,11 +20,13 @@
 #include "absl/log/check.h"
 #include "absl/log/globals.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "core/replica/availability.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program.h"
+#include "transport/serving.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/tcp/wire.h"
@@ -49,6 +50,8 @@ constexpr int kHangMs = 60000;
 // A source that lied waits once for so long for one request more; where it comes later, the sequence is
 // another one.
 constexpr int kPatienceMs = 5;
+// Of a message that is sent in pieces: enough for a head of single bytes and the beginning of what follows.
+constexpr int kMostPieces = 40;
 
 struct FetchPlan {
   uint64_t offset = 0;
@@ -339,8 +342,9 @@ class LyingSource {
 
   void Send(const Frame& frame) { SendBytes(EncodeFrame(frame)); }
   void SendBytes(std::string_view bytes) {
-    while (!bytes.empty() && open_) {
-      const std::string_view now = send_bytes_ == 0 ? bytes : bytes.substr(0, send_bytes_);
+    for (int pieces = 1; !bytes.empty() && open_; ++pieces) {
+      const bool rest = send_bytes_ == 0 || pieces >= kMostPieces;
+      const std::string_view now = rest ? bytes : bytes.substr(0, send_bytes_);
       const ssize_t sent = send(socket_.get(), now.data(), now.size(), MSG_NOSIGNAL);
       if (sent < 0) {
         open_ = false;
@@ -366,7 +370,7 @@ class LyingSource {
   bool honest_ = true;
   bool flip_next_ = false;
   bool flipped_ = false;
-  size_t send_bytes_ = 0;  // at a time; 0: all
+  size_t send_bytes_ = 0;  // at a time, see kMostPieces; 0: all
   std::string said_;
   std::map<uint64_t, Asked> asked_;
   Availability said_to_have_;
@@ -384,6 +388,9 @@ class Receiver {
              .addresses = {FormatHostPort({"127.0.0.1", *ListeningPort(listener_.get())})}})) {
     absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
     CHECK_OK(transport_->RegisterMemory(memory_.data(), memory_.bytes()));
+    // As a source does it: then small pieces do not wait for an acknowledgement, which the kernel delays.
+    // Accepted sockets have it from the listener.
+    CHECK_OK(Configure(listener_.get(), {}));
   }
 
   void Pull(Program program) {
@@ -392,7 +399,8 @@ class Receiver {
     bool honest = false, flipped = false, taken_back = false, refused = false;
     std::vector<uint64_t> said_to_have;
     RunningPull running;
-    std::thread source([&] {
+    absl::Notification source_gone;
+    source_thread_.Submit([&] {
       LyingSource lying(Accept(), program, plan, &running);
       lying.Speak();
       honest = lying.honest();
@@ -400,6 +408,7 @@ class Receiver {
       taken_back = lying.taken_back();
       refused = lying.refused();
       said_to_have = lying.said_to_have().Words();
+      source_gone.Notify();
     });
     Completions done;
     std::shared_ptr<const Availability> mirror;
@@ -423,7 +432,7 @@ class Receiver {
       CHECK_EQ(done.completed(), plan.fetches.size());
     }
     const std::vector<std::byte> before(memory_.data(), memory_.data() + memory_.bytes());
-    source.join();
+    source_gone.WaitForNotification();
     CHECK(std::equal(before.begin(), before.end(), memory_.data())) << "written after the pull's end";
     CHECK(!done.repeated());
     if (mirror != nullptr) CheckMirror(*mirror, said_to_have);
@@ -446,8 +455,6 @@ class Receiver {
     CHECK_EQ(poll(&ready, 1, kHangMs), 1);
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     CHECK(socket) << std::strerror(errno);
-    // As a source does it: then small pieces do not wait for an acknowledgement, which the kernel delays.
-    CHECK_OK(Configure(socket.get(), {}));
     return socket;
   }
 
@@ -496,6 +503,7 @@ class Receiver {
   const std::unique_ptr<TcpTransport> transport_;
   const UniqueFd listener_;
   const std::string descriptor_;
+  ServingThreads source_thread_{1};
 };
 
 }  // namespace
