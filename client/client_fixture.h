@@ -21,6 +21,7 @@ class StubDevices final : public DeviceRuntime {
   std::string_view backend() const override { return "stub"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int) const override { return absl::OkStatus(); }
+  bool Reaches(int, int) override { return false; }
   absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return absl::UnimplementedError("stub"); }
   absl::Status Free(DevicePtr) override { return absl::UnimplementedError("stub"); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -208,33 +207,37 @@ class CudaEvent final : public Event {
 // Which devices reach each other's memory. Thread-safe.
 class PeerAccess {
  public:
-  // For what runs on `device` and touches memory of `other`. OK where they are not peers, too: then copies
-  // between them go through the host, by CUDA itself.
-  absl::Status Enable(int device, int other) {
-    if (device == other) return absl::OkStatus();
+  // Whether what runs on `device` reaches memory of `other`, after the first call says so to CUDA. Where it
+  // does not, copies between them go through the host, by CUDA itself.
+  bool Enable(int device, int other) {
+    if (device == other) return true;
     absl::MutexLock lock(&mutex_);
-    if (asked_.contains({device, other})) return absl::OkStatus();
-    int can = 0;
-    const std::string which = absl::StrCat("peer access of device ", device, " to device ", other);
-    TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
-    if (can != 0) {
-      const CudaDeviceGuard guard(device);
-      TC_RETURN_IF_ERROR(guard.status());
-      const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
-      if (error == cudaErrorPeerAccessAlreadyEnabled) {
-        cudaGetLastError();  // by another library of this process; not to be found by the next who asks
-      } else {
-        TC_RETURN_IF_ERROR(CudaStatus(error, "enabling", which));
-      }
-    }
-    LOG_IF(WARNING, can == 0) << "there is no " << which << ": copies between them go through the host";
-    asked_.insert({device, other});
-    return absl::OkStatus();
+    const auto [asked, first] = asked_.try_emplace({device, other}, false);
+    if (!first) return asked->second;
+    const absl::Status enabled = EnableFirst(device, other);
+    LOG_IF(WARNING, !enabled.ok()) << "copies between devices " << device << " and " << other
+                                   << " go through the host: " << enabled;
+    return asked->second = enabled.ok();
   }
 
  private:
+  static absl::Status EnableFirst(int device, int other) {
+    int can = 0;
+    const std::string which = absl::StrCat("peer access of device ", device, " to device ", other);
+    const CudaDeviceGuard guard(device);
+    TC_RETURN_IF_ERROR(guard.status());
+    TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
+    if (can == 0) return absl::UnimplementedError("they are no peers");
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();  // by another library of this process; not to be found by the next who asks
+      return absl::OkStatus();
+    }
+    return CudaStatus(error, "enabling", which);
+  }
+
   absl::Mutex mutex_;
-  std::set<std::pair<int, int>> asked_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, bool> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Device memory for the digests of one batch, lent to streams. It is kept to the end: cudaFree would wait for
@@ -314,8 +317,8 @@ class CudaStream final : public Stream {
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(shared_.allocations.Find(destination, bytes).status());
     TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
-    TC_RETURN_IF_ERROR(shared_.peers.Enable(device_, destination.device));
-    TC_RETURN_IF_ERROR(shared_.peers.Enable(device_, source.device));
+    shared_.peers.Enable(device_, destination.device);
+    shared_.peers.Enable(device_, source.device);
     return Enqueue(CudaPointer(destination), CudaPointer(source), bytes, cudaMemcpyDeviceToDevice);
   }
 
@@ -478,6 +481,7 @@ class CudaRuntime final : public DeviceRuntime {
   std::string_view backend() const override { return "cuda"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int device) const override { return BrokenContexts::OfProcess().Check(device); }
+  bool Reaches(int device, int other) override { return shared_.peers.Enable(device, other); }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));

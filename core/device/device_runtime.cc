@@ -15,6 +15,7 @@ class NullRuntime final : public DeviceRuntime {
   std::string_view backend() const override { return "none"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int) const override { return NoDevice("a device's health"); }
+  bool Reaches(int, int) override { return false; }
 
   absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return NoDevice("device allocation"); }
   absl::Status Free(DevicePtr) override { return NoDevice("device free"); }

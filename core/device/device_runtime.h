@@ -108,6 +108,9 @@ class DeviceRuntime {
   // OK; or INTERNAL and why this process cannot use the device any more, which stays so until the process
   // ends: nothing new works there, and giving back what was there succeeds and does nothing.
   virtual absl::Status CheckHealth(int device) const = 0;
+  // Whether what runs on `device` reaches memory of `other` straight: its own, or a peer's. Else copies from
+  // there go through the host.
+  virtual bool Reaches(int device, int other) = 0;
 
   // RESOURCE_EXHAUSTED when the device is full. REQUIRES for Free: no stream still uses the memory and no
   // importer has it open.

@@ -226,6 +226,7 @@ class FakeRuntime final : public DeviceRuntime {
   absl::Status CheckHealth(int device) const override {
     return hooks_ == nullptr ? absl::OkStatus() : hooks_->CheckHealth(device);
   }
+  bool Reaches(int, int) override { return true; }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));

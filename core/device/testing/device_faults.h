@@ -27,6 +27,8 @@ struct DeviceFaults {
   // Added to each copy; lowering it also frees a copy that waits already.
   std::atomic<int64_t> copy_delay_ns{0};
   std::atomic<int> delayed_copies{0};  // how many wait now; not for tests to set
+  // Of the stand-in alone: no device is another's peer, for processes that have not asked yet.
+  std::atomic<bool> no_peers{false};
   // Of the stand-in alone: how fast each device copies in each direction; 0: as fast as it can.
   std::array<std::atomic<uint64_t>, kCopyDirections> bytes_per_second{};
 

@@ -326,6 +326,7 @@ cudaError_t Runtime::LaunchKernel(std::string_view kernel, void** parameters, in
 
 cudaError_t Runtime::EnablePeerAccess(int peer) {
   if (peer < 0 || peer >= count() || peer == CurrentGpu()) return cudaErrorInvalidDevice;
+  if (!has_peers()) return cudaErrorPeerAccessUnsupported;
   absl::MutexLock lock(&mutex_);
   const bool enabled = peers_.insert({visible_[CurrentGpu()], visible_[peer]}).second;
   return enabled ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;

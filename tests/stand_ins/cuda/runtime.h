@@ -71,6 +71,7 @@ class Runtime {
   cudaError_t LaunchKernel(std::string_view kernel, void** parameters, int blocks, int threads,
                            cudaStream_t stream);
 
+  bool has_peers() const { return faults_ == nullptr || !faults_->no_peers; }
   // Copies between two devices that are no peers go through the host, and the timeline says so.
   cudaError_t EnablePeerAccess(int peer);
 

@@ -94,7 +94,7 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return Call([=](Runtime& runtime) {
     if (device < 0 || peer < 0 || std::max(device, peer) >= runtime.count()) return cudaErrorInvalidDevice;
-    *can = device == peer ? 0 : 1;
+    *can = device != peer && runtime.has_peers() ? 1 : 0;
     return cudaSuccess;
   });
 }

@@ -9,9 +9,15 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/device/digest_kernel.h"
 #include "core/device/testing/device_faults.h"
+#include "core/device/xxh3.h"
 #include "tests/stand_ins/cuda/copy_engines.h"
 #include "tests/stand_ins/cuda/host_gpus.h"
+
+// What nvcc's objects call to say which kernels they have.
+extern "C" void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, uint3*, uint3*,
+                                       dim3*, dim3*, int*);
 
 namespace tensorcast::stand_ins {
 namespace {
@@ -182,6 +188,87 @@ TEST_F(Strictness, ABrokenDeviceStaysBrokenAndAnotherDoesNot) {
   });
   unsetenv(kDeviceFaultsVariable);
   unlink(path.c_str());
+}
+
+// The digest kernel, of one range.
+class Launches : public Strictness {
+ protected:
+  static cudaError_t Launch(void* range, void* digest, cudaStream_t stream, int threads = xxh3::kLanes) {
+    DigestBatch batch;
+    batch.ranges[0] = {.address = reinterpret_cast<uint64_t>(range), .bytes = kBytes};
+    batch.digests = reinterpret_cast<uint64_t>(digest);
+    void* parameters[] = {&batch};
+    return cudaLaunchKernel(&kStub, dim3(1), dim3(threads), parameters, /*sharedMem=*/0, stream);
+  }
+  static void Register() {
+    __cudaRegisterFunction(nullptr, &kStub, nullptr, kDigestKernelName, -1, nullptr, nullptr, nullptr,
+                           nullptr, nullptr);
+  }
+  static constexpr char kStub = 0;
+};
+
+TEST_F(Launches, AreOfKernelsThatTheProgramHas) {
+  IN_ITS_OWN_PROCESS([] {
+    void* const memory = Memory();
+    const cudaStream_t stream = NewStream();
+    EXPECT_EQ(Launch(memory, Memory(), stream), cudaErrorInvalidDeviceFunction);
+    Register();
+    Upload(memory, stream);
+    EXPECT_EQ(Launch(memory, Memory(), stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  });
+  EXPECT_DEATH(
+      {
+        Register();
+        Launch(Memory(), Memory(), NewStream(), /*threads=*/32);
+      },
+      "is launched with 1 blocks of 32 threads");
+}
+
+TEST_F(Launches, TouchMemoryOfTheirGpuInAnOrder) {
+  EXPECT_DEATH(
+      {
+        Register();
+        void* const memory = Memory();
+        cudaSetDevice(1);
+        Launch(memory, Memory(), NewStream());
+      },
+      "which is no memory that its GPU reaches");
+  EXPECT_DEATH(
+      {
+        Register();
+        void* const memory = Memory();
+        Upload(memory, NewStream());
+        Launch(memory, Memory(), NewStream());
+      },
+      "nothing says which comes first");
+}
+
+TEST_F(Strictness, ACopyBetweenGpusIsStraightForPeersAlone) {
+  const std::string timeline = ::testing::TempDir() + "/strictness-peers";
+  setenv(kTimelineVariable, timeline.c_str(), 1);
+  IN_ITS_OWN_PROCESS([&] {
+    void* const from = Memory();
+    EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+    void* const to = Memory();
+    const cudaStream_t stream = NewStream();
+    const auto copy = [&] {
+      EXPECT_EQ(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, stream), cudaSuccess);
+      EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    };
+    copy();
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorPeerAccessAlreadyEnabled);
+    copy();
+    const auto entries = ReadTimeline(timeline).value();
+    EXPECT_EQ(entries.size(), 3u);
+    if (entries.size() != 3) return;
+    EXPECT_EQ(entries[0].direction, CopyDirection::kToHost);
+    EXPECT_EQ(entries[1].direction, CopyDirection::kToDevice);
+    EXPECT_EQ(entries[2].direction, CopyDirection::kOnDevice);
+  });
+  unsetenv(kTimelineVariable);
+  unlink(timeline.c_str());
 }
 
 TEST_F(Strictness, TheTimelineTellsWhatRanWhenAndHowFast) {

@@ -1,0 +1,124 @@
+#include "core/device/direct_copies.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tensorcast {
+namespace {
+
+// For more copies at once than many ingests have.
+constexpr uint64_t kRoomBytes = uint64_t{16} << 10;
+
+}  // namespace
+
+struct DirectCopies::Lane {
+  int device = -1;
+  std::unique_ptr<Stream> stream;
+  DigestBytes* digest = nullptr;  // where the stream puts it
+};
+
+DirectCopies::Pending::Pending(DirectCopies* owner, std::unique_ptr<Lane> lane, std::unique_ptr<Event> event)
+    : owner_(owner), lane_(std::move(lane)), event_(std::move(event)) {}
+
+DirectCopies::Pending::Pending(Pending&& other) noexcept = default;
+
+DirectCopies::Pending::~Pending() { Await().IgnoreError(); }
+
+absl::StatusOr<DigestBytes> DirectCopies::Pending::Await() {
+  if (event_ == nullptr) return absl::FailedPreconditionError("a copy is awaited once");
+  const absl::Status done = std::exchange(event_, nullptr)->Await();
+  const DigestBytes digest = *lane_->digest;
+  owner_->Give(std::move(lane_), done.ok());
+  if (!done.ok()) return done;
+  return digest;
+}
+
+DirectCopies::DirectCopies(DeviceRuntime* devices) : devices_(devices) {}
+
+DirectCopies::~DirectCopies() {
+  absl::MutexLock lock(&mutex_);
+  idle_.clear();
+  if (room_.empty()) return;
+  devices_->UnregisterHost(room_.data()).IgnoreError();
+  munmap(room_.data(), room_.size());
+}
+
+bool DirectCopies::Reach(int from, int to) const {
+  if (devices_ == nullptr || !devices_->devices()[to].can_digest) return false;
+  return devices_->Reaches(to, from);
+}
+
+absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DevicePtr destination, DevicePtr source,
+                                                          uint64_t bytes) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, Take(destination.device));
+  Stream& stream = *lane->stream;
+  const DeviceRange range{.begin = destination, .bytes = bytes};
+  absl::Status failed;
+  if (source != destination) failed = stream.CopyOnDevice(destination, source, bytes);
+  if (failed.ok()) failed = stream.Digest({&range, 1}, {lane->digest, 1});
+  if (failed.ok()) {
+    absl::StatusOr<std::unique_ptr<Event>> event = stream.Record();
+    if (event.ok()) return Pending(this, std::move(lane), *std::move(event));
+    failed = event.status();
+  }
+  // A part of it may be under way.
+  stream.Synchronize().IgnoreError();
+  Give(std::move(lane), /*good=*/false);
+  return failed;
+}
+
+absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int device) {
+  auto lane = std::make_unique<Lane>();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::vector<std::unique_ptr<Lane>>& idle = idle_[device]; !idle.empty()) {
+      lane = std::move(idle.back());
+      idle.pop_back();
+      return lane;
+    }
+    if (room_.empty()) TC_RETURN_IF_ERROR(PageLockRoom());
+    if (free_.empty()) return absl::ResourceExhaustedError("no room for the digests of more copies");
+    lane->device = device;
+    lane->digest = free_.back();
+    free_.pop_back();
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> stream = devices_->CreateStream(device);
+  if (!stream.ok()) {
+    Give(std::move(lane), /*good=*/false);
+    return stream.status();
+  }
+  lane->stream = *std::move(stream);
+  return lane;
+}
+
+absl::Status DirectCopies::PageLockRoom() {
+  void* const pages =
+      mmap(nullptr, kRoomBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (pages == MAP_FAILED) return ErrnoStatus(errno, "mmap", "room for digests");
+  auto* const room = static_cast<std::byte*>(pages);
+  if (absl::Status locked = devices_->RegisterHost(room, kRoomBytes); !locked.ok()) {
+    munmap(pages, kRoomBytes);
+    return Annotate(locked, "room for digests");
+  }
+  room_ = {room, kRoomBytes};
+  auto* const digests = static_cast<DigestBytes*>(pages);
+  for (uint64_t i = 0; i < kRoomBytes / sizeof(DigestBytes); ++i) free_.push_back(&digests[i]);
+  return absl::OkStatus();
+}
+
+void DirectCopies::Give(std::unique_ptr<Lane> lane, bool good) {
+  if (!good) lane->stream.reset();  // without the lock: it waits
+  absl::MutexLock lock(&mutex_);
+  if (good) {
+    idle_[lane->device].push_back(std::move(lane));
+  } else {
+    free_.push_back(lane->digest);
+  }
+}
+
+}  // namespace tensorcast
