@@ -49,9 +49,10 @@ absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestCon
 
 class DeviceDestination final : public Destination {
  public:
-  DeviceDestination(DeviceRuntime* devices, DeviceBlock memory, StagingRing* staging)
+  DeviceDestination(DeviceRuntime* devices, DeviceBlock memory, StagingRing* staging, DirectCopies* direct)
       : memory_(std::make_shared<const DeviceBlock>(std::move(memory))),
         staging_(staging),
+        direct_(direct),
         copies_(devices, memory_->pointer().device) {}
 
   int max_chunks() const override { return staging_->buffers(); }
@@ -65,6 +66,17 @@ class DeviceDestination final : public Destination {
     absl::StatusOr<CopyQueue::Pending> copy = copies_.ToDevice(memory_->pointer() + range.offset, bytes);
     if (!copy.ok()) return AsOurs(range, copy.status());
     return [this, range, copy = *std::move(copy)]() mutable { return AsOurs(range, copy.Await()); };
+  }
+
+  bool TakesFrom(int device) const override { return direct_->Reach(device, memory_->pointer().device); }
+
+  absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source) override {
+    TC_ASSIGN_OR_RETURN(DirectCopies::Pending copy,
+                        direct_->Begin(memory_->pointer() + range.offset, source, range.bytes));
+    return [copy = std::move(copy)]() mutable -> absl::StatusOr<Digest> {
+      TC_ASSIGN_OR_RETURN(const DigestBytes digest, copy.Await());
+      return Digest{.bytes = digest};
+    };
   }
 
   ReplicaStorage memory() const override { return {.host = nullptr, .device = memory_, .file = nullptr}; }
@@ -86,6 +98,7 @@ class DeviceDestination final : public Destination {
 
   std::shared_ptr<const DeviceBlock> memory_;
   StagingRing* const staging_;
+  DirectCopies* const direct_;
   CopyQueue copies_;  // its stream ends before the memory goes
 };
 
@@ -119,13 +132,17 @@ class DiskDestination final : public Destination {
 
 }  // namespace
 
+absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source) {
+  return absl::UnimplementedError(absl::StrCat("nothing is taken from gpu:", source.device, " here"));
+}
+
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {
   return std::make_unique<HostDestination>(std::move(memory));
 }
 
 std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
-                                                   StagingRing* staging) {
-  return std::make_unique<DeviceDestination>(devices, std::move(memory), staging);
+                                                   StagingRing* staging, DirectCopies* direct) {
+  return std::make_unique<DeviceDestination>(devices, std::move(memory), staging, direct);
 }
 
 std::unique_ptr<Destination> MakeDiskDestination(std::unique_ptr<PackedWriter> writer, StagingRing* staging) {

@@ -14,8 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 #include "core/device/device_runtime.h"
+#include "core/device/direct_copies.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/replica_table.h"
@@ -32,6 +34,8 @@ struct ChunkBuffer {
 
 // Returns when a chunk is in its place, or never will be. Null: it is.
 using AwaitPlaced = absl::AnyInvocable<absl::Status()>;
+// Likewise; what arrived there has this digest.
+using AwaitDigested = absl::AnyInvocable<absl::StatusOr<Digest>()>;
 
 class Destination {
  public:
@@ -46,6 +50,13 @@ class Destination {
   // Puts a range's bytes into their place, or begins to: then they stay where they are until what is given
   // was called, or destroyed, which waits as well. An error is the destination's: no other source would help.
   virtual absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) = 0;
+  // Whether bytes in memory of that device come straight into their place, by PlaceFrom: without the host,
+  // and so without a buffer.
+  virtual bool TakesFrom(int /*device*/) const { return false; }
+  // Begins to copy a range from `source`, unless it is there already, and to digest it in its place: until
+  // what is given was called, or destroyed, which waits as well. An error does not say whose fault it is.
+  // REQUIRES: it takes from that device.
+  virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source);
   // Where the bytes are as soon as their chunk is placed, and stay when this has gone, in host or device
   // memory; nothing: elsewhere.
   virtual ReplicaStorage memory() const { return {}; }
@@ -56,10 +67,10 @@ class Destination {
 // Chunks are fetched straight into the replica's own memory, which has room for those that are wanted.
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
 
-// Chunks are staged, then copied, several at once: the copies run back to back. `devices` and `staging` must
-// outlive it.
+// Chunks are staged, then copied, several at once: the copies run back to back. What a GPU has comes by
+// `direct`. All must outlive it.
 std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
-                                                   StagingRing* staging);
+                                                   StagingRing* staging, DirectCopies* direct);
 
 // Chunks are staged, then written.
 std::unique_ptr<Destination> MakeDiskDestination(std::unique_ptr<PackedWriter> writer, StagingRing* staging);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/device/direct_copies.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/evicting_allocator.h"
@@ -38,6 +39,7 @@ uint64_t StagingBytes(const StagingRing& staging) {
 struct StoreEngine::Parts {
   Parts(const EngineOptions& options, std::unique_ptr<StagingRing> staging_buffers)
       : staging(std::move(staging_buffers)),
+        direct(options.devices),
         device_pool(options.devices, options.device_pool_bytes),
         notifier(std::make_unique<Notifier>(options.listener)),
         table(options.node_id, options.devices, notifier.get()),
@@ -48,6 +50,7 @@ struct StoreEngine::Parts {
                 .allocator = &allocator,
                 .staging = staging.get(),
                 .devices = options.devices,
+                .direct = &direct,
                 .artifact_store = options.artifact_store,
                 .disk_names = &disk_names,
                 .fan_out = &fan_out,
@@ -57,6 +60,7 @@ struct StoreEngine::Parts {
         queue(&table, &runner, &removal, notifier.get(), options.max_concurrent_ingests) {}
 
   const std::unique_ptr<StagingRing> staging;
+  DirectCopies direct;
   DevicePool device_pool;
   std::unique_ptr<Notifier> notifier;
   ReplicaTable table;

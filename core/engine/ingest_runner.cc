@@ -111,7 +111,7 @@ class IngestRun {
                             .on_wait = on_wait_};
     if (location.kind == LocationKind::kGpu) {
       TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
-      return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging);
+      return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
     }
     TC_ASSIGN_OR_RETURN(HostAllocation memory, AllocateHost(space));
     return MakeHostDestination(std::move(memory));

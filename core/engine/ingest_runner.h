@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
+#include "core/device/direct_copies.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/evicting_allocator.h"
 #include "core/engine/fan_out.h"
@@ -26,7 +27,8 @@ struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
   EvictingAllocator* allocator = nullptr;
   StagingRing* staging = nullptr;
-  DeviceRuntime* devices = nullptr;         // may be null
+  DeviceRuntime* devices = nullptr;  // may be null
+  DirectCopies* direct = nullptr;
   ArtifactStore* artifact_store = nullptr;  // may be null
   NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes
   FanOut* fan_out = nullptr;

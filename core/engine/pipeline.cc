@@ -318,6 +318,11 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
   auto source = std::make_unique<SourceInUse>();
   source->max_fetches = std::max(1, opened->max_concurrency());
   source->blocks = opened->blocks();
+  source->direct = TakesDirectly(*opened);
+  if (source->direct) {
+    source->max_fetches = std::max(source->max_fetches, DirectCopies::kAtOnce);
+    source->blocks = false;
+  }
   source->availability = opened->availability();
   const bool filling = source->availability != nullptr && !source->availability->complete();
   source->clock = std::make_shared<StageClock>(opened->info(), filling);
@@ -332,6 +337,13 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
   absl::MutexLock lock(&mutex_);
   sources_.Add(std::move(source));
   idle_.NoteSources(SteadyNow());  // it may have what was missing
+}
+
+// Nothing is compared but XXH3, which a GPU digests.
+bool IngestPipeline::TakesDirectly(const ChunkSource& source) const {
+  const DevicePtr image = source.device_image();
+  if (!image || plan_.expected == nullptr || !plan_.destination->TakesFrom(image.device)) return false;
+  return !plan_.distrust_other_hosts || source.info().type != SourceType::kRemote;
 }
 
 int IngestPipeline::SlotsWanted() const {
@@ -422,7 +434,10 @@ void IngestPipeline::NoteChange(const SourceFailure& failure, bool opened) {
 // --- a chunk
 
 FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
-  if (sources_.under_way() >= plan_.destination->max_chunks()) return nullptr;
+  const bool any_direct =
+      std::ranges::any_of(sources_.sources(), [](const auto& source) { return source->direct; });
+  const int most = std::max(plan_.destination->max_chunks(), any_direct ? DirectCopies::kAtOnce : 0);
+  if (sources_.under_way() >= most) return nullptr;
   if (plan_.destination->places()) {
     // While one waits for a buffer another has to be there to give buffers back.
     const bool alone = started_slots_ + (ControlIsSlot() ? 1 : 0) == 1;
@@ -430,6 +445,7 @@ FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
   }
   FetchPtr fetch = sources_.Take(now);
   if (fetch == nullptr) return nullptr;
+  fetch->direct = fetch->source->direct;
   acquiring_ = plan_.destination->places();
   idle_.NoteChunk();
   control_wakes_ |= !told_waiting_.empty();
@@ -442,6 +458,7 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   request.blake3 = WantsBlake3(*fetch);
   fetch->context = plan_.context();
   fetch->context.cancellation = fetch->cancellation;
+  if (fetch->direct && BeginDirect(fetch)) return;
   if (FindInHost(*fetch)) {
     StopAcquiring();
     return Arrived(fetch);
@@ -478,6 +495,56 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   PassOn(fetch);
 }
 
+bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
+  const ByteRange range = fetch->request.range;
+  const Availability* const has = fetch->source->availability.get();
+  // The source says so itself when it is asked for one that it does not have.
+  fetch->direct = has == nullptr || has->HasRange(range.offset, range.bytes);
+  if (!fetch->direct) return false;
+  fetch->start = SteadyNow();
+  absl::StatusOr<AwaitDigested> placing =
+      plan_.destination->PlaceFrom(range, fetch->source->source->device_image() + range.offset);
+  if (!placing.ok()) {
+    StopDirect(*fetch, placing.status());
+    return false;
+  }
+  fetch->acquired = true;
+  fetch->await_digested = *std::move(placing);
+  plan_.progress->Asked(*fetch->source->clock);
+  absl::MutexLock lock(&mutex_);
+  acquiring_ = false;
+  placing_.push_back(fetch);
+  slots_wake_ = true;
+  return true;
+}
+
+// Through the host it shows at which end the fault is.
+void IngestPipeline::StopDirect(ChunkFetch& fetch, const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  fetch.direct = false;
+  LOG_IF(WARNING, fetch.source->direct) << what_ << ": what " << fetch.source->source->info().name
+                                        << " has goes through the host from here on: " << why;
+  fetch.source->direct = false;
+}
+
+bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
+  const absl::StatusOr<Digest> digest = fetch.await_digested();
+  if (!digest.ok()) {
+    plan_.progress->Answered(*fetch.source->clock);
+    StopDirect(fetch, digest.status());
+    absl::MutexLock lock(&mutex_);
+    sources_.PutBack(fetch);
+    return false;
+  }
+  fetch.digests = ChunkDigests{.xxh3 = *digest, .blake3 = std::nullopt};
+  NoteFetched(fetch);
+  if (absl::Status verified = Verify(fetch); !verified.ok()) {
+    PutBackWrong(fetch, std::move(verified));
+    return false;
+  }
+  return Placed(fetch);
+}
+
 bool IngestPipeline::FindInHost(ChunkFetch& fetch) {
   // What is made here first is no replica yet, and in nobody's pool.
   if (!plan_.destination->places() || plan_.expected == nullptr) return false;
@@ -506,7 +573,7 @@ bool IngestPipeline::WantsBlake3(const ChunkFetch& fetch) const {
 void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
   plan_.progress->Answered(*fetch.source->clock);
   if (!fetch.digests.ok()) return;
-  const bool moved = !fetch.buffer.spans.empty();
+  const bool moved = fetch.direct || !fetch.buffer.spans.empty();
   fetch.source->clock->Passed(Stage::kFetch, fetch.start, moved ? fetch.request.range.bytes : 0);
   const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
@@ -531,7 +598,7 @@ void IngestPipeline::Arrived(const FetchPtr& fetch) {
 }
 
 void IngestPipeline::AwaitPlace(const FetchPtr& fetch) {
-  const bool placed = Placed(*fetch);
+  const bool placed = fetch->direct ? AcceptDirect(*fetch) : Placed(*fetch);
   {
     absl::MutexLock lock(&mutex_);
     awaiting_place_ = false;

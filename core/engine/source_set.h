@@ -41,8 +41,10 @@ struct ChunkFetch {
   std::vector<ConstHostSpan> bytes;  // where they are once they are fetched
   SteadyTime start;
   SteadyTime placing_since;
-  AwaitPlaced await_placed;  // null: there is nothing to wait for
+  AwaitPlaced await_placed;      // null: there is nothing to wait for
+  AwaitDigested await_digested;  // of a direct one
   absl::StatusOr<std::optional<ChunkDigests>> digests;
+  bool direct = false;  // it goes from GPU to GPU
   // Under the pipeline's mutex.
   bool taken_back = false;  // because another source gives it sooner
   bool half_over = false;   // of a source that does not block: it has started the fetch, or told its end
@@ -57,6 +59,7 @@ struct SourceInUse {
   int max_fetches = 1;
   bool blocks = true;     // a fetch takes a slot
   bool end_seen = false;  // of the availability
+  bool direct = false;    // the destination takes its chunks from GPU to GPU
   // The set's.
   int index = 0;  // in the picker
   std::vector<FetchPtr> under_way;

@@ -16,6 +16,7 @@
 #include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
+#include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
 #include "core/replica/availability.h"
 #include "core/replica/transfer_report.h"
@@ -64,6 +65,9 @@ class ChunkSource {
   // Where a range's bytes are, if that is page-locked memory of this node and they are there: they stay as
   // long as the source, and who only reads them needs no fetch. Else nothing.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
+  // Where its image is, if that is memory of a GPU which this process reaches: chunks that it has stay there
+  // as long as the source, and who copies them to a GPU needs no fetch. Else none.
+  virtual DevicePtr device_image() const { return {}; }
   // Whether what it has is in the very memory of the replica that is being made: a fetch reads it from there,
   // and when it has been verified it is in its place.
   virtual bool in_place() const { return false; }

@@ -34,6 +34,7 @@ class DeviceSource final : public ChunkSource {
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override { return max_concurrency_; }
   std::shared_ptr<const Availability> availability() const override { return availability_; }
+  DevicePtr device_image() const override { return image_; }
   bool in_place() const override { return in_place_; }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,

@@ -1,0 +1,129 @@
+// From GPU to GPU: without the host, several chunks at once, verified where they arrive.
+#include "base/testing/eventually.h"
+#include "core/device/direct_copies.h"
+#include "core/engine/engine_fixture.h"
+#include "gmock/gmock.h"
+
+namespace tensorcast::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Location kSecondGpu{LocationKind::kGpu, 1};
+constexpr uint32_t kChunks = 12;
+
+class EngineDirect : public EngineFixture {
+ protected:
+  EngineDirect() { Start(); }
+
+  // Copies are held up from here on, until LetGo.
+  void Hold() { faults_->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Hours(1)); }
+  void LetGo() { faults_->copy_delay_ns = 0; }
+  void AwaitHeldCopies(int copies) {
+    ASSERT_TRUE(Eventually([&] { return faults_->delayed_copies == copies; }));
+  }
+  void ExpectRight(const absl::StatusOr<std::unique_ptr<ReplicaLease>>& lease) {
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_EQ(Read(**lease), artifact_.image);
+  }
+  // As it is on the GPU, one bit is another.
+  void Flip(const ReplicaLease& lease, uint64_t byte) {
+    const std::byte flipped = artifact_.image[byte] ^ std::byte{1};
+    const auto stream = devices_->CreateStream(lease.location().device).value();
+    ASSERT_TRUE(stream->CopyToDevice(lease.memory().device + byte, &flipped, 1).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+  }
+  static uint64_t BytesOf(Stage stage, const TransferReport& report) {
+    uint64_t bytes = 0;
+    for (const StageReport& one : report.stages) bytes += one.stage == stage ? one.bytes : 0;
+    return bytes;
+  }
+
+  const TestArtifact artifact_ = MakeChunkedArtifact(7, kChunks);
+};
+
+TEST_F(EngineDirect, AllChunksAreUnderWayAtOnceAndNeedNoStagingBuffer) {
+  (void)MustGet(artifact_, kGpu);
+  // All staging buffers are another's.
+  const TestArtifact other = MakeChunkedArtifact(4, kChunks);
+  const auto held = MakeControl(other.image, {.held = true});
+  const auto pending_other = Materialize(other, {LocationKind::kGpu, 2}, ProviderOf({held}));
+  held->WaitForHeldFetches(setup_.staging_buffers);
+  Hold();
+  const auto pending = Materialize(artifact_, kSecondGpu, nullptr);
+  AwaitHeldCopies(kChunks);
+  LetGo();
+  ExpectRight(pending->Wait(ContextFor()));
+  EXPECT_EQ(BytesOf(Stage::kFetch, *pending->report()), artifact_.image.size());
+  EXPECT_EQ(BytesOf(Stage::kVerify, *pending->report()), 0u) << "digested where they arrived";
+  EXPECT_EQ(BytesOf(Stage::kPlace, *pending->report()), 0u) << "they were in their place";
+  EXPECT_EQ(pending->report()->verified_chunks, kChunks);
+  held->Release();
+  EXPECT_TRUE(pending_other->Wait(ContextFor()).ok());
+}
+
+TEST_F(EngineDirect, AWrongByteIsFoundAndItsReplicaWithdrawn) {
+  const std::string wrong = [this] {
+    const auto lease = MustGet(artifact_, kGpu);
+    Flip(*lease, 5 * 4096 + 17);
+    return lease->replica_id();
+  }();
+  const auto pending = Materialize(artifact_, kSecondGpu, GoodProvider(artifact_));
+  ExpectRight(pending->Wait(ContextFor()));
+  const TransferReport report = *pending->report();
+  ASSERT_FALSE(report.changes.empty());
+  EXPECT_EQ(report.changes[0].why, SourceLoss::kBadDigest);
+  EXPECT_EQ(report.changes[0].from.replica_id, wrong);
+  EXPECT_THAT(std::string(report.changes[0].status.message()), HasSubstr("chunk 5 of"));
+  EXPECT_THAT(std::string(report.changes[0].status.message()), HasSubstr("from device gpu:0 has digest"));
+  listener_->WaitForState(wrong, ReplicaState::kGone);
+}
+
+TEST_F(EngineDirect, WhatFailsGoesThroughTheHost) {
+  (void)MustGet(artifact_, kGpu);
+  faults_->fail_copies = 1;
+  const auto pending = Materialize(artifact_, kSecondGpu, nullptr);
+  ExpectRight(pending->Wait(ContextFor()));
+  EXPECT_GT(BytesOf(Stage::kPlace, *pending->report()), 0u);
+  EXPECT_TRUE(pending->report()->changes.empty()) << "that is no fault of the source";
+}
+
+TEST_F(EngineDirect, TheFaultOfADeviceIsItsOwn) {
+  (void)MustGet(artifact_, kGpu);
+  faults_->poison_copies = 1;
+  const auto lease = Get(artifact_, kSecondGpu);
+  EXPECT_EQ(lease.status().code(), absl::StatusCode::kInternal) << lease.status();
+  EXPECT_THAT(std::string(lease.status().message()), HasSubstr("to gpu:1 failed"));
+  EXPECT_TRUE(engine_->LeaseArtifact(artifact_.manifest->id(), kGpu).ok());
+}
+
+TEST_F(EngineDirect, CopiesThatAreUnderWayAreAwaitedWhenTheIngestIsCancelled) {
+  const TestArtifact artifact = MakeChunkedArtifact(8, DirectCopies::kAtOnce + 8);
+  (void)MustGet(artifact, kGpu);
+  Hold();
+  const RequestContext context = ContextFor();
+  auto pending = Materialize(artifact, kSecondGpu, nullptr, context);
+  AwaitHeldCopies(DirectCopies::kAtOnce);
+  context.cancellation.Cancel();
+  EXPECT_EQ(engine_->active_ingests(), 1) << "its memory is still written to";
+  LetGo();
+  EXPECT_EQ(pending->Wait(ContextFor()).status().code(), absl::StatusCode::kCancelled);
+  WaitUntilIdle();
+  EXPECT_EQ(engine_->device_pool_stats(1).used_bytes, 0u);
+  EXPECT_TRUE(Get(artifact, kSecondGpu).ok()) << "the next one works";
+}
+
+TEST_F(EngineDirect, AReplicaThatFillsGivesItsChunksAsTheyCome) {
+  const auto held = MakeControl(artifact_.image, {.held = true});
+  const auto first = Materialize(artifact_, kGpu, ProviderOf({held}));
+  held->WaitForHeldFetches(1);
+  const auto second = Materialize(artifact_, kSecondGpu, nullptr);
+  held->Release();
+  ExpectRight(first->Wait(ContextFor()));
+  ExpectRight(second->Wait(ContextFor()));
+  EXPECT_EQ(held->total_fetches(), static_cast<int>(kChunks));
+  EXPECT_EQ(BytesOf(Stage::kPlace, *second->report()), 0u);
+}
+
+}  // namespace
+}  // namespace tensorcast::testing
