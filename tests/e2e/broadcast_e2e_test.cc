@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/testing/eventually.h"
 #include "tests/e2e/e2e_test_base.h"
+#include "tests/stand_ins/cuda/copy_engines.h"
 
 namespace tensorcast {
 namespace {
@@ -53,7 +54,8 @@ class Broadcast : public E2eTest {
         {"daemon.host_id=here", "daemon.limits.send=24MiB"},
         {"daemon.host_id=there", absl::StrCat("daemon.nccl=", TENSORCAST_NCCL_STAND_IN),
          "daemon.peer_timeout=2s", "daemon.staging_buffers=8"}};
-    options.daemon_environments = {{}, {{"CUDA_VISIBLE_DEVICES", "2,3,4,5"}}};
+    options.daemon_environments = {
+        {}, {{"CUDA_VISIBLE_DEVICES", "2,3,4,5"}, {stand_ins::kTimelineVariable, timeline_path()}}};
     StartCluster(options);
     if (HasFatalFailure()) return;
     model_ = MakeModel("model.safetensors", kModelBytes);
@@ -114,6 +116,18 @@ class Broadcast : public E2eTest {
     EXPECT_LE(HelpersOf(cluster_->daemon(kReceiver).pid()).size(), 1u);
   }
 
+  // Of what the node's GPUs got nothing comes back but digests.
+  void ExpectVerifiedOnTheGpus() {
+    TC_ASSERT_OK_AND_ASSIGN(const auto timeline, stand_ins::ReadTimeline(timeline_path()));
+    uint64_t to_host = 0;
+    for (const stand_ins::TimelineEntry& copy : timeline) {
+      to_host += copy.direction == CopyDirection::kToHost ? copy.bytes : 0;
+    }
+    EXPECT_GT(to_host, 0u);
+    EXPECT_LT(to_host, kModelBytes / 1000);
+  }
+  std::string timeline_path() const { return absl::StrCat(directory_->path(), "/timeline"); }
+
   std::string model_;
   std::atomic<bool> seen_ = false;  // a broadcast
   std::vector<std::unique_ptr<client::PendingGet>> gets_;
@@ -129,6 +143,7 @@ TEST_F(Broadcast, SeveralGpusOfANodeTakeOneCopyOverTheNetwork) {
   if (HasFatalFailure()) return;
   EXPECT_GE(broadcast_, 2 * kModelBytes);
   EXPECT_EQ(lost_, 0);
+  ExpectVerifiedOnTheGpus();
   ExpectNothingLeft();
 }
 
