@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/device/copy_queue.h"
 #include "core/disk/disk_source.h"
 #include "core/source/chunk_source.h"
-#include "core/source/device_source.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -49,68 +48,83 @@ class HostImage : public ServedReplica {
 };
 
 // A replica on a GPU or a disk. Each piece is read into a buffer of the pool and holds it until the transport
-// has sent it; the number of buffers bounds what all such pulls of this node have under way.
+// has sent it; the number of buffers bounds what all such pulls of this node have under way. A transport
+// reads several pieces at once, so one is on its way into a buffer while others are sent.
 class StagedImage : public ServedReplica {
  public:
-  StagedImage(std::unique_ptr<ChunkSource> source, ImageLayout layout,
-              std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
-      : source_(std::move(source)),
-        layout_(std::move(layout)),
-        staging_(std::move(staging)),
-        staging_wait_(staging_wait) {}
+  StagedImage(uint64_t image_bytes, std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
+      : image_bytes_(image_bytes), staging_(std::move(staging)), staging_wait_(staging_wait) {}
 
-  uint64_t image_bytes() const override { return layout_.image_bytes; }
+  uint64_t image_bytes() const override { return image_bytes_; }
   bool in_place() const override { return false; }
-  void Release() override { source_.reset(); }
   absl::Duration reading() const override { return absl::Nanoseconds(reading_ns_.load()); }
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
-    if (offset >= layout_.image_bytes) return PastTheEnd(offset, layout_.image_bytes);
+    if (offset >= image_bytes_) return PastTheEnd(offset, image_bytes_);
     TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer, staging_->Acquire(staging_wait_));
-    const uint64_t length = std::min({bytes, layout_.image_bytes - offset, uint64_t{buffer->bytes().size()}});
+    const uint64_t length = std::min({bytes, image_bytes_ - offset, uint64_t{buffer->bytes().size()}});
     const HostSpan destination = buffer->bytes().first(length);
-    const ChunkRequest request{.chunk = static_cast<uint32_t>(offset / layout_.chunk_bytes),
-                               .range = {.offset = offset, .bytes = length},
-                               .destination = {&destination, 1}};
     const SteadyTime start = SteadyNow();
-    // No deadline: it reads this node's own hardware.
-    TC_RETURN_IF_ERROR(source_->Fetch(RequestContext::Background(), request).status());
+    TC_RETURN_IF_ERROR(Fill(offset, destination));
     reading_ns_ += absl::ToInt64Nanoseconds(SteadyNow() - start);
     return transport::ServedPiece{.bytes = destination, .hold = std::move(buffer)};
   }
 
  private:
-  std::unique_ptr<ChunkSource> source_;  // holds the lease
-  const ImageLayout layout_;
+  // The image's bytes from `offset` on. Afterwards nothing writes there any more. Has no deadline: it reads
+  // this node's own hardware.
+  virtual absl::Status Fill(uint64_t offset, HostSpan destination) = 0;
+
+  const uint64_t image_bytes_;
   const std::shared_ptr<StagingBuffers> staging_;
   const absl::Duration staging_wait_;
   std::atomic<int64_t> reading_ns_ = 0;
 };
 
-int CopySlots() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4); }
+// The receiver digests what it gets: here the bytes are only copied.
+class DeviceImage final : public StagedImage {
+ public:
+  DeviceImage(std::shared_ptr<ReplicaLease> lease, DeviceRuntime* devices,
+              std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
+      : StagedImage(lease->manifest()->layout().image_bytes, std::move(staging), staging_wait),
+        image_(lease->memory().device),
+        lease_(std::move(lease)),
+        copies_(devices, image_.device) {}
 
-// A leased replica that is read piece by piece; the lease lives as long as the source.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenReplicaSource(std::shared_ptr<ReplicaLease> lease,
-                                                               DeviceRuntime* devices) {
-  const uint64_t image_bytes = lease->manifest()->layout().image_bytes;
-  const ReplicaMemory& memory = lease->memory();
-  SourceInfo info{
-      .type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = lease->location().ToString()};
-  switch (lease->location().kind) {
-    case LocationKind::kCpu:
-      break;  // served in place
-    case LocationKind::kGpu: {
-      const DevicePtr image = memory.device;
-      return MakeDeviceSource(std::move(info), devices, image, std::move(lease), CopySlots());
-    }
-    case LocationKind::kDisk: {
-      const int file = memory.file;
-      const uint64_t offset = memory.file_image_offset;
-      return OpenPackedSource("the packed file on this node", file, offset, image_bytes, std::move(lease));
-    }
+  void Release() override { lease_.reset(); }
+
+ private:
+  absl::Status Fill(uint64_t offset, HostSpan destination) override {
+    TC_ASSIGN_OR_RETURN(CopyQueue::Pending copy, copies_.ToHost(destination, image_ + offset));
+    return Annotate(copy.Await(), absl::StrCat("reading gpu:", image_.device));
   }
-  return absl::InternalError("a replica that is served through buffers is neither on a GPU nor on disk");
-}
+
+  const DevicePtr image_;
+  std::shared_ptr<ReplicaLease> lease_;
+  CopyQueue copies_;
+};
+
+class FileImage final : public StagedImage {
+ public:
+  FileImage(std::unique_ptr<ChunkSource> source, const ImageLayout& layout,
+            std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
+      : StagedImage(layout.image_bytes, std::move(staging), staging_wait),
+        chunk_bytes_(layout.chunk_bytes),
+        source_(std::move(source)) {}
+
+  void Release() override { source_.reset(); }
+
+ private:
+  absl::Status Fill(uint64_t offset, HostSpan destination) override {
+    const ChunkRequest request{.chunk = static_cast<uint32_t>(offset / chunk_bytes_),
+                               .range = {.offset = offset, .bytes = destination.size()},
+                               .destination = {&destination, 1}};
+    return source_->Fetch(RequestContext::Background(), request).status();
+  }
+
+  const uint64_t chunk_bytes_;
+  std::unique_ptr<ChunkSource> source_;  // holds the lease
+};
 
 }  // namespace
 
@@ -162,11 +176,21 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
                                                             DeviceRuntime* devices,
                                                             std::shared_ptr<StagingBuffers> staging,
                                                             absl::Duration staging_wait) {
-  if (lease->location().kind == LocationKind::kCpu) return std::make_shared<HostImage>(std::move(lease));
-  ImageLayout layout = lease->manifest()->layout();
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenReplicaSource(std::move(lease), devices));
-  return std::make_shared<StagedImage>(std::move(source), std::move(layout), std::move(staging),
-                                       staging_wait);
+  switch (lease->location().kind) {
+    case LocationKind::kCpu:
+      return std::make_shared<HostImage>(std::move(lease));
+    case LocationKind::kGpu:
+      return std::make_shared<DeviceImage>(std::move(lease), devices, std::move(staging), staging_wait);
+    case LocationKind::kDisk: {
+      const ImageLayout layout = lease->manifest()->layout();
+      const ReplicaMemory memory = lease->memory();
+      TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
+                          OpenPackedSource("the packed file on this node", memory.file,
+                                           memory.file_image_offset, layout.image_bytes, std::move(lease)));
+      return std::make_shared<FileImage>(std::move(source), layout, std::move(staging), staging_wait);
+    }
+  }
+  return absl::InternalError("a replica at no known location");
 }
 
 }  // namespace tensorcast::daemon
