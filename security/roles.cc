@@ -38,6 +38,7 @@ constexpr CallRow kTable[] = {
     {"GlobalStore/ReplicateArtifact", kOperator, "fills the pools of many nodes"},
     {"GlobalStore/ListWishes", kReaders, ""},
     {"GlobalStore/CancelWishes", kOperator, ""},
+    {"GlobalStore/JoinBroadcast", kNode, "one of the group's, which is given what it takes to join"},
     {"GlobalStore/GetClusterStatus", kReaders, ""},
     {"StoreDaemon/PutArtifact", kOperator | kClient, ""},
     {"StoreDaemon/ImportArtifact", kOperator | kClient, "below daemon.import_roots"},

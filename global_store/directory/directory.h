@@ -60,6 +60,11 @@ struct DirectoryOptions {
   size_t wishes_at_once = 4;
   // Before each further attempt at a wish; after as many failures and one more it has failed.
   std::vector<absl::Duration> wish_pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
+  // From when the first node is told of a group until all have to have come: the others' heartbeats, and
+  // their ingests' turns.
+  absl::Duration group_forming = absl::Seconds(15);
+  // Smaller artifacts are broadcast between nodes only when that is asked for: to form takes seconds.
+  uint64_t group_least_bytes = uint64_t{1} << 30;
   // After Load, nodes that were here before get a node's time to live to come back: until then what nobody
   // has is waited for. False where no other node can be (a daemon that works alone).
   bool awaits_nodes = true;
@@ -174,6 +179,18 @@ class Directory {
   bool HasWishesToSettle() const { return !wishes_to_settle_.empty(); }
   DurableFacts PrepareSettleWishes(absl::Time now) const;
 
+  // ---- Groups (groups.cc) ----
+  void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
+  void AddGroup(GroupPlan plan);
+  // Those that form, of a node: their time runs from the first call that names them.
+  std::vector<NodeGroup> GroupsOf(std::string_view node_id, SteadyTime now);
+  // This node's ranks are ready; `root` from the root's node alone. nullopt: others are not yet. ABORTED with
+  // the reason for a group that is over, NOT_FOUND for one that is not known or is without this node.
+  absl::StatusOr<std::optional<GroupRoot>> JoinGroup(const NodeIdentity& node, std::string_view group_id,
+                                                     const std::optional<GroupRoot>& root, SteadyTime now);
+  // This node does not take part, or does no more. Nothing happens to one that is not known or is over.
+  absl::Status EndGroup(const NodeIdentity& node, std::string_view group_id, const absl::Status& why);
+
   // ---- Grants (grants.cc) ----
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
@@ -271,6 +288,15 @@ class Directory {
     SteadyTime due = SteadyTime::InfinitePast();  // not handed out before, after a failure
     std::optional<absl::Status> ended;            // the attempt, until that is durable
   };
+  // Soft: a store that restarts knows of none, and all go on with pulls. It goes when its time to form is
+  // over and it did not, or it has ended, or no wish of it is open.
+  struct Group {
+    GroupPlan plan;
+    std::optional<SteadyTime> forms_until;     // nobody was told of it yet
+    std::set<std::string, std::less<>> nodes;  // that have yet to come
+    std::optional<GroupRoot> root;
+    absl::Status over;
+  };
   // What a node that is gone held when it was last heard: it may come back with it.
   struct AwayNode {
     std::string name;
@@ -358,6 +384,17 @@ class Directory {
   // What comes of a target of PrepareWishes; new wishes go into the plan.
   WishedPlace PlanWish(const WishRequest& request, const WishTarget& target, const NodeNames& names,
                        absl::Time now, WishPlan& plan) const;
+  // The group that the wishes of a plan make; nullopt: none. FAILED_PRECONDITION with the reason where it was
+  // asked for and cannot be.
+  absl::StatusOr<std::optional<GroupPlan>> PlanGroup(const WishRequest& request, const WishPlan& plan) const;
+  // Why no GPU of this node can take part in a group that is to be made.
+  absl::Status CheckMayBroadcast(std::string_view node_id) const;
+  // A replica of the artifact that is ready on a GPU of a node that may take part; nullopt: there is none.
+  std::optional<GroupPlan::Rank> FindReadyRoot(std::string_view artifact_id,
+                                               const std::string& nccl_version) const;
+  // The node goes: its groups are over.
+  void LeaveGroups(std::string_view node_id);
+  void ExpireGroups(SteadyTime now);
   // A ready one of the artifact there; null when there is none.
   const HeldReplica* FindReplicaAt(std::string_view artifact_id, const std::string& node_id,
                                    const Location& location) const;
@@ -445,7 +482,8 @@ class Directory {
   absl::flat_hash_map<std::string, std::string> place_of_wish_;  // by wish id
   // Node id -> its open wishes in the order in which they are handed out: when each was made, and its place.
   absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_wishes_;
-  std::set<std::string> wishes_to_settle_;  // places of those whose attempt ended
+  std::set<std::string> wishes_to_settle_;            // places of those whose attempt ended
+  std::map<std::string, Group, std::less<>> groups_;  // by id
 
   std::map<std::string, NodeState, std::less<>> nodes_;    // pointed at by the index of sources
   absl::btree_map<std::string, AwayNode> away_;            // by node id

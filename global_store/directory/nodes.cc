@@ -163,6 +163,7 @@ void Directory::DropNode(std::string_view node_id, SteadyTime now) {
   NoteAway(node, /*only_disk=*/false, now);
   while (!node.replicas.empty()) RemoveReplica(node, node.replicas.begin()->first, now);
   ReleaseWishes(node_id);
+  LeaveGroups(node_id);
   SetFacts(node, {});
   nodes_.erase(it);
 }
@@ -240,6 +241,7 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
     if (grant.expires < now) expired.push_back(grant_id);
   }
   EndGrants(expired, GrantEnd::kExpired, now);
+  ExpireGroups(now);
   absl::erase_if(beginning_, [&](auto& entry) {
     std::erase_if(entry.second, [&](const auto& node) { return node.second <= now; });
     return entry.second.empty();

@@ -40,6 +40,12 @@ struct PoolFacts {
   uint64_t partial_bytes = 0;
 };
 
+// Whether a node's GPUs take part in broadcasts between nodes: it says so with its heartbeats.
+struct BroadcastAbility {
+  std::string nccl_version;  // with which; empty: they do not
+  std::string why_not;       // then, for people
+};
+
 // As a node registers itself.
 struct NodeFacts {
   std::string node_id;
@@ -52,6 +58,7 @@ struct NodeFacts {
   std::vector<DeviceFacts> devices;
   Labels labels;
   uint32_t protocol_version = 0;  // as it says; calls of another than ours are refused before they come here
+  BroadcastAbility broadcasts = {};
 };
 
 struct NodeView {
@@ -197,12 +204,17 @@ struct WishTarget {
   Location location;
 };
 
+// Whether GPUs get theirs by a broadcast: where that is expected to be faster, in any case,
+// or never.
+enum class WishLane : uint8_t { kAuto, kNccl, kPull };
+
 struct WishRequest {
   std::string request_id;  // of its own: the wishes are named after it
   std::string artifact_id;
   std::vector<WishTarget> targets;
   std::string asked_by;
   std::string traceparent;
+  WishLane lane = WishLane::kAuto;
 };
 
 enum class WishProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
@@ -225,9 +237,46 @@ struct WishedPlace {
   std::optional<WishView> wish;
 };
 
+// A group to be: GPUs of several nodes, to all of which an artifact is broadcast from one of them.
+struct GroupPlan {
+  struct Rank {
+    std::string node_id;
+    Location location;
+  };
+  std::string group_id;
+  std::string artifact_id;
+  std::vector<Rank> ranks;            // by rank; those of a node follow each other
+  std::string root_node;              // which has the root among its ranks
+  std::vector<std::string> wish_ids;  // that it fulfils
+};
+
 struct WishPlan {
   DurableFacts facts;
   std::vector<WishedPlace> places;  // one a target, in their order
+  std::optional<GroupPlan> group;   // to be added once the facts are applied
+};
+
+// A group as one of its nodes is told of it while it forms.
+struct NodeGroup {
+  struct Rank {
+    uint32_t rank = 0;
+    Location location;
+  };
+  std::string group_id;
+  std::string artifact_id;
+  uint32_t world_size = 0;
+  std::vector<Rank> ranks;  // of the node
+  bool has_root = false;
+  absl::Duration forming;  // left
+};
+
+// What a group's root brings for all.
+struct GroupRoot {
+  std::string communicator_id;
+  uint32_t rank = 0;
+  std::string node_name;
+  std::string replica_id;
+  std::string traceparent;
 };
 
 struct CancelPlan {

@@ -141,6 +141,7 @@ absl::StatusOr<WishPlan> Directory::PrepareWishes(const WishRequest& request, ab
                         plan.places.size());
     plan.places.push_back(is_new ? PlanWish(request, target, names, now, plan) : plan.places[first->second]);
   }
+  TC_ASSIGN_OR_RETURN(plan.group, PlanGroup(request, plan));
   return plan;
 }
 
@@ -247,13 +248,26 @@ absl::StatusOr<std::vector<WishRecord>> Directory::TakeWishes(const NodeIdentity
     if (wish.handed_out) taken.push_back(wish.record);
   }
   if (node->draining) return taken;
-  for (const auto& [created, place] : open->second) {
-    if (taken.size() >= options_.wishes_at_once) break;
-    HeldWish& wish = wishes_.find(place)->second;
-    if (wish.handed_out || wish.ended.has_value() || wish.due > now) continue;
+  const auto take = [&](HeldWish& wish) {
+    if (wish.handed_out || wish.ended.has_value() || wish.due > now) return;
     wish.handed_out = true;
     wish.bytes = 0;
     taken.push_back(wish.record);
+  };
+  // A group waits for all of its GPUs.
+  for (const auto& [group_id, group] : groups_) {
+    if (!group.over.ok()) continue;
+    for (const std::string& wish_id : group.plan.wish_ids) {
+      const auto place = place_of_wish_.find(wish_id);
+      if (place == place_of_wish_.end()) continue;
+      HeldWish& wish = wishes_.find(place->second)->second;
+      const bool here = wish.record.node_id == identity.node_id;
+      if (here && wish.record.state == WishState::kOpen) take(wish);
+    }
+  }
+  for (const auto& [created, place] : open->second) {
+    if (taken.size() >= options_.wishes_at_once) break;
+    take(wishes_.find(place)->second);
   }
   return taken;
 }

@@ -39,7 +39,8 @@ NodeFacts FromProto(const v1::Node& node) {
                   .lanes = {node.lanes().begin(), node.lanes().end()},
                   .devices = {},
                   .labels = {node.labels().begin(), node.labels().end()},
-                  .protocol_version = node.protocol_version()};
+                  .protocol_version = node.protocol_version(),
+                  .broadcasts = {.nccl_version = node.nccl_version(), .why_not = node.no_nccl()}};
   for (const v1::Device& device : node.devices()) {
     facts.devices.push_back({.ordinal = device.ordinal(),
                              .uuid = device.uuid(),
@@ -87,6 +88,14 @@ absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
   return facts;
 }
 
+GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root) {
+  return {.communicator_id = root.communicator_id(),
+          .rank = root.rank(),
+          .node_name = root.node_name(),
+          .replica_id = root.replica_id(),
+          .traceparent = root.traceparent()};
+}
+
 // They are kept, and a node may say what it likes: the details go, and what is too long.
 std::vector<WishReport> FromProto(const google::protobuf::RepeatedPtrField<v1::WishReport>& reports) {
   constexpr size_t kMostErrorBytes = 1000;
@@ -121,6 +130,8 @@ v1::Node ToProto(const NodeView& node) {
   }
   message.mutable_labels()->insert(node.facts.labels.begin(), node.facts.labels.end());
   message.set_protocol_version(node.facts.protocol_version);
+  message.set_nccl_version(node.facts.broadcasts.nccl_version);
+  message.set_no_nccl(node.facts.broadcasts.why_not);
   message.set_draining(node.draining);
   message.set_unreachable(node.unreachable);
   for (const PoolFacts& pool : node.pools) {
@@ -169,6 +180,31 @@ v1::Wish ToProto(const WishView& wish) {
   if (record.state != WishState::kOpen) *message.mutable_ended() = rpc::ToProto(record.updated);
   message.set_asked_by(record.asked_by);
   message.set_traceparent(record.traceparent);
+  return message;
+}
+
+v1::BroadcastGroup ToProto(const NodeGroup& group) {
+  v1::BroadcastGroup message;
+  message.set_group_id(group.group_id);
+  message.set_artifact_id(group.artifact_id);
+  message.set_world_size(group.world_size);
+  for (const NodeGroup::Rank& rank : group.ranks) {
+    v1::BroadcastGroup::Rank* added = message.add_ranks();
+    added->set_rank(rank.rank);
+    *added->mutable_location() = rpc::ToProto(rank.location);
+  }
+  message.set_has_root(group.has_root);
+  *message.mutable_forming() = rpc::ToProto(group.forming);
+  return message;
+}
+
+v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root) {
+  v1::JoinBroadcastRequest::Root message;
+  message.set_communicator_id(root.communicator_id);
+  message.set_rank(root.rank);
+  message.set_node_name(root.node_name);
+  message.set_replica_id(root.replica_id);
+  message.set_traceparent(root.traceparent);
   return message;
 }
 

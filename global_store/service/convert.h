@@ -18,6 +18,7 @@ absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::Repeate
 absl::StatusOr<std::vector<ReplicaInfo>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
 absl::StatusOr<Origin> FromProto(const v1::Origin& origin);
+GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root);
 std::vector<WishReport> FromProto(const google::protobuf::RepeatedPtrField<v1::WishReport>& reports);
 
 v1::Node ToProto(const NodeView& node);
@@ -25,6 +26,8 @@ v1::Artifact ToProto(const ArtifactView& artifact);
 v1::Key ToProto(const KeyRecord& key);
 v1::Origin ToProto(const Origin& origin);
 v1::Wish ToProto(const WishView& wish);
+v1::BroadcastGroup ToProto(const NodeGroup& group);
+v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);
 
 // How many entries a page of a listing has at most, from what was asked for: 0 stands for the default.
 absl::StatusOr<size_t> PageSize(int32_t asked);

@@ -40,6 +40,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   TC_UNARY(CompleteReplicaTransport)
   TC_UNARY(ListWishes)
   TC_UNARY(CancelWishes)
+  TC_UNARY(JoinBroadcast)
   TC_UNARY(GetClusterStatus)
 #undef TC_UNARY
 

@@ -110,6 +110,8 @@ class Handlers {
                                                     const v1::ListWishesRequest& request);
   absl::StatusOr<v1::CancelWishesResponse> CancelWishes(const RequestContext& context,
                                                         const v1::CancelWishesRequest& request);
+  absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(const RequestContext& context,
+                                                          const v1::JoinBroadcastRequest& request);
 
  private:
   // What a durable change would do, and the answer to those who asked for it.

@@ -60,6 +60,7 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
   const std::vector<WishReport> reports = FromProto(request.wishes());
   std::vector<WishRecord> wishes;
+  std::vector<NodeGroup> groups;
   const std::vector<std::string> active(request.active_grants().begin(), request.active_grants().end());
   TC_ASSIGN_OR_RETURN(
       HeartbeatReply reply,
@@ -68,6 +69,9 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
         TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
         TC_RETURN_IF_ERROR(directory.NoteWishes(node, reports));
         TC_ASSIGN_OR_RETURN(wishes, directory.TakeWishes(node, now));
+        directory.SetBroadcasts(node.node_id,
+                                {.nccl_version = request.nccl_version(), .why_not = request.no_nccl()});
+        groups = directory.GroupsOf(node.node_id, now);
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
       }));
   v1::HeartbeatResponse response;
@@ -79,6 +83,7 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
                                                  reply.forgotten_artifacts.end());
   response.mutable_evict_replicas()->Assign(reply.evict_replicas.begin(), reply.evict_replicas.end());
   for (WishRecord& wish : wishes) *response.add_wishes() = ToProto(WishView{.record = std::move(wish)});
+  for (const NodeGroup& group : groups) *response.add_groups() = ToProto(group);
   return response;
 }
 

@@ -1,5 +1,7 @@
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "global_store/service/convert.h"
@@ -9,6 +11,9 @@
 namespace tensorcast::global_store {
 namespace {
 
+// Little beside the time that a group takes to form, and few calls while it does.
+constexpr absl::Duration kLookAgainForNodes = absl::Milliseconds(100);
+
 absl::StatusOr<std::vector<WishTarget>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ReplicateArtifactRequest::Target>& targets) {
   std::vector<WishTarget> all;
@@ -17,6 +22,14 @@ absl::StatusOr<std::vector<WishTarget>> FromProto(
     all.push_back({.node = target.node_id(), .location = location});
   }
   return all;
+}
+
+absl::StatusOr<WishLane> ParseLane(std::string_view lane) {
+  if (lane.empty() || lane == "auto") return WishLane::kAuto;
+  if (lane == "nccl") return WishLane::kNccl;
+  if (lane == "pull") return WishLane::kPull;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the lane of a replication is auto, nccl or pull, and not \"", lane, "\""));
 }
 
 v1::ReplicateArtifactResponse::Result ToProto(const WishedPlace& place, const WishTarget& target) {
@@ -38,6 +51,7 @@ absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
                      .targets = {},
                      .asked_by = std::string(asking),
                      .traceparent = context.trace.ToTraceparent()};
+  TC_ASSIGN_OR_RETURN(wanted.lane, ParseLane(request.lane()));
   TC_ASSIGN_OR_RETURN(wanted.targets, FromProto(request.targets()));
   using Wishes = Plan<v1::ReplicateArtifactResponse>;
   return Mutate<v1::ReplicateArtifactResponse>(
@@ -48,8 +62,37 @@ absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
         for (size_t i = 0; i < plan.places.size(); ++i) {
           *wishes.response.add_results() = ToProto(plan.places[i], wanted.targets[i]);
         }
+        if (plan.group.has_value()) {
+          wishes.change.also_apply = [group = *std::move(plan.group)](Directory& applied) {
+            applied.AddGroup(group);
+          };
+        }
         return wishes;
       });
+}
+
+absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestContext&,
+                                                                  const v1::JoinBroadcastRequest& request) {
+  const NodeIdentity node = FromProto(request.node());
+  v1::JoinBroadcastResponse response;
+  if (request.has_error()) {
+    TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+      return directory.EndGroup(node, request.group_id(), rpc::FromProto(request.error()));
+    }));
+    return response;
+  }
+  std::optional<GroupRoot> brought;
+  if (request.has_root()) brought = FromProto(request.root());
+  TC_ASSIGN_OR_RETURN(const std::optional<GroupRoot> root,
+                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+                        return directory.JoinGroup(node, request.group_id(), brought, now);
+                      }));
+  if (root.has_value()) {
+    *response.mutable_root() = global_store::ToProto(*root);
+  } else {
+    *response.mutable_retry_after() = rpc::ToProto(kLookAgainForNodes);
+  }
+  return response;
 }
 
 absl::StatusOr<v1::ListWishesResponse> Handlers::ListWishes(const RequestContext&,

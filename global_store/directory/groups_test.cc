@@ -1,0 +1,190 @@
+#include "global_store/directory/directory_test_fixture.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr Location kGpu0 = {LocationKind::kGpu, 0};
+constexpr Location kGpu1 = {LocationKind::kGpu, 1};
+const GroupRoot kRoot = {.communicator_id = "id", .rank = 0, .node_name = "name-a", .replica_id = "r"};
+
+class Groups : public DirectoryTest {
+ protected:
+  // An artifact x, and nodes with two GPUs each that can broadcast.
+  void Prepare(const std::vector<std::string>& nodes, uint64_t image_bytes = uint64_t{8} << 30) {
+    directory_.Apply({.artifacts = {{.artifact_id = "x", .image_bytes = image_bytes}}}, now_);
+    for (const std::string& node : nodes) {
+      NodeFacts facts = SomeNode(node);
+      facts.devices = {{.ordinal = 0, .uuid = "0"}, {.ordinal = 1, .uuid = "1"}};
+      Register(facts);
+      directory_.SetBroadcasts(node, {.nccl_version = "2.28.9"});
+    }
+  }
+  absl::StatusOr<WishPlan> Plan(const std::vector<std::string>& nodes, WishLane lane = WishLane::kAuto,
+                                const std::vector<Location>& locations = {kGpu0, kGpu1}) {
+    WishRequest request{.request_id = absl::StrCat("w", ++requests_), .artifact_id = "x", .lane = lane};
+    for (const std::string& node : nodes) {
+      for (const Location& location : locations) request.targets.push_back({node, location});
+    }
+    return directory_.PrepareWishes(request, wall_now());
+  }
+  // The id of the group; empty: the wishes make none.
+  std::string Wish(const std::vector<std::string>& nodes, WishLane lane = WishLane::kAuto,
+                   const std::vector<Location>& locations = {kGpu0, kGpu1}) {
+    const auto plan = Plan(nodes, lane, locations);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    if (!plan.ok()) return "";
+    directory_.Apply(plan->facts, now_);
+    if (!plan->group.has_value()) return "";
+    directory_.AddGroup(*plan->group);
+    return plan->group->group_id;
+  }
+  std::string WhyNot(const std::vector<std::string>& nodes,
+                     const std::vector<Location>& locations = {kGpu0, kGpu1}) {
+    const absl::Status refused = Plan(nodes, WishLane::kNccl, locations).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(refused.message());
+  }
+  absl::StatusOr<std::optional<GroupRoot>> Join(const std::string& node, const std::string& group,
+                                                const std::optional<GroupRoot>& root = std::nullopt) {
+    return directory_.JoinGroup(Id(node), group, root, now_);
+  }
+
+  int requests_ = 0;
+};
+
+TEST_F(Groups, FormWhenAllTheirNodesHaveCome) {
+  Prepare({"a", "b", "c"});
+  const std::string id = Wish({"a", "b", "c"});
+  ASSERT_NE(id, "");
+  const std::vector<NodeGroup> of_b = directory_.GroupsOf("b", now_);
+  ASSERT_THAT(of_b, SizeIs(1));
+  EXPECT_EQ(of_b[0].world_size, 6u);
+  EXPECT_FALSE(of_b[0].has_root);
+  ASSERT_THAT(of_b[0].ranks, SizeIs(2));
+  EXPECT_EQ(of_b[0].ranks[1].rank, 3u);
+  EXPECT_EQ(of_b[0].ranks[1].location, kGpu1);
+  EXPECT_TRUE(directory_.GroupsOf("a", now_)[0].has_root);
+
+  EXPECT_EQ(Join("b", id).value(), std::nullopt);
+  EXPECT_THAT(directory_.GroupsOf("b", now_), IsEmpty()) << "it knows";
+  EXPECT_EQ(Join("a", id, kRoot).value(), std::nullopt);
+  EXPECT_EQ(Join("c", id).value()->communicator_id, "id");
+  EXPECT_EQ(Join("b", id).value()->replica_id, "r");
+  EXPECT_TRUE(absl::IsNotFound(Join("b", "w9").status()));
+}
+
+TEST_F(Groups, AllWishesOfOneAreHandedOutAtOnce) {
+  const std::vector<Location> gpus = {{LocationKind::kGpu, 0}, {LocationKind::kGpu, 1},
+                                      {LocationKind::kGpu, 2}, {LocationKind::kGpu, 3},
+                                      {LocationKind::kGpu, 4}, {LocationKind::kGpu, 5}};
+  Prepare({});
+  for (const std::string node : {"a", "b", "c"}) {
+    NodeFacts facts = SomeNode(node);
+    for (const Location& gpu : gpus) facts.devices.push_back({.ordinal = gpu.device});
+    Register(facts);
+    directory_.SetBroadcasts(node, {.nccl_version = "2.28.9"});
+  }
+  ASSERT_GT(gpus.size(), options_.wishes_at_once);
+  ASSERT_NE(Wish({"a", "b", "c"}, WishLane::kAuto, gpus), "");
+  EXPECT_THAT(directory_.TakeWishes(Id("b"), now_).value(), SizeIs(gpus.size()));
+}
+
+TEST_F(Groups, AreMadeUnaskedWhereTheyAreExpectedToBeFaster) {
+  Prepare({"a", "b", "c", "d"});
+  EXPECT_EQ(Wish({"a"}), "") << "one node";
+  EXPECT_EQ(Wish({"b", "c"}), "") << "a source sends it twice at most";
+  EXPECT_EQ(Wish({"a", "b", "c", "d"}, WishLane::kPull), "");
+  directory_.SetBroadcasts("d", {.why_not = "no"});
+  Update("a", {SomeReplica("ra", "x", LocationKind::kGpu)});
+  EXPECT_EQ(Wish({"d"}), "");
+}
+
+TEST_F(Groups, SmallArtifactsAreBroadcastOnlyWhereThatIsAskedFor) {
+  Prepare({"a", "b", "c"}, 1 << 20);
+  EXPECT_EQ(Wish({"a", "b"}, WishLane::kAuto, {kGpu0}), "");
+  EXPECT_NE(Wish({"a", "b", "c"}, WishLane::kNccl, {kGpu1}), "");
+}
+
+TEST_F(Groups, LeaveOutWhoCannotAndWhoIsAskedForItIsToldWhy) {
+  Prepare({"a", "b", "c", "d"});
+  directory_.SetBroadcasts("d", {.why_not = "security.trusted_fabric is not set"});
+  EXPECT_THAT(WhyNot({"a", "d"}), HasSubstr("name-d: security.trusted_fabric is not set"));
+  EXPECT_THAT(WhyNot({"a", "b"}, {{}}), HasSubstr("is no GPU"));
+  EXPECT_THAT(WhyNot({"a"}), HasSubstr("two nodes or more"));
+  directory_.SetBroadcasts("c", {.nccl_version = "2.20.5"});
+  EXPECT_THAT(WhyNot({"a", "c"}), HasSubstr("NCCL 2.20.5"));
+  directory_.SetBroadcasts("c", {.nccl_version = "2.28.9"});
+  ASSERT_NE(Wish({"a", "b", "c", "d"}), "");
+  EXPECT_THAT(directory_.GroupsOf("d", now_), IsEmpty());
+  EXPECT_EQ(directory_.GroupsOf("a", now_)[0].world_size, 6u);
+}
+
+TEST_F(Groups, AReplicaThatIsReadyOnAGpuIsTheRoot) {
+  Prepare({"a", "b", "c"});
+  Update("c", {SomeReplica("r", "x", LocationKind::kGpu)});
+  ASSERT_NE(Wish({"a", "b"}), "");
+  const std::vector<NodeGroup> of_c = directory_.GroupsOf("c", now_);
+  ASSERT_THAT(of_c, SizeIs(1));
+  EXPECT_TRUE(of_c[0].has_root);
+  ASSERT_THAT(of_c[0].ranks, SizeIs(1));
+  EXPECT_EQ(of_c[0].ranks[0].rank, 4u);
+  EXPECT_FALSE(directory_.GroupsOf("a", now_)[0].has_root);
+}
+
+TEST_F(Groups, ElseWhoHasItInMemoryIsTheRootsNode) {
+  Prepare({"a", "b", "c"});
+  Update("b", {SomeReplica("r", "x")});
+  ASSERT_NE(Wish({"a", "b", "c"}), "");
+  EXPECT_TRUE(directory_.GroupsOf("b", now_)[0].has_root);
+  EXPECT_FALSE(directory_.GroupsOf("a", now_)[0].has_root);
+}
+
+TEST_F(Groups, ThatDoNotFormInTimeAreOver) {
+  Prepare({"a", "b", "c"});
+  const std::string id = Wish({"a", "b", "c"});
+  EXPECT_THAT(directory_.GroupsOf("b", now_), SizeIs(1));
+  EXPECT_TRUE(Join("b", id).ok());
+  now_ += options_.group_forming;
+  EXPECT_THAT(directory_.GroupsOf("c", now_), IsEmpty());
+  EXPECT_TRUE(absl::IsAborted(Join("a", id, kRoot).status()));
+  EXPECT_TRUE(absl::IsAborted(Join("b", id).status()));
+}
+
+TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
+  Prepare({"a", "b", "c"});
+  const std::string first = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu0});
+  EXPECT_TRUE(Join("b", first).ok());
+  EXPECT_THAT(WhyNot({"a", "b"}, {kGpu1}), HasSubstr("takes part in the broadcast of x"));
+  EXPECT_TRUE(directory_.EndGroup(Id("c"), first, absl::UnavailableError("no helper")).ok());
+  EXPECT_THAT(std::string(Join("b", first).status().message()), HasSubstr("name-c: UNAVAILABLE: no helper"));
+  const std::string second = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu1});
+  ASSERT_NE(second, "") << "nobody is in one any more";
+  Register("c", 2);
+  EXPECT_TRUE(absl::IsAborted(Join("b", second).status()));
+}
+
+TEST_F(Groups, EndWithTheirWishes) {
+  Prepare({"a", "b", "c"});
+  const std::string id = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu0});
+  for (const std::string node : {"b", "c"}) ASSERT_TRUE(Join(node, id).ok());
+  ASSERT_TRUE(Join("a", id, kRoot).ok());
+  directory_.Tick(now_);
+  EXPECT_THAT(WhyNot({"a", "b"}, {kGpu1}), HasSubstr("takes part"));
+  for (const std::string node : {"a", "b", "c"}) {
+    const std::vector<WishRecord> taken = directory_.TakeWishes(Id(node), now_).value();
+    for (const WishRecord& wish : taken) {
+      ASSERT_TRUE(
+          directory_.NoteWishes(Id(node), {{.wish_id = wish.wish_id, .ended = absl::OkStatus()}}).ok());
+    }
+  }
+  directory_.Apply(directory_.PrepareSettleWishes(wall_now()), now_);
+  directory_.Tick(now_);
+  EXPECT_NE(Wish({"a", "b"}, WishLane::kNccl, {kGpu1}), "");
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
