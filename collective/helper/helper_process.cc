@@ -15,8 +15,20 @@ namespace tensorcast {
 using helper::BroadcastRequest;
 using helper::ChildProcess;
 using helper::CloseRequest;
+using helper::Hello;
 using helper::JoinRequest;
+using helper::LeaveRequest;
+using helper::MakeIdRequest;
 using helper::OpenRequest;
+using helper::ReceiveRequest;
+using helper::Reply;
+
+namespace {
+
+// A communicator takes tens of megabytes of each of its GPUs.
+constexpr size_t kMostKept = 8;
+
+}  // namespace
 
 std::string_view HelperProcess::WhyNot(State state) {
   switch (state) {
@@ -29,14 +41,40 @@ std::string_view HelperProcess::WhyNot(State state) {
   }
 }
 
+// Allocations of the daemon's that the process has open, one a device.
+class HelperProcess::OpenMemories {
+ public:
+  explicit OpenMemories(HelperProcess* owner) : owner_(owner) {}
+  ~OpenMemories() { Close(); }
+  OpenMemories(const OpenMemories&) = delete;
+  OpenMemories& operator=(const OpenMemories&) = delete;
+
+  absl::Status Open(const DevicePtr& allocation) {
+    TC_ASSIGN_OR_RETURN(IpcHandle handle, owner_->devices_->Export(allocation));
+    TC_ASSIGN_OR_RETURN(
+        const uint32_t number,
+        owner_->AskFor<uint32_t>(OpenRequest{.memory = std::move(handle)}, owner_->options_.forming_timeout));
+    numbers_.push_back(number);
+    return absl::OkStatus();
+  }
+  void Close() {
+    for (const uint32_t number : std::exchange(numbers_, {})) {
+      if (owner_->child_ == nullptr) break;
+      owner_->Ask(CloseRequest{.memory = number}, owner_->options_.progress_timeout).IgnoreError();
+    }
+  }
+  const std::vector<uint32_t>& numbers() const { return numbers_; }
+
+ private:
+  HelperProcess* const owner_;
+  std::vector<uint32_t> numbers_;
+};
+
 class HelperProcess::Group final : public BroadcastGroup {
  public:
-  explicit Group(HelperProcess* owner) : owner_(owner) {}
+  explicit Group(HelperProcess* owner) : owner_(owner), memories_(owner) {}
   ~Group() override {
-    for (const uint32_t memory : memories_) {
-      if (owner_->child_ == nullptr) break;
-      owner_->Ask(CloseRequest{.memory = memory}, owner_->options_.progress_timeout).IgnoreError();
-    }
+    memories_.Close();
     owner_->SetState(State::kIdle);
   }
 
@@ -56,54 +94,129 @@ class HelperProcess::Group final : public BroadcastGroup {
     for (const auto& [uuid, allocation] : by_device) {
       if (allocation == allocations.front()) root_ = static_cast<uint32_t>(uuids.size());
       uuids.push_back(uuid);
-      TC_ASSIGN_OR_RETURN(IpcHandle handle, owner_->devices_->Export(allocation));
-      TC_ASSIGN_OR_RETURN(const uint32_t memory, owner_->Ask(OpenRequest{.memory = std::move(handle)},
-                                                             owner_->options_.forming_timeout));
-      memories_.push_back(memory);
+      TC_RETURN_IF_ERROR(memories_.Open(allocation));
     }
     TC_ASSIGN_OR_RETURN(communicator_, owner_->CommunicatorOf(uuids));
     return absl::OkStatus();
   }
 
   absl::Status Broadcast(std::span<const ByteRange> ranges) override {
-    if (owner_->child_ == nullptr) {
-      return absl::FailedPreconditionError("the helper process of this broadcast has ended");
-    }
+    if (owner_->child_ == nullptr) return HasEnded();
     while (!ranges.empty()) {
       const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMostRanges));
-      const absl::Status sent = owner_
-                                    ->Ask(BroadcastRequest{.communicator = communicator_,
-                                                           .root = root_,
-                                                           .memories = memories_,
-                                                           .ranges = {part.begin(), part.end()}},
-                                          owner_->options_.progress_timeout)
-                                    .status();
-      TC_RETURN_IF_ERROR(sent);
+      const BroadcastRequest request{.communicator = communicator_,
+                                     .root = root_,
+                                     .memories = memories_.numbers(),
+                                     .ranges = {part.begin(), part.end()}};
+      TC_RETURN_IF_ERROR(owner_->AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
       ranges = ranges.subspan(part.size());
     }
     return absl::OkStatus();
+  }
+
+  static absl::Status HasEnded() {
+    return absl::FailedPreconditionError("the helper process of this broadcast has ended");
   }
 
  private:
   HelperProcess* const owner_;
   uint32_t communicator_ = 0;
   uint32_t root_ = 0;
-  std::vector<uint32_t> memories_;  // by rank
+  OpenMemories memories_;  // by rank
+};
+
+class HelperProcess::WideGroup final : public WideBroadcastGroup {
+ public:
+  explicit WideGroup(HelperProcess* owner) : owner_(owner), memories_(owner) {}
+  // One that leaves before the end leaves the others waiting for it: they see soon that its process is gone.
+  ~WideGroup() override {
+    if (begun_ && !ended_ && owner_->child_ != nullptr) {
+      owner_->End(How::kKilled, absl::CancelledError("a broadcast between nodes was left before its end"));
+    }
+    memories_.Close();
+    if (ended_ && owner_->child_ != nullptr) {
+      owner_->Ask(LeaveRequest{.communicator = communicator_}, owner_->options_.wide_forming_timeout)
+          .IgnoreError();
+    }
+    owner_->SetState(State::kIdle);
+  }
+
+  absl::StatusOr<std::string> MakeId() override {
+    if (owner_->child_ == nullptr) return Group::HasEnded();
+    begun_ = true;  // the library listens for those who are to join
+    return owner_->AskFor<std::string>(MakeIdRequest(), owner_->options_.progress_timeout);
+  }
+
+  absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) override {
+    if (owner_->child_ == nullptr) return Group::HasEnded();
+    if (allocations.empty() || allocations.size() > helper::kMostRanks ||
+        allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a group of ", world.size, " ranks, ", allocations.size(),
+                       " of them here: some have to be elsewhere, and some here"));
+    }
+    begun_ = true;
+    JoinRequest join{.id = world.id, .world_size = world.size};
+    for (size_t i = 0; i < allocations.size(); ++i) {
+      TC_RETURN_IF_ERROR(memories_.Open(allocations[i]));
+      join.ranks.push_back(
+          {.rank = world.ranks[i], .device_uuid = owner_->devices_->devices()[allocations[i].device].uuid});
+    }
+    root_ = world.root;
+    TC_ASSIGN_OR_RETURN(communicator_, owner_->AskFor<uint32_t>(join, owner_->options_.wide_forming_timeout));
+    return absl::OkStatus();
+  }
+
+  absl::Status Broadcast(std::span<const ByteRange> ranges) override {
+    const bool last = ranges.empty();
+    do {
+      if (owner_->child_ == nullptr) return Group::HasEnded();
+      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMostHeaderRanges));
+      const BroadcastRequest request{.communicator = communicator_,
+                                     .root = root_,
+                                     .memories = memories_.numbers(),
+                                     .ranges = {part.begin(), part.end()}};
+      TC_RETURN_IF_ERROR(owner_->AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
+      ranges = ranges.subspan(part.size());
+    } while (!ranges.empty());
+    ended_ = last;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<ByteRange>> Receive() override {
+    if (owner_->child_ == nullptr) return Group::HasEnded();
+    TC_ASSIGN_OR_RETURN(
+        std::vector<ByteRange> ranges,
+        owner_->AskFor<std::vector<ByteRange>>(
+            ReceiveRequest{.communicator = communicator_, .root = root_, .memories = memories_.numbers()},
+            owner_->options_.progress_timeout));
+    ended_ = ranges.empty();
+    return ranges;
+  }
+
+ private:
+  HelperProcess* const owner_;
+  uint32_t communicator_ = 0;
+  uint32_t root_ = 0;
+  OpenMemories memories_;
+  bool begun_ = false;
+  bool ended_ = false;  // in good order
 };
 
 HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
     : devices_(devices), options_(std::move(options)) {
   if (const absl::Status started = StartChild(); !started.ok()) {
     LOG(WARNING) << "no broadcasts between the GPUs of this node: " << started;
-    SetState(State::kUnavailable);
+    SetUnavailable(started);
     return;
   }
   starting_ = std::thread([this] {
     const absl::Status hello = AwaitHello();
     // A host without the library is no fault; what each GPU needs it copies.
     LOG_IF(INFO, !hello.ok()) << "no broadcasts between the GPUs of this node: " << hello.message();
-    if (!hello.ok()) child_->Kill();
-    SetState(hello.ok() ? State::kIdle : State::kUnavailable);
+    if (hello.ok()) return SetState(State::kIdle);
+    child_->Kill();
+    SetUnavailable(hello);
   });
 }
 
@@ -120,6 +233,37 @@ bool HelperProcess::available() const {
 void HelperProcess::SetState(State state) {
   absl::MutexLock lock(&mutex_);
   state_ = state;
+}
+
+void HelperProcess::SetUnavailable(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  unavailable_ = absl::UnavailableError(why.message());
+  state_ = State::kUnavailable;
+}
+
+absl::StatusOr<std::string> HelperProcess::version() const {
+  absl::MutexLock lock(&mutex_);
+  if (state_ == State::kUnavailable) return unavailable_;
+  if (library_.empty()) return absl::UnavailableError(WhyNot(State::kStarting));
+  return library_;
+}
+
+absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const RequestContext& context) {
+  const Cancellation::Registration wake =
+      context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return state_ == State::kIdle || state_ == State::kUnavailable || context.cancellation.IsCancelled();
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&free), TimeLeft(context.deadline));
+    if (state_ == State::kUnavailable) return unavailable_;
+    if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
+    state_ = State::kInUse;
+  }
+  auto group = std::make_unique<WideGroup>(this);
+  TC_RETURN_IF_ERROR(EnsureChild());
+  return group;
 }
 
 absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<const DevicePtr> allocations) {
@@ -161,12 +305,17 @@ absl::Status HelperProcess::StartChild() {
 
 absl::Status HelperProcess::AwaitHello() {
   TC_ASSIGN_OR_RETURN(const std::string message, child_->Receive(SteadyNow() + options_.forming_timeout));
-  TC_ASSIGN_OR_RETURN(const uint32_t version, helper::DecodeReply(message));
-  if (version == helper::kVersion) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("a helper process of version ", version));
+  TC_ASSIGN_OR_RETURN(const Reply reply, helper::DecodeReply(message));
+  const auto* const hello = std::get_if<Hello>(&reply);
+  if (hello == nullptr || hello->version != helper::kVersion) {
+    return absl::InternalError("a helper process of another version");
+  }
+  absl::MutexLock lock(&mutex_);
+  library_ = hello->library;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> HelperProcess::Ask(const helper::Request& request, absl::Duration timeout) {
+absl::StatusOr<Reply> HelperProcess::Ask(const helper::Request& request, absl::Duration timeout) {
   const absl::Status asked = child_->Send(helper::EncodeRequest(request));
   const absl::StatusOr<std::string> message =
       asked.ok() ? child_->Receive(SteadyNow() + timeout) : absl::StatusOr<std::string>(asked);
@@ -174,20 +323,40 @@ absl::StatusOr<uint32_t> HelperProcess::Ask(const helper::Request& request, absl
     End(absl::IsDeadlineExceeded(message.status()) ? How::kKilled : How::kDied, message.status());
     return message.status();
   }
-  absl::StatusOr<uint32_t> answer = helper::DecodeReply(*message);
+  absl::StatusOr<Reply> answer = helper::DecodeReply(*message);
   // An error of the library can leave a hang behind.
   if (!answer.ok()) End(How::kKilled, answer.status());
   return answer;
 }
 
+template <class Answer>
+absl::StatusOr<Answer> HelperProcess::AskFor(const helper::Request& request, absl::Duration timeout) {
+  TC_ASSIGN_OR_RETURN(Reply reply, Ask(request, timeout));
+  if (auto* const answer = std::get_if<Answer>(&reply)) return std::move(*answer);
+  absl::Status strange = absl::InternalError("the helper process answered something else");
+  End(How::kKilled, strange);
+  return strange;
+}
+
 absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::string>& device_uuids) {
-  if (const auto kept = communicators_.find(device_uuids); kept != communicators_.end()) return kept->second;
+  if (const auto kept = communicators_.find(device_uuids); kept != communicators_.end()) {
+    kept->second.used = ++uses_;
+    return kept->second.number;
+  }
+  if (communicators_.size() >= kMostKept) {
+    const auto oldest =
+        std::ranges::min_element(communicators_, {}, [](const auto& entry) { return entry.second.used; });
+    TC_RETURN_IF_ERROR(
+        AskFor<uint32_t>(LeaveRequest{.communicator = oldest->second.number}, options_.forming_timeout)
+            .status());
+    communicators_.erase(oldest);
+  }
   JoinRequest join{.world_size = static_cast<uint32_t>(device_uuids.size())};
   for (const std::string& uuid : device_uuids) {
     join.ranks.push_back({.rank = static_cast<uint32_t>(join.ranks.size()), .device_uuid = uuid});
   }
-  TC_ASSIGN_OR_RETURN(const uint32_t communicator, Ask(join, options_.forming_timeout));
-  communicators_.emplace(device_uuids, communicator);
+  TC_ASSIGN_OR_RETURN(const uint32_t communicator, AskFor<uint32_t>(join, options_.forming_timeout));
+  communicators_[device_uuids] = {.number = communicator, .used = ++uses_};
   return communicator;
 }
 

@@ -1,10 +1,11 @@
-// The daemon's end of its helper process: broadcasts between the GPUs of this node by a library that may hang
-// or abort the process that it runs in.
+// The daemon's end of its helper process: broadcasts between the GPUs of this node, or of several, by a
+// library that may hang or abort the process that it runs in.
 //
 // The process is started with this object and again, when it has ended, with the next group. What goes wrong
 // has one answer: no answer within its time, an error or a crash, and the process is killed, and its mappings
-// of the daemon's memory have gone when that is told. Communicators are kept, one for each set of GPUs, for
-// as long as the process lives. One group at a time: two at once on the same GPUs can wait for each other.
+// of the daemon's memory have gone when that is told. Communicators are kept, one for each set of GPUs, the
+// eight that were used last; one with ranks on other nodes is left with its group. One group at a time: two
+// at once on the same GPUs can wait for each other.
 //
 // Thread-safe. Destroying it kills the process. Each end before its time is logged and counted.
 #pragma once
@@ -36,6 +37,8 @@ struct HelperOptions {
   absl::Duration forming_timeout = absl::Seconds(60);
   // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.
   absl::Duration progress_timeout = absl::Seconds(10);
+  // For a communicator with ranks on other nodes to form, each of which may have gone just then.
+  absl::Duration wide_forming_timeout = absl::Seconds(20);
   // After a group that could not form: what is wrong with a driver or a library stays wrong for longer than
   // one request, and each attempt would cost its askers up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
@@ -50,9 +53,17 @@ class HelperProcess final : public DeviceBroadcaster {
   // Whether the library could be loaded, no group is open, and none has failed to form a while ago.
   bool available() const override;
   absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) override;
+  absl::StatusOr<std::string> version() const override;
+  absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext& context) override;
 
  private:
+  class OpenMemories;
   class Group;
+  class WideGroup;
+  struct Kept {
+    uint32_t number = 0;
+    uint64_t used = 0;
+  };
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
   static std::string_view WhyNot(State state);  // another group can be opened
 
@@ -61,20 +72,27 @@ class HelperProcess final : public DeviceBroadcaster {
   absl::Status StartChild();
   absl::Status AwaitHello();
   // The answer to a request. After an error the process has ended.
-  absl::StatusOr<uint32_t> Ask(const helper::Request& request, absl::Duration timeout);
+  absl::StatusOr<helper::Reply> Ask(const helper::Request& request, absl::Duration timeout);
+  // Likewise, and of this kind.
+  template <class Answer>
+  absl::StatusOr<Answer> AskFor(const helper::Request& request, absl::Duration timeout);
   absl::StatusOr<uint32_t> CommunicatorOf(const std::vector<std::string>& device_uuids);
   enum class How { kDied, kKilled };
   void End(How how, const absl::Status& why);
   void SetState(State state);
+  void SetUnavailable(const absl::Status& why);
 
   DeviceRuntime* const devices_;
   const HelperOptions options_;
   std::unique_ptr<helper::ChildProcess> child_;  // null: it has ended, and was reaped
   // By the UUIDs of their devices, in rank order.
-  std::map<std::vector<std::string>, uint32_t> communicators_;
+  std::map<std::vector<std::string>, Kept> communicators_;
+  uint64_t uses_ = 0;
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
   SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // groups
+  std::string library_ ABSL_GUARDED_BY(mutex_);                                 // its version
+  absl::Status unavailable_ ABSL_GUARDED_BY(mutex_);                            // why, in that state
   std::thread starting_;
 };
 

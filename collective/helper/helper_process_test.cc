@@ -5,13 +5,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string_view>
 
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/testing/eventually.h"
 #include "collective/helper/serve.h"
@@ -29,6 +33,7 @@ constexpr uint64_t kHangs = 1001;
 constexpr uint64_t kCrashes = 1002;
 constexpr uint64_t kFails = 1003;
 constexpr int kGpus = 4;
+constexpr int kMostMails = 8;
 
 std::unique_ptr<DeviceRuntime> MakeDevices() {
   return CreateFakeRuntime({.device_count = kGpus, .device_bytes = uint64_t{16} << 20}).value();
@@ -60,17 +65,62 @@ class CopyingCommunicator final : public Communicator {
   DeviceRuntime* const devices_;
 };
 
+// One with ranks in other processes: files, which the id names, carry its bytes there.
+class MailingCommunicator final : public Communicator {
+ public:
+  MailingCommunicator(DeviceRuntime* devices, std::string prefix, absl::Span<const RankDevice> ranks)
+      : devices_(devices), prefix_(std::move(prefix)), ranks_(ranks.begin(), ranks.end()) {}
+
+  absl::Status Broadcast(const RequestContext&, int root, absl::Span<const DevicePtr> buffers,
+                         uint64_t bytes) override {
+    const std::string mail = absl::StrCat(prefix_, ".", ++broadcasts_);
+    std::vector<std::byte> content(bytes);
+    const auto at = std::ranges::find(ranks_, root, &RankDevice::rank);
+    if (at != ranks_.end()) {
+      const DevicePtr& sent = buffers[at - ranks_.begin()];
+      const auto stream = devices_->CreateStream(sent.device).value();
+      CHECK_OK(stream->CopyToHost(content.data(), sent, bytes));
+      CHECK_OK(stream->Synchronize());
+      std::ofstream(mail + "~")
+          .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(bytes));
+      std::filesystem::rename(mail + "~", mail);
+    } else {
+      if (!Eventually([&] { return std::filesystem::exists(mail); })) {
+        return absl::UnavailableError("no mail");
+      }
+      std::ifstream(mail).read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(bytes));
+    }
+    for (const DevicePtr& buffer : buffers) {
+      const auto stream = devices_->CreateStream(buffer.device).value();
+      CHECK_OK(stream->CopyToDevice(buffer, content.data(), bytes));
+      CHECK_OK(stream->Synchronize());
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Await(const RequestContext&) override { return absl::OkStatus(); }
+  void Abort() override {}
+
+ private:
+  DeviceRuntime* const devices_;
+  const std::string prefix_;
+  const std::vector<RankDevice> ranks_;
+  int broadcasts_ = 0;
+};
+
 // No set of devices joins twice in one process.
 class CopyingLibrary final : public CollectiveLibrary {
  public:
   CopyingLibrary(DeviceRuntime* devices, bool joins) : devices_(devices), joins_(joins) {}
 
-  std::string version() const override { return "0"; }
+  std::string version() const override { return "2.0.1"; }
   absl::StatusOr<CommunicatorId> MakeId() override { return CommunicatorId{.bytes = std::string(128, 'i')}; }
   absl::StatusOr<std::unique_ptr<Communicator>> Join(const RequestContext&, const CommunicatorId& id,
                                                      int world_size,
                                                      absl::Span<const RankDevice> ranks) override {
     if (!joins_) return absl::InternalError("the driver is too old");
+    if (world_size > static_cast<int>(ranks.size())) {
+      return std::make_unique<MailingCommunicator>(devices_, id.bytes, ranks);
+    }
     std::set<int> devices;
     for (const RankDevice& rank : ranks) devices.insert(rank.device);
     if (id.bytes.size() != 128 || world_size != static_cast<int>(ranks.size()) ||
@@ -213,6 +263,66 @@ TEST_F(HelperProcessTest, AfterAGroupThatCouldNotFormNoneIsTriedForAWhile) {
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("driver is too old"));
   EXPECT_FALSE(helper_->available());
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("none is tried yet"));
+}
+
+// Two GPUs of one node, and two of another.
+class WideGroupTest : public HelperProcessTest {
+ protected:
+  ~WideGroupTest() override {
+    for (int i = 1; i <= kMostMails; ++i) std::filesystem::remove(absl::StrCat(mail_, ".", i));
+  }
+  void StartBoth() {
+    StartAndAwait();
+    other_ =
+        std::make_unique<HelperProcess>(devices_.get(), HelperOptions{.argv = {"/proc/self/exe", "--good"}});
+    root_ = helper_->Reserve(Soon()).value();
+    receiver_ = other_->Reserve(Soon()).value();
+    const BroadcastWorld world{.id = mail_, .size = 4, .root = 1};
+    BroadcastWorld here = world;
+    here.ranks = {0, 1};
+    CHECK_OK(root_->Join(std::vector<DevicePtr>{replicas_[0], replicas_[1]}, here));
+    here.ranks = {2, 3};
+    CHECK_OK(receiver_->Join(std::vector<DevicePtr>{replicas_[2], replicas_[3]}, here));
+  }
+  static RequestContext Soon() { return RequestContext::Background(absl::Seconds(60)); }
+
+  const std::string mail_ = absl::StrCat(::testing::TempDir(), "/helper_process_test.", getpid(), ".mail");
+  std::unique_ptr<HelperProcess> other_;
+  std::unique_ptr<WideBroadcastGroup> root_;
+  std::unique_ptr<WideBroadcastGroup> receiver_;
+};
+
+TEST_F(WideGroupTest, TheOtherNodeIsToldWhichRangesItGets) {
+  StartBoth();
+  Fill(replicas_[1], 'x');
+  const std::vector<ByteRange> ranges = {{4096, 8192}, {0, 4096}, {12288, kBytes - 12288}};
+  CHECK_OK(root_->Broadcast(ranges));
+  EXPECT_EQ(receiver_->Receive().value(), ranges);
+  for (const DevicePtr& replica : replicas_) {
+    EXPECT_EQ(Read(replica), std::vector<std::byte>(kBytes, std::byte('x'))) << "gpu:" << replica.device;
+  }
+  CHECK_OK(root_->Broadcast({}));
+  EXPECT_TRUE(receiver_->Receive().value().empty());
+  root_.reset();
+  receiver_.reset();
+  ExpectBroadcast(replicas_, 'y');
+}
+
+TEST_F(WideGroupTest, RangesPastTheEndAreRefused) {
+  StartBoth();
+  std::ofstream(mail_ + ".1") << helper::EncodeHeader({{kBytes, 1}});
+  EXPECT_THAT(std::string(receiver_->Receive().status().message()), HasSubstr("past the end"));
+  EXPECT_FALSE(receiver_->Receive().ok()) << "it is of no more use";
+}
+
+TEST_F(WideGroupTest, NoOtherGroupIsOpenMeanwhile) {
+  StartBoth();
+  EXPECT_FALSE(helper_->available());
+  EXPECT_EQ(helper_->version().value(), "2.0.1");
+  EXPECT_EQ(helper_->Reserve(RequestContext::Background(absl::Milliseconds(1))).status().code(),
+            absl::StatusCode::kUnavailable);
+  root_.reset();
+  EXPECT_TRUE(helper_->Reserve(Soon()).ok());
 }
 
 TEST_F(HelperProcessTest, CanBeDestroyedWhileItStarts) {

@@ -12,9 +12,15 @@ constexpr uint8_t kOpen = 1;
 constexpr uint8_t kJoin = 2;
 constexpr uint8_t kBroadcast = 3;
 constexpr uint8_t kClose = 4;
+constexpr uint8_t kMakeId = 5;
+constexpr uint8_t kReceive = 6;
+constexpr uint8_t kLeave = 7;
 
 constexpr uint8_t kOk = 0;
 constexpr uint8_t kError = 1;
+constexpr uint8_t kHello = 2;
+constexpr uint8_t kId = 3;
+constexpr uint8_t kRanges = 4;
 
 // Enough of a message for people to know what it is.
 constexpr size_t kMostErrorBytes = 4096;
@@ -40,15 +46,62 @@ void Put(ByteWriter& writer, const JoinRequest& join) {
   }
 }
 
+void PutMemories(ByteWriter& writer, const std::vector<uint32_t>& memories) {
+  writer.Put(static_cast<uint32_t>(memories.size()));
+  for (const uint32_t memory : memories) writer.Put(memory);
+}
+
+void PutRanges(ByteWriter& writer, const std::vector<ByteRange>& ranges) {
+  writer.Put(static_cast<uint32_t>(ranges.size()));
+  for (const ByteRange& range : ranges) writer.Put(range.offset).Put(range.bytes);
+}
+
 void Put(ByteWriter& writer, const BroadcastRequest& broadcast) {
   writer.Put(kBroadcast).Put(broadcast.communicator).Put(broadcast.root);
-  writer.Put(static_cast<uint32_t>(broadcast.memories.size()));
-  for (const uint32_t memory : broadcast.memories) writer.Put(memory);
-  writer.Put(static_cast<uint32_t>(broadcast.ranges.size()));
-  for (const ByteRange& range : broadcast.ranges) writer.Put(range.offset).Put(range.bytes);
+  PutMemories(writer, broadcast.memories);
+  PutRanges(writer, broadcast.ranges);
 }
 
 void Put(ByteWriter& writer, const CloseRequest& close) { writer.Put(kClose).Put(close.memory); }
+
+void Put(ByteWriter& writer, const MakeIdRequest&) { writer.Put(kMakeId); }
+
+void Put(ByteWriter& writer, const ReceiveRequest& receive) {
+  writer.Put(kReceive).Put(receive.communicator).Put(receive.root);
+  PutMemories(writer, receive.memories);
+}
+
+void Put(ByteWriter& writer, const LeaveRequest& leave) { writer.Put(kLeave).Put(leave.communicator); }
+
+void Put(ByteWriter& writer, uint32_t value) { writer.Put(kOk).Put(value); }
+
+void Put(ByteWriter& writer, const Hello& hello) {
+  writer.Put(kHello).Put(hello.version).PutString<uint16_t>(hello.library);
+}
+
+void Put(ByteWriter& writer, const std::string& id) { writer.Put(kId).PutString<uint16_t>(id); }
+
+void Put(ByteWriter& writer, const std::vector<ByteRange>& ranges) {
+  writer.Put(kRanges);
+  PutRanges(writer, ranges);
+}
+
+std::vector<uint32_t> TakeMemories(ByteReader& reader) {
+  std::vector<uint32_t> memories(TakeCount(reader, kMostRanks));
+  for (uint32_t& memory : memories) memory = reader.Get<uint32_t>();
+  return memories;
+}
+
+ByteRange TakeRange(ByteReader& reader) {
+  const uint64_t offset = reader.Get<uint64_t>();
+  return {.offset = offset, .bytes = reader.Get<uint64_t>()};
+}
+
+std::vector<ByteRange> TakeRanges(ByteReader& reader) {
+  std::vector<ByteRange> ranges(TakeCount(reader, kMostRanges));
+  for (ByteRange& range : ranges) range = TakeRange(reader);
+  return ranges;
+}
 
 OpenRequest TakeOpen(ByteReader& reader) {
   OpenRequest open;
@@ -75,15 +128,17 @@ BroadcastRequest TakeBroadcast(ByteReader& reader) {
   BroadcastRequest broadcast;
   broadcast.communicator = reader.Get<uint32_t>();
   broadcast.root = reader.Get<uint32_t>();
-  const uint32_t memories = TakeCount(reader, kMostRanks);
-  for (uint32_t i = 0; i < memories; ++i) broadcast.memories.push_back(reader.Get<uint32_t>());
-  const uint32_t ranges = TakeCount(reader, kMostRanges);
-  for (uint32_t i = 0; i < ranges; ++i) {
-    ByteRange& range = broadcast.ranges.emplace_back();
-    range.offset = reader.Get<uint64_t>();
-    range.bytes = reader.Get<uint64_t>();
-  }
+  broadcast.memories = TakeMemories(reader);
+  broadcast.ranges = TakeRanges(reader);
   return broadcast;
+}
+
+ReceiveRequest TakeReceive(ByteReader& reader) {
+  ReceiveRequest receive;
+  receive.communicator = reader.Get<uint32_t>();
+  receive.root = reader.Get<uint32_t>();
+  receive.memories = TakeMemories(reader);
+  return receive;
 }
 
 Request TakeRequest(ByteReader& reader) {
@@ -96,6 +151,12 @@ Request TakeRequest(ByteReader& reader) {
       return TakeBroadcast(reader);
     case kClose:
       return CloseRequest{.memory = reader.Get<uint32_t>()};
+    case kMakeId:
+      return MakeIdRequest();
+    case kReceive:
+      return TakeReceive(reader);
+    case kLeave:
+      return LeaveRequest{.communicator = reader.Get<uint32_t>()};
     default:
       reader.Fail("an unknown kind of request");
       return CloseRequest();
@@ -110,10 +171,10 @@ std::string EncodeRequest(const Request& request) {
   return writer.Take();
 }
 
-std::string EncodeReply(const absl::StatusOr<uint32_t>& reply) {
+std::string EncodeReply(const absl::StatusOr<Reply>& reply) {
   ByteWriter writer;
   if (reply.ok()) {
-    writer.Put(kOk).Put(*reply);
+    std::visit([&writer](const auto& each) { Put(writer, each); }, *reply);
   } else {
     writer.Put(kError).Put(static_cast<uint16_t>(reply.status().code()));
     writer.PutString<uint16_t>(reply.status().message().substr(0, kMostErrorBytes));
@@ -130,7 +191,7 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
                                                  " at byte ", reader.position()));
 }
 
-absl::StatusOr<uint32_t> DecodeReply(std::string_view bytes) {
+absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
   ByteReader reader(bytes);
   const uint8_t kind = reader.Get<uint8_t>();
   if (kind == kOk) {
@@ -140,8 +201,40 @@ absl::StatusOr<uint32_t> DecodeReply(std::string_view bytes) {
     const auto code = static_cast<absl::StatusCode>(reader.Get<uint16_t>());
     const std::string message = Take(reader);
     if (reader.AtEnd() && code != absl::StatusCode::kOk) return absl::Status(code, message);
+  } else if (kind == kHello) {
+    Hello hello{.version = reader.Get<uint32_t>()};
+    hello.library = Take(reader);
+    if (reader.AtEnd()) return hello;
+  } else if (kind == kId) {
+    std::string id = Take(reader);
+    if (reader.AtEnd()) return id;
+  } else if (kind == kRanges) {
+    std::vector<ByteRange> ranges = TakeRanges(reader);
+    if (reader.AtEnd()) return ranges;
   }
   return absl::InternalError(absl::StrCat("an answer of ", bytes.size(), " bytes that is none"));
+}
+
+std::string EncodeHeader(const std::vector<ByteRange>& ranges) {
+  ByteWriter writer;
+  writer.Put(static_cast<uint64_t>(ranges.size())).Put(uint64_t{0});
+  for (const ByteRange& range : ranges) writer.Put(range.offset).Put(range.bytes);
+  std::string header = writer.Take();
+  header.resize(kHeaderBytes, '\0');
+  return header;
+}
+
+absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes) {
+  ByteReader reader(bytes);
+  const uint64_t count = reader.Get<uint64_t>();
+  const uint64_t nothing = reader.Get<uint64_t>();
+  if (bytes.size() != kHeaderBytes || count > kMostHeaderRanges || nothing != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("what ", bytes.size(), " bytes from another process say of a broadcast is no header"));
+  }
+  std::vector<ByteRange> ranges(count);
+  for (ByteRange& range : ranges) range = TakeRange(reader);
+  return ranges;
 }
 
 }  // namespace tensorcast::helper

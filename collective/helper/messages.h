@@ -18,7 +18,10 @@ namespace tensorcast::helper {
 inline constexpr size_t kMostMessageBytes = size_t{64} << 10;
 inline constexpr uint32_t kMostRanks = 64;
 inline constexpr uint32_t kMostRanges = 2048;
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
+// What goes to the other processes of a communicator ahead of a broadcast.
+inline constexpr size_t kHeaderBytes = 4096;
+inline constexpr uint32_t kMostHeaderRanges = 255;
 
 struct OpenRequest {
   IpcHandle memory;
@@ -45,15 +48,42 @@ struct CloseRequest {
   uint32_t memory = 0;
 };
 
-using Request = std::variant<OpenRequest, JoinRequest, BroadcastRequest, CloseRequest>;
+struct MakeIdRequest {};
+
+// The next broadcast of a root in another process.
+struct ReceiveRequest {
+  uint32_t communicator = 0;
+  uint32_t root = 0;
+  std::vector<uint32_t> memories;
+};
+
+struct LeaveRequest {
+  uint32_t communicator = 0;
+};
+
+using Request = std::variant<OpenRequest, JoinRequest, BroadcastRequest, CloseRequest, MakeIdRequest,
+                             ReceiveRequest, LeaveRequest>;
+
+struct Hello {
+  uint32_t version = 0;
+  std::string library;  // its version
+};
+
+// What is done: the number of what was opened or joined, else 0; the id that was made; the ranges that came.
+using Reply = std::variant<uint32_t, Hello, std::string, std::vector<ByteRange>>;
 
 // REQUIRES: within the limits above.
 std::string EncodeRequest(const Request& request);
-std::string EncodeReply(const absl::StatusOr<uint32_t>& reply);
+std::string EncodeReply(const absl::StatusOr<Reply>& reply);
 
 // INVALID_ARGUMENT for anything but what the encoders make.
 absl::StatusOr<Request> DecodeRequest(std::string_view bytes);
 // What the helper answered, be it an error; INTERNAL when it is no answer at all.
-absl::StatusOr<uint32_t> DecodeReply(std::string_view bytes);
+absl::StatusOr<Reply> DecodeReply(std::string_view bytes);
+
+// kHeaderBytes. REQUIRES: at most kMostHeaderRanges.
+std::string EncodeHeader(const std::vector<ByteRange>& ranges);
+// INVALID_ARGUMENT for anything but what the encoder makes. The ranges may be any.
+absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes);
 
 }  // namespace tensorcast::helper

@@ -37,17 +37,17 @@ class Server {
  public:
   explicit Server(HelperTools tools) : tools_(std::move(tools)) {}
   ~Server() {
-    communicators_.clear();
+    while (!groups_.empty()) Do(LeaveRequest{.communicator = groups_.begin()->first}).IgnoreError();
     for (const auto& [number, memory] : memories_) tools_.devices->CloseIpc(memory.base).IgnoreError();
   }
 
-  absl::StatusOr<uint32_t> Do(const OpenRequest& request) {
+  absl::StatusOr<Reply> Do(const OpenRequest& request) {
     TC_ASSIGN_OR_RETURN(const DevicePtr base, tools_.devices->OpenIpc(request.memory));
     memories_[++last_] = {.base = base, .bytes = request.memory.bytes};
     return last_;
   }
 
-  absl::StatusOr<uint32_t> Do(const JoinRequest& request) {
+  absl::StatusOr<Reply> Do(const JoinRequest& request) {
     std::vector<RankDevice> ranks;
     for (const JoinRequest::Rank& rank : request.ranks) {
       TC_ASSIGN_OR_RETURN(const int device, tools_.devices->FindDevice(rank.device_uuid));
@@ -57,33 +57,58 @@ class Server {
     if (id.bytes.empty()) {
       TC_ASSIGN_OR_RETURN(id, tools_.library->MakeId());
     }
+    Group& group = groups_[++last_];
     TC_ASSIGN_OR_RETURN(
-        communicators_[last_ + 1],
+        group.communicator,
         tools_.library->Join(RequestContext(), id, static_cast<int>(request.world_size), ranks));
-    return ++last_;
+    if (request.world_size > ranks.size()) TC_RETURN_IF_ERROR(MakeHeaders(ranks, group));
+    return last_;
   }
 
-  absl::StatusOr<uint32_t> Do(const BroadcastRequest& request) {
-    const auto communicator = communicators_.find(request.communicator);
-    if (communicator == communicators_.end()) return absl::InvalidArgumentError("no such communicator");
-    std::vector<DevicePtr> buffers(request.memories.size());
-    for (const ByteRange& range : request.ranges) {
-      for (size_t i = 0; i < buffers.size(); ++i) {
-        TC_ASSIGN_OR_RETURN(buffers[i], Find(request.memories[i], range));
-      }
-      TC_RETURN_IF_ERROR(communicator->second->Broadcast(RequestContext(), static_cast<int>(request.root),
-                                                         buffers, range.bytes));
-    }
-    TC_RETURN_IF_ERROR(communicator->second->Await(RequestContext()));
-    return 0;
+  absl::StatusOr<Reply> Do(const BroadcastRequest& request) {
+    TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
+    TC_RETURN_IF_ERROR(Check(request.memories, request.ranges));
+    if (!group->headers.empty()) TC_RETURN_IF_ERROR(SendHeader(*group, request));
+    TC_RETURN_IF_ERROR(Broadcast(*group, request.root, request.memories, request.ranges));
+    return uint32_t{0};
   }
 
-  absl::StatusOr<uint32_t> Do(const CloseRequest& request) {
+  // Nothing that the other process said is used before it was checked.
+  absl::StatusOr<Reply> Do(const ReceiveRequest& request) {
+    TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
+    if (group->headers.empty()) return absl::InvalidArgumentError("all ranks of this communicator are here");
+    TC_RETURN_IF_ERROR(BroadcastHeader(*group, request.root));
+    std::string bytes(kHeaderBytes, '\0');
+    TC_RETURN_IF_ERROR(group->stream->CopyToHost(reinterpret_cast<std::byte*>(bytes.data()),
+                                                 group->headers.front(), kHeaderBytes));
+    TC_RETURN_IF_ERROR(group->stream->Synchronize());
+    TC_ASSIGN_OR_RETURN(std::vector<ByteRange> ranges, DecodeHeader(bytes));
+    TC_RETURN_IF_ERROR(Check(request.memories, ranges));
+    TC_RETURN_IF_ERROR(Broadcast(*group, request.root, request.memories, ranges));
+    return ranges;
+  }
+
+  absl::StatusOr<Reply> Do(const CloseRequest& request) {
     const auto memory = memories_.find(request.memory);
     if (memory == memories_.end()) return absl::InvalidArgumentError("no such memory");
     TC_RETURN_IF_ERROR(tools_.devices->CloseIpc(memory->second.base));
     memories_.erase(memory);
-    return 0;
+    return uint32_t{0};
+  }
+
+  absl::StatusOr<Reply> Do(const MakeIdRequest&) {
+    TC_ASSIGN_OR_RETURN(CommunicatorId id, tools_.library->MakeId());
+    return std::move(id.bytes);
+  }
+
+  absl::StatusOr<Reply> Do(const LeaveRequest& request) {
+    TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
+    group->communicator.reset();
+    group->stream.reset();
+    const std::vector<DevicePtr> headers = group->headers;
+    groups_.erase(request.communicator);
+    for (const DevicePtr& header : headers) TC_RETURN_IF_ERROR(tools_.devices->Free(header));
+    return uint32_t{0};
   }
 
  private:
@@ -91,19 +116,83 @@ class Server {
     DevicePtr base;
     uint64_t bytes = 0;
   };
+  // A communicator. With ranks in other processes also: of each rank here what headers are broadcast in, and
+  // a stream of the first one's device.
+  struct Group {
+    std::unique_ptr<Communicator> communicator;
+    std::vector<RankDevice> ranks;
+    std::vector<DevicePtr> headers;
+    std::unique_ptr<Stream> stream;
+  };
 
-  absl::StatusOr<DevicePtr> Find(uint32_t number, ByteRange range) const {
-    const auto memory = memories_.find(number);
-    if (memory == memories_.end()) return absl::InvalidArgumentError("no such memory");
-    if (range.bytes > memory->second.bytes || range.offset > memory->second.bytes - range.bytes) {
-      return absl::InvalidArgumentError("a range past the end of its memory");
+  absl::Status MakeHeaders(const std::vector<RankDevice>& ranks, Group& group) {
+    group.ranks = ranks;
+    for (const RankDevice& rank : ranks) {
+      TC_ASSIGN_OR_RETURN(group.headers.emplace_back(), tools_.devices->Allocate(rank.device, kHeaderBytes));
     }
-    return memory->second.base + range.offset;
+    TC_ASSIGN_OR_RETURN(group.stream, tools_.devices->CreateStream(ranks.front().device));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Group*> Find(uint32_t communicator) {
+    const auto group = groups_.find(communicator);
+    if (group == groups_.end()) return absl::InvalidArgumentError("no such communicator");
+    return &group->second;
+  }
+
+  absl::Status Check(const std::vector<uint32_t>& memories, const std::vector<ByteRange>& ranges) const {
+    for (const uint32_t number : memories) {
+      const auto memory = memories_.find(number);
+      if (memory == memories_.end()) return absl::InvalidArgumentError("no such memory");
+      for (const ByteRange& range : ranges) {
+        if (range.bytes > memory->second.bytes || range.offset > memory->second.bytes - range.bytes) {
+          return absl::InvalidArgumentError("a range past the end of its memory");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status BroadcastHeader(Group& group, uint32_t root) {
+    TC_RETURN_IF_ERROR(
+        group.communicator->Broadcast(RequestContext(), static_cast<int>(root), group.headers, kHeaderBytes));
+    return group.communicator->Await(RequestContext());
+  }
+
+  absl::Status SendHeader(Group& group, const BroadcastRequest& request) {
+    if (request.ranges.size() > kMostHeaderRanges) {
+      return absl::InvalidArgumentError("more ranges than other processes can be told");
+    }
+    const std::string bytes = EncodeHeader(request.ranges);
+    for (size_t i = 0; i < group.ranks.size(); ++i) {
+      if (group.ranks[i].rank != static_cast<int>(request.root)) continue;
+      TC_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
+                          tools_.devices->CreateStream(group.ranks[i].device));
+      TC_RETURN_IF_ERROR(stream->CopyToDevice(
+          group.headers[i], reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
+      TC_RETURN_IF_ERROR(stream->Synchronize());
+      return BroadcastHeader(group, request.root);
+    }
+    return absl::InvalidArgumentError("the root of a broadcast is in another process");
+  }
+
+  // REQUIRES: Check.
+  absl::Status Broadcast(Group& group, uint32_t root, const std::vector<uint32_t>& memories,
+                         const std::vector<ByteRange>& ranges) const {
+    std::vector<DevicePtr> buffers(memories.size());
+    for (const ByteRange& range : ranges) {
+      for (size_t i = 0; i < buffers.size(); ++i) {
+        buffers[i] = memories_.find(memories[i])->second.base + range.offset;
+      }
+      TC_RETURN_IF_ERROR(
+          group.communicator->Broadcast(RequestContext(), static_cast<int>(root), buffers, range.bytes));
+    }
+    return group.communicator->Await(RequestContext());
   }
 
   HelperTools tools_;
   std::map<uint32_t, Memory> memories_;
-  std::map<uint32_t, std::unique_ptr<Communicator>> communicators_;
+  std::map<uint32_t, Group> groups_;
   uint32_t last_ = 0;  // number that was given
 };
 
@@ -120,7 +209,7 @@ absl::Status ServeRequests(int socket, Server& server) {
     if (size < 0) return ErrnoStatus(errno, "hear", "the daemon");
     if (size == 0) return absl::OkStatus();
     TC_ASSIGN_OR_RETURN(const Request request, DecodeRequest(std::string_view(buffer).substr(0, size)));
-    const absl::StatusOr<uint32_t> done =
+    const absl::StatusOr<Reply> done =
         std::visit([&server](const auto& each) { return server.Do(each); }, request);
     LOG_IF(WARNING, !done.ok()) << done.status();
     TC_RETURN_IF_ERROR(Send(socket, EncodeReply(done)));
@@ -133,9 +222,12 @@ absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() 
   const UniqueFd owned(socket);
   std::thread(EndWithTheDaemon, socket).detach();
   absl::StatusOr<HelperTools> tools = std::move(make_tools)();
+  if (!tools.ok()) {
+    TC_RETURN_IF_ERROR(Send(socket, EncodeReply(tools.status())));
+    return tools.status();
+  }
   TC_RETURN_IF_ERROR(
-      Send(socket, EncodeReply(tools.ok() ? absl::StatusOr<uint32_t>(kVersion) : tools.status())));
-  TC_RETURN_IF_ERROR(tools.status());
+      Send(socket, EncodeReply(Hello{.version = kVersion, .library = tools->library->version()})));
   Server server(*std::move(tools));
   return ServeRequests(socket, server);
 }

@@ -2,12 +2,16 @@
 // the libraries that can do so live in processes of their own (collective/helper).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/byte_range.h"
+#include "base/request_context.h"
 #include "core/device/device_runtime.h"
 
 namespace tensorcast {
@@ -22,6 +26,31 @@ class BroadcastGroup {
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
 };
 
+// A group whose ranks are on several nodes, as one of them sees it: what its allocations are in it.
+struct BroadcastWorld {
+  std::string id;                    // made where the root is; a secret
+  uint32_t size = 0;                 // ranks of all nodes
+  uint32_t root = 0;                 // rank
+  std::vector<uint32_t> ranks = {};  // of the allocations here, in their order
+};
+
+// A part in such a group. Until it is destroyed no other group is open here. Destroying it before its end
+// costs the others theirs, soon; like BroadcastGroup's it may block, and afterwards nothing writes to the
+// allocations or has them open. One thread at a time.
+class WideBroadcastGroup {
+ public:
+  virtual ~WideBroadcastGroup() = default;
+  // Where the root is to be.
+  virtual absl::StatusOr<std::string> MakeId() = 0;
+  // Blocks until all ranks of all nodes have joined; gives up by itself. Once. `allocations` as for Open, but
+  // one may be all.
+  virtual absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) = 0;
+  // Where the root is: as BroadcastGroup's. No ranges: that was the end, and all may leave.
+  virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
+  // Elsewhere: blocks for the next ranges, which are in all allocations here then. None: that was the end.
+  virtual absl::StatusOr<std::vector<ByteRange>> Receive() = 0;
+};
+
 // Thread-safe. Must outlive its groups.
 class DeviceBroadcaster {
  public:
@@ -31,6 +60,11 @@ class DeviceBroadcaster {
   // `allocations`, two or more: what DeviceRuntime::Allocate returned, each on a device of its own. They must
   // outlive the group. UNAVAILABLE while another group is open, or when it cannot be had.
   virtual absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) = 0;
+  // With which version of its library it takes part in groups of several nodes, which have to have the same;
+  // UNAVAILABLE with the reason where it can in none.
+  virtual absl::StatusOr<std::string> version() const = 0;
+  // Blocks until no other group is open, to the context's end at most.
+  virtual absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext& context) = 0;
 };
 
 }  // namespace tensorcast

@@ -31,6 +31,10 @@ class CopyingBroadcaster final : public DeviceBroadcaster {
     ++opened;
     return std::make_unique<Group>(this, std::vector<DevicePtr>(allocations.begin(), allocations.end()));
   }
+  absl::StatusOr<std::string> version() const override { return absl::UnavailableError("on one node"); }
+  absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext&) override {
+    return version().status();
+  }
 
  private:
   class Group final : public BroadcastGroup {
