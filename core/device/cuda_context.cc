@@ -1,0 +1,140 @@
+#include "core/device/cuda_context.h"
+
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+namespace {
+
+struct Meaning {
+  absl::StatusCode code;
+  std::string_view advice;
+};
+
+// Whether the device's context is unusable after it: every later call that needs it fails, for this process.
+bool BreaksContext(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Meaning MeaningOf(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return {absl::StatusCode::kResourceExhausted, "free memory on the device or use another"};
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidDevicePointer:
+    case cudaErrorInvalidHostPointer:
+    case cudaErrorInvalidMemcpyDirection:
+    case cudaErrorInvalidResourceHandle:
+      return {absl::StatusCode::kInvalidArgument, "check the address, size, device or handle"};
+    case cudaErrorNoDevice:
+      return {absl::StatusCode::kUnavailable, "no GPU is visible to this process: see CUDA_VISIBLE_DEVICES"};
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return {absl::StatusCode::kUnavailable,
+              "install an NVIDIA driver that is recent enough for this CUDA version"};
+    case cudaErrorInitializationError:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+    case cudaErrorCudartUnloading:
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsServerNotReady:
+      return {absl::StatusCode::kUnavailable, "check the driver's and the device's state with nvidia-smi"};
+    // What cudaIpcOpenMemHandle says when the exporter has ended or has freed the memory.
+    case cudaErrorMapBufferObjectFailed:
+      return {absl::StatusCode::kNotFound, "the exporter is gone or freed the memory: ask it again"};
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return {absl::StatusCode::kAlreadyExists, "register host memory once"};
+    case cudaErrorHostMemoryNotRegistered:
+      return {absl::StatusCode::kNotFound, "register the host memory first"};
+    case cudaErrorNotPermitted:
+      return {absl::StatusCode::kPermissionDenied, "check the process's privileges and memory lock limit"};
+    case cudaErrorNotSupported:
+    case cudaErrorPeerAccessUnsupported:
+      return {absl::StatusCode::kUnimplemented, "this device or platform cannot do it"};
+    case cudaErrorTimeout:
+      return {absl::StatusCode::kDeadlineExceeded, "try again"};
+    default:
+      if (BreaksContext(error)) {
+        return {
+            absl::StatusCode::kInternal,
+            "use another device; this one works again when the process is started again, if nvidia-smi and "
+            "the kernel's log (Xid) show no fault of the hardware"};
+      }
+      return {absl::StatusCode::kInternal, "check the device's state with nvidia-smi"};
+  }
+}
+
+// Of the innermost CudaDeviceGuard of the thread; -1: none.
+thread_local int guarded_device = -1;
+
+}  // namespace
+
+BrokenContexts& BrokenContexts::OfProcess() {
+  static auto* const contexts = new BrokenContexts;
+  return *contexts;
+}
+
+void BrokenContexts::Add(int device, const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  const auto [broken, is_new] = broken_.try_emplace(device, why);
+  if (is_new) LOG(ERROR) << "device " << device << " is unhealthy from here on: " << why;
+}
+
+absl::Status BrokenContexts::Check(int device) const {
+  absl::MutexLock lock(&mutex_);
+  const auto broken = broken_.find(device);
+  return broken == broken_.end() ? absl::OkStatus() : broken->second;
+}
+
+absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
+  const Meaning meaning = MeaningOf(error);
+  absl::Status status(meaning.code, absl::StrCat(operation, " ", subject, ": ", cudaGetErrorName(error), " (",
+                                                 cudaGetErrorString(error), "); ", meaning.advice));
+  if (BreaksContext(error) && guarded_device >= 0) BrokenContexts::OfProcess().Add(guarded_device, status);
+  return status;
+}
+
+CudaDeviceGuard::CudaDeviceGuard(int device) : outer_(guarded_device) {
+  guarded_device = device;
+  // An error here is that of the current device, which may be broken and is not the one that is wanted: there
+  // is none to return to then.
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess) {
+    cudaGetLastError();
+    current = -1;
+  }
+  if (current == device) return;
+  status_ = CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
+  if (status_.ok()) previous_ = current;
+}
+
+CudaDeviceGuard::~CudaDeviceGuard() {
+  guarded_device = outer_;
+  if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "selecting", "the previous device").IgnoreError();
+}
+
+}  // namespace tensorcast

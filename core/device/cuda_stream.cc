@@ -1,0 +1,236 @@
+#include "core/device/cuda_stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/device/cuda_context.h"
+#include "core/device/digest_kernel.h"
+
+namespace tensorcast {
+namespace {
+
+absl::Status EnablePeer(int device, int other) {
+  int can = 0;
+  const std::string which = absl::StrCat("peer access of device ", device, " to device ", other);
+  const CudaDeviceGuard guard(device);
+  TC_RETURN_IF_ERROR(guard.status());
+  TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
+  if (can == 0) return absl::UnimplementedError("they are no peers");
+  const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled) {
+    cudaGetLastError();  // by another library of this process; not to be found by the next who asks
+    return absl::OkStatus();
+  }
+  return CudaStatus(error, "enabling", which);
+}
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
+  ~CudaEvent() override {
+    const CudaDeviceGuard guard(device_);
+    CudaStatus(cudaEventDestroy(event_), "destroying", "an event").IgnoreError();
+  }
+
+  absl::Status Await() override {
+    const CudaDeviceGuard guard(device_);  // its error is no reason not to wait for what may run yet
+    return CudaStatus(cudaEventSynchronize(event_), "copying on", absl::StrCat("device ", device_));
+  }
+
+ private:
+  const int device_;
+  const cudaEvent_t event_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(int device, cudaStream_t stream, bool can_digest, StreamsShare& shared)
+      : device_(device), stream_(stream), can_digest_(can_digest), shared_(shared) {}
+
+  ~CudaStream() override {
+    // Copies that are under way read and write memory that its owner may free after this.
+    const absl::Status status = Synchronize();
+    if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
+    LOG_IF(WARNING, !status.ok()) << "unread error: " << status;
+    if (digests_) shared_.digest_buffers.Give(digests_);
+    const CudaDeviceGuard guard(device_);
+    CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();
+  }
+
+  absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(destination, bytes).status());
+    return Enqueue(CudaPointer(destination), source, bytes, cudaMemcpyHostToDevice);
+  }
+
+  absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
+    return Enqueue(destination, CudaPointer(source), bytes, cudaMemcpyDeviceToHost);
+  }
+
+  absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override {
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(destination, bytes).status());
+    TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
+    shared_.peers.Enable(device_, destination.device);
+    shared_.peers.Enable(device_, source.device);
+    return Enqueue(CudaPointer(destination), CudaPointer(source), bytes, cudaMemcpyDeviceToDevice);
+  }
+
+  absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) override {
+    TC_RETURN_IF_ERROR(CheckDigests(device_, ranges, digests));
+    for (const DeviceRange& range : ranges) {
+      TC_RETURN_IF_ERROR(shared_.allocations.Find(range.begin, range.bytes).status());
+    }
+    if (!can_digest_) {
+      return absl::UnimplementedError(
+          absl::StrCat("no digest kernel for device ", device_,
+                       " was built: install nvcc, configure and build again, or use a newer device"));
+    }
+    if (!digests_) {
+      TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));
+    }
+    // One batch after another uses the buffer: they are in order.
+    while (!ranges.empty()) {
+      const size_t count = std::min<size_t>(ranges.size(), kMostDigestsAtOnce);
+      TC_RETURN_IF_ERROR(DigestBatchOf(ranges.first(count), digests.data()));
+      ranges = ranges.subspan(count);
+      digests = digests.subspan(count);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Synchronize() override {
+    const CudaDeviceGuard guard(device_);  // as for an event
+    return CudaStatus(cudaStreamSynchronize(stream_), "copying on", absl::StrCat("device ", device_));
+  }
+
+  absl::StatusOr<bool> IsIdle() override {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    const cudaError_t error = cudaStreamQuery(stream_);
+    if (error == cudaErrorNotReady) return false;  // no error, and none that the thread remembers
+    TC_RETURN_IF_ERROR(CudaStatus(error, "copying on", absl::StrCat("device ", device_)));
+    return true;
+  }
+
+  absl::Status Lend(DevicePtr memory, uint64_t bytes,
+                    absl::FunctionRef<absl::Status(void* stream)> use) override {
+    if (bytes > 0) TC_RETURN_IF_ERROR(shared_.allocations.Find(memory, bytes).status());
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    return use(stream_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    const std::string subject = absl::StrCat("an event on device ", device_);
+    cudaEvent_t event = nullptr;
+    // Blocking: who waits for a copy sleeps, where CUDA would spin.
+    TC_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+                   "creating", subject));
+    auto recorded = std::make_unique<CudaEvent>(device_, event);
+    TC_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(event, stream_), "recording", subject));
+    return recorded;
+  }
+
+ private:
+  absl::Status Enqueue(void* destination, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return absl::OkStatus();
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    return CudaStatus(cudaMemcpyAsync(destination, source, bytes, kind, stream_), "enqueueing",
+                      absl::StrCat("a copy of ", bytes, " bytes on device ", device_));
+  }
+
+  // REQUIRES: kMostDigestsAtOnce at most.
+  absl::Status DigestBatchOf(std::span<const DeviceRange> ranges, DigestBytes* digests) {
+    static_assert(sizeof(DigestBytes) == xxh3::kDigestBytes);
+    DigestBatch batch;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      batch.ranges[i] = {.address = ranges[i].begin.address, .bytes = ranges[i].bytes};
+    }
+    batch.digests = digests_.address;
+    {
+      const CudaDeviceGuard guard(device_);
+      TC_RETURN_IF_ERROR(guard.status());
+      void* parameters[] = {&batch};
+      const cudaError_t launched =
+          cudaLaunchKernel(DigestKernel(), dim3(static_cast<unsigned>(ranges.size())), dim3(xxh3::kLanes),
+                           parameters, /*sharedMem=*/0, stream_);
+      TC_RETURN_IF_ERROR(
+          CudaStatus(launched, "enqueueing", absl::StrCat(ranges.size(), " digests on device ", device_)));
+    }
+    return Enqueue(digests, CudaPointer(digests_), ranges.size() * sizeof(DigestBytes),
+                   cudaMemcpyDeviceToHost);
+  }
+
+  const int device_;
+  const cudaStream_t stream_;
+  const bool can_digest_;
+  StreamsShare& shared_;
+  DevicePtr digests_;  // where the kernel writes; none until it is needed
+};
+
+}  // namespace
+
+bool PeerAccess::Enable(int device, int other) {
+  if (device == other) return true;
+  absl::MutexLock lock(&mutex_);
+  const auto [asked, first] = asked_.try_emplace({device, other}, false);
+  if (!first) return asked->second;
+  const absl::Status enabled = EnablePeer(device, other);
+  LOG_IF(WARNING, !enabled.ok()) << "copies between devices " << device << " and " << other
+                                 << " go through the host: " << enabled;
+  return asked->second = enabled.ok();
+}
+
+DigestBuffers::~DigestBuffers() {
+  absl::MutexLock lock(&mutex_);
+  for (const DevicePtr buffer : all_) {
+    if (!BrokenContexts::OfProcess().Check(buffer.device).ok()) continue;  // it went with its context
+    const CudaDeviceGuard guard(buffer.device);
+    CudaStatus(cudaFree(CudaPointer(buffer)), "freeing", "room for digests").IgnoreError();
+  }
+}
+
+absl::StatusOr<DevicePtr> DigestBuffers::Take(int device) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<DevicePtr>& idle = idle_[device];
+  if (idle.empty()) {
+    const CudaDeviceGuard guard(device);
+    TC_RETURN_IF_ERROR(guard.status());
+    void* pointer = nullptr;
+    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMostDigestsAtOnce * xxh3::kDigestBytes),
+                                  "allocating", absl::StrCat("room for digests on device ", device)));
+    idle.push_back({.device = device, .address = reinterpret_cast<uint64_t>(pointer)});
+    all_.push_back(idle.back());
+  }
+  const DevicePtr taken = idle.back();
+  idle.pop_back();
+  return taken;
+}
+
+void DigestBuffers::Give(DevicePtr buffer) {
+  absl::MutexLock lock(&mutex_);
+  idle_[buffer.device].push_back(buffer);
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool can_digest, StreamsShare& shared) {
+  const CudaDeviceGuard guard(device);
+  TC_RETURN_IF_ERROR(guard.status());
+  cudaStream_t stream = nullptr;
+  // Non-blocking: an ordinary stream would wait for the legacy default stream, which a program that links us
+  // may use.
+  TC_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                "creating a stream on", absl::StrCat("device ", device)));
+  return std::make_unique<CudaStream>(device, stream, can_digest, shared);
+}
+
+}  // namespace tensorcast
