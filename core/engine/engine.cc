@@ -46,6 +46,7 @@ struct StoreEngine::Parts {
         removal(&table, options.devices, options.artifact_store, &disk_names, options.eviction_guard),
         allocator(&table, options.host_pool, &device_pool, options.eviction_guard, StagingBytes(*staging)),
         fan_out(&table, options.broadcaster),
+        wide_broadcasts(&table, options.broadcaster, options.peer_timeout / 2),
         runner({.table = &table,
                 .allocator = &allocator,
                 .staging = staging.get(),
@@ -54,6 +55,7 @@ struct StoreEngine::Parts {
                 .artifact_store = options.artifact_store,
                 .disk_names = &disk_names,
                 .fan_out = &fan_out,
+                .wide_broadcasts = &wide_broadcasts,
                 .copy_threads = CopyThreads(options),
                 .distrust_other_hosts = options.distrust_other_hosts,
                 .peer_timeout = options.peer_timeout}),
@@ -68,6 +70,7 @@ struct StoreEngine::Parts {
   ReplicaRemoval removal;
   EvictingAllocator allocator;
   FanOut fan_out;
+  WideBroadcasts wide_broadcasts;
   const IngestRunner runner;
   IngestQueue queue;
 };
@@ -95,6 +98,7 @@ StoreEngine::StoreEngine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)
 
 StoreEngine::~StoreEngine() {
   parts_->queue.Stop();
+  parts_->wide_broadcasts.Stop();
   // While everything else still stands: the listener may call the engine.
   parts_->notifier.reset();
 }
@@ -119,6 +123,8 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
   }
   return parts_->queue.Request(context, std::move(request));
 }
+
+void StoreEngine::BeginBroadcast(const WideGroupPlan& plan) { parts_->wide_broadcasts.Begin(plan); }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseReplica(std::string_view replica_id) {
   return parts_->table.Lease(replica_id);

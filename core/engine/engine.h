@@ -27,6 +27,7 @@
 namespace tensorcast {
 
 class DeviceBroadcaster;  // core/device
+struct WideGroupPlan;     // core/engine/broadcast_meeting.h
 class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {
@@ -92,6 +93,10 @@ class StoreEngine {
   // under way are cancelled; leased replicas go when their last lease ends. Replicas that became ready after
   // `as_of` (steady) stay: the same content was stored again since that was said.
   absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
+
+  // This node takes part in a group in which an artifact is broadcast between nodes: the ingests to its
+  // places join, and get theirs so as far as it goes.
+  void BeginBroadcast(const WideGroupPlan& plan);
 
   // Drops the disk replicas whose packed file somebody removed or replaced: they end with this process, and
   // are no copies. To be called now and then, on a thread that may wait for the disk; Ingest looks at the one

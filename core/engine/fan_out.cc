@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/log/log.h"
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/artifact/layout.h"
+#include "core/engine/unsent_chunks.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 
@@ -19,27 +19,11 @@ namespace {
 constexpr size_t kFewestReceivers = 2;
 // Longer than those who ask at the same time are apart until they have memory; much less than a copy takes.
 constexpr absl::Duration kMoment = absl::Milliseconds(500);
-// Enough that the way to the broadcaster and back does not count, and little enough that receivers verify
-// while the next comes.
-constexpr uint64_t kBytesAtOnce = uint64_t{64} << 20;
-
-std::vector<ByteRange> RangesOf(const ImageLayout& layout, const std::vector<uint32_t>& chunks) {
-  std::vector<ByteRange> ranges;
-  for (const uint32_t chunk : chunks) {
-    const ByteRange range = layout.chunk(chunk);
-    if (!ranges.empty() && ranges.back().offset + ranges.back().bytes == range.offset) {
-      ranges.back().bytes += range.bytes;
-    } else {
-      ranges.push_back(range);
-    }
-  }
-  return ranges;
-}
 
 }  // namespace
 
 struct FanOut::Group {
-  explicit Group(std::shared_ptr<ReplicaLease> replica) : root(std::move(replica)) {}
+  explicit Group(std::shared_ptr<ReplicaLease> replica) : root(std::move(replica)), unsent(root.get()) {}
   // The last member to leave has seen its end.
   ~Group() {
     if (thread.joinable()) thread.join();
@@ -53,18 +37,14 @@ struct FanOut::Group {
   std::vector<std::shared_ptr<Availability>> arrived;  // of each
   size_t expected = 0;
   State state = State::kForming;
-  bool left = false;  // somebody
-  bool news = true;   // the root may have more chunks
-  // Its own thread's.
-  std::vector<bool> sent;
-  uint32_t unsent = 0;
+  UnsentChunks unsent;  // its own thread's
   // Last: it uses the rest.
   std::thread thread;
 };
 
 FanOut::Membership::~Membership() {
   absl::MutexLock lock(&owner_->mutex_);
-  group_->left = true;
+  group_->unsent.Stop();
   const auto over = [this] { return group_->state == State::kOver; };
   owner_->mutex_.Await(absl::Condition(&over));
 }
@@ -119,8 +99,6 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
     group->state = State::kDissolved;
     return;
   }
-  group->unsent = group->layout().chunk_count();
-  group->sent.assign(group->unsent, false);
   group->state = State::kBroadcasting;
   try {
     group->thread = std::thread([this, members = group.get()] { Run(*members); });
@@ -155,55 +133,18 @@ absl::Status FanOut::Broadcast(Group& group) {
   std::vector<DevicePtr> allocations = {group.root->memory().device};
   for (const Receiver& receiver : group.receivers) allocations.push_back(receiver.memory);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<BroadcastGroup> broadcast, broadcaster_->Open(allocations));
-  Availability::Watch watch;
-  if (group.root->availability() != nullptr) {
-    watch = group.root->availability()->OnChange([this, &group] {
-      absl::MutexLock lock(&mutex_);
-      group.news = true;
-    });
-  }
-  while (group.unsent > 0) {
-    TC_ASSIGN_OR_RETURN(const std::vector<uint32_t> chunks, AwaitNews(group));
+  while (!group.unsent.empty()) {
+    TC_ASSIGN_OR_RETURN(const std::vector<uint32_t> chunks, group.unsent.Take(SteadyTime::InfiniteFuture()));
     const std::vector<ByteRange> ranges = RangesOf(group.layout(), chunks);
     TC_RETURN_IF_ERROR(broadcast->Broadcast(ranges));
     uint64_t bytes = 0;
     for (const ByteRange& range : ranges) bytes += range.bytes;
     otel::metrics::kNcclBroadcastBytes.Add(bytes * group.receivers.size());
     for (const uint32_t chunk : chunks) {
-      group.sent[chunk] = true;
       for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->Add(chunk);
     }
-    group.unsent -= static_cast<uint32_t>(chunks.size());
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<uint32_t>> FanOut::AwaitNews(Group& group) {
-  const std::shared_ptr<const Availability>& has = group.root->availability();
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      const auto moved = [&group] { return group.news || group.left; };
-      mutex_.Await(absl::Condition(&moved));
-      if (group.left) return absl::UnavailableError("one of its receivers left");
-      group.news = false;
-    }
-    // Before the chunks are looked at: what came before the end is seen.
-    const bool ended = has != nullptr && has->ended();
-    std::vector<uint32_t> chunks;
-    uint64_t bytes = 0;
-    for (uint32_t chunk = 0; chunk < group.sent.size() && bytes < kBytesAtOnce; ++chunk) {
-      if (group.sent[chunk] || (has != nullptr && !has->Has(chunk))) continue;
-      chunks.push_back(chunk);
-      bytes += group.layout().chunk(chunk).bytes;
-    }
-    if (!chunks.empty()) {
-      absl::MutexLock lock(&mutex_);
-      group.news = true;  // there may be more than were taken
-      return chunks;
-    }
-    if (ended) return Annotate(has->end(), "the replica that is broadcast");
-  }
 }
 
 }  // namespace tensorcast

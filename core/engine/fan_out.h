@@ -81,8 +81,6 @@ class FanOut {
   void EndForming(const std::shared_ptr<Group>& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Group& group);
   absl::Status Broadcast(Group& group);
-  // What the root has and was not sent, ascending; not more than is good at once. Blocks until there is any.
-  absl::StatusOr<std::vector<uint32_t>> AwaitNews(Group& group);
 
   ReplicaTable* const table_;
   DeviceBroadcaster* const broadcaster_;

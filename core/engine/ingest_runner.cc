@@ -30,7 +30,8 @@ class IngestRun {
                   .copy_threads = options.copy_threads,
                   .replica_id = job.replica_id(),
                   .artifact_store = options.artifact_store,
-                  .fan_out = options.fan_out}) {}
+                  .fan_out = options.fan_out,
+                  .wide_broadcasts = options.wide_broadcasts}) {}
 
   // Moves the job's replica to its end.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make() {

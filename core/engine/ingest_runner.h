@@ -19,6 +19,7 @@
 #include "core/engine/name_locks.h"
 #include "core/engine/replica_table.h"
 #include "core/engine/staging_ring.h"
+#include "core/engine/wide_broadcasts.h"
 
 namespace tensorcast {
 
@@ -32,6 +33,7 @@ struct IngestRunnerOptions {
   ArtifactStore* artifact_store = nullptr;  // may be null
   NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes
   FanOut* fan_out = nullptr;
+  WideBroadcasts* wide_broadcasts = nullptr;
   int copy_threads = 1;
   bool distrust_other_hosts = false;
   absl::Duration peer_timeout = absl::InfiniteDuration();

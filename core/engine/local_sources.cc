@@ -45,6 +45,7 @@ void LocalFirstSources::SetReceiver(DevicePtr memory, const TraceContext& ingest
 }
 
 void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
+  on_wait_ = observer;
   if (others_ != nullptr) others_->ObserveWaits(observer);
 }
 
@@ -110,6 +111,11 @@ void LocalFirstSources::Finished(const absl::Status& status, std::span<const Sou
 
 std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& context) {
   if (options_.artifact_id.empty()) return nullptr;
+  if (std::unique_ptr<ChunkSource> broadcast = JoinWideBroadcast(context); broadcast != nullptr) {
+    given_all_ = true;
+    given_.emplace(broadcast->info().replica_id, options_.destination);
+    return broadcast;
+  }
   RequestContext moment = context;
   moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
   table_->AwaitMemoryOfEarlier(options_.artifact_id, tried_, options_.replica_id, moment);
@@ -148,9 +154,32 @@ std::unique_ptr<ChunkSource> LocalFirstSources::JoinBroadcast(const RequestConte
   info.made_by = root->made_by();
   info.replica_id = root->replica_id();
   const std::shared_ptr<const Availability> arrived = membership->arrived();
+  return OpenArrived(std::move(info), receiver.memory, std::move(membership), arrived);
+}
+
+std::unique_ptr<ChunkSource> LocalFirstSources::JoinWideBroadcast(const RequestContext& context) {
+  if (!receiver_.memory || options_.wide_broadcasts == nullptr) return nullptr;
+  std::shared_ptr<WideBroadcasts::Membership> membership =
+      options_.wide_broadcasts->Join(context,
+                                     {.artifact_id = options_.artifact_id,
+                                      .location = options_.destination,
+                                      .replica_id = options_.replica_id,
+                                      .memory = receiver_.memory,
+                                      .ingest = receiver_.ingest},
+                                     on_wait_);
+  if (membership == nullptr) return nullptr;
+  const FanOut::Receiver receiver = std::exchange(receiver_, {});
+  const std::shared_ptr<const Availability> arrived = membership->arrived();
+  SourceInfo info = membership->source();
+  return OpenArrived(std::move(info), receiver.memory, std::move(membership), arrived);
+}
+
+std::unique_ptr<ChunkSource> LocalFirstSources::OpenArrived(SourceInfo info, DevicePtr memory,
+                                                            std::shared_ptr<void> membership,
+                                                            std::shared_ptr<const Availability> arrived) {
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-      MakeDeviceSource(info, devices_, receiver.memory, std::move(membership), options_.copy_threads, arrived,
-                       /*in_place=*/true);
+      MakeDeviceSource(info, devices_, memory, std::move(membership), options_.copy_threads,
+                       std::move(arrived), /*in_place=*/true);
   if (source.ok()) return *std::move(source);
   unopened_.push_back({.source = std::move(info), .status = source.status()});
   return nullptr;

@@ -20,6 +20,7 @@
 #include "core/disk/artifact_store.h"
 #include "core/engine/fan_out.h"
 #include "core/engine/replica_table.h"
+#include "core/engine/wide_broadcasts.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {
@@ -30,9 +31,10 @@ class LocalFirstSources final : public SourceProvider {
     std::string artifact_id;  // empty: a first ingest, for which there is nothing local
     Location destination;
     int copy_threads = 1;
-    std::string replica_id;                   // of the replica that they are for
-    ArtifactStore* artifact_store = nullptr;  // told of a packed file that is wrong; may be null
-    FanOut* fan_out = nullptr;                // may be null; must outlive it and its sources
+    std::string replica_id;                     // of the replica that they are for
+    ArtifactStore* artifact_store = nullptr;    // told of a packed file that is wrong; may be null
+    FanOut* fan_out = nullptr;                  // may be null; must outlive it and its sources
+    WideBroadcasts* wide_broadcasts = nullptr;  // likewise
   };
   // `others` may be null: then only this node is asked. `table` and `devices` must outlive it.
   LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others, Options options);
@@ -52,6 +54,12 @@ class LocalFirstSources final : public SourceProvider {
   std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended);
   void NoteEnded(const SourceFailure& own);
   std::unique_ptr<ChunkSource> NextLocal(const RequestContext& context);
+  // What is broadcast from another node, or from this one to others, too; null: nothing is.
+  std::unique_ptr<ChunkSource> JoinWideBroadcast(const RequestContext& context);
+  // What is in the receiver's memory by a broadcast.
+  std::unique_ptr<ChunkSource> OpenArrived(SourceInfo info, DevicePtr memory,
+                                           std::shared_ptr<void> membership,
+                                           std::shared_ptr<const Availability> arrived);
   // What is broadcast of this replica; null: it is not.
   std::unique_ptr<ChunkSource> JoinBroadcast(const RequestContext& context,
                                              const std::shared_ptr<ReplicaLease>& root);
@@ -62,6 +70,7 @@ class LocalFirstSources final : public SourceProvider {
   SourceProvider* const others_;
   const Options options_;
   FanOut::Receiver receiver_;  // no memory: it takes part in no broadcast, or no more
+  WaitObserver on_wait_ = [](const std::string&) {};
   std::set<Location> tried_;
   std::vector<SourceFailure> unopened_;    // of this node
   std::map<std::string, Location> given_;  // replicas of this node, by id, of whose sources no end was told

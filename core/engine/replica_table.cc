@@ -502,6 +502,19 @@ std::unique_ptr<ReplicaLease> ReplicaTable::LeaseAnywhere(std::string_view artif
   return best == nullptr ? nullptr : LeaseLocked(best, /*to_serve=*/true);
 }
 
+std::unique_ptr<ReplicaLease> ReplicaTable::LeaseEarliest(std::span<const std::string> ids) {
+  absl::MutexLock lock(&mutex_);
+  RecordPtr earliest;
+  for (const std::string& id : ids) {
+    RecordPtr record = Get(id);
+    if (record == nullptr || (record->info.state != ReplicaState::kReady && !record->CanCopyFilling())) {
+      continue;
+    }
+    if (earliest == nullptr || record->begun < earliest->begun) earliest = std::move(record);
+  }
+  return earliest == nullptr ? nullptr : LeaseLocked(earliest, /*to_serve=*/true);
+}
+
 void ReplicaTable::AwaitMemoryOfEarlier(std::string_view artifact_id, const std::set<Location>& except,
                                         std::string_view receiver, const RequestContext& context) const {
   const auto none_allocates = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {

@@ -119,6 +119,9 @@ class ReplicaTable {
   // it: so two ingests never wait for each other.
   std::unique_ptr<ReplicaLease> LeaseAnywhere(std::string_view artifact_id, const std::set<Location>& except,
                                               std::string_view receiver);
+  // Of these replicas, ready or such as LeaseAnywhere gives, that which began first; null where there is
+  // none.
+  std::unique_ptr<ReplicaLease> LeaseEarliest(std::span<const std::string> ids);
   // Waits while one that began before the receiver's has no memory yet, and so cannot be leased; to the
   // context's end at most.
   void AwaitMemoryOfEarlier(std::string_view artifact_id, const std::set<Location>& except,
