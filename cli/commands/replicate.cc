@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ using Result = v1::ReplicateArtifactResponse::Result;
 
 constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
 constexpr absl::Duration kSayAfter = absl::Seconds(5);
+constexpr std::string_view kAllGpus = "gpu:all";
 
 struct ReplicateFlags {
   std::string artifact;            // a key or an id
@@ -40,6 +42,7 @@ struct ReplicateFlags {
   std::string device = "cpu";      // of those that name no location
   bool all = false;                // nodes that are registered now
   std::vector<std::string> where;  // of those, with these labels
+  std::string lane = "auto";
   bool no_wait = false;
   bool cancel = false;
 };
@@ -61,7 +64,24 @@ absl::Status AddTarget(const std::string& node, const std::string& location, Tar
   return absl::OkStatus();
 }
 
-absl::Status AddNamed(const ReplicateFlags& flags, Targets* targets) {
+// With gpu:all one a GPU of the node.
+absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
+                       const std::string& location, Targets* targets) {
+  if (location != kAllGpus) return AddTarget(node, location, targets);
+  for (const v1::Node& one : cluster.nodes()) {
+    if (one.node_id() != node && one.name() != node) continue;
+    for (const v1::Device& device : one.devices()) {
+      TC_RETURN_IF_ERROR(AddTarget(node, absl::StrCat("gpu:", device.ordinal()), targets));
+    }
+    if (!one.devices().empty()) return absl::OkStatus();
+    return absl::NotFoundError(absl::StrCat("node ", node, " has no GPU"));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no node that is registered now is called ", node, ", nor has that id"));
+}
+
+absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const ReplicateFlags& flags,
+                      Targets* targets) {
   for (const std::string& list : flags.to) {
     for (const std::string_view place : absl::StrSplit(list, ',')) {
       const size_t colon = place.find(':');
@@ -72,21 +92,20 @@ absl::Status AddNamed(const ReplicateFlags& flags, Targets* targets) {
       }
       const std::string location =
           colon == std::string_view::npos ? flags.device : std::string(place.substr(colon + 1));
-      TC_RETURN_IF_ERROR(Annotate(AddTarget(node, location, targets), absl::StrCat("--to ", list)));
+      TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node, location, targets), absl::StrCat("--to ", list)));
     }
   }
   return absl::OkStatus();
 }
 
 // Of the nodes that are registered now. Those that drain are on their way out.
-absl::Status AddRegistered(client::AdminClient& admin, const RequestContext& context,
-                           const ReplicateFlags& flags, Targets* targets) {
+absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const ReplicateFlags& flags,
+                           Targets* targets) {
   const absl::StatusOr<Labels> wanted = ParseLabels(flags.where);
   TC_RETURN_IF_ERROR(Annotate(wanted.status(), "--where"));
-  TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
   for (const v1::Node& node : cluster.nodes()) {
     if (node.draining() || !HasLabels({node.labels().begin(), node.labels().end()}, *wanted)) continue;
-    TC_RETURN_IF_ERROR(Annotate(AddTarget(node.node_id(), flags.device, targets), "--device"));
+    TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node.node_id(), flags.device, targets), "--device"));
   }
   if (!targets->empty()) return absl::OkStatus();
   return absl::NotFoundError(
@@ -96,7 +115,8 @@ absl::Status AddRegistered(client::AdminClient& admin, const RequestContext& con
 
 absl::Status AddTargets(client::AdminClient& admin, const RequestContext& context,
                         const ReplicateFlags& flags, Targets* targets) {
-  return flags.all ? AddRegistered(admin, context, flags, targets) : AddNamed(flags, targets);
+  TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
+  return flags.all ? AddRegistered(cluster, flags, targets) : AddNamed(cluster, flags, targets);
 }
 
 std::string StateText(const v1::Wish& wish) {
@@ -260,6 +280,7 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags, c
                        const RequestContext& context, const std::string& artifact_id) {
   v1::ReplicateArtifactRequest request;
   request.set_artifact_id(artifact_id);
+  request.set_lane(flags.lane);
   TC_RETURN_IF_ERROR(AddTargets(admin, context, flags, request.mutable_targets()));
   TC_ASSIGN_OR_RETURN(v1::ReplicateArtifactResponse response, admin.Replicate(context, request));
   Replication replication(std::move(response));
@@ -327,7 +348,12 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
   flags.Add("--all", values.all, "To every node that is registered now; not to those that come later");
   flags.Add("--where", values.where,
             "With --all: those with the label NAME=VALUE; several: with all of them");
-  flags.Add("--device", values.device, "gpu:N, cpu or disk, where --to names none", {.show_default = true});
+  flags.Add("--device", values.device, "gpu:N, gpu:all, cpu or disk, where --to names none",
+            {.show_default = true});
+  flags.Add("--lane", values.lane,
+            "nccl: GPUs of several nodes get it by one broadcast, or the command says why not; pull: each by "
+            "itself; auto: what is expected to be faster",
+            {.show_default = true});
   flags.Add("--no-wait", values.no_wait, "Only say what is wanted; it is done by and by");
   flags.Add("--cancel", values.cancel, "Take back what is not done yet: there, or everywhere");
 }

@@ -22,6 +22,7 @@
 #include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/own_port.h"
 #include "daemon/node/node_state.h"
+#include "daemon/service/broadcast_groups.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/wishes.h"
@@ -348,6 +349,7 @@ struct DaemonServer::Parts {
   std::unique_ptr<CallSide> calls;
   std::unique_ptr<OwnPort> own_port;
   std::unique_ptr<Wishes> wishes;
+  std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
   std::unique_ptr<PeriodicTask> chores;
@@ -411,11 +413,19 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
         return calls->materializer.Materialize(context, request, on_progress).status();
       },
       [this] { store->link.HeartbeatSoon(); });
+  groups = std::make_unique<BroadcastGroups>(
+      BroadcastGroups::Options{.node_name = options.name,
+                               .global_store = store->client.get(),
+                               .link = &store->link,
+                               .engine = replicas->engine.get(),
+                               .broadcaster = replicas->broadcaster.get(),
+                               .trusted_fabric = options.lane_config.trusted_fabric});
   agent = std::make_unique<NodeAgent>(NodeAgent::Options{.engine = replicas->engine.get(),
                                                          .servings = &*replicas->servings,
                                                          .grants = &sources->grants,
                                                          .publications = &replicas->publications,
                                                          .wishes = wishes.get(),
+                                                         .groups = groups.get(),
                                                          .status = &calls->status,
                                                          .port = own_port.get()});
   store->link.Start(agent.get(), grpc_address);

@@ -61,8 +61,9 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& 
 }
 
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices) {
+  const size_t fewest = options.lane_config.trusted_fabric ? 1 : kFewestForBroadcast;
   if (options.broadcast_helper.empty() || devices->backend() != "cuda" ||
-      devices->devices().size() < kFewestForBroadcast) {
+      devices->devices().size() < fewest) {
     return nullptr;
   }
   return std::make_unique<HelperProcess>(

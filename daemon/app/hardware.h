@@ -19,7 +19,8 @@ namespace tensorcast::daemon {
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options);
 
 // What broadcasts between the devices by the helper process of `broadcast_helper`; null where there is none,
-// or it would have nothing to do: fewer than three GPUs, or fake ones. `devices` must outlive it.
+// or it would have nothing to do: fake GPUs, or fewer than three and no fabric to other nodes' that is
+// trusted. `devices` must outlive it.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
 // The transports of `lanes`, in their order, with the pool registered: it must outlive them. INVALID_ARGUMENT

@@ -7,6 +7,7 @@
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/global_store_link/own_port.h"
+#include "daemon/service/broadcast_groups.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/status_report.h"
 #include "daemon/service/wishes.h"
@@ -23,6 +24,7 @@ class NodeAgent : public LinkedNode {
     RunningGrants* grants = nullptr;
     Publications* publications = nullptr;
     Wishes* wishes = nullptr;
+    BroadcastGroups* groups = nullptr;
     const StatusReporter* status = nullptr;
     const OwnPort* port = nullptr;
   };

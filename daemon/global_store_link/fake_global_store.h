@@ -57,6 +57,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<std::pair<std::string, v1::PublishArtifactRequest>> published;
   std::vector<v1::RequestReplicaTransportRequest> asked;
   std::vector<v1::CompleteReplicaTransportRequest> completed;
+  std::vector<v1::JoinBroadcastRequest> joined;
 
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext&,
                                                         const v1::RegisterNodeRequest& request) override {
@@ -192,6 +193,14 @@ class FakeGlobalStore : public GlobalStoreClient {
     absl::MutexLock lock(&mutex_);
     completed.push_back(request);
     return down;
+  }
+
+  absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(const RequestContext&,
+                                                          const v1::JoinBroadcastRequest& request) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) return down;
+    joined.push_back(request);
+    return absl::NotFoundError("no such group");
   }
 
  private:

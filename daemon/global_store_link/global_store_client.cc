@@ -149,6 +149,11 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return Call(&Stub::CompleteReplicaTransport, context, request, Patient()).status();
   }
 
+  absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(const RequestContext& context,
+                                                          const v1::JoinBroadcastRequest& request) override {
+    return Call(&Stub::JoinBroadcast, context, request, Once());
+  }
+
   absl::Duration away_for() const override {
     const SteadyTime now = SteadyNow();
     absl::MutexLock lock(&mutex_);

@@ -73,6 +73,9 @@ class GlobalStoreClient {
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) = 0;
   virtual absl::Status CompleteReplicaTransport(const RequestContext& context,
                                                 const v1::CompleteReplicaTransportRequest& request) = 0;
+  // Tried once.
+  virtual absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(
+      const RequestContext& context, const v1::JoinBroadcastRequest& request) = 0;
 
   // How long calls have been in vain, at most since the last that was answered; zero while it answers.
   virtual absl::Duration away_for() const = 0;

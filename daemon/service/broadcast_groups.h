@@ -1,0 +1,46 @@
+// This node's part in broadcasts between nodes, towards the global store: says with heartbeats whether its
+// GPUs can take part, begins the groups that the answers name, and meets the other nodes of a group there.
+// The engine does the rest (core/engine/wide_broadcasts).
+//
+// Report and Answered belong to one heartbeat, and come in that order on one thread.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_broadcaster.h"
+#include "core/engine/broadcast_meeting.h"
+#include "core/engine/engine.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::daemon {
+
+class BroadcastGroups {
+ public:
+  struct Options {
+    std::string node_name;
+    GlobalStoreClient* global_store = nullptr;  // this and the link must outlive the engine
+    const GlobalStoreLink* link = nullptr;
+    StoreEngine* engine = nullptr;             // must outlive it
+    DeviceBroadcaster* broadcaster = nullptr;  // likewise; null: this node takes no part
+    // Whoever reaches the network between the nodes is believed: NCCL knows no certificates.
+    bool trusted_fabric = false;
+  };
+  explicit BroadcastGroups(Options options);
+
+  void Report(v1::HeartbeatRequest* heartbeat) const;
+  void Answered(const v1::HeartbeatResponse& response);
+
+ private:
+  absl::StatusOr<std::string> Version() const;
+
+  const Options options_;
+  const std::shared_ptr<BroadcastMeeting> meeting_;
+  std::set<std::string> begun_;  // that the last answer named
+};
+
+}  // namespace tensorcast::daemon
