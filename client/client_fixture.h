@@ -18,7 +18,7 @@ namespace tensorcast::client {
 // Device memory as far as a client goes: opened, closed.
 class StubDevices final : public DeviceRuntime {
  public:
-  std::string_view backend() const override { return "stub"; }
+  std::string_view backend() const override { return backend_name; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int) const override { return absl::OkStatus(); }
   bool Reaches(int, int) override { return false; }
@@ -40,6 +40,7 @@ class StubDevices final : public DeviceRuntime {
     return close_error;
   }
 
+  std::string backend_name = "cuda";
   std::vector<std::string> opened;
   std::vector<uint64_t> closed;
   absl::Status open_error;  // of each call

@@ -184,7 +184,7 @@ TEST(SealedImage, IsCopiedByOneThreadWhereNoOtherCanBeStarted) {
   const PutTensor tensor{
       .name = "t", .dtype = DType::kU8, .shape = {bytes.size()}, .bytes = std::as_bytes(std::span(bytes))};
   const NoMoreThreads none;
-  const absl::StatusOr<SealedImage> image = BuildSealedImage({&tensor, 1});
+  const absl::StatusOr<SealedImage> image = BuildSealedImage({&tensor, 1}, nullptr);
   ASSERT_TRUE(image.ok()) << image.status();
   std::string last(1, ' ');
   EXPECT_EQ(pread(image->memfd.get(), last.data(), 1, static_cast<off_t>(bytes.size() - 1)), 1);
@@ -340,7 +340,7 @@ TEST(SealedImage, LargeTensorsAreCopiedWholeBySeveralThreads) {
   std::vector<std::byte> large((uint64_t{70} << 20) + 3);
   for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<std::byte>(i * 31 / 4093);
   const PutTensor tensors[] = {{"large", DType::kU8, {large.size()}, large}};
-  auto image = BuildSealedImage(tensors);
+  auto image = BuildSealedImage(tensors, nullptr);
   ASSERT_TRUE(image.ok()) << image.status();
   std::vector<std::byte> back(large.size());
   ASSERT_EQ(pread(image->memfd.get(), back.data(), back.size(), 0), static_cast<ssize_t>(back.size()));

@@ -96,11 +96,11 @@ absl::Status PutOnce(DaemonLink& link, const RequestContext& context, const Seal
       {.retry_for = absl::ZeroDuration(), .what = "putting"});
 }
 
-absl::StatusOr<PutResult> PutUnder(otel::Span& span, DaemonLink& link, const RequestContext& operation,
+absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const RequestContext& operation,
                                    std::span<const PutTensor> tensors,
                                    const std::map<std::string, std::string>& metadata,
                                    const PutOptions& options) {
-  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors));
+  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, session.devices));
   std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
@@ -108,7 +108,7 @@ absl::StatusOr<PutResult> PutUnder(otel::Span& span, DaemonLink& link, const Req
   ResultCollector collector(options);
   absl::Status status = rpc::RetryUnavailable(operation, {.what = "put"}, [&](const rpc::Attempt& attempt) {
     rpc::NoteRetry(span, attempt);
-    return PutOnce(link, operation, image, requests, collector);
+    return PutOnce(*session.link, operation, image, requests, collector);
   });
   if (!status.ok()) return Annotate(status, "put");
   return collector.Result();
@@ -145,7 +145,7 @@ absl::StatusOr<PutResult> Client::Put(const RequestContext& context, std::span<c
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
   span.AttachTo(&operation);
-  return span.Record(PutUnder(span, *session_->link, operation, tensors, metadata, options));
+  return span.Record(PutUnder(span, *session_, operation, tensors, metadata, options));
 }
 
 absl::StatusOr<PutResult> Client::Import(const RequestContext& context, const std::string& path,

@@ -132,6 +132,88 @@ TEST_F(ReplicaTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
+TEST_F(ReplicaTest, TensorsAreCalledByDlpackWhatTheyAre) {
+  const std::string bytes(24, 'x');
+  const PutTensor tensors[] = {{"matrix", DType::kBF16, {2, 3, 2}, Bytes(bytes)},
+                               {"none", DType::kF32, {3, 0, 5}, {}},
+                               {"packed", DType::kF4, {4, 12}, Bytes(bytes)},
+                               {"scalar", DType::kF8E4M3, {}, Bytes("x")}};
+  auto put = client_->Put(Context(), tensors, {}, {});
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const auto view_of = [&](std::string_view name) {
+    const TensorView tensor = (*replica)->Find(name).value();
+    absl::StatusOr<DlpackView> view = (*replica)->Dlpack(tensor);
+    EXPECT_TRUE(view.ok()) << view.status();
+    EXPECT_EQ(view->data, tensor.host.data());
+    EXPECT_EQ(view->device_type, 1) << "kDLCPU";
+    EXPECT_EQ(view->type_lanes, 1);
+    return *std::move(view);
+  };
+  const DlpackView matrix = view_of("matrix");
+  EXPECT_EQ(matrix.type_code, 4) << "kDLBfloat";
+  EXPECT_EQ(matrix.type_bits, 16);
+  EXPECT_THAT(matrix.shape, ElementsAre(2, 3, 2));
+  EXPECT_THAT(matrix.strides, ElementsAre(6, 2, 1));
+  EXPECT_THAT(view_of("none").shape, ElementsAre(3, 0, 5));
+  const DlpackView packed = view_of("packed");
+  EXPECT_EQ(packed.type_code, 17) << "kDLFloat4_e2m1fn";
+  EXPECT_EQ(packed.type_bits, 4);
+  EXPECT_THAT(packed.strides, ElementsAre(12, 1));
+  const DlpackView scalar = view_of("scalar");
+  EXPECT_EQ(scalar.type_code, 10) << "kDLFloat8_e4m3fn";
+  EXPECT_THAT(scalar.shape, IsEmpty());
+}
+
+TEST_F(ReplicaTest, AGpusTensorsHaveAnAddressForDlpackOnlyWhereOthersCanUseIt) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const absl::StatusOr<DlpackView> view = (*replica)->Dlpack((*replica)->tensors()[1]);
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->device_type, 2) << "kDLCUDA";
+  EXPECT_EQ(view->device_id, (*replica)->tensors()[1].device.device);
+  EXPECT_EQ(reinterpret_cast<uint64_t>(view->data), 0x1000u + 256);
+  devices_.backend_name = "fake";
+  EXPECT_TRUE(absl::IsFailedPrecondition((*replica)->Dlpack((*replica)->tensors()[1]).status()));
+  devices_.backend_name = "cuda";
+  auto described = client_->Get(Context(), put->artifact_id, {.attach = false});
+  ASSERT_TRUE(described.ok()) << described.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition((*described)->Dlpack((*described)->tensors()[0]).status()));
+}
+
+TEST_F(ReplicaTest, OneGetIsForSeveralPlaces) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  const std::string all[] = {"gpu:all"};
+  auto replicas = client_->GetAt(Context(), put->artifact_id, all);
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  ASSERT_EQ(replicas->size(), 1u);
+  EXPECT_EQ(daemon_->last_materialize.location().device(), 2) << "the daemon's only GPU";
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->GetAt(Context(), put->artifact_id, {}).status()));
+  const std::string wrong[] = {"cpu", "nowhere"};
+  const absl::Status refused = client_->GetAt(Context(), put->artifact_id, wrong).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("at nowhere"));
+  replicas->clear();
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
+TEST_F(ReplicaTest, TensorsOnAGpuAreNotPutWithoutADeviceRuntime) {
+  auto client = Client::Connect({.daemon = daemon_->address()});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const PutTensor tensor{
+      .name = "t", .dtype = DType::kU8, .shape = {4}, .device = {.device = 0, .address = 4096}};
+  EXPECT_TRUE(absl::IsFailedPrecondition((*client)->Put(Context(), {&tensor, 1}).status()));
+  PutTensor both = tensor;
+  both.bytes = Bytes("1234");
+  EXPECT_TRUE(absl::IsInvalidArgument((*client)->Put(Context(), {&both, 1}).status()));
+}
+
 TEST_F(ReplicaTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
   auto client = Client::Connect({.daemon = daemon_->address()});
   ASSERT_TRUE(client.ok()) << client.status();

@@ -16,8 +16,9 @@ struct SealedImage {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW; layout.image_bytes long
 };
 
-// INVALID_ARGUMENT as AssignOffsets, naming the tensor; RESOURCE_EXHAUSTED when the host lacks the memory.
-// Copies with several threads where there is much to copy.
-absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors);
+// INVALID_ARGUMENT as AssignOffsets and of addresses, naming the tensor; RESOURCE_EXHAUSTED when the host
+// lacks the memory; FAILED_PRECONDITION for GPU memory without `devices`, which may be null. Copies with
+// several threads where there is much to copy.
+absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors, DeviceRuntime* devices);
 
 }  // namespace tensorcast::client

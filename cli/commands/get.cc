@@ -4,10 +4,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
@@ -25,6 +28,8 @@ namespace tensorcast::cli {
 namespace {
 
 constexpr absl::Duration kFactsTimeout = absl::Seconds(10);
+
+using Replicas = std::vector<std::unique_ptr<client::Replica>>;
 
 struct GetFlags {
   std::string artifact;  // a key or an id
@@ -75,7 +80,7 @@ v1::Replica FactsOf(const client::Replica& replica, const CommonFlags& common) {
   return found == listed->end() ? facts : *found;
 }
 
-void PrintJson(const client::Replica& replica, const CommonFlags& common) {
+nlohmann::json ToJsonObject(const client::Replica& replica, const CommonFlags& common) {
   v1::MaterializeReplicaResult message;
   message.set_artifact_id(replica.artifact_id());
   *message.mutable_replica() = FactsOf(replica, common);
@@ -89,6 +94,14 @@ void PrintJson(const client::Replica& replica, const CommonFlags& common) {
   if (replica.tensors().size() < replica.tensor_count()) {
     for (const client::TensorView& tensor : replica.tensors()) json["tensors"].push_back(tensor.name);
   }
+  return json;
+}
+
+// One replica is an object; several are an array, in the order of --device.
+void PrintJson(const Replicas& replicas, const CommonFlags& common) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const auto& replica : replicas) json.push_back(ToJsonObject(*replica, common));
+  if (replicas.size() == 1) json = nlohmann::json(json.front());
   std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
@@ -115,9 +128,8 @@ absl::StatusOr<ImageLayout> LayoutOf(const client::Replica& replica) {
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   if (!flags.out.empty()) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  ProgressBar bar("get");
-  client::GetOptions options{.location = flags.device,
-                             .lane = flags.lane,
+  ProgressBar bar("get");  // of several places, which advance side by side, that of which news came last
+  client::GetOptions options{.lane = flags.lane,
                              .wait_for_space = flags.wait_for_space,
                              .attach = !flags.out.empty(),
                              .tensors = flags.tensors,
@@ -125,20 +137,27 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   const absl::Duration timeout =
       flags.timeout_seconds > 0 ? absl::Seconds(flags.timeout_seconds) : absl::InfiniteDuration();
   const RequestContext context = InterruptibleContext(timeout);
-  TC_ASSIGN_OR_RETURN(const auto replica, client->Get(context, flags.artifact, options));
+  const std::vector<std::string> locations = absl::StrSplit(flags.device, ',');
+  TC_ASSIGN_OR_RETURN(const Replicas replicas, client->GetAt(context, flags.artifact, locations, options));
+  const auto& replica = replicas.front();
   if (!flags.out.empty()) {
     TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(*replica));
     const auto bytes_of = [&replica](const Tensor& tensor) { return replica->Find(tensor.name)->host; };
     TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), bytes_of, context));
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
-  common.json ? PrintJson(*replica, common) : Print(*replica, flags);
+  if (common.json) {
+    PrintJson(replicas, common);
+  } else {
+    for (const auto& one : replicas) Print(*one, flags);
+  }
   return absl::OkStatus();
 }
 
 void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add("artifact", values.artifact, "A key, or an artifact id (tc2:...)", {.required = true});
-  flags.Add("--device", values.device, "gpu:N, cpu or disk", {.show_default = true});
+  flags.Add("--device", values.device, "gpu:N, gpu:all, cpu or disk, or several: gpu:0,gpu:1",
+            {.show_default = true});
   flags.Add("--lane", values.lane,
             absl::StrCat("Force the way: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));
   flags.Add(

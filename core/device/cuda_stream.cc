@@ -30,6 +30,16 @@ absl::Status EnablePeer(int device, int other) {
   return CudaStatus(error, "enabling", which);
 }
 
+// Whether it is in anybody's allocation on its device, as CUDA knows it.
+bool IsDeviceMemory(DevicePtr pointer) {
+  const CudaDeviceGuard guard(pointer.device);
+  if (!guard.status().ok()) return false;
+  cudaPointerAttributes attributes;
+  const absl::Status asked = CudaStatus(cudaPointerGetAttributes(&attributes, CudaPointer(pointer)),
+                                        "asking about", "a device address");
+  return asked.ok() && attributes.type == cudaMemoryTypeDevice && attributes.device == pointer.device;
+}
+
 class CudaEvent final : public Event {
  public:
   CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
@@ -69,7 +79,8 @@ class CudaStream final : public Stream {
   }
 
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
-    TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
+    const absl::Status own = shared_.allocations.Find(source, bytes).status();
+    if (!own.ok() && !IsOfAnotherLibrary(source, bytes)) return own;
     return Enqueue(destination, CudaPointer(source), bytes, cudaMemcpyDeviceToHost);
   }
 
@@ -149,6 +160,12 @@ class CudaStream final : public Stream {
                       absl::StrCat("a copy of ", bytes, " bytes on device ", device_));
   }
 
+  // Memory of the device that is none of ours. What lies between both ends is taken on trust.
+  bool IsOfAnotherLibrary(DevicePtr memory, uint64_t bytes) const {
+    if (bytes == 0 || shared_.allocations.Find(memory, 1).ok()) return false;
+    return IsDeviceMemory(memory) && IsDeviceMemory(memory + (bytes - 1));
+  }
+
   // REQUIRES: kMostDigestsAtOnce at most.
   absl::Status DigestBatchOf(std::span<const DeviceRange> ranges, DigestBytes* digests) {
     static_assert(sizeof(DigestBytes) == xxh3::kDigestBytes);
@@ -207,8 +224,8 @@ absl::StatusOr<DevicePtr> DigestBuffers::Take(int device) {
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
     void* pointer = nullptr;
-    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMostDigestsAtOnce * xxh3::kDigestBytes),
-                                  "allocating", absl::StrCat("room for digests on device ", device)));
+    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMostDigestsAtOnce * xxh3::kDigestBytes), "allocating",
+                                  absl::StrCat("room for digests on device ", device)));
     idle.push_back({.device = device, .address = reinterpret_cast<uint64_t>(pointer)});
     all_.push_back(idle.back());
   }

@@ -67,6 +67,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) = 0;
+  // `source` may be what another library of this process allocated, too, as far as the backend can tell that
+  // it is there.
   virtual absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) = 0;
   // From one device to another too: straight, where they are peers.
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;

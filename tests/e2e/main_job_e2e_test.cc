@@ -124,6 +124,50 @@ TEST_F(MainJob, AClientsOwnTensorsArePutByHandingMemoryOver) {
   EXPECT_EQ(replica->Find("missing").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(MainJob, TensorsOnAGpuArePutFromThere) {
+  StartCluster();
+  std::vector<std::byte> weights(3'000'001), bias(34);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<std::byte>(i * 13);
+  TC_ASSERT_OK_AND_ASSIGN(const DevicePtr memory, devices_->Allocate(1, weights.size()));
+  TC_ASSERT_OK_AND_ASSIGN(const auto stream, devices_->CreateStream(1));
+  TC_ASSERT_OK(stream->CopyToDevice(memory, weights.data(), weights.size()));
+  TC_ASSERT_OK(stream->Synchronize());
+  // Part of what lies there, beside a tensor of host memory and one of nothing.
+  const std::vector<client::PutTensor> tensors = {
+      {.name = "w", .dtype = DType::kU8, .shape = {1000, 3000}, .device = memory + 1},
+      {.name = "b", .dtype = DType::kBF16, .shape = {17}, .bytes = bias},
+      {.name = "empty", .dtype = DType::kF32, .shape = {0, 4}, .device = memory}};
+  TC_ASSERT_OK(client(0).Put(Context(), tensors, {}, {.key = "train/step", .location = "gpu:0"}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "train/step", {}));
+  TC_ASSERT_OK_AND_ASSIGN(const auto view, replica->Find("w"));
+  EXPECT_TRUE(std::equal(view.host.begin(), view.host.end(), weights.begin() + 1, weights.end()));
+
+  client::PutTensor wrong{
+      .name = "too long", .dtype = DType::kU8, .shape = {weights.size() + 1}, .device = memory};
+  const absl::Status refused = client(0).Put(Context(), {&wrong, 1}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), testing::HasSubstr("too long"));
+  TC_ASSERT_OK(devices_->Free(memory));
+}
+
+TEST_F(MainJob, OneGetIsForAllGpus) {
+  StartCluster();
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  const std::string all[] = {"cpu", "gpu:all"};
+  TC_ASSERT_OK_AND_ASSIGN(const auto replicas, client(1).GetAt(Context(), "m", all));
+  std::vector<std::string> places;
+  for (const auto& replica : replicas) {
+    places.push_back(replica->location().ToString());
+    TC_ASSERT_OK(Compare(*replica, model).status());
+  }
+  EXPECT_THAT(places, testing::ElementsAre("cpu", "gpu:0", "gpu:1"));
+  const std::string elsewhere[] = {"gpu:0", "gpu:7"};
+  const absl::Status refused = client(1).GetAt(Context(), "m", elsewhere).status();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(refused.message(), testing::HasSubstr("at gpu:7"));
+}
+
 TEST_F(MainJob, ManyGetsOfOneKeyShareOneTransfer) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 60 << 20);

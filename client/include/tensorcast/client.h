@@ -91,8 +91,11 @@ struct GetOptions {
 struct PutTensor {
   std::string name;
   DType dtype = DType::kU8;
-  std::vector<uint64_t> shape;  // empty: a scalar
-  std::span<const std::byte> bytes;
+  std::vector<uint64_t> shape;       // empty: a scalar
+  std::span<const std::byte> bytes;  // in host memory
+  // Else: on a GPU of ClientOptions::devices, packed, whoever allocated it. What writes it must have ended:
+  // no stream is waited for.
+  DevicePtr device = {};
 };
 
 struct PutOptions {
@@ -153,12 +156,21 @@ class Client {
   // whichever source is nearest, and attaches to it.
   absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options = {});
-  // The same in the background. It needs this client no longer.
+  // At several places at once: a replica for each of `locations`, in their order; "gpu:all" stands for every
+  // GPU of the daemon, in theirs. What is not there yet comes to the node once, and the other places are
+  // filled from the first while it arrives. All or none: the first error, which names its place, cancels the
+  // rest. `options.location` means nothing here; `on_progress` is called from several threads.
+  absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
+                                                              std::string_view artifact,
+                                                              std::span<const std::string> locations,
+                                                              const GetOptions& options = {});
+  // A get in the background. It needs this client no longer.
   std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
                                        const GetOptions& options = {});
 
-  // Copies the tensors once, into a sealed memfd that is handed to the daemon. INVALID_ARGUMENT, naming the
-  // tensor, for bytes that do not fit their shape and for names that repeat.
+  // Copies the tensors once, from host or GPU memory into a sealed memfd that is handed to the daemon.
+  // INVALID_ARGUMENT, naming the tensor, for bytes that do not fit their shape, for names that repeat, and
+  // for an address that is not on that GPU.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});

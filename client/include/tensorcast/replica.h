@@ -40,6 +40,21 @@ struct TensorView {
   DevicePtr device;                 // the address in this process, of a replica on a GPU; else null
 };
 
+// A tensor as DLPack has it (https://github.com/dmlc/dlpack, DLTensor of version 1.1 and later): fill in a
+// DLTensor from it, field by field. Borrowed like the view; `shape` and `strides` are its own. `byte_offset`
+// is 0, the strides are those of a packed row-major tensor, in elements (packed too where they have less than
+// a byte). Read-only, which DLPack can say since version 1.0.
+struct DlpackView {
+  void* data = nullptr;     // an address of the device
+  int32_t device_type = 0;  // kDLCPU 1, kDLCUDA 2
+  int32_t device_id = 0;    // CUDA's ordinal in this process
+  uint8_t type_code = 0;    // DLDataTypeCode
+  uint8_t type_bits = 0;
+  uint16_t type_lanes = 1;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;
+};
+
 class Replica {
  public:
   ~Replica();
@@ -56,6 +71,9 @@ class Replica {
   // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when it is not among those
   // that were asked for.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
+  // FAILED_PRECONDITION for a replica that is not attached, and on fake GPUs, whose addresses nobody else can
+  // use. REQUIRES: `tensor` is one of this replica.
+  absl::StatusOr<DlpackView> Dlpack(const TensorView& tensor) const;
   // All tensors as they lie, each at a multiple of 256 bytes and zeros between them; empty but for an
   // attached replica in host memory of which all were asked for.
   std::span<const std::byte> image() const;

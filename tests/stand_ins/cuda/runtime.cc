@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -104,6 +106,27 @@ cudaError_t Runtime::Free(void* pointer) {
   const std::shared_ptr<GpuMemory> memory = Remove(pointer, /*imported=*/false);
   if (memory == nullptr) return cudaErrorInvalidValue;
   host_->Free(*memory);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::PointerAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  *attributes = {};
+  attributes->type = cudaMemoryTypeUnregistered;
+  attributes->device = -1;
+  absl::MutexLock lock(&mutex_);
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  if (const auto after = memory_.upper_bound(address); after != memory_.begin()) {
+    const GpuMemory& memory = *std::prev(after)->second;
+    if (address - memory.address() < memory.bytes()) {
+      attributes->type = cudaMemoryTypeDevice;
+      attributes->device = static_cast<int>(std::ranges::find(visible_, memory.gpu()) - visible_.begin());
+      attributes->devicePointer = const_cast<void*>(pointer);
+      return cudaSuccess;
+    }
+  }
+  for (const auto& [base, bytes] : pinned_) {
+    if (address - base < bytes) attributes->type = cudaMemoryTypeHost;
+  }
   return cudaSuccess;
 }
 

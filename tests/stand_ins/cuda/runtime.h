@@ -53,6 +53,8 @@ class Runtime {
   cudaError_t Allocate(void** pointer, size_t bytes);
   cudaError_t Free(void* pointer);
 
+  cudaError_t PointerAttributes(cudaPointerAttributes* attributes, const void* pointer);
+
   cudaError_t RegisterHost(void* base, size_t bytes);
   cudaError_t UnregisterHost(void* base);
 

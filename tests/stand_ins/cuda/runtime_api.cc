@@ -168,6 +168,10 @@ cudaError_t cudaFree(void* pointer) {
   return Call([=](Runtime& runtime) { return runtime.Free(pointer); });
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return Call([=](Runtime& runtime) { return runtime.PointerAttributes(attributes, pointer); });
+}
+
 cudaError_t cudaHostRegister(void* base, size_t bytes, unsigned int) {
   return Call([=](Runtime& runtime) { return runtime.RegisterHost(base, bytes); });
 }
