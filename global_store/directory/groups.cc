@@ -196,7 +196,7 @@ void Directory::ExpireGroups(SteadyTime now) {
   std::erase_if(groups_, [&](const auto& entry) {
     const Group& group = entry.second;
     const bool forms = group.over.ok() && !group.nodes.empty();
-    const bool in_time = !group.forms_until.has_value() || now < *group.forms_until;
+    const bool in_time = group.forms_until.has_value() ? now < *group.forms_until : group.over.ok();
     if (forms || !group.over.ok()) return !in_time;
     return std::ranges::none_of(group.plan.wish_ids, [&](const std::string& wish_id) {
       const auto place = place_of_wish_.find(wish_id);

@@ -167,6 +167,15 @@ TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
   EXPECT_TRUE(absl::IsAborted(Join("b", second).status()));
 }
 
+TEST_F(Groups, ThatAreOverBeforeAnybodyHeardOfThemAreForgotten) {
+  Prepare({"a", "b", "c"});
+  const std::string id = Wish({"a", "b", "c"});
+  Register("c", 2);
+  EXPECT_TRUE(absl::IsAborted(Join("b", id).status()));
+  directory_.Tick(now_);
+  EXPECT_TRUE(absl::IsNotFound(Join("b", id).status()));
+}
+
 TEST_F(Groups, EndWithTheirWishes) {
   Prepare({"a", "b", "c"});
   const std::string id = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu0});
