@@ -45,6 +45,9 @@ constexpr absl::Duration kFarewell = absl::Seconds(2);  // for the last calls of
 constexpr int kQuickThreads = 64;
 constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
 
+// How the global store's scheduler knows the label.
+constexpr char kLinkLabel[] = "link_mbit";
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unnamed";
@@ -108,7 +111,12 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
     device->set_name(info.name);
     device->set_total_bytes(info.total_bytes);
   }
-  node.mutable_labels()->insert(options.labels.begin(), options.labels.end());
+  Labels labels = options.labels;
+  const uint64_t link_mbit = LinkMbit(options);
+  if (link_mbit > 0) labels.emplace(kLinkLabel, absl::StrCat(link_mbit));
+  // What was set comes first, also where there are as many as there may be.
+  if (!CheckLabels(labels).ok()) labels = options.labels;
+  node.mutable_labels()->insert(labels.begin(), labels.end());
   node.set_protocol_version(rpc::kProtocolVersion);
   return node;
 }

@@ -1,11 +1,14 @@
 #include "daemon/app/hardware.h"
 
+#include <fstream>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "collective/helper/helper_process.h"
 #include "core/device/fake_device.h"
@@ -36,6 +39,14 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptio
                                                    absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
   return lane->make(ConfigOf(options));
+}
+
+// "" where it cannot be told.
+std::string InterfaceAt(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok()) return "";
+  const absl::StatusOr<SocketAddress> resolved = ResolveAddress(*parsed);
+  return resolved.ok() ? InterfaceOf(*resolved) : "";
 }
 
 }  // namespace
@@ -81,6 +92,23 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& poo
     transports.push_back(*std::move(lane));
   }
   return transports;
+}
+
+uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {
+  const transport::LaneConfig& lanes = options.lane_config;
+  std::set<std::string> interfaces;
+  for (const std::string& address : lanes.tcp_advertise) interfaces.insert(InterfaceAt(address));
+  if (interfaces.empty()) {
+    interfaces.insert(InterfaceAt(options.advertise.empty() ? options.listen : options.advertise));
+  }
+  uint64_t mbit = 0;
+  for (const std::string& interface : interfaces) {
+    int64_t speed = -1;  // as the kernel says where a driver does not know
+    std::ifstream(absl::StrCat(sysfs, "/class/net/", interface, "/speed")) >> speed;
+    if (speed > 0) mbit += static_cast<uint64_t>(speed);
+  }
+  const uint64_t limit = lanes.send_limit * 8 / 1'000'000;
+  return limit > 0 && (mbit == 0 || limit < mbit) ? limit : mbit;
 }
 
 }  // namespace tensorcast::daemon

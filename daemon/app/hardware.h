@@ -2,7 +2,9 @@
 // Stateless; thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,5 +29,10 @@ std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options,
 // when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool);
+
+// How fast the links are over which other hosts reach this node, in Mbit/s each way: of the interfaces that
+// have its advertised addresses, as their driver says below `sysfs`, but no more than the options let it
+// send. 0: nobody knows, as on many virtual machines.
+uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs = "/sys");
 
 }  // namespace tensorcast::daemon

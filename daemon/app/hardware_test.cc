@@ -1,5 +1,8 @@
 #include "daemon/app/hardware.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -83,6 +86,27 @@ TEST_F(Lanes, AnErrorOfOneEndsTheStartAndNamesIt) {
   const absl::Status refused = OpenLanes(options, *pool_).status();
   EXPECT_TRUE(absl::IsUnavailable(refused));
   EXPECT_EQ(refused.message(), "lane a: no cable");
+}
+
+TEST(Link, IsAsFastAsItsInterfaceSaysAndNoFasterThanItMaySend) {
+  const std::filesystem::path sysfs = std::filesystem::path(::testing::TempDir()) / "hardware_test_sysfs";
+  std::filesystem::create_directories(sysfs / "class/net/lo");
+  const auto says = [&](const std::string& speed) {
+    std::ofstream(sysfs / "class/net/lo/speed") << speed << "\n";
+  };
+  DaemonOptions options{.listen = "127.0.0.1:0"};
+  says("10000");
+  EXPECT_EQ(LinkMbit(options, sysfs), 10'000u);
+  options.lane_config.send_limit = 125'000'000;
+  EXPECT_EQ(LinkMbit(options, sysfs), 1'000u);
+  says("-1");
+  EXPECT_EQ(LinkMbit(options, sysfs), 1'000u);
+  options.lane_config.send_limit = 0;
+  EXPECT_EQ(LinkMbit(options, sysfs), 0u) << "nobody knows";
+  says("25000");
+  options.lane_config.tcp_advertise = {"127.0.0.1:7001", "127.0.0.1:7002"};
+  EXPECT_EQ(LinkMbit(options, sysfs), 25'000u) << "two ports of one interface";
+  std::filesystem::remove_all(sysfs);
 }
 
 }  // namespace

@@ -96,6 +96,9 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     // It has what it has, and a receiver that has nothing else needs a source yet.
     if (source.replicas.find(grant->replica_id)->second.IsPartial()) continue;
     query.has_source = true;
+    const bool slow_link = HasSlowLink(receiver->end, source.end);
+    query.has_fast_source |= !slow_link;
+    query.slow_links += slow_link ? 1 : 0;
     query.has_source_on_host |=
         !Names(request.slow_replicas, grant->replica_id) && SameHost(receiver->end, source.end);
   }

@@ -6,6 +6,11 @@
 namespace tensorcast::global_store {
 namespace {
 
+// A link is slow that has less than a quarter of the receiver's rate; and so many such are given beside
+// others.
+constexpr uint64_t kSlower = 4;
+constexpr uint32_t kMostSlowLinks = 1;
+
 struct Lane {
   std::string_view name;
   size_t rank = 0;  // 0: local; then places in the receiver's list
@@ -56,7 +61,7 @@ int Distance(const LaneEnd& a, const LaneEnd& b) {
 }
 
 // In the order of scheduler.h.
-using Cost = std::tuple<bool, bool, bool, bool, bool, bool, size_t, int, bool, int, uint32_t, uint64_t,
+using Cost = std::tuple<bool, bool, bool, bool, bool, bool, bool, size_t, int, bool, int, uint32_t, uint64_t,
                         std::string_view>;
 
 struct Ranked {
@@ -64,6 +69,7 @@ struct Ranked {
   size_t candidate = 0;
   std::string_view lane;
   bool good = true;  // enough for one that has a source already
+  bool slow_link = false;
   bool on_host = false;
   bool rooted = true;
 };
@@ -73,20 +79,27 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
   if (!lane.has_value()) return std::nullopt;
   const bool full = source.uploads >= query.upload_slots;
   const bool on_host = SameHost(*query.receiver, *source.end);
+  const bool slow_link = HasSlowLink(*query.receiver, *source.end);
   // Those of equal rank that join at one moment would make a chain if each took the last one to come.
   const bool spread = source.filling && !query.has_source;
   return Ranked{
-      .cost = {source.slow, !source.rooted, source.draining, full, source.place == LocationKind::kDisk,
-               !on_host, lane->rank, Distance(*query.receiver, *source.end), source.filling,
-               PlaceCost(query, *lane, source.place), spread ? 0 : source.active_grants, source.tie,
-               source.replica_id},
+      .cost = {source.slow, !source.rooted, source.draining, slow_link, full,
+               source.place == LocationKind::kDisk, !on_host, lane->rank,
+               Distance(*query.receiver, *source.end), source.filling, PlaceCost(query, *lane, source.place),
+               spread ? 0 : source.active_grants, source.tie, source.replica_id},
       .lane = lane->name,
       .good = !source.slow && !source.draining && (source.rooted || source.partial) && !full,
+      .slow_link = slow_link,
       .on_host = on_host,
       .rooted = source.rooted};
 }
 
 }  // namespace
+
+bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source) {
+  return source.link_mbit > 0 && source.link_mbit < receiver.link_mbit / kSlower &&
+         !SameHost(receiver, source);
+}
 
 bool SameHost(const LaneEnd& a, const LaneEnd& b) { return !a.host_id.empty() && a.host_id == b.host_id; }
 
@@ -108,10 +121,16 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
   std::vector<SourceChoice> chosen;
   bool rooted = query.has_source;
   bool on_host = query.has_source_on_host;
+  bool fast = query.has_fast_source;
+  uint32_t slow_links = query.slow_links;
   for (size_t i = 0; i < most; ++i) {
     const Ranked& next = ranked[i];
     const bool first = chosen.empty() && !query.has_source;
     if (!first && (!next.good || !rooted || (on_host && !next.on_host))) break;
+    // They come last, so none that follows is better.
+    if (!first && next.slow_link && fast && slow_links >= kMostSlowLinks) break;
+    fast |= !next.slow_link;
+    slow_links += next.slow_link ? 1 : 0;
     rooted |= next.rooted;
     on_host |= next.on_host && next.rooted;
     chosen.push_back({.candidate = next.candidate, .lane = std::string(next.lane)});

@@ -6,23 +6,25 @@
 //   1. sources that the receiver did not give up before in this transfer;
 //   2. sources that are, or lead to, somebody who can make the bytes;
 //   3. nodes that are not draining (a draining one serves only what nobody else has);
-//   4. nodes with an upload slot free: each artifact has its own of them;
-//   5. bytes in memory before bytes on a disk;
-//   6. the same host, then the earlier lane in the receiver's own list (fastest first), then the same rack,
+//   4. nodes whose link is not much slower than the receiver's, as far as both say, or that share its host;
+//   5. nodes with an upload slot free: each artifact has its own of them;
+//   6. bytes in memory before bytes on a disk;
+//   7. the same host, then the earlier lane in the receiver's own list (fastest first), then the same rack,
 //      then the same zone;
-//   7. replicas that are ready before those that fill;
-//   8. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
+//   8. replicas that are ready before those that fill;
+//   9. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
 //      the CPU over every other lane, where only host memory is registered and a GPU replica is staged
 //      through it;
-//   9. the node that serves the fewest grants; but for a receiver's first source any of those that fill: of
+//  10. the node that serves the fewest grants; but for a receiver's first source any of those that fill: of
 //      many that come at one moment each would else hang on the last;
-//  10. the smaller `tie`, then the smaller replica id, so that equal inputs give equal answers.
+//  11. the smaller `tie`, then the smaller replica id, so that equal inputs give equal answers.
 //
-// A receiver that has no source gets one, however bad it is by 1 to 4: one that waits would move no bytes
+// A receiver that has no source gets one, however bad it is by 1 to 5: one that waits would move no bytes
 // at all. Any further source is good by all of these; but beside one that leads to somebody who can make the
-// bytes, a partial replica, which leads to nobody, is as good as any other for what it has. A receiver with a
-// source on its own host that leads to all of it gets none elsewhere: the bytes cross the network to each
-// host once.
+// bytes, a partial replica, which leads to nobody, is as good as any other for what it has. Beside a source
+// whose link is not slow it is given one slow one at most: that node fills as slowly as it sends, so it would
+// take the place of one that has more to give. A receiver with a source on its own host that leads to all of
+// it gets none elsewhere: the bytes cross the network to each host once.
 //
 // Thread-safe, as nothing is kept.
 #pragma once
@@ -44,6 +46,8 @@ inline constexpr char kLocalLane[] = "local";
 // The labels of a node that say where it is.
 inline constexpr char kRackLabel[] = "rack";
 inline constexpr char kZoneLabel[] = "zone";
+// And how fast its link to other hosts is each way, in Mbit/s.
+inline constexpr char kLinkLabel[] = "link_mbit";
 
 // What the scheduler needs to know of a node.
 struct LaneEnd {
@@ -53,6 +57,7 @@ struct LaneEnd {
   bool has_devices = false;  // can open another process's GPU memory
   std::string rack;          // empty: unknown. Racks of two zones may have one name
   std::string zone;
+  uint64_t link_mbit = 0;  // 0: unknown
 };
 
 struct SourceCandidate {
@@ -78,6 +83,8 @@ struct SourceQuery {
   uint32_t wanted = 1;                         // sources, at most
   bool has_source = false;                     // already, and not only partial replicas
   bool has_source_on_host = false;             // the same
+  bool has_fast_source = false;                // one whose link is not slow
+  uint32_t slow_links = 0;                     // sources whose link is
 };
 
 struct SourceChoice {
@@ -92,6 +99,10 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
 
 // Whether they share a lane.
 bool CanUse(const SourceQuery& query, const SourceCandidate& candidate);
+
+// Whether the source's link is much slower than the receiver's, so that a share of it is no match for a share
+// of one like the receiver's own. Within a host none is.
+bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
 
 // Of the same host, where both say on which they are.
 bool SameHost(const LaneEnd& a, const LaneEnd& b);

@@ -135,6 +135,15 @@ Query Placed(Query query, const std::string& zone, const std::string& rack) {
   return query;
 }
 
+Source Linked(Source source, uint64_t mbit) {
+  source.end.link_mbit = mbit;
+  return source;
+}
+Query Linked(Query query, uint64_t mbit) {
+  query.receiver.link_mbit = mbit;
+  return query;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Table, ChooseSourceTable,
     ::testing::Values(
@@ -309,7 +318,36 @@ INSTANTIATE_TEST_SUITE_P(
              Placed(Changed(To(kCpu), Wants(3)), "z", "r"),
              {Placed(From("a", "t1"), "y", "r"), Placed(From("b", "t2"), "z", "q"),
               Placed(From("c", "t3"), "z", "r")},
-             "c ucx, b ucx, a ucx"}),
+             "c ucx, b ucx, a ucx"},
+        Case{"BesideOthersOneSlowLinkAtMostAndLast",
+             Linked(Changed(To(kCpu), Wants(4)), 10'000),
+             {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 10'000), Linked(From("c", "t3"), 2'500),
+              Linked(From("d", "t4"), 1'000)},
+             "b ucx, c ucx, a ucx"},
+        Case{"NoSecondSlowLinkWhereOneIsHeldBesideOthers",
+             Changed(Linked(Changed(To(kCpu), Wants(4)), 10'000),
+                     [](Query& query) {
+                       query.has_source = query.has_fast_source = true;
+                       query.slow_links = 1;
+                     }),
+             {Linked(From("a", "t1"), 1'000), From("b", "t2")},
+             "b ucx"},
+        Case{"AnyNumberOfSlowLinksWhereThereIsNothingElse",
+             Linked(Changed(To(kCpu), Wants(4)), 10'000),
+             {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 1'000), Linked(From("c", "t3"), 1'000)},
+             "a ucx, b ucx, c ucx"},
+        Case{"AReceiverThatDoesNotKnowItsOwnLinkKnowsNoSlowOne",
+             Changed(To(kCpu), Wants(4)),
+             {Linked(From("a", "t1"), 10), Linked(From("b", "t2"), 1'000)},
+             "a ucx, b ucx"},
+        Case{"ABusyFastLinkBeforeASlowOne",
+             Linked(To(kCpu), 10'000),
+             {Linked(From("a", "t1"), 1'000), Linked(Changed(From("b", "t2"), Busy(4)), 10'000)},
+             "b ucx"},
+        Case{"WithinAHostNoLinkIsSlow",
+             Linked(To(kCpu), 10'000),
+             {Linked(From("a", "here"), 1'000), Linked(From("b", "t2"), 10'000)},
+             "a local"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ChooseSource, DoesNotDependOnTheOrderOfCandidates) {

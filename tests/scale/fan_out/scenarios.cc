@@ -26,8 +26,8 @@ double FullRate(const Plan& plan) { return plan.nodes.front().rate; }
 }  // namespace
 
 std::vector<std::string> ScenarioNames() {
-  return {"at once",       "slow nodes", "crashes", "random arrivals", "0.5 s apart", "thin racks",
-          "source killed", "store away", "hosts",   "host stops",      "two images"};
+  return {"at once",           "slow nodes",    "crashes",    "random arrivals", "0.5 s apart", "thin racks",
+          "silent slow nodes", "source killed", "store away", "hosts",           "host stops",  "two images"};
 }
 
 Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
@@ -45,9 +45,10 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
   plan.nodes.front().has_images = true;
   const double copy = CopyTime(plan);
   const auto receivers = std::span(plan.nodes).subspan(1);
-  if (name == "slow nodes") {
-    scenario.at_most = few ? 1.3 : 1.4;
+  if (name == "slow nodes" || name == "silent slow nodes") {
+    scenario.at_most = few ? 1.3 : name == "slow nodes" ? 1.4 : 1.8;
     for (size_t i = 0; i < receivers.size(); i += 20) receivers[i].rate /= kSlower;
+    for (NodePlan& node : plan.nodes) node.says_rate = name == "slow nodes";
   } else if (name == "crashes") {
     scenario.at_most = 1.5;
     for (size_t i = few ? 2 : 50; i < receivers.size(); i += 100) receivers[i].crashes = copy * fraction();

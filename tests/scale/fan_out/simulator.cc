@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <queue>
@@ -279,7 +280,8 @@ void Simulator::SetUp() {
                                   .host_id = absl::StrCat("host-", state.host),
                                   .grpc_address = NodeId(node),
                                   .lanes = {"tcp"}};
-    if (planned.rack >= 0) about.labels = {{"rack", absl::StrCat("r", planned.rack)}};
+    if (planned.says_rate) about.labels["link_mbit"] = absl::StrCat(std::llround(planned.rate * 8e-6));
+    if (planned.rack >= 0) about.labels["rack"] = absl::StrCat("r", planned.rack);
     CHECK_OK(directory_.RegisterNode(about, {}, At(0)).status());
     std::vector<ReplicaInfo> inventory;
     for (int image = 0; image < plan_.images; ++image) {
