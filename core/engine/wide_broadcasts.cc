@@ -117,7 +117,8 @@ std::unique_ptr<WideBroadcasts::Membership> WideBroadcasts::Join(const RequestCo
     waits = !mutex_.AwaitWithTimeout(absl::Condition(&decided), TimeLeft(context.deadline)) ||
             context.cancellation.IsCancelled();
     const bool receives = !group->members[receiver.location].is_root;
-    if (group->state == State::kBroadcasting && receives) source = group->source;
+    // It may be over again by now: what has arrived is there all the same.
+    if (receives && !group->source.lane.empty()) source = group->source;
   }
   on_wait("");
   if (source.has_value()) {
