@@ -46,8 +46,9 @@ std::string NodeText(const std::string& id, const NodeNames& names) {
   return known != names.end() ? known->second : id.substr(0, 8);
 }
 
-// Of a partial replica, what there is of it: " (12 of 264 chunks)".
+// Of a partial replica, what there is of it: " (12 of 264 chunks)"; of one that is no source, why.
 std::string PartText(const v1::Replica& replica) {
+  if (replica.chunks_unverified() > 0) return " (not verified)";
   if (replica.state() != v1::REPLICA_STATE_PARTIAL) return "";
   return absl::StrCat(" (", replica.chunks_present(), " of ", replica.chunks_total(), " chunks)");
 }
@@ -80,7 +81,8 @@ absl::Status ListReplicas(const CommonFlags& common) {
   for (const v1::Replica& replica : replicas) {
     table.Add({replica.replica_id(), replica.artifact_id(), LocationText(replica.location()),
                StateText(replica.state()), absl::StrCat(replica.image_bytes()),
-               absl::StrCat(replica.chunks_present(), "/", replica.chunks_total()),
+               absl::StrCat(replica.chunks_present(), "/", replica.chunks_total(),
+                            replica.chunks_unverified() > 0 ? " (not verified)" : ""),
                absl::StrCat(replica.leases()), replica.pinned() ? "yes" : "no"});
   }
   std::fputs(table.ToString().c_str(), stdout);

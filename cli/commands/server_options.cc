@@ -16,6 +16,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "core/engine/device_verification.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
@@ -59,6 +60,7 @@ absl::Status FillLanes(const v1::Config& config, daemon::DaemonOptions& options)
 
 absl::Status FillDevices(const v1::DaemonConfig& config, daemon::DaemonOptions& options) {
   options.device_runtime = config.device_runtime();
+  options.device_verification = ParseDeviceVerification(config.device_verification()).value();
   if (config.nccl() != "off") {
     options.broadcast_helper = {"/proc/self/exe", "nccl-helper"};
     if (config.nccl() != "auto") {

@@ -54,13 +54,14 @@ bool DirectCopies::Reach(int from, int to) const {
 }
 
 absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DevicePtr destination, DevicePtr source,
-                                                          uint64_t bytes) {
+                                                          uint64_t bytes, bool digest) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, Take(destination.device));
   Stream& stream = *lane->stream;
   const DeviceRange range{.begin = destination, .bytes = bytes};
   absl::Status failed;
   if (source != destination) failed = stream.CopyOnDevice(destination, source, bytes);
-  if (failed.ok()) failed = stream.Digest({&range, 1}, {lane->digest, 1});
+  *lane->digest = {};
+  if (failed.ok() && digest) failed = stream.Digest({&range, 1}, {lane->digest, 1});
   if (failed.ok()) {
     absl::StatusOr<std::unique_ptr<Event>> event = stream.Record();
     if (event.ok()) return Pending(this, std::move(lane), *std::move(event));

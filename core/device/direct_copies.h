@@ -1,5 +1,5 @@
-// Copies from device to device that never touch the host, each digested where it arrives, for several
-// threads. Only the digests come to the host.
+// Copies from device to device that never touch the host, each digested where it arrives unless nobody
+// wants that, for several threads. Only the digests come to the host.
 //
 // Each has a stream of its own while it is under way: a digest keeps one of a device's multiprocessors busy,
 // so it takes several of them to keep up with the copies. Streams are kept for those who come later, until
@@ -36,8 +36,8 @@ class DirectCopies {
     Pending& operator=(Pending&&) = delete;
     ~Pending();
 
-    // Blocks until the bytes are in their place and digested, or something of that has failed: an end of the
-    // copy, or the way between them. To be called once.
+    // Blocks until the bytes are in their place, and gives their digest (zeros where none was asked for); or
+    // until something of that has failed: an end of the copy, or the way between them. To be called once.
     absl::StatusOr<DigestBytes> Await();
 
    private:
@@ -58,9 +58,9 @@ class DirectCopies {
 
   // Whether bytes in memory of `from` can come to memory of `to` this way: straight, and digested there.
   bool Reach(int from, int to) const;
-  // The bytes at `source` to `destination`; where that is the same place they are digested only. After an
-  // error nothing is under way.
-  absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes);
+  // The bytes at `source` to `destination`, unless that is the same place. After an error nothing is under
+  // way.
+  absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
 
  private:
   absl::StatusOr<std::unique_ptr<Lane>> Take(int device);

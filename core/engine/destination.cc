@@ -70,9 +70,9 @@ class DeviceDestination final : public Destination {
 
   bool TakesFrom(int device) const override { return direct_->Reach(device, memory_->pointer().device); }
 
-  absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source) override {
+  absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest) override {
     TC_ASSIGN_OR_RETURN(DirectCopies::Pending copy,
-                        direct_->Begin(memory_->pointer() + range.offset, source, range.bytes));
+                        direct_->Begin(memory_->pointer() + range.offset, source, range.bytes, digest));
     return [copy = std::move(copy)]() mutable -> absl::StatusOr<Digest> {
       TC_ASSIGN_OR_RETURN(const DigestBytes digest, copy.Await());
       return Digest{.bytes = digest};
@@ -132,7 +132,7 @@ class DiskDestination final : public Destination {
 
 }  // namespace
 
-absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source) {
+absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source, bool /*digest*/) {
   return absl::UnimplementedError(absl::StrCat("nothing is taken from gpu:", source.device, " here"));
 }
 

@@ -34,7 +34,7 @@ struct ChunkBuffer {
 
 // Returns when a chunk is in its place, or never will be. Null: it is.
 using AwaitPlaced = absl::AnyInvocable<absl::Status()>;
-// Likewise; what arrived there has this digest.
+// Likewise; what arrived there has this digest, where one was asked for.
 using AwaitDigested = absl::AnyInvocable<absl::StatusOr<Digest>()>;
 
 class Destination {
@@ -53,10 +53,10 @@ class Destination {
   // Whether bytes in memory of that device come straight into their place, by PlaceFrom: without the host,
   // and so without a buffer.
   virtual bool TakesFrom(int /*device*/) const { return false; }
-  // Begins to copy a range from `source`, unless it is there already, and to digest it in its place: until
-  // what is given was called, or destroyed, which waits as well. An error does not say whose fault it is.
-  // REQUIRES: it takes from that device.
-  virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source);
+  // Begins to copy a range from `source`, unless it is there already, and to digest it in its place where
+  // that is wanted: until what is given was called, or destroyed, which waits as well. An error does not say
+  // whose fault it is. REQUIRES: it takes from that device.
+  virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest);
   // Where the bytes are as soon as their chunk is placed, and stay when this has gone, in host or device
   // memory; nothing: elsewhere.
   virtual ReplicaStorage memory() const { return {}; }

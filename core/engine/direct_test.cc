@@ -1,4 +1,6 @@
 // From GPU to GPU: without the host, several chunks at once, verified where they arrive.
+#include <algorithm>
+
 #include "base/testing/eventually.h"
 #include "core/device/direct_copies.h"
 #include "core/engine/engine_fixture.h"
@@ -123,6 +125,83 @@ TEST_F(EngineDirect, AReplicaThatFillsGivesItsChunksAsTheyCome) {
   ExpectRight(second->Wait(ContextFor()));
   EXPECT_EQ(held->total_fetches(), static_cast<int>(kChunks));
   EXPECT_EQ(BytesOf(Stage::kPlace, *second->report()), 0u);
+}
+
+class EngineDeviceVerification : public EngineDirect {
+ protected:
+  // The artifact is on gpu:0, and comes from there to gpu:1.
+  void CopyWith(DeviceVerification policy, const TestArtifact& artifact) {
+    setup_.device_verification = policy;
+    Restart();
+    first_ = MustGet(artifact, kGpu)->replica_id();
+    const auto pending = Materialize(artifact, kSecondGpu, nullptr);
+    const auto lease = pending->Wait(ContextFor());
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_EQ(Read(**lease), artifact.image);
+    second_ = (*lease)->replica_id();
+    verified_ = pending->report()->verified_chunks;
+  }
+  ReplicaInfo Info(const std::string& id) {
+    const std::vector<ReplicaInfo> all = engine_->ListReplicas();
+    return *std::ranges::find(all, id, &ReplicaInfo::id);
+  }
+
+  const TestArtifact long_ = MakeChunkedArtifact(9, 40);
+  std::string first_;  // replica ids
+  std::string second_;
+  uint32_t verified_ = 0;
+};
+
+TEST_F(EngineDeviceVerification, WhatIsNotVerifiedWholeServesTheClientsOfItsNodeAlone) {
+  CopyWith(DeviceVerification::kSampled, long_);
+  EXPECT_GE(verified_, 2u);
+  EXPECT_LE(verified_, 3u) << "each sixteenth of 40";
+  EXPECT_EQ(Info(first_).chunks_unverified, 0u);
+  EXPECT_EQ(Info(second_).chunks_unverified, 40 - verified_);
+  EXPECT_TRUE(engine_->LeaseArtifact(long_.manifest->id(), kSecondGpu).ok());
+  EXPECT_EQ(engine_->LeaseToServe(second_).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(engine_->Evict(first_, /*force=*/true).ok());
+  EXPECT_EQ(Get(long_, kCpu).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Get(long_, kCpu, GoodProvider(long_)).ok());
+}
+
+TEST_F(EngineDeviceVerification, OffComparesNothingThatComesFromAGpu) {
+  CopyWith(DeviceVerification::kOff, artifact_);
+  EXPECT_EQ(verified_, 0u);
+  EXPECT_EQ(Info(second_).chunks_unverified, kChunks);
+  const auto pending = Materialize(artifact_, kCpu, nullptr);
+  EXPECT_TRUE(pending->Wait(ContextFor()).ok());
+  EXPECT_EQ(pending->report()->verified_chunks, kChunks) << "what comes to the host is verified";
+}
+
+TEST_F(EngineDeviceVerification, OneThatIsVerifiedTakesTheUnverifiedOnesPlace) {
+  const TestArtifact today = MakeTestArtifact(3, {3 << 20});  // a first ingest makes no other chunks
+  CopyWith(DeviceVerification::kOff, today);
+  const auto put = IngestFirst(today, kSecondGpu, GoodProvider(today));
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_NE((*put)->replica_id(), second_);
+  EXPECT_EQ(Info((*put)->replica_id()).chunks_unverified, 0u);
+  listener_->WaitForState(second_, ReplicaState::kGone);
+}
+
+TEST_F(EngineDeviceVerification, FullMakesASource) {
+  CopyWith(DeviceVerification::kFull, long_);
+  EXPECT_EQ(verified_, 40u);
+  ASSERT_TRUE(engine_->Evict(first_, /*force=*/true).ok());
+  EXPECT_TRUE(Get(long_, kCpu).ok());
+}
+
+TEST(DeviceVerificationPolicy, ASampleIsEachSixteenthChunkAndOneAtLeast) {
+  for (const uint32_t chunks : {1u, 5u, 16u, 33u, 400u}) {
+    for (const uint64_t seed : {0u, 7u, 12345u}) {
+      uint32_t compared = 0;
+      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+        compared += IsCompared(DeviceVerification::kSampled, seed, chunk, chunks) ? 1 : 0;
+      }
+      EXPECT_GE(compared, std::max(1u, chunks / 16)) << chunks;
+      EXPECT_LE(compared, chunks / 16 + 1) << chunks;
+    }
+  }
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ struct StoreEngine::Parts {
                 .fan_out = &fan_out,
                 .wide_broadcasts = &wide_broadcasts,
                 .copy_threads = CopyThreads(options),
+                .device_verification = options.device_verification,
                 .distrust_other_hosts = options.distrust_other_hosts,
                 .peer_timeout = options.peer_timeout}),
         queue(&table, &runner, &removal, notifier.get(), options.max_concurrent_ingests) {}

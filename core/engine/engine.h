@@ -18,6 +18,7 @@
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/callbacks.h"
+#include "core/engine/device_verification.h"
 #include "core/engine/ingest_request.h"
 #include "core/engine/pending_replica.h"
 #include "core/engine/replica_lease.h"
@@ -43,6 +44,9 @@ struct EngineOptions {
   int copy_threads = 0;                      // slots of one ingest from memory; 0: one a core, at most 4
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
+  // Of what comes from GPU to GPU. A replica that is not verified whole serves nobody but those who lease it
+  // for themselves.
+  DeviceVerification device_verification = DeviceVerification::kFull;
   // Compare also the BLAKE3 of chunks from another host, where the manifest has it (tc1: ones have not), so
   // that no node can forge them. XXH3 is always compared.
   bool distrust_other_hosts = false;
@@ -82,7 +86,8 @@ class StoreEngine {
   // that fills with a known artifact (a first ingest serves nobody: nothing of it is verified).
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
   // Likewise, for those who read it on behalf of others and let go of it soon after its availability has
-  // ended with an error: they do not keep a partial replica from eviction.
+  // ended with an error: they do not keep a partial replica from eviction. FAILED_PRECONDITION of one that is
+  // not verified whole.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
   // Drops a replica: at once when it is not leased, else when its last lease ends (no new ones are given

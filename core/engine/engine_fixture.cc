@@ -115,6 +115,7 @@ void EngineFixture::Restart() {
   options.copy_threads = 2;
   options.staging_buffers = setup_.staging_buffers;
   options.staging_buffer_bytes = kStagingBytes;
+  options.device_verification = setup_.device_verification;
   options.distrust_other_hosts = setup_.distrust_other_hosts;
   options.peer_timeout = setup_.peer_timeout;
   auto engine = StoreEngine::Create(options);

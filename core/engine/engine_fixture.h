@@ -69,6 +69,7 @@ class EngineFixture : public ::testing::Test {
     bool disk = true;
     bool guard = false;
     bool distrust_other_hosts = false;
+    DeviceVerification device_verification = DeviceVerification::kFull;
     absl::Duration peer_timeout = absl::InfiniteDuration();
     DeviceBroadcaster* broadcaster = nullptr;
   };

@@ -156,22 +156,24 @@ class IngestRun {
       if (std::exchange(waits_, waits) != waits) on_wait_(waits);
     };
     sources_.ObserveWaits(observe);
-    outcome_ =
-        IngestPipeline(
-            {.subject = request_.subject(),
-             .layout = &request_.layout(),
-             .expected = request_.manifest.get(),
-             .chunks = chunks_,
-             .destination = &destination,
-             .sources = &sources_,
-             .progress = &job_.progress(),
-             .distrust_other_hosts = options_.distrust_other_hosts,
-             .peer_timeout = options_.peer_timeout,
-             .seed = std::hash<std::string>()(job_.transfer_id()),
-             .context = [this] { return job_.Context(); },
-             .on_chunk = [this](uint32_t chunk) { options_.table->AddChunk(job_.replica_id(), chunk); },
-             .on_wait = observe})
-            .Run();
+    outcome_ = IngestPipeline({.subject = request_.subject(),
+                               .layout = &request_.layout(),
+                               .expected = request_.manifest.get(),
+                               .chunks = chunks_,
+                               .destination = &destination,
+                               .sources = &sources_,
+                               .progress = &job_.progress(),
+                               .device_verification = options_.device_verification,
+                               .distrust_other_hosts = options_.distrust_other_hosts,
+                               .peer_timeout = options_.peer_timeout,
+                               .seed = std::hash<std::string>()(job_.transfer_id()),
+                               .context = [this] { return job_.Context(); },
+                               .on_chunk =
+                                   [this](uint32_t chunk, bool verified) {
+                                     options_.table->AddChunk(job_.replica_id(), chunk, verified);
+                                   },
+                               .on_wait = observe})
+                   .Run();
   }
 
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Publish(Destination& destination,

@@ -13,6 +13,7 @@
 #include "core/device/device_runtime.h"
 #include "core/device/direct_copies.h"
 #include "core/disk/artifact_store.h"
+#include "core/engine/device_verification.h"
 #include "core/engine/evicting_allocator.h"
 #include "core/engine/fan_out.h"
 #include "core/engine/ingest_job.h"
@@ -35,6 +36,7 @@ struct IngestRunnerOptions {
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   int copy_threads = 1;
+  DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;
   absl::Duration peer_timeout = absl::InfiniteDuration();
 };

@@ -502,13 +502,16 @@ bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
   fetch->direct = has == nullptr || has->HasRange(range.offset, range.bytes);
   if (!fetch->direct) return false;
   fetch->start = SteadyNow();
-  absl::StatusOr<AwaitDigested> placing =
-      plan_.destination->PlaceFrom(range, fetch->source->source->device_image() + range.offset);
+  const bool compared =
+      IsCompared(plan_.device_verification, plan_.seed, fetch->request.chunk, plan_.layout->chunk_count());
+  absl::StatusOr<AwaitDigested> placing = plan_.destination->PlaceFrom(
+      range, fetch->source->source->device_image() + range.offset, /*digest=*/compared);
   if (!placing.ok()) {
     StopDirect(*fetch, placing.status());
     return false;
   }
   fetch->acquired = true;
+  fetch->compared = compared;
   fetch->await_digested = *std::move(placing);
   plan_.progress->Asked(*fetch->source->clock);
   absl::MutexLock lock(&mutex_);
@@ -538,7 +541,7 @@ bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
   }
   fetch.digests = ChunkDigests{.xxh3 = *digest, .blake3 = std::nullopt};
   NoteFetched(fetch);
-  if (absl::Status verified = Verify(fetch); !verified.ok()) {
+  if (absl::Status verified = fetch.compared ? Verify(fetch) : absl::OkStatus(); !verified.ok()) {
     PutBackWrong(fetch, std::move(verified));
     return false;
   }
@@ -611,7 +614,7 @@ void IngestPipeline::Finish(ChunkFetch& fetch, bool placed) {
   absl::MutexLock lock(&mutex_);
   if (placed) {
     sources_.Done(fetch);
-    verified_ += plan_.expected != nullptr ? 1 : 0;
+    verified_ += plan_.expected != nullptr && fetch.compared ? 1 : 0;
   } else {
     more_to_take_ = slots_wake_ = true;  // what was put back
   }
@@ -658,7 +661,7 @@ bool IngestPipeline::Placed(ChunkFetch& fetch) {
     }
     clock.Passed(Stage::kPlace, fetch.placing_since, fetch.request.range.bytes);
   }
-  plan_.on_chunk(fetch.request.chunk);
+  plan_.on_chunk(fetch.request.chunk, fetch.compared);
   plan_.progress->AddDone(clock, fetch.request.range.bytes);
   return true;
 }

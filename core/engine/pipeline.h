@@ -50,6 +50,7 @@
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
 #include "core/engine/destination.h"
+#include "core/engine/device_verification.h"
 #include "core/engine/idle_watch.h"
 #include "core/engine/progress.h"
 #include "core/engine/source_set.h"
@@ -69,12 +70,14 @@ struct PipelinePlan {
   Destination* destination = nullptr;
   SourceProvider* sources = nullptr;
   ProgressTracker* progress = nullptr;
+  DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;  // compare BLAKE3 too of what comes from another host
   // Sources that have had nothing for so long, while nothing was under way, are given up.
   absl::Duration peer_timeout = absl::InfiniteDuration();
   uint64_t seed = 0;                        // of the order of chunks
   std::function<RequestContext()> context;  // as it is now; always the same cancellation
-  std::function<void(uint32_t)> on_chunk;   // this chunk is verified and in its place
+  // This chunk is in its place; and verified, unless the policy lets it be.
+  std::function<void(uint32_t chunk, bool verified)> on_chunk;
   // Told, on Run's thread, what is waited for, for people; an empty text: it goes on.
   WaitObserver on_wait;
 };

@@ -128,7 +128,7 @@ void ReplicaTable::StartFilling(std::string_view id, ReplicaStorage memory, bool
   if (!std::exchange(record->taken_over, false)) Move(*record, ReplicaState::kFilling);
 }
 
-void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk) {
+void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk, bool verified) {
   std::shared_ptr<Availability> availability;
   {
     absl::MutexLock lock(&mutex_);
@@ -137,10 +137,17 @@ void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk) {
     CHECK(chunk < record->chunks.size() && !record->chunks[chunk]) << "replica " << id << ", chunk " << chunk;
     record->chunks[chunk] = true;
     ++record->info.chunks_present;
+    record->info.chunks_unverified += verified ? 0 : 1;
     availability = record->availability;
+    if (!verified) record->availability = nullptr;
   }
+  if (availability == nullptr) return;
   // Without the lock: who is told may ask for anything.
-  if (availability != nullptr) availability->Add(chunk);
+  if (verified) {
+    availability->Add(chunk);
+  } else {
+    availability->End(absl::UnavailableError("the replica is not verified whole"));
+  }
 }
 
 void ReplicaTable::Fail(std::string_view id, const absl::Status& why) {
@@ -195,7 +202,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
   std::unique_ptr<ReplicaLease> lease;
   std::shared_ptr<Availability> ended;
   std::optional<ReplicaStorage> unneeded;
-  Drained partial;
+  Drained replaced;
   Location pool;
   {
     absl::MutexLock lock(&mutex_);
@@ -203,7 +210,11 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
     CHECK(record != nullptr) << "replica " << id;
     if (record->withdrawn) return WrongMemory(*record);
     pool = record->info.location;
-    const RecordPtr existing = FindIn(ReplicaState::kReady, manifest->id(), pool);
+    const RecordPtr ready = FindIn(ReplicaState::kReady, manifest->id(), pool);
+    // One that is not verified whole goes for one that is.
+    const bool gives_way =
+        ready != nullptr && ready->info.chunks_unverified > 0 && record->info.chunks_unverified == 0;
+    const RecordPtr existing = gives_way ? nullptr : ready;
     record->storage = std::move(storage);
     if (existing != nullptr) {
       ended = record->availability;
@@ -219,10 +230,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
       Touch(*record);
       if (all) {
         ended = std::exchange(record->availability, nullptr);
-        if (const RecordPtr other = FindIn(ReplicaState::kPartial, record->info.artifact_id, pool);
-            other != nullptr) {
-          partial = DrainLocked(other);
-        }
+        const RecordPtr other =
+            gives_way ? ready : FindIn(ReplicaState::kPartial, record->info.artifact_id, pool);
+        if (other != nullptr) replaced = DrainLocked(other);
         record->info.ready_since = SteadyNow();
       }
       Move(*record, all ? ReplicaState::kReady : ReplicaState::kPartial);
@@ -231,7 +241,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
   }
   if (ended != nullptr) ended->End(absl::OkStatus());
   if (unneeded.has_value()) FreeStorage(*std::move(unneeded), pool);
-  Finish(std::move(partial));
+  Finish(std::move(replaced));
   return lease;
 }
 
@@ -475,6 +485,11 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseFilling(std::st
 absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseToServe(std::string_view id) {
   absl::MutexLock lock(&mutex_);
   TC_ASSIGN_OR_RETURN(const RecordPtr record, FindFilling(id));
+  if (record->info.chunks_unverified > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("replica ", id, " serves nobody else: of its chunks ", record->info.chunks_unverified,
+                     " of ", record->info.chunks_total, " were not verified (daemon.device_verification)"));
+  }
   return LeaseLocked(record, /*to_serve=*/true);
 }
 
@@ -494,7 +509,8 @@ std::unique_ptr<ReplicaLease> ReplicaTable::LeaseAnywhere(std::string_view artif
     const bool later =
         record->info.state == ReplicaState::kFilling && (own == nullptr || record->begun > own->begun);
     if ((record->info.state == ReplicaState::kReady || (record->CanCopyFilling() && !later)) &&
-        record->info.artifact_id == artifact_id && !except.contains(record->info.location) &&
+        record->info.artifact_id == artifact_id && record->info.chunks_unverified == 0 &&
+        !except.contains(record->info.location) &&
         (best == nullptr || std::pair(rank(*record), record->begun) < std::pair(rank(*best), best->begun))) {
       best = record;
     }

@@ -83,14 +83,17 @@ class ReplicaTable {
   // into, where that is host or device memory. With it a replica of a known artifact can be leased from here
   // on, on a device by LeaseAnywhere alone. `whole`: all its chunks are there or will be.
   void StartFilling(std::string_view id, ReplicaStorage memory, bool whole);
-  void AddChunk(std::string_view id, uint32_t chunk);  // of a filling one: this chunk is present
+  // Of a filling one: this chunk is present. From the first that is not verified on, nobody is given the
+  // replica for others, and those who read it meanwhile are told that it ended.
+  void AddChunk(std::string_view id, uint32_t chunk, bool verified);
   // allocating, filling -> failed, or partial where it can be leased and any chunk is there: the memory of
   // the others is given back. (One that was taken over and did not come to fill is as it was.) Memory that
   // StartFilling was not given is free already.
   void Fail(std::string_view id, const absl::Status& why);
   // filling -> ready, or partial where chunks are missing (that were not wanted), and a lease on it. Where a
   // ready replica of the same artifact is at the same location already, this one fails instead and its
-  // storage is dropped; the lease is on the other. A partial one there drains when this one is ready.
+  // storage is dropped; the lease is on the other. A partial one there drains when this one is ready, and so
+  // does one that is not verified whole, if this one is.
   // DATA_LOSS, and the replica still fills: it was withdrawn meanwhile.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
@@ -104,7 +107,7 @@ class ReplicaTable {
   // Of a ready replica, or of one that can be leased though it fills or is partial.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view id);
   // Likewise, for who ends the lease as soon as its availability ends with an error: it does not keep a
-  // partial replica from eviction.
+  // partial replica from eviction. FAILED_PRECONDITION of one that is not verified whole.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view id);
   // Likewise of one that has these chunks already. NOT_FOUND.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseChunks(std::string_view artifact_id, Location location,
@@ -113,7 +116,7 @@ class ReplicaTable {
   bool HasChunks(std::string_view id, std::span<const uint32_t> chunks) const;
   // A replica of the artifact at any location that is not in `except`: ready ones first, in host memory
   // before devices before disk, then one that fills and can be leased, then a partial one; of equal ones
-  // that which began first. As by LeaseToServe.
+  // that which began first. As by LeaseToServe; none that is not verified whole.
   //
   // It is for the ingest that makes `receiver`, and one that fills is given to those alone that began after
   // it: so two ingests never wait for each other.

@@ -44,7 +44,8 @@ struct ChunkFetch {
   AwaitPlaced await_placed;      // null: there is nothing to wait for
   AwaitDigested await_digested;  // of a direct one
   absl::StatusOr<std::optional<ChunkDigests>> digests;
-  bool direct = false;  // it goes from GPU to GPU
+  bool direct = false;   // it goes from GPU to GPU
+  bool compared = true;  // with the manifest, of a known artifact
   // Under the pipeline's mutex.
   bool taken_back = false;  // because another source gives it sooner
   bool half_over = false;   // of a source that does not block: it has started the fetch, or told its end

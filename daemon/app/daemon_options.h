@@ -15,6 +15,7 @@
 #include "base/labels.h"
 #include "core/artifact/layout.h"
 #include "core/device/device_runtime.h"
+#include "core/engine/device_verification.h"
 #include "transport/lane.h"
 #include "transport/transport.h"
 
@@ -66,6 +67,7 @@ struct DaemonOptions {
   int prefault_threads = 1;
   std::string device_runtime =
       "none";  // the GPUs: "cuda", "none", "fake", or "auto": cuda where there are any
+  DeviceVerification device_verification = DeviceVerification::kFull;
   int fake_devices = 1;
   uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each
   DeviceRuntime* devices = nullptr;                // instead of those, for tests; must outlive the daemon

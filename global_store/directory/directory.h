@@ -225,8 +225,9 @@ class Directory {
     SteadyTime hope = SteadyTime::InfinitePast();  // until then, for one that fills from what it has
     // While it fills: it leaves the network to a hostmate at most until then; infinite: it was not told to.
     SteadyTime hostmates_until = SteadyTime::InfiniteFuture();
-    // It is whole: it serves, and counts as a copy.
-    bool IsSource() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
+    bool IsReady() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
+    // It is whole, and verified: it serves, and counts as a copy.
+    bool IsSource() const { return IsReady() && facts.chunks_unverified == 0; }
     // It serves what it has, and never counts as a copy: host memory that fills from a manifest which is
     // known (a first ingest names no artifact yet), or that rests as it is.
     bool ServesParts() const {

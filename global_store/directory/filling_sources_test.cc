@@ -56,6 +56,16 @@ class FillingSources : public DirectoryTest {
   std::map<std::string, std::vector<std::string>> given_up_;
 };
 
+TEST_F(FillingSources, OneThatIsReadyButNotVerifiedIsNoneAndNoCopy) {
+  Have("root");
+  ReplicaInfo unverified = SomeReplica("r-a", "x", LocationKind::kGpu);
+  unverified.chunks_unverified = 1;
+  Update("a", {unverified});
+  EXPECT_EQ(NodesOf(Ask("b")), Nodes{"root"});
+  EXPECT_FALSE(directory_.RequestEviction(Id("root"), "r-root", now_)->granted) << "it is the last copy";
+  EXPECT_TRUE(directory_.RequestEviction(Id("a"), "r-a", now_)->granted);
+}
+
 TEST_F(FillingSources, AreOfferedBesideTheReadyOne) {
   Have("root");
   Fill("a");

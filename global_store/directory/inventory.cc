@@ -265,14 +265,14 @@ std::vector<std::string> Directory::ForgottenOn(const NodeState& node) const {
   return {forgotten.begin(), forgotten.end()};
 }
 
-// Packed files stay: the node may come back. A partial replica is nobody's copy, and goes without one
-// elsewhere.
+// Packed files stay: the node may come back. A partial replica is nobody's copy, nor is one that is not
+// verified whole: they go without one elsewhere.
 std::vector<std::string> Directory::EvictableOn(const NodeState& node) const {
   std::vector<std::string> evictable;
   for (const auto& [replica_id, held] : node.replicas) {
     const bool in_memory = held.facts.location.kind != LocationKind::kDisk;
-    const bool may_go =
-        (held.IsPartial() && !held.evicting) || (held.IsSource() && HasCopyOffDrainingNodes(held));
+    const bool may_go = held.IsSource() ? HasCopyOffDrainingNodes(held)
+                                        : (held.IsPartial() && !held.evicting) || held.IsReady();
     if (in_memory && may_go && !held.facts.pinned) evictable.push_back(replica_id);
   }
   return evictable;

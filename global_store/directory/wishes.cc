@@ -88,7 +88,7 @@ const Directory::HeldReplica* Directory::FindReplicaAt(std::string_view artifact
   for (auto at = holders->second.lower_bound({node_id, ""});
        at != holders->second.end() && at->first == node_id; ++at) {
     const HeldReplica& held = nodes_.find(node_id)->second.replicas.find(at->second)->second;
-    if (held.IsSource() && held.facts.location == location) return &held;
+    if (held.IsReady() && held.facts.location == location) return &held;
   }
   return nullptr;
 }

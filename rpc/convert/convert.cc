@@ -259,6 +259,7 @@ v1::Replica ToProto(const ReplicaInfo& replica) {
   message.set_image_bytes(replica.image_bytes);
   message.set_chunks_total(replica.chunks_total);
   message.set_chunks_present(replica.chunks_present);
+  message.set_chunks_unverified(replica.chunks_unverified);
   message.set_leases(replica.leases);
   message.set_pinned(replica.pinned);
   *message.mutable_last_used() = ToProto(ToWallTime(replica.last_used));
@@ -276,6 +277,7 @@ absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica) {
   info.image_bytes = replica.image_bytes();
   info.chunks_total = replica.chunks_total();
   info.chunks_present = replica.chunks_present();
+  info.chunks_unverified = replica.chunks_unverified();
   info.leases = replica.leases();
   info.pinned = replica.pinned();
   info.last_used = FromWallTime(FromProto(replica.last_used()));

@@ -1,6 +1,9 @@
 // From GPU to GPU, by the timeline of the GPUs of the processes: on one host without the host's memory,
 // between hosts with every stage at work at once.
+#include <gmock/gmock.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,7 @@ namespace tensorcast {
 namespace {
 
 using stand_ins::TimelineEntry;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kModelBytes = uint64_t{40} << 20;
 constexpr uint64_t kDigestBytes = 16;
@@ -100,6 +104,24 @@ TEST_F(Direct, FromOneDaemonToAnotherOnTheSameGpu) {
   StartWithModelOnGpu();
   if (HasFatalFailure()) return;
   ExpectDirect(1, "gpu:0", kLocalLane);
+}
+
+TEST_F(Direct, AReplicaThatWasNotVerifiedIsNoCopy) {
+  options_.daemon_settings.push_back("daemon.device_verification=off");
+  StartWithModelOnGpu();
+  if (HasFatalFailure()) return;
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "m", {.location = "gpu:1"}));
+  EXPECT_EQ(replica->transfer()->verified_chunks, 0u);
+  TC_ASSERT_OK(Compare(*replica, model_).status());
+  const std::string daemon = cluster_->addresses(0).unix_socket;
+  EXPECT_THAT(RunCommand({"ls", "--daemon", daemon}).output, HasSubstr("(not verified)"));
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(daemon));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), replica->artifact_id()));
+  const auto verified = std::ranges::find(replicas, 0u, &v1::Replica::chunks_unverified);
+  ASSERT_NE(verified, replicas.end());
+  std::filesystem::remove_all(model_);  // it would be a copy, too
+  EXPECT_THAT(std::string(admin->EvictReplica(Context(), verified->replica_id(), /*force=*/false).message()),
+              HasSubstr("last copy"));
 }
 
 TEST_F(Direct, BetweenHostsAllStagesAreAtWorkAtOnce) {
