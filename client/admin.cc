@@ -27,6 +27,22 @@ absl::StatusOr<Response> CallInSpan(std::string_view span, Stub& stub,
   });
 }
 
+// Until `on_news` returns false, which ends it well.
+template <class Stub, class Request, class Response>
+absl::Status Watch(Stub& stub,
+                   std::unique_ptr<grpc::ClientReader<Response>> (Stub::*method)(grpc::ClientContext*,
+                                                                                 const Request&),
+                   const RequestContext& context, const Request& request,
+                   const std::function<bool(const Response&)>& on_news) {
+  bool stopped = false;
+  absl::Status status =
+      rpc::CallServerStream(stub, method, OperationContext(context), request, [&](Response&& response) {
+        stopped = !on_news(response);
+        return stopped ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
+      });
+  return stopped ? absl::OkStatus() : status;
+}
+
 absl::StatusOr<std::vector<v1::Artifact>> ListAllPages(StoreStub& store, const RequestContext& operation,
                                                        v1::ListArtifactsRequest request) {
   std::vector<v1::Artifact> artifacts;
@@ -113,14 +129,7 @@ absl::Status AdminClient::WatchStatus(const RequestContext& context, absl::Durat
                                       const std::function<bool(const v1::GetStatusResponse&)>& on_status) {
   v1::WatchStatusRequest request;
   *request.mutable_interval() = rpc::ToProto(interval);
-  bool stopped = false;
-  absl::Status status = rpc::CallServerStream(
-      link_->daemon(), &DaemonStub::WatchStatus, OperationContext(context), request,
-      [&](v1::GetStatusResponse&& response) {
-        stopped = !on_status(response);
-        return stopped ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
-      });
-  return stopped ? absl::OkStatus() : status;
+  return Watch(link_->daemon(), &DaemonStub::WatchStatus, context, request, on_status);
 }
 
 absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const RequestContext& context) {
@@ -151,6 +160,13 @@ absl::StatusOr<std::vector<v1::Wish>> AdminClient::ListWishes(const RequestConte
                   } while (!request.page_token().empty());
                   return wishes;
                 });
+}
+
+absl::Status AdminClient::WatchWishes(const RequestContext& context, std::string_view artifact_id,
+                                      const std::function<bool(const v1::WatchWishesResponse&)>& on_news) {
+  v1::WatchWishesRequest request;
+  request.set_artifact_id(std::string(artifact_id));
+  return Watch(link_->global_store(), &StoreStub::WatchWishes, context, request, on_news);
 }
 
 absl::StatusOr<v1::CancelWishesResponse> AdminClient::CancelWishes(const RequestContext& context,

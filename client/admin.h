@@ -59,6 +59,10 @@ class AdminClient {
                                                           const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<std::vector<v1::Wish>> ListWishes(const RequestContext& context,
                                                    std::string_view artifact_id);
+  // Calls `on_news` with the wishes as they are, `listed`, then each change, until the context or the
+  // connection ends or it returns false. The caller watches again where the global store went away.
+  absl::Status WatchWishes(const RequestContext& context, std::string_view artifact_id,
+                           const std::function<bool(const v1::WatchWishesResponse&)>& on_news);
   absl::StatusOr<v1::CancelWishesResponse> CancelWishes(const RequestContext& context,
                                                         const v1::CancelWishesRequest& request);
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);

@@ -37,6 +37,7 @@ constexpr CallRow kTable[] = {
     {"GlobalStore/CompleteReplicaTransport", kNode, ""},
     {"GlobalStore/ReplicateArtifact", kOperator, "fills the pools of many nodes"},
     {"GlobalStore/ListWishes", kReaders, ""},
+    {"GlobalStore/WatchWishes", kReaders, ""},
     {"GlobalStore/CancelWishes", kOperator, ""},
     {"GlobalStore/JoinBroadcast", kNode, "one of the group's, which is given what it takes to join"},
     {"GlobalStore/GetClusterStatus", kReaders, ""},

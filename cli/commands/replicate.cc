@@ -32,7 +32,7 @@ using Target = v1::ReplicateArtifactRequest::Target;
 using Targets = google::protobuf::RepeatedPtrField<Target>;
 using Result = v1::ReplicateArtifactResponse::Result;
 
-constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
+constexpr absl::Duration kDrawInterval = absl::Milliseconds(100);
 constexpr absl::Duration kSayAfter = absl::Seconds(5);
 constexpr std::string_view kAllGpus = "gpu:all";
 
@@ -146,41 +146,53 @@ void PrintWishes(const std::vector<v1::Wish>& wishes) {
   std::fputs(table.ToString().c_str(), stdout);
 }
 
+std::string WaitText(const v1::Wish& wish) {
+  return absl::StrCat(PlaceText(wish), " waits for ", wish.waiting_for(),
+                      wish.has_error() ? ": " + ErrorText(wish) : "");
+}
+
 bool IsOpen(const v1::Wish& wish) {
   return wish.state() == v1::WISH_STATE_WAITING || wish.state() == v1::WISH_STATE_RUNNING;
+}
+
+std::string PlaceKey(const v1::Wish& wish) {
+  return absl::StrCat(wish.node_id(), ":", LocationText(wish.location()));
 }
 
 // What was asked for, and how each place stands.
 class Replication {
  public:
-  explicit Replication(v1::ReplicateArtifactResponse response) : response_(std::move(response)) {}
+  explicit Replication(v1::ReplicateArtifactResponse response) : response_(std::move(response)) {
+    for (Result& result : *response_.mutable_results()) {
+      if (result.has_wish() && IsOpen(result.wish())) open_.emplace(PlaceKey(result.wish()), &result);
+    }
+  }
+  Replication(const Replication&) = delete;
+  Replication& operator=(const Replication&) = delete;
 
   const v1::ReplicateArtifactResponse& response() const { return response_; }
 
-  // The wishes as they are by now; one that is not among them was taken back.
-  void Update(const std::vector<v1::Wish>& wishes) {
-    std::map<std::string, const v1::Wish*> by_place;
-    for (const v1::Wish& wish : wishes) {
-      by_place[absl::StrCat(wish.node_id(), ":", LocationText(wish.location()))] = &wish;
-    }
-    for (Result& result : *response_.mutable_results()) {
-      if (!result.has_wish() || !IsOpen(result.wish())) continue;
-      const auto now =
-          by_place.find(absl::StrCat(result.wish().node_id(), ":", LocationText(result.location())));
-      if (now != by_place.end()) {
-        *result.mutable_wish() = *now->second;
-        continue;
+  // What a watch says. Each begins with all wishes as they are; what is not among them was taken back while
+  // nobody watched.
+  void BeginWatch() { named_.clear(); }
+  void Note(const v1::WatchWishesResponse& news) {
+    if (news.listed()) {
+      std::set<std::string> gone;
+      for (const auto& [place, result] : open_) {
+        if (!named_.contains(place)) gone.insert(place);
       }
-      result.mutable_wish()->set_state(v1::WISH_STATE_FAILED);
-      *result.mutable_wish()->mutable_error() =
-          rpc::ToProto(absl::CancelledError("it was taken back, or the artifact was deleted"));
+      for (const std::string& place : gone) NoteGone(place);
+      return;
     }
+    const std::string place = PlaceKey(news.wish());
+    if (news.gone()) return NoteGone(place);
+    named_.insert(place);
+    const auto [first, last] = open_.equal_range(place);
+    for (auto at = first; at != last; ++at) *at->second->mutable_wish() = news.wish();
+    if (!IsOpen(news.wish())) open_.erase(first, last);
   }
 
-  bool ended() const {
-    return std::none_of(response_.results().begin(), response_.results().end(),
-                        [](const Result& result) { return result.has_wish() && IsOpen(result.wish()); });
-  }
+  bool ended() const { return open_.empty(); }
 
   TransferProgress progress() const {
     uint64_t image_bytes = 0;
@@ -195,18 +207,6 @@ class Replication {
       if (all.waiting_for.empty()) all.waiting_for = result.wish().waiting_for();
     }
     return all;
-  }
-
-  // What each place waits for, for people.
-  std::vector<std::string> waits() const {
-    std::vector<std::string> lines;
-    for (const Result& result : response_.results()) {
-      const v1::Wish& wish = result.wish();
-      if (wish.state() != v1::WISH_STATE_WAITING) continue;
-      lines.push_back(absl::StrCat(PlaceText(wish), " waits for ", wish.waiting_for(),
-                                   wish.has_error() ? ": " + ErrorText(wish) : ""));
-    }
-    return lines;
   }
 
   void Print() const {
@@ -246,32 +246,57 @@ class Replication {
     return !result.has_error() && (!result.has_wish() || result.wish().state() == v1::WISH_STATE_DONE);
   }
 
+  void NoteGone(const std::string& place) {
+    const auto [first, last] = open_.equal_range(place);
+    for (auto at = first; at != last; ++at) {
+      at->second->mutable_wish()->set_state(v1::WISH_STATE_FAILED);
+      *at->second->mutable_wish()->mutable_error() =
+          rpc::ToProto(absl::CancelledError("it was taken back, or the artifact was deleted"));
+    }
+    open_.erase(first, last);
+  }
+
   v1::ReplicateArtifactResponse response_;
+  std::multimap<std::string, Result*> open_;  // by place; what is named twice is there twice
+  std::set<std::string> named_;               // places, by this watch
 };
 
 absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
                       const std::string& artifact_id, Replication& replication) {
-  const SteadyTime began = SteadyNow();
+  const SteadyTime say_waits = SteadyNow() + kSayAfter;
   ProgressBar bar("replicate");
+  SteadyTime drawn = SteadyTime::InfinitePast();
+  rpc::Backoff backoff;
   std::set<std::string> said;
   const auto say = [&said](const std::string& line) {
-    // Over the bar, which is drawn again with the next look.
+    // Over the bar, which is drawn again with the next news.
     const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
     if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, line.c_str());
   };
-  while (!replication.ended()) {
-    TC_RETURN_IF_ERROR(rpc::SleepFor(context, kLookInterval, "replication"));
-    const absl::StatusOr<std::vector<v1::Wish>> wishes = admin.ListWishes(context, artifact_id);
-    if (absl::IsUnavailable(wishes.status())) {
-      say(absl::StrCat("cannot see how far it is: ", wishes.status().message()));
-      continue;
+  const auto show = [&](const v1::WatchWishesResponse& news) {
+    backoff.Reset();
+    replication.Note(news);
+    const SteadyTime now = SteadyNow();
+    if (now - drawn >= kDrawInterval || replication.ended()) {
+      drawn = now;
+      bar.callback()(replication.progress());
     }
-    TC_RETURN_IF_ERROR(wishes.status());
-    replication.Update(*wishes);
-    bar.callback()(replication.progress());
     // What waits for a moment only is nobody's concern.
-    if (SteadyNow() - began < kSayAfter) continue;
-    for (const std::string& line : replication.waits()) say(line);
+    if (now >= say_waits && news.wish().state() == v1::WISH_STATE_WAITING) say(WaitText(news.wish()));
+    return !replication.ended();
+  };
+  while (!replication.ended()) {
+    // The first watch ends when there is something to say of what still waits, though it be no news.
+    RequestContext watch = context;
+    if (SteadyNow() < say_waits) watch.deadline = std::min(context.deadline, say_waits);
+    replication.BeginWatch();
+    const absl::Status watched = admin.WatchWishes(watch, artifact_id, show);
+    TC_RETURN_IF_ERROR(context.Check("replication"));
+    if (replication.ended() || absl::IsDeadlineExceeded(watched)) continue;
+    // A server that shuts down ends or cancels its streams.
+    if (!watched.ok() && !absl::IsUnavailable(watched) && !absl::IsCancelled(watched)) return watched;
+    say(absl::StrCat("cannot see how far it is: ", watched.message()));
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, backoff.Next(), "replication"));
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "proto/global_store.grpc.pb.h"
@@ -94,6 +95,22 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
                                      // One waiting message a key: a slow watcher misses revisions in between,
                                      // never the latest.
                                      writer.WriteLatest(std::move(response), key);
+                                     return absl::OkStatus();
+                                   });
+  }
+
+  grpc::ServerWriteReactor<v1::WatchWishesResponse>* WatchWishes(
+      Call* call, const v1::WatchWishesRequest* request) override {
+    using Response = v1::WatchWishesResponse;
+    return ForwardStream<Response>(call, waiting_, &Stub::WatchWishes, request,
+                                   [](Response&& response, rpc::StreamWriter<Response>& writer) {
+                                     const v1::Wish& wish = response.wish();
+                                     const std::string place =
+                                         response.listed()
+                                             ? ""
+                                             : absl::StrCat(wish.artifact_id(), " ", wish.node_id(), " ",
+                                                            wish.location().SerializeAsString());
+                                     writer.WriteLatest(std::move(response), place);
                                      return absl::OkStatus();
                                    });
   }

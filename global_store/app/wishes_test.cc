@@ -1,6 +1,8 @@
 // Wishes, over a real socket: made, handed out, reported, taken back, and kept over a restart.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "global_store/app/global_store_fixture.h"
 
 namespace tensorcast::global_store {
@@ -114,6 +116,70 @@ TEST_F(GlobalStoreWishes, OutliveTheStoreAndAreGoneWhenTheyAreTakenBack) {
   EXPECT_THAT(BeatWith("a", {ReportOf(before[0])}), IsEmpty());
   Restart();
   EXPECT_THAT(List(), IsEmpty());
+}
+
+TEST_F(GlobalStoreWishes, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
+  Register("b");
+  Replicate({"a"});
+  const RequestContext context = Context();
+  std::vector<std::string> told;
+  v1::Wish handed;
+  const absl::Status ended = rpc::CallServerStream(
+      *stub_, &Stub::WatchWishes, context, v1::WatchWishesRequest(), [&](v1::WatchWishesResponse&& news) {
+        const v1::Wish& wish = news.wish();
+        const std::string line = news.listed()
+                                     ? "listed"
+                                     : absl::StrCat(wish.node_name(), news.gone() ? " gone" : "",
+                                                    wish.state() == v1::WISH_STATE_WAITING   ? " waits"
+                                                    : wish.state() == v1::WISH_STATE_RUNNING ? " runs"
+                                                                                             : " ended",
+                                                    " at ", wish.bytes());
+        // How it ended is told again once it is durable.
+        if (std::ranges::count(told, line) > 0) return absl::OkStatus();
+        told.push_back(line);
+        // Each is done once the one before was told, so nothing is left out in between.
+        switch (told.size()) {
+          case 2:
+            handed = BeatWith("a", {})[0];
+            break;
+          case 3: {
+            v1::WishReport report = ReportOf(handed);
+            report.set_bytes(5);
+            BeatWith("a", {report});
+            break;
+          }
+          case 4: {
+            v1::WishReport report = ReportOf(handed);
+            report.set_ended(true);
+            BeatWith("a", {report});
+            break;
+          }
+          default:
+            break;
+        }
+        const bool done = told.back().starts_with("a ended");
+        if (done) Replicate({"b"});
+        const bool waits = told.back().starts_with("b waits");
+        if (waits) {
+          v1::CancelWishesRequest cancel;
+          cancel.set_artifact_id(manifest_->id());
+          EXPECT_TRUE(Call(&Stub::CancelWishes, cancel).ok());
+        }
+        return told.back().starts_with("b gone") ? absl::CancelledError("enough") : absl::OkStatus();
+      });
+  EXPECT_THAT(ended.message(), HasSubstr("enough"));
+  EXPECT_THAT(told, ::testing::ElementsAre("a waits at 0", "listed", "a runs at 0", "a runs at 5",
+                                           "a ended at 0", "b waits at 0", "b gone waits at 0"));
+}
+
+TEST_F(GlobalStoreWishes, AWatchEndsWithTheStore) {
+  const absl::Status ended = rpc::CallServerStream(
+      *stub_, &Stub::WatchWishes, Context(), v1::WatchWishesRequest(), [&](v1::WatchWishesResponse&& news) {
+        EXPECT_TRUE(news.listed());
+        server_.reset();
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
 }
 
 TEST_F(GlobalStoreWishes, OfAnUnknownArtifactAndOfPlacesThatAreNoneAreRefused) {

@@ -175,6 +175,9 @@ class Directory {
   // All that the node is to work on now, those first that it works on already. One that is missing here was
   // taken back. Nothing new for a node that drains.
   absl::StatusOr<std::vector<WishRecord>> TakeWishes(const NodeIdentity& node, SteadyTime now);
+  // What changed since the last call: of each wish how it is now, progress and what it waits for included.
+  bool HasChangedWishes() const { return !changed_wishes_.empty(); }
+  std::vector<WishChange> TakeChangedWishes();
   // Makes durable how attempts ended that NoteWishes heard of.
   bool HasWishesToSettle() const { return !wishes_to_settle_.empty(); }
   DurableFacts PrepareSettleWishes(absl::Time now) const;
@@ -374,6 +377,9 @@ class Directory {
   void ApplyKey(const KeyRecord& record);
   void ApplyWish(const WishRecord& record, SteadyTime now);
   void EraseWish(const std::string& place);
+  // Around TakeChangedWishes: of one; of all open ones of a node, which wait for something else now.
+  void NoteChange(const HeldWish& wish, bool gone = false);
+  void NoteChanges(std::string_view node_id);
   // The node's go back to those that wait.
   void ReleaseWishes(std::string_view node_id);
   WishView ViewOf(const HeldWish& wish) const;
@@ -483,8 +489,9 @@ class Directory {
   absl::flat_hash_map<std::string, std::string> place_of_wish_;  // by wish id
   // Node id -> its open wishes in the order in which they are handed out: when each was made, and its place.
   absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_wishes_;
-  std::set<std::string> wishes_to_settle_;            // places of those whose attempt ended
-  std::map<std::string, Group, std::less<>> groups_;  // by id
+  std::set<std::string> wishes_to_settle_;                   // places of those whose attempt ended
+  absl::btree_map<std::string, WishChange> changed_wishes_;  // by place
+  std::map<std::string, Group, std::less<>> groups_;         // by id
 
   std::map<std::string, NodeState, std::less<>> nodes_;    // pointed at by the index of sources
   absl::btree_map<std::string, AwayNode> away_;            // by node id

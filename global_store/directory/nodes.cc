@@ -125,6 +125,7 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
     node.grant_key = secrets_->NewGrantKey();
     node.grant_key_given = now;
   }
+  NoteChanges(facts.node_id);
   return Registration{.grant_key = node.grant_key, .grant_key_age = now - node.grant_key_given};
 }
 
@@ -168,7 +169,9 @@ void Directory::DropNode(std::string_view node_id, SteadyTime now) {
   ReleaseWishes(node_id);
   LeaveGroups(node_id);
   SetFacts(node, {});
+  const std::string gone = it->first;
   nodes_.erase(it);
+  NoteChanges(gone);
 }
 
 absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
@@ -202,6 +205,7 @@ absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
   auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return absl::NotFoundError(absl::StrCat("there is no live node ", node_id));
   it->second.draining = draining;
+  NoteChanges(node_id);
   return absl::OkStatus();
 }
 

@@ -229,6 +229,12 @@ struct WishView {
   uint64_t bytes_total = 0;
 };
 
+// What a wish is by now, or was when it went.
+struct WishChange {
+  WishView wish;
+  bool gone = false;
+};
+
 // What comes of one target of a request: an error, a replica that is there already, or a wish.
 struct WishedPlace {
   std::string node_id;

@@ -179,6 +179,7 @@ void Directory::ApplyWish(const WishRecord& record, SteadyTime now) {
   wish = HeldWish{.record = record};
   wishes_to_settle_.erase(place);
   place_of_wish_[record.wish_id] = place;
+  NoteChange(wish);
   if (record.state != WishState::kOpen) {
     if (auto node = open_wishes_.find(record.node_id); node != open_wishes_.end()) {
       node->second.erase(open);
@@ -195,6 +196,7 @@ void Directory::ApplyWish(const WishRecord& record, SteadyTime now) {
 void Directory::EraseWish(const std::string& place) {
   const auto wish = wishes_.find(place);
   const WishRecord& record = wish->second.record;
+  NoteChange(wish->second, /*gone=*/true);
   place_of_wish_.erase(record.wish_id);
   wishes_to_settle_.erase(place);
   if (auto node = open_wishes_.find(record.node_id); node != open_wishes_.end()) {
@@ -218,6 +220,22 @@ void Directory::ReleaseWishes(std::string_view node_id) {
   for (const auto& [created, place] : node->second) wishes_.find(place)->second.handed_out = false;
 }
 
+void Directory::NoteChange(const HeldWish& wish, bool gone) {
+  changed_wishes_[PlaceOf(wish.record)] = {.wish = ViewOf(wish), .gone = gone};
+}
+
+void Directory::NoteChanges(std::string_view node_id) {
+  const auto node = open_wishes_.find(node_id);
+  if (node == open_wishes_.end()) return;
+  for (const auto& [created, place] : node->second) NoteChange(wishes_.find(place)->second);
+}
+
+std::vector<WishChange> Directory::TakeChangedWishes() {
+  std::vector<WishChange> changes;
+  for (auto& [place, change] : std::exchange(changed_wishes_, {})) changes.push_back(std::move(change));
+  return changes;
+}
+
 absl::Status Directory::NoteWishes(const NodeIdentity& identity, const std::vector<WishReport>& reports) {
   TC_RETURN_IF_ERROR(CheckIdentity(identity));
   for (const WishReport& report : reports) {
@@ -233,6 +251,7 @@ absl::Status Directory::NoteWishes(const NodeIdentity& identity, const std::vect
     wish.bytes_total = report.bytes_total;
     wish.ended = report.ended;
     if (wish.ended.has_value()) wishes_to_settle_.insert(place->second);
+    NoteChange(wish);
   }
   return absl::OkStatus();
 }
@@ -252,6 +271,7 @@ absl::StatusOr<std::vector<WishRecord>> Directory::TakeWishes(const NodeIdentity
     if (wish.handed_out || wish.ended.has_value() || wish.due > now) return;
     wish.handed_out = true;
     wish.bytes = 0;
+    NoteChange(wish);
     taken.push_back(wish.record);
   };
   // A group waits for all of its GPUs.

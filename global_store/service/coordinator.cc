@@ -101,7 +101,8 @@ absl::StatusOr<std::string> Coordinator::Mutate(
     NoteEndedGrants();
   }
   // Under `write_mutex_` still, so that watchers hear of changes in the order of their commits.
-  for (const KeyRecord& record : change->facts.keys) watches_.Tell(record);
+  for (const KeyRecord& record : change->facts.keys) key_watches_.Tell(record);
+  TellOfWishes();
   return std::move(change->response);
 }
 
@@ -176,7 +177,29 @@ uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
   }
   for (const KeyRecord& record : records) watcher->on_change(record);
   if (watcher->on_listed != nullptr) watcher->on_listed();
-  return watches_.Add(std::move(watcher));
+  return key_watches_.Add(std::move(watcher));
+}
+
+uint64_t Coordinator::WatchWishes(std::shared_ptr<const WishWatcher> watcher) {
+  absl::MutexLock tell_lock(&tell_mutex_);
+  std::vector<WishView> views;
+  {
+    absl::MutexLock lock(&mutex_);
+    views = directory_.ListWishes(watcher->artifact_id, "", SIZE_MAX);
+  }
+  for (WishView& view : views) watcher->on_change({.wish = std::move(view)});
+  if (watcher->on_listed != nullptr) watcher->on_listed();
+  return wish_watches_.Add(std::move(watcher));
+}
+
+void Coordinator::TellOfWishes() {
+  absl::MutexLock tell_lock(&tell_mutex_);
+  std::vector<WishChange> changes;
+  {
+    absl::MutexLock lock(&mutex_);
+    changes = directory_.TakeChangedWishes();
+  }
+  for (const WishChange& change : changes) wish_watches_.Tell(change);
 }
 
 void Coordinator::Tick() {
@@ -200,6 +223,7 @@ void Coordinator::Tick() {
     purge = now >= next_purge_;
     if (purge) next_purge_ = now + kPurgeInterval;
   }
+  TellOfWishes();
   CheckStore();
   SettleWishes();
   if (purge) Purge();
@@ -235,10 +259,13 @@ void Coordinator::Purge() {
     LOG(WARNING) << "cannot purge old requests, will try again: " << purged;
     return;
   }
-  absl::MutexLock lock(&mutex_);
-  // In the store first; where that fails the directory keeps what the store has.
-  directory_.PurgeTombstones(before.tombstones);
-  directory_.PurgeWishes(before.wishes);
+  {
+    absl::MutexLock lock(&mutex_);
+    // In the store first; where that fails the directory keeps what the store has.
+    directory_.PurgeTombstones(before.tombstones);
+    directory_.PurgeWishes(before.wishes);
+  }
+  TellOfWishes();
 }
 
 }  // namespace tensorcast::global_store

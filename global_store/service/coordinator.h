@@ -2,9 +2,11 @@
 // acknowledged, a repeated request gets the recorded answer, watchers hear of changes in order, silent nodes
 // expire. Knows nothing of protobuf or gRPC. Thread-safe.
 //
-// Two locks, taken in this order:
+// Three locks, taken in this order:
 //   write_mutex_  one durable change at a time, from its plan to its announcement; held over the commit, and
 //                 over calls of watchers, which do not block and do not call back;
+//   tell_mutex_   wishes that changed, from the directory to those who watch them, so that these hear of them
+//                 in order: most of it is soft state, which changes without `write_mutex_`;
 //   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
 #pragma once
 
@@ -24,7 +26,7 @@
 #include "base/trace_context.h"
 #include "global_store/directory/directory.h"
 #include "global_store/metadata/metadata_store.h"
-#include "global_store/service/key_watches.h"
+#include "global_store/service/watches.h"
 
 namespace tensorcast::global_store {
 
@@ -63,15 +65,21 @@ class Coordinator {
   absl::StatusOr<std::string> Mutate(
       std::string_view request,
       absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
-      ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
 
   // Runs `use` with the directory to itself: reads, and changes of soft state. It must not block.
   template <class Use>
-  auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    const SteadyTime now = options_.clock();
-    auto result = use(directory_, now);
-    NoteEndedGrants();
+  auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_) {
+    bool wishes_changed = false;
+    auto result = [&] {
+      absl::MutexLock lock(&mutex_);
+      const SteadyTime now = options_.clock();
+      auto used = use(directory_, now);
+      NoteEndedGrants();
+      wishes_changed = directory_.HasChangedWishes();
+      return used;
+    }();
+    if (wishes_changed) TellOfWishes();
     return result;
   }
 
@@ -80,9 +88,16 @@ class Coordinator {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Tells the watcher of the keys as they are, then of each change. Returns its id for Unwatch.
-  uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
-  void Unwatch(uint64_t id) { watches_.Remove(id); }
-  void CloseWatches(const absl::Status& status) { watches_.Close(status); }
+  uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher)
+      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+  void Unwatch(uint64_t id) { key_watches_.Remove(id); }
+  // The same of wishes.
+  uint64_t WatchWishes(std::shared_ptr<const WishWatcher> watcher) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
+  void UnwatchWishes(uint64_t id) { wish_watches_.Remove(id); }
+  void CloseWatches(const absl::Status& status) {
+    key_watches_.Close(status);
+    wish_watches_.Close(status);
+  }
 
   absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) {
     return store_->ReadManifest(artifact_id);
@@ -90,7 +105,7 @@ class Coordinator {
 
   // To be called every `tick_interval` or so: expires nodes and grants, makes durable which wishes ended,
   // looks after the metadata store, and now and then purges what is old.
-  void Tick() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  void Tick() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
@@ -100,10 +115,11 @@ class Coordinator {
  private:
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   // Not where nodes report it: heartbeats do not wait for the disk. What is lost in between is reported
   // again.
-  void SettleWishes() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  void SettleWishes() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+  void TellOfWishes() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   // Says so once when the store stops being usable, before somebody's change is refused.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -115,9 +131,11 @@ class Coordinator {
   const CoordinatorOptions options_;
   MetadataStore* const store_;
   const uint64_t epoch_;  // new in each process
-  KeyWatches watches_;
+  Watches<KeyWatcher> key_watches_;
+  Watches<WishWatcher> wish_watches_;
 
-  absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(tell_mutex_, mutex_);
+  absl::Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   Directory directory_ ABSL_GUARDED_BY(mutex_);
   SteadyTime last_tick_ ABSL_GUARDED_BY(mutex_);

@@ -116,6 +116,17 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
         });
   }
 
+  grpc::ServerWriteReactor<v1::WatchWishesResponse>* WatchWishes(
+      Call* call, const v1::WatchWishesRequest* request) override {
+    return rpc::HandleWriteStreamAsync<v1::WatchWishesResponse>(
+        call, executor_,
+        [this, request](const RequestContext& context,
+                        const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
+                        const rpc::Finisher& finisher) {
+          handlers_.WatchWishes(context, *request, writer, finisher);
+        });
+  }
+
  private:
   absl::Status CheckStream(std::string_view peer, const v1::NodeIdentity& node) {
     TC_RETURN_IF_ERROR(handlers_.CheckSpeaksFor(peer, node.node_id()));

@@ -108,12 +108,33 @@ class Handlers {
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<v1::ListWishesResponse> ListWishes(const RequestContext& context,
                                                     const v1::ListWishesRequest& request);
+  // As WatchKeys.
+  void WatchWishes(const RequestContext& context, const v1::WatchWishesRequest& request,
+                   const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
+                   const rpc::Finisher& finisher);
   absl::StatusOr<v1::CancelWishesResponse> CancelWishes(const RequestContext& context,
                                                         const v1::CancelWishesRequest& request);
   absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(const RequestContext& context,
                                                           const v1::JoinBroadcastRequest& request);
 
  private:
+  // The call ends by whichever comes first, the client's cancellation or the shutdown; the finisher takes the
+  // first.
+  template <class Watcher>
+  void RunWatch(const RequestContext& context, const rpc::Finisher& finisher,
+                std::shared_ptr<Watcher> watcher,
+                uint64_t (Coordinator::*watch)(std::shared_ptr<const Watcher>),
+                void (Coordinator::*unwatch)(uint64_t)) {
+    // The watcher keeps the registration that removes it when the call is cancelled.
+    auto cancelled = std::make_shared<Cancellation::Registration>();
+    watcher->on_close = [finisher, cancelled](const absl::Status& status) { finisher.Finish(status); };
+    const uint64_t id = (coordinator_.*watch)(std::move(watcher));
+    *cancelled = context.cancellation.OnCancel([this, id, finisher, unwatch] {
+      (coordinator_.*unwatch)(id);
+      finisher.Finish(absl::CancelledError("the watch was cancelled"));
+    });
+  }
+
   // What a durable change would do, and the answer to those who asked for it.
   template <class Response>
   struct Plan {

@@ -89,16 +89,7 @@ void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysReque
     message.set_listed(true);
     writer->WriteLatest(std::move(message));
   };
-  // The watcher keeps the registration that removes it when the call is cancelled.
-  auto cancelled = std::make_shared<Cancellation::Registration>();
-  watcher->on_close = [finisher, cancelled](const absl::Status& status) { finisher.Finish(status); };
-  const uint64_t id = coordinator_.Watch(std::move(watcher));
-  // The call ends by whichever comes first, the client's cancellation or the shutdown; the finisher takes the
-  // first.
-  *cancelled = context.cancellation.OnCancel([this, id, finisher] {
-    coordinator_.Unwatch(id);
-    finisher.Finish(absl::CancelledError("the watch was cancelled"));
-  });
+  RunWatch(context, finisher, std::move(watcher), &Coordinator::Watch, &Coordinator::Unwatch);
 }
 
 }  // namespace tensorcast::global_store

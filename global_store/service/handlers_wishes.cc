@@ -107,6 +107,26 @@ absl::StatusOr<v1::ListWishesResponse> Handlers::ListWishes(const RequestContext
   return response;
 }
 
+void Handlers::WatchWishes(const RequestContext& context, const v1::WatchWishesRequest& request,
+                           const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
+                           const rpc::Finisher& finisher) {
+  auto watcher = std::make_shared<WishWatcher>();
+  watcher->artifact_id = request.artifact_id();
+  watcher->on_change = [writer](const WishChange& change) {
+    v1::WatchWishesResponse message;
+    *message.mutable_wish() = global_store::ToProto(change.wish);
+    message.set_gone(change.gone);
+    writer->WriteLatest(std::move(message), Directory::PlaceOf(change.wish.record));
+  };
+  // Without a name, so it keeps its place.
+  watcher->on_listed = [writer] {
+    v1::WatchWishesResponse message;
+    message.set_listed(true);
+    writer->WriteLatest(std::move(message));
+  };
+  RunWatch(context, finisher, std::move(watcher), &Coordinator::WatchWishes, &Coordinator::UnwatchWishes);
+}
+
 absl::StatusOr<v1::CancelWishesResponse> Handlers::CancelWishes(const RequestContext& context,
                                                                 const v1::CancelWishesRequest& request) {
   TC_ASSIGN_OR_RETURN(const std::vector<WishTarget> targets, FromProto(request.targets()));

@@ -1,0 +1,106 @@
+// Who watches what: keys, wishes. A watcher is told what changes; it keeps at most the latest of each thing
+// for a slow reader. Thread-safe. Watchers are called without this class's lock, on the thread that tells of
+// the change, in the order of the changes; they must not block.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "global_store/directory/facts.h"
+#include "global_store/directory/types.h"
+
+namespace tensorcast::global_store {
+
+struct KeyWatcher {
+  std::string key;     // this key; or, when empty,
+  std::string prefix;  // those that start so
+  std::function<void(const KeyRecord&)> on_change;
+  std::function<void()> on_listed;             // all keys as they are were told; from here on, changes
+  std::function<void(absl::Status)> on_close;  // the global store ends the watch
+
+  bool Matches(const KeyRecord& record) const {
+    return key.empty() ? record.name.starts_with(prefix) : record.name == key;
+  }
+};
+
+struct WishWatcher {
+  std::string artifact_id;  // empty: of all artifacts
+  std::function<void(const WishChange&)> on_change;
+  std::function<void()> on_listed;
+  std::function<void(absl::Status)> on_close;
+
+  bool Matches(const WishChange& change) const {
+    return artifact_id.empty() || change.wish.record.artifact_id == artifact_id;
+  }
+};
+
+template <class Watcher>
+class Watches {
+ public:
+  // An id for Remove; 0, and `on_close` called, when the watches were closed.
+  uint64_t Add(std::shared_ptr<const Watcher> watcher) {
+    absl::Status closed;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (closed_.ok()) {
+        watchers_[++last_id_] = std::move(watcher);
+        return last_id_;
+      }
+      closed = closed_;
+    }
+    watcher->on_close(closed);
+    return 0;
+  }
+
+  // The watcher may still be in a call on another thread when this returns.
+  void Remove(uint64_t id) {
+    std::shared_ptr<const Watcher> removed;  // destroyed after the lock is gone
+    absl::MutexLock lock(&mutex_);
+    auto found = watchers_.find(id);
+    if (found == watchers_.end()) return;
+    removed = std::move(found->second);
+    watchers_.erase(found);
+  }
+
+  template <class Change>
+  void Tell(const Change& change) {
+    // Called without the lock, by shared pointers: a watcher that is removed meanwhile lives until its call
+    // has returned, and may be told of one change more.
+    std::vector<std::shared_ptr<const Watcher>> told;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& [id, watcher] : watchers_) {
+        if (watcher->Matches(change)) told.push_back(watcher);
+      }
+    }
+    for (const auto& watcher : told) watcher->on_change(change);
+  }
+
+  // Ends every watch, and those to come, with `status`.
+  void Close(const absl::Status& status) {
+    // `closed_` is set under the same lock: a watcher is either among those closed here, or refused by Add.
+    std::map<uint64_t, std::shared_ptr<const Watcher>> closing;
+    {
+      absl::MutexLock lock(&mutex_);
+      closed_ = status;
+      closing.swap(watchers_);
+    }
+    for (const auto& [id, watcher] : closing) watcher->on_close(status);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<const Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::global_store
