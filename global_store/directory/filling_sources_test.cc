@@ -167,6 +167,22 @@ TEST_F(FewSlots, AreLookedForAmongOthersEachTime) {
   EXPECT_GE(found * 10, looked * 7) << "a look sees a third of them";
 }
 
+TEST_F(FewSlots, AreTakenEvenlySoThatAFifthOfThemIsFoundByEverybody) {
+  for (int i = 0; i < 2000; ++i) {
+    Register(absl::StrCat("n", i));
+    Have(absl::StrCat("n", i));
+  }
+  Nodes taken;
+  for (int i = 0; i < 1600; ++i) {
+    const std::string node = absl::StrCat("takes", i);
+    Register(node);
+    const Nodes given = NodesOf(Ask(node, /*sources=*/1));
+    ASSERT_THAT(given, SizeIs(1));
+    EXPECT_TRUE(taken.insert(*given.begin()).second)
+        << node << " is given one without a free slot; others have " << 2000 - i;
+  }
+}
+
 TEST_F(FillingSources, AreNotOfferedOverOtherLanes) {
   Have("root");
   NodeFacts other = SomeNode("other");

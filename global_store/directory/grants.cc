@@ -2,6 +2,7 @@
 // once.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -21,6 +22,11 @@ constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
 constexpr size_t kSample = 16;
 constexpr size_t kSampleOfFull = 4;
 constexpr size_t kMostVisited = 128;
+// Of many holders in rows of so many, at equal distances in the order by `Spread`. One long row would do to the
+// slots what linear probing does to a hash table: who comes to the end of nodes that are full takes the next
+// ones, so that those grow together until somebody sees only full ones while a fifth of all slots is free.
+constexpr size_t kRow = 16;
+constexpr uint64_t kToNextRow = std::numeric_limits<uint64_t>::max() / (kMostVisited / kRow);
 // And so many nodes on the way from a replica that fills to one that is ready.
 constexpr size_t kFarthest = 48;
 
@@ -155,8 +161,8 @@ uint32_t Directory::UploadsOf(const NodeState& node, const std::string& artifact
   return uploads == node.uploads.end() ? 0 : uploads->second;
 }
 
-// From the nearest scope to the widest, of each a few in a row from a place that depends on the receiver and
-// on how often it asked. Where none of all those can be used, and only then, all are visited: what is odd
+// From the nearest scope to the widest, of each a few, in rows from places that depend on the receiver and on
+// how often it asked. Where none of all those can be used, and only then, all are visited: what is odd
 // about this receiver (its lanes, what it tried already) may leave it few.
 Directory::Candidates Directory::FindCandidates(const GrantRequest& request, const NodeState& receiver,
                                                 const SourceQuery& query, SteadyTime now) const {
@@ -211,10 +217,13 @@ Directory::Candidates Directory::FindCandidates(const GrantRequest& request, con
   };
   // Those with an upload slot free, and a few others for when there are none such.
   auto sample = [&](const SourceSet& sources) {
-    auto next = sources.lower_bound({from, ""});
+    auto next = sources.end();
     size_t free = 0;
     size_t full = 0;
     for (size_t i = 0; i < std::min(kMostVisited, sources.size()) && free < kSample; ++i, ++next) {
+      if (i == 0 || (i % kRow == 0 && sources.size() > kMostVisited)) {
+        next = sources.lower_bound({from + i / kRow * kToNextRow, ""});
+      }
       if (next == sources.end()) next = sources.begin();
       const uint32_t uploads = UploadsOf(*next->second.node, request.artifact_id);
       size_t& of_kind = uploads < options_.soft_grants_per_source ? free : full;
