@@ -22,9 +22,10 @@ constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
 constexpr size_t kSample = 16;
 constexpr size_t kSampleOfFull = 4;
 constexpr size_t kMostVisited = 128;
-// Of many holders in rows of so many, at equal distances in the order by `Spread`. One long row would do to the
-// slots what linear probing does to a hash table: who comes to the end of nodes that are full takes the next
-// ones, so that those grow together until somebody sees only full ones while a fifth of all slots is free.
+// Of many holders in rows of so many, at equal distances in the order by `Spread`. One long row would do to
+// the slots what linear probing does to a hash table: who comes to the end of nodes that are full takes the
+// next ones, so that those grow together until somebody sees only full ones while a fifth of all slots is
+// free.
 constexpr size_t kRow = 16;
 constexpr uint64_t kToNextRow = std::numeric_limits<uint64_t>::max() / (kMostVisited / kRow);
 // And so many nodes on the way from a replica that fills to one that is ready.
