@@ -79,7 +79,7 @@ class CudaStream final : public Stream {
   }
 
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
-    const absl::Status own = shared_.allocations.Find(source, bytes).status();
+    absl::Status own = shared_.allocations.Find(source, bytes).status();
     if (!own.ok() && !IsOfAnotherLibrary(source, bytes)) return own;
     return Enqueue(destination, CudaPointer(source), bytes, cudaMemcpyDeviceToHost);
   }

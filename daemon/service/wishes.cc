@@ -103,7 +103,7 @@ absl::Status Wishes::Run(const v1::Wish& wish, const Cancellation& cancellation)
   LOG(INFO) << "artifact " << wish.artifact_id() << " is wished for here, "
             << (wish.asked_by().empty() ? "" : "by " + wish.asked_by() + ", ") << "as wish "
             << wish.wish_id();
-  const absl::Status status = span.Record(materialize_(context, wish, [&](const TransferProgress& progress) {
+  absl::Status status = span.Record(materialize_(context, wish, [&](const TransferProgress& progress) {
     absl::MutexLock lock(&mutex_);
     Attempt& attempt = attempts_.find(wish.wish_id())->second;
     attempt.bytes = progress.bytes_done;
