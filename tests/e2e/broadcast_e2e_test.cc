@@ -4,17 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/testing/eventually.h"
 #include "tests/e2e/e2e_test_base.h"
+#include "tests/e2e/helper_processes.h"
 #include "tests/stand_ins/cuda/copy_engines.h"
 
 namespace tensorcast {
@@ -24,26 +20,6 @@ using testing::Eventually;
 
 constexpr int kReceiver = 1;
 constexpr uint64_t kModelBytes = uint64_t{24} << 20;
-
-std::string ReadAll(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Those that the process started to broadcast, and that have not ended.
-std::vector<pid_t> HelpersOf(pid_t parent) {
-  std::vector<pid_t> helpers;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    pid_t pid = 0;
-    if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
-    const std::string status = ReadAll(entry.path() / "status");
-    if (absl::StrContains(status, absl::StrCat("\nPPid:\t", parent, "\n")) &&
-        absl::StrContains(ReadAll(entry.path() / "cmdline"), "nccl-helper")) {
-      helpers.push_back(pid);
-    }
-  }
-  return helpers;
-}
 
 class Broadcast : public E2eTest {
  protected:

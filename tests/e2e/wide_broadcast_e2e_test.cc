@@ -4,13 +4,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/steady_time.h"
@@ -18,6 +13,7 @@
 #include "client/admin.h"
 #include "core/replica/transfer_report.h"
 #include "tests/e2e/e2e_test_base.h"
+#include "tests/e2e/helper_processes.h"
 
 namespace tensorcast {
 namespace {
@@ -28,25 +24,6 @@ using ::testing::HasSubstr;
 constexpr int kNodes = 4;
 constexpr int kGpus = 4;  // of each
 constexpr uint64_t kModelBytes = uint64_t{24} << 20;
-
-std::string ReadAll(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<pid_t> HelpersOf(pid_t parent) {
-  std::vector<pid_t> helpers;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    pid_t pid = 0;
-    if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
-    const std::string status = ReadAll(entry.path() / "status");
-    if (absl::StrContains(status, absl::StrCat("\nPPid:\t", parent, "\n")) &&
-        absl::StrContains(ReadAll(entry.path() / "cmdline"), "nccl-helper")) {
-      helpers.push_back(pid);
-    }
-  }
-  return helpers;
-}
 
 class WideBroadcast : public E2eTest {
  protected:
