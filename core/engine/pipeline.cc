@@ -251,7 +251,7 @@ IngestPipeline::Step IngestPipeline::SlotStep(SteadyTime now) {
 std::vector<Cancellation> IngestPipeline::LookAgain(SteadyTime now) {
   if (now < next_look_ || !fatal_.ok()) return {};
   next_look_ = now + ChunkPicker::kLookEvery;
-  more_to_take_ = slots_wake_ = true;
+  WakeSlots();
   if (sources_.in_use() < 2) return {};
   return sources_.TakeBackOverdue(now);
 }
@@ -517,7 +517,7 @@ bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
   absl::MutexLock lock(&mutex_);
   acquiring_ = false;
   placing_.push_back(fetch);
-  slots_wake_ = true;
+  WakeSlots();
   return true;
 }
 
@@ -564,7 +564,7 @@ bool IngestPipeline::FindInHost(ChunkFetch& fetch) {
 void IngestPipeline::StopAcquiring() {
   absl::MutexLock lock(&mutex_);
   acquiring_ = false;
-  slots_wake_ = true;
+  WakeSlots();
 }
 
 bool IngestPipeline::WantsBlake3(const ChunkFetch& fetch) const {
@@ -581,7 +581,7 @@ void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
   const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
   sources_.Fetched(fetch, now);
-  slots_wake_ |= sources_.missing() > 0;  // there is room for another one
+  if (sources_.missing() > 0) WakeSlots();  // there is room for another one
 }
 
 // On the source's thread, perhaps: it only hands on. Once the lock is given back nothing of this is touched.
@@ -616,14 +616,14 @@ void IngestPipeline::Finish(ChunkFetch& fetch, bool placed) {
     sources_.Done(fetch);
     verified_ += plan_.expected != nullptr && fetch.compared ? 1 : 0;
   } else {
-    more_to_take_ = slots_wake_ = true;  // what was put back
+    WakeSlots();  // for what was put back
   }
   sources_.Remove(fetch);
   control_wakes_ |= !fetch.source->in_use();
   if (IsOver()) {
     Wake();
   } else if (plan_.destination->places()) {
-    slots_wake_ = true;  // a buffer is free
+    WakeSlots();  // for the buffer that is free
   }
 }
 

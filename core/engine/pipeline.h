@@ -115,7 +115,13 @@ class IngestPipeline {
   bool IsAlone() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);  // the only source, and no more to be expected
   bool ControlIsSlot() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool IsOver() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { more_to_take_ = slots_wake_ = control_wakes_ = true; }
+  // There may be another chunk to take. Whoever takes the next step otherwise keeps the others asleep, if one
+  // of them has found nothing before.
+  void WakeSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { more_to_take_ = slots_wake_ = true; }
+  void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    WakeSlots();
+    control_wakes_ = true;
+  }
 
   // --- in control
   // `unneeded`: ends the question; null: a source is needed.
