@@ -1,6 +1,9 @@
 // Client::Put and Client::Import: a new artifact at the daemon, from tensors of this process or from files.
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -137,6 +140,62 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
   return collector.Result();
 }
 
+// The origin's file of that path, if it is on that node; else null.
+const v1::Origin* FindOrigin(const v1::Artifact& artifact, std::string_view node_id,
+                             const v1::Origin::File& file) {
+  for (const v1::Origin& origin : artifact.origins()) {
+    if (origin.node_id() != node_id) continue;
+    for (const v1::Origin::File& known : origin.files()) {
+      if (known.path() == file.path() && known.bytes() == file.bytes() &&
+          known.mtime_ns() == file.mtime_ns()) {
+        return &origin;
+      }
+    }
+  }
+  return nullptr;
+}
+
+// The file as an import would describe it: by its real path.
+absl::StatusOr<v1::Origin::File> DescribeFile(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (error) return ErrnoStatus(error.value(), "find", path);
+  struct stat about{};
+  if (stat(real.c_str(), &about) != 0) return ErrnoStatus(errno, "stat", path);
+  v1::Origin::File file;
+  file.set_path(real.string());
+  file.set_bytes(static_cast<uint64_t>(about.st_size));
+  file.set_mtime_ns(about.st_mtim.tv_sec * int64_t{1'000'000'000} + about.st_mtim.tv_nsec);
+  return file;
+}
+
+absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestContext& operation,
+                                            const std::string& path) {
+  TC_ASSIGN_OR_RETURN(const v1::Origin::File file, DescribeFile(path));
+  v1::ListArtifactsRequest request;
+  request.set_origin_path(file.path());
+  TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse listed,
+                      rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation,
+                                     request, {.what = "looking for an import"}));
+  if (listed.artifacts().empty()) return absl::NotFoundError(absl::StrCat(path, " was not imported"));
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                      rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
+                                     v1::GetStatusRequest(), {.what = "asking whose files these are"}));
+  const v1::Artifact* latest = nullptr;
+  const v1::Origin* from = nullptr;
+  for (const v1::Artifact& artifact : listed.artifacts()) {
+    const v1::Origin* origin = FindOrigin(artifact, status.node().node_id(), file);
+    if (origin == nullptr) continue;
+    if (latest != nullptr && rpc::FromProto(artifact.created()) < rpc::FromProto(latest->created())) continue;
+    latest = &artifact;
+    from = origin;
+  }
+  if (latest == nullptr) {
+    return absl::NotFoundError(absl::StrCat(path, " is not what was imported from there"));
+  }
+  return ImportedFile{.artifact_id = latest->artifact_id(), .files = static_cast<size_t>(from->files_size())};
+}
+
 }  // namespace
 
 absl::StatusOr<PutResult> Client::Put(const RequestContext& context, std::span<const PutTensor> tensors,
@@ -154,6 +213,12 @@ absl::StatusOr<PutResult> Client::Import(const RequestContext& context, const st
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "import"}});
   span.AttachTo(&operation);
   return span.Record(ImportUnder(span, *session_->link, operation, path, options));
+}
+
+absl::StatusOr<ImportedFile> Client::FindImported(const RequestContext& context, const std::string& path) {
+  return InSpan("Client/FindImported", context, [&](const RequestContext& operation) {
+    return FindImportedBy(*session_->link, operation, path);
+  });
 }
 
 }  // namespace tensorcast::client

@@ -16,6 +16,12 @@ absl::Status NoSuchArtifact(std::string_view artifact_id) {
   return absl::NotFoundError(absl::StrCat("there is no artifact ", artifact_id));
 }
 
+bool WasImportedFrom(const ArtifactRecord& record, std::string_view path) {
+  return std::ranges::any_of(record.origins, [&](const Origin& origin) {
+    return std::ranges::any_of(origin.files, [&](const OriginFile& file) { return file.path == path; });
+  });
+}
+
 // Puts `origin` in, in place of an older one of its node. False when that changes nothing.
 bool MergeOrigin(std::vector<Origin>& origins, const Origin& origin) {
   auto at = std::lower_bound(origins.begin(), origins.end(), origin,
@@ -173,12 +179,13 @@ absl::StatusOr<ArtifactView> Directory::DescribeArtifact(std::string_view artifa
   return ViewOf(found->second);
 }
 
-std::vector<ArtifactView> Directory::ListArtifacts(std::string_view after, size_t limit, bool unkeyed_only,
-                                                   absl::Time created_before) const {
+std::vector<ArtifactView> Directory::ListArtifacts(std::string_view after, size_t limit,
+                                                   const ArtifactFilter& filter) const {
   std::vector<ArtifactView> views;
   for (auto it = artifacts_.upper_bound(after); it != artifacts_.end() && views.size() < limit; ++it) {
-    if (unkeyed_only && !it->second.keys.empty()) continue;
-    if (it->second.record.created > created_before) continue;
+    if (filter.unkeyed_only && !it->second.keys.empty()) continue;
+    if (it->second.record.created > filter.created_before) continue;
+    if (!filter.origin_path.empty() && !WasImportedFrom(it->second.record, filter.origin_path)) continue;
     views.push_back(ViewOf(it->second));
   }
   return views;

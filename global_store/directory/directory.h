@@ -94,8 +94,8 @@ class Directory {
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
   absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id) const;
   // Those after `after` in order of id, at most `limit`.
-  std::vector<ArtifactView> ListArtifacts(std::string_view after, size_t limit, bool unkeyed_only,
-                                          absl::Time created_before) const;
+  std::vector<ArtifactView> ListArtifacts(std::string_view after, size_t limit,
+                                          const ArtifactFilter& filter) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
   absl::StatusOr<KeyPlan> PrepareBindKey(std::string_view key, std::string_view artifact_id,

@@ -193,7 +193,8 @@ TEST_F(Artifacts, AreListedInPagesUnkeyedAndOldEnough) {
   ASSERT_TRUE(Bind("k", "b").ok());
   const auto ids = [&](std::string_view after, size_t limit, bool unkeyed, absl::Time before) {
     std::vector<std::string> all;
-    for (const ArtifactView& view : directory_.ListArtifacts(after, limit, unkeyed, before)) {
+    for (const ArtifactView& view :
+         directory_.ListArtifacts(after, limit, {.unkeyed_only = unkeyed, .created_before = before})) {
       all.push_back(view.record.artifact_id);
     }
     return all;
@@ -204,6 +205,26 @@ TEST_F(Artifacts, AreListedInPagesUnkeyedAndOldEnough) {
   EXPECT_THAT(ids("", 10, true, wall_now()), ElementsAre("a", "c", "d"));
   EXPECT_THAT(ids("", 10, true, wall_now() - absl::Seconds(3)), ElementsAre("a"));
   EXPECT_THAT(ids("", 1, true, wall_now() - absl::Seconds(2)), ElementsAre("a"));
+}
+
+TEST_F(Artifacts, AreFoundByAFileThatTheyWereImportedFrom) {
+  Register("a");
+  ASSERT_TRUE(PublishFrom({.node = Id("a"),
+                           .artifact = {.artifact_id = "x"},
+                           .replica = SomeReplica("r", "x"),
+                           .origin = Origin{.node_id = "", .files = {{"/one", 1, 2}}}})
+                  .ok());
+  Publish("put");
+  const auto ids = [&](std::string_view path) {
+    std::vector<std::string> all;
+    for (const ArtifactView& view : directory_.ListArtifacts("", 10, {.origin_path = path})) {
+      all.push_back(view.record.artifact_id);
+    }
+    return all;
+  };
+  EXPECT_THAT(ids("/one"), ElementsAre("x"));
+  EXPECT_THAT(ids("/on"), IsEmpty());
+  EXPECT_THAT(ids(""), ElementsAre("put", "x"));
 }
 
 TEST_F(Artifacts, AreRebuiltFromTheirFacts) {

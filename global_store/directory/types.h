@@ -88,6 +88,13 @@ struct HeartbeatReply {
   absl::Duration grant_key_age;
 };
 
+// Which artifacts are listed: those for which all of it holds.
+struct ArtifactFilter {
+  bool unkeyed_only = false;
+  absl::Time created_before = absl::InfiniteFuture();
+  std::string_view origin_path;  // imported from a file of this path, on any node; empty: from anywhere
+};
+
 // An origin and where its node is asked about it.
 struct OriginToCheck {
   std::string artifact_id;

@@ -109,7 +109,10 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
   const absl::Time newest =
       min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
   const std::vector<ArtifactView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return directory.ListArtifacts(request.page_token(), page, request.unkeyed_only(), newest);
+    return directory.ListArtifacts(request.page_token(), page,
+                                   {.unkeyed_only = request.unkeyed_only(),
+                                    .created_before = newest,
+                                    .origin_path = request.origin_path()});
   });
   v1::ListArtifactsResponse response;
   for (const ArtifactView& view : views) *response.add_artifacts() = ToProto(view);

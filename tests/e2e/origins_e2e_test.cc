@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -70,6 +71,27 @@ TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsRemoved) {
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
   EXPECT_THAT(std::string(full.message()), HasSubstr("must stay as the last copy"));
   ExpectTheKeyStillGives(kept);
+}
+
+TEST_F(Origins, AFileIsKnownByWhatItWasImportedAsUntilItChanges) {
+  StartAlone();
+  const std::string model = MakeModel("model.safetensors", kModelBytes);
+  EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
+  TC_ASSERT_OK_AND_ASSIGN(const client::PutResult put, client(0).Import(Context(), model, {.key = "k"}));
+
+  TC_ASSERT_OK_AND_ASSIGN(client::ImportedFile found, client(0).FindImported(Context(), model));
+  EXPECT_EQ(found.artifact_id, put.artifact_id);
+  EXPECT_EQ(found.files, 1u);
+  const std::string link = model + ".link";
+  std::filesystem::create_symlink(model, link);
+  TC_ASSERT_OK_AND_ASSIGN(found, client(0).FindImported(Context(), link));
+  EXPECT_EQ(found.artifact_id, put.artifact_id);
+
+  std::filesystem::last_write_time(model,
+                                   std::filesystem::last_write_time(model) + std::chrono::nanoseconds(1));
+  EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove(model);
+  EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(Origins, APutThatFailsDropsNothingThatWasThereBeforeIt) {

@@ -116,6 +116,12 @@ struct PutResult {
   std::optional<TransferReport> transfer;
 };
 
+// What a file of this host was imported as.
+struct ImportedFile {
+  std::string artifact_id;
+  size_t files = 1;  // of that import; more than one: the file is a shard, and the artifact has more than it
+};
+
 struct KeyInfo {
   std::string name;
   std::string artifact_id;
@@ -177,6 +183,9 @@ class Client {
   // The daemon reads the files itself: a .safetensors file or a sharded directory on its host.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
+  // What this daemon's node imported the file as, the latest first; NOT_FOUND when it did not, or when the
+  // file has another size or mtime since.
+  absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
   // Binds the key to another artifact, under the next revision. With an expected revision, ABORTED when the
   // key has another one (0: when it exists).
