@@ -96,7 +96,9 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   }
   TC_ASSIGN_OR_RETURN(state->manifest, session_->manifests.Get(context, state->artifact_id));
   TC_RETURN_IF_ERROR(state->Choose(options.tensors));
-  if (claimed != nullptr) TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices));
+  if (claimed != nullptr) {
+    TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));
+  }
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));
 }

@@ -65,7 +65,8 @@ absl::Status Replica::State::Choose(std::span<const std::string> names_and_patte
   return absl::OkStatus();
 }
 
-absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime) {
+absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
+                                    bool copy_on_write) {
   claimed = std::move(claim);
   const ReplicaHandles& handles = claimed->handles();
   // The views are made from the manifest; with a smaller image they would point outside it.
@@ -83,7 +84,7 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
                                                 " has no memory for tensor \"", tensor.name, "\""));
       }
     }
-    TC_ASSIGN_OR_RETURN(image, claimed->MapImage());
+    TC_ASSIGN_OR_RETURN(image, claimed->MapImage(copy_on_write));
     return absl::OkStatus();
   }
   if (const auto* memory = std::get_if<DeviceHandles>(&handles.memory)) {

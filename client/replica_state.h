@@ -27,7 +27,8 @@ struct Replica::State {
   absl::Status Choose(std::span<const std::string> names_and_patterns);
   // Maps or opens what was claimed; `device_runtime` may be null where that is no device memory. DATA_LOSS
   // when the handles do not fit the manifest.
-  absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime);
+  absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
+                      bool copy_on_write);
   // Lists the chosen tensors, with their addresses where the replica is attached.
   void MakeViews();
 

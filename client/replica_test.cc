@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
 #include "client/client_fixture.h"
@@ -71,6 +73,20 @@ TEST_F(ReplicaTest, APatternThatNothingMatchesIsRefused) {
   const std::vector<std::string> many(100'000, "a");
   EXPECT_TRUE(absl::IsInvalidArgument(client_->Get(Context(), put->artifact_id, {.tensors = many}).status()));
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
+TEST_F(ReplicaTest, WhatACopyOnWriteReplicaIsWrittenReachesNobodyElse) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto writable = client_->Get(Context(), put->artifact_id, {.copy_on_write = true});
+  ASSERT_TRUE(writable.ok()) << writable.status();
+  auto other = client_->Get(Context(), put->artifact_id, {.copy_on_write = true});
+  ASSERT_TRUE(other.ok()) << other.status();
+  const TensorView tensor = *(*writable)->Find("b");
+  std::memset(const_cast<std::byte*>(tensor.host.data()), 'x', tensor.nbytes);  // NOLINT(*-const-cast)
+  EXPECT_EQ(Text(tensor.host), "xxxxxxxx");
+  EXPECT_EQ(Text((*other)->Find("b")->host), "12345678");
+  EXPECT_EQ(Text((*client_->Get(Context(), put->artifact_id, {}))->Find("b")->host), "12345678");
 }
 
 TEST_F(ReplicaTest, AReplicaOutlivesItsClient) {

@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
       new ClaimedReplica(std::move(channel), std::move(handles), std::move(fds)));
 }
 
-absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage() {
+absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
   const auto* host = std::get_if<HostHandles>(&handles_.memory);
   if (host == nullptr) {
     return absl::FailedPreconditionError(
@@ -84,9 +84,9 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage() {
     TC_ASSIGN_OR_RETURN(ReservedRange image,
                         ReservedRange::Reserve(RoundUpToGranule(handles_.image_bytes), "a replica"));
     for (const SegmentExtent& extent : host->extents) {
-      TC_RETURN_IF_ERROR(image.Map(extent.image_offset, fds_[extent.segment].get(), extent.offset,
-                                   extent.bytes,
-                                   /*writable=*/false));
+      TC_RETURN_IF_ERROR(
+          image.Map(extent.image_offset, fds_[extent.segment].get(), extent.offset, extent.bytes,
+                    copy_on_write ? ReservedRange::Access::kCopyOnWrite : ReservedRange::Access::kRead));
     }
     image_ = std::move(image);
     CloseFds();

@@ -40,8 +40,9 @@ class ClaimedReplica {
 
   // Maps a host replica's extents where they belong in one contiguous read-only image of image_bytes, valid
   // while this object lives. Touching a hole, where the handles do not cover the image, is a SIGSEGV.
-  // FAILED_PRECONDITION for other kinds. Idempotent.
-  absl::StatusOr<ConstHostSpan> MapImage();
+  // FAILED_PRECONDITION for other kinds. Idempotent. `copy_on_write`: this process may write to it, in
+  // pages of its own.
+  absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
 
   // Of a host replica that may fill yet, or is partial: which of its chunks, of so many bytes each, may be
   // read. It grows as the daemon tells, until all are there or this object goes, and says at its end why no

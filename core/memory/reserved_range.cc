@@ -33,10 +33,13 @@ ReservedRange::~ReservedRange() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, bool writable) {
+absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access) {
   CHECK(at <= bytes_ && bytes <= bytes_ - at) << "bytes " << at << " + " << bytes << " of " << bytes_;
-  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  if (mmap(base_ + at, bytes, access, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset)) != MAP_FAILED) {
+  const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  // Without a reservation: nobody means to write to all of it.
+  const int sharing = access == Access::kCopyOnWrite ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+  if (mmap(base_ + at, bytes, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset)) !=
+      MAP_FAILED) {
     return absl::OkStatus();
   }
   return ErrnoStatus(errno, "mapping", absl::StrCat(bytes, " bytes of shared memory"));

@@ -27,8 +27,11 @@ class ReservedRange {
   }
   ~ReservedRange();
 
+  // What this process may do with what is mapped. Copy on write: read and write, where a page that is written
+  // to becomes this process's own, and nobody else sees it.
+  enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
   // Maps bytes [offset, offset + bytes) of the file at `at`. REQUIRES: they fit in the range.
-  absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, bool writable);
+  absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
   std::byte* base() const { return base_; }  // nullptr when it is empty
   uint64_t bytes() const { return bytes_; }

@@ -30,8 +30,8 @@ TEST(ReservedRange, MapsPiecesSideBySideAndLeavesHolesUnreadable) {
   auto range = ReservedRange::Reserve(3 * kHuge, "a test");
   ASSERT_TRUE(range.ok()) << range.status();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(range->base()) % kHuge, 0u);
-  ASSERT_TRUE(range->Map(0, file.get(), kHuge, kHuge, /*writable=*/true).ok());
-  ASSERT_TRUE(range->Map(2 * kHuge, file.get(), kHuge, kHuge, /*writable=*/false).ok());
+  ASSERT_TRUE(range->Map(0, file.get(), kHuge, kHuge, ReservedRange::Access::kWrite).ok());
+  ASSERT_TRUE(range->Map(2 * kHuge, file.get(), kHuge, kHuge, ReservedRange::Access::kRead).ok());
   std::memset(range->base(), 7, kHuge);
   EXPECT_EQ(range->base()[2 * kHuge], std::byte{7}) << "both are the same bytes of the file";
   EXPECT_TRUE(CanRead(range->base() + 2 * kHuge));
@@ -47,7 +47,7 @@ TEST(ReservedRange, UnmapsWhatWasMappedAndMovesAsOne) {
     ASSERT_TRUE(made.ok()) << made.status();
     ReservedRange range = *std::move(made);
     base = range.base();
-    ASSERT_TRUE(range.Map(0, file.get(), 0, kHuge, /*writable=*/false).ok());
+    ASSERT_TRUE(range.Map(0, file.get(), 0, kHuge, ReservedRange::Access::kRead).ok());
     EXPECT_EQ(made->base(), nullptr);
     EXPECT_TRUE(CanRead(base));
   }

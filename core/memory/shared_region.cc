@@ -52,7 +52,7 @@ absl::Status SharedRegion::AddSegment() {
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, "ftruncate for", Describe(this->bytes()));
   }
-  TC_RETURN_IF_ERROR(mapping_.Map(begin, fd.get(), 0, bytes, /*writable=*/true));
+  TC_RETURN_IF_ERROR(mapping_.Map(begin, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
     return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }

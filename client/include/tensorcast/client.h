@@ -84,6 +84,9 @@ struct GetOptions {
   // the chunks that they lie in are brought: into host memory ("cpu"), which alone can hold a part.
   // INVALID_ARGUMENT for one that chooses nothing.
   std::vector<std::string> tensors = {};
+  // Host memory is mapped so that this process may write to it, for libraries whose tensors cannot be
+  // read-only: what is written takes pages of its own, and nobody else sees it.
+  bool copy_on_write = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
 
