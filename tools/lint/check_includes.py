@@ -29,6 +29,7 @@ LAYERS = {
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
     "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
             "daemon", "client"},
+    "python": {"base", "core", "proto", "rpc", "client"},
     "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
               "daemon", "client", "cli"},
 }
@@ -39,11 +40,12 @@ CORE_FOLDERS = {
     "rpc": {"core/artifact", "core/replica"},
     "global_store": {"core/artifact", "core/replica"},
     "client": {"core/artifact", "core/device", "core/handles", "core/memory", "core/replica", "core/tensor"},
+    "python": {"core/device", "core/replica", "core/tensor"},
 }
 # Anything may be included from here, and these may be included from nowhere else.
 FREE_LAYERS = {"tests"}
 OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client", "cli",
-                   "tools", "tests", "proto"}
+                   "python", "tools", "tests", "proto"}
 
 # The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
 ORDERED_FOLDERS = ("core", "daemon", "cli")
@@ -87,6 +89,7 @@ THIRD_PARTIES = (
     ThirdParty("OpenSSL", re.compile(r"^openssl/"),
                ("security", "core/artifact", "rpc/grant_token", "global_store/service", "transport/tcp", "tests/fuzz"),
                True),
+    ThirdParty("nanobind", re.compile(r"^nanobind/"), ("python/src",), True),
     ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("cli/config",), True),
     ThirdParty("CLI11", re.compile(r"^CLI/"), ("cli/commands",), True),
 )

@@ -1,0 +1,219 @@
+#include "python/src/call.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <deque>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/no_destructor.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
+#include "python/src/errors.h"
+#include "python/src/fork.h"
+
+namespace nb = nanobind;
+
+namespace tensorcast::python {
+
+// Shared by the call and its thread.
+struct Call::State {
+  bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value() || !news.empty(); }
+  void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (descriptor) eventfd_write(descriptor.get(), 1);
+  }
+
+  const ProcessMark process;
+  const Cancellation cancellation;
+  absl::Mutex mutex;
+  std::optional<absl::StatusOr<Maker>> result ABSL_GUARDED_BY(mutex);  // set: the work has ended
+  bool spent ABSL_GUARDED_BY(mutex) = false;                           // and its result was given away
+  std::deque<Maker> news ABSL_GUARDED_BY(mutex);
+  std::optional<TransferProgress> progress ABSL_GUARDED_BY(mutex);
+  UniqueFd descriptor ABSL_GUARDED_BY(mutex);
+  std::thread thread;
+};
+
+namespace {
+
+constexpr absl::Duration kEndOfAll = absl::Seconds(5);
+
+// Those under way, for the end of the interpreter.
+struct Running {
+  const ProcessMark process;  // in which the first call was made
+  absl::Mutex mutex;
+  std::set<Call::State*> calls ABSL_GUARDED_BY(mutex);
+  bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return calls.empty(); }
+};
+
+Running& AllRunning() {
+  static absl::NoDestructor<Running> running;
+  return *running;
+}
+
+RequestContext ContextOf(const Cancellation& cancellation, double timeout_s, const std::string& traceparent) {
+  RequestContext context;
+  context.cancellation = cancellation;
+  if (timeout_s >= 0) context.deadline = SteadyNow() + absl::Seconds(timeout_s);
+  if (auto trace = TraceContext::FromTraceparent(traceparent); trace.has_value()) context.trace = *trace;
+  return context;
+}
+
+void Run(Call::State& state, Call::Work work, const RequestContext& context) {
+  absl::StatusOr<Maker> result = std::move(work)(context, Call::Listener(&state));
+  {
+    absl::MutexLock lock(&AllRunning().mutex);
+    AllRunning().calls.erase(&state);
+  }
+  absl::MutexLock lock(&state.mutex);
+  state.result = std::move(result);
+  state.Announce();
+}
+
+}  // namespace
+
+void Call::Listener::OnProgress(const TransferProgress& progress) const {
+  absl::MutexLock lock(&state_->mutex);
+  state_->progress = progress;
+}
+
+void Call::Listener::OnNews(Maker news) const {
+  absl::MutexLock lock(&state_->mutex);
+  state_->news.push_back(std::move(news));
+  state_->Announce();
+}
+
+Call::Call(Work work, double timeout_s, const std::string& traceparent, nb::object borrowed)
+    : state_(std::make_shared<State>()), borrowed_(std::move(borrowed)) {
+  {
+    absl::MutexLock lock(&AllRunning().mutex);
+    AllRunning().calls.insert(state_.get());
+  }
+  RequestContext context = ContextOf(state_->cancellation, timeout_s, traceparent);
+  try {
+    state_->thread = std::thread([state = state_.get(), work = std::move(work), context]() mutable {
+      Run(*state, std::move(work), context);
+    });
+  } catch (const std::system_error& error) {
+    absl::MutexLock lock(&AllRunning().mutex);
+    AllRunning().calls.erase(state_.get());
+    Raise(absl::ResourceExhaustedError(
+        absl::StrCat("cannot start a thread for this: ", error.what(), "; allow more threads or memory")));
+  }
+}
+
+Call::~Call() {
+  if (state_ == nullptr) return;
+  if (state_->process.Forked()) {
+    // Its thread is the parent's, and what it holds may be locked for ever.
+    new std::shared_ptr<State>(std::move(state_));  // NOLINT: left alone on purpose
+    borrowed_.release();
+    return;
+  }
+  const nb::gil_scoped_release release;
+  state_->cancellation.Cancel();
+  state_->thread.join();
+}
+
+bool Call::Wait(double seconds) {
+  state_->process.Check();
+  const nb::gil_scoped_release release;
+  absl::MutexLock lock(&state_->mutex);
+  return state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::HasNews),
+                                        absl::Seconds(seconds));
+}
+
+int Call::Descriptor() {
+  state_->process.Check();
+  absl::MutexLock lock(&state_->mutex);
+  if (!state_->descriptor) {
+    state_->descriptor = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!state_->descriptor) Raise(absl::ErrnoToStatus(errno, "making an eventfd"));
+    if (state_->HasNews()) state_->Announce();
+  }
+  return state_->descriptor.get();
+}
+
+void Call::Cancel() {
+  if (state_->process.Forked()) return;
+  const nb::gil_scoped_release release;
+  state_->cancellation.Cancel();
+}
+
+nb::object Call::Progress() {
+  state_->process.Check();
+  absl::MutexLock lock(&state_->mutex);
+  if (!state_->progress.has_value()) return nb::none();
+  const TransferProgress& progress = *state_->progress;
+  return nb::make_tuple(progress.bytes_done, progress.bytes_total, progress.bytes_present,
+                        progress.waiting_for);
+}
+
+nb::list Call::Take() {
+  state_->process.Check();
+  std::deque<Maker> news;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    news.swap(state_->news);
+    eventfd_t count = 0;
+    if (state_->descriptor && !state_->result.has_value()) eventfd_read(state_->descriptor.get(), &count);
+  }
+  nb::list taken;
+  for (Maker& made : news) taken.append(std::move(made)());
+  return taken;
+}
+
+nb::object Call::Result() {
+  state_->process.Check();
+  std::optional<absl::StatusOr<Maker>> result;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    if (!state_->result.has_value()) Raise(absl::FailedPreconditionError("this call has not ended yet"));
+    if (state_->spent) Raise(absl::FailedPreconditionError("the result of this call was taken already"));
+    state_->spent = true;
+    result = std::exchange(state_->result, absl::CancelledError("spent"));
+  }
+  borrowed_ = nb::none();
+  if (!result->ok()) Raise(result->status());
+  return (**std::move(result))();
+}
+
+void CancelAllCalls() {
+  if (AllRunning().process.Forked()) return;
+  const nb::gil_scoped_release release;
+  std::vector<Cancellation> cancellations;
+  {
+    absl::MutexLock lock(&AllRunning().mutex);
+    for (const Call::State* state : AllRunning().calls) cancellations.push_back(state->cancellation);
+  }
+  for (const Cancellation& cancellation : cancellations) cancellation.Cancel();
+  absl::MutexLock lock(&AllRunning().mutex);
+  AllRunning().mutex.AwaitWithTimeout(absl::Condition(&AllRunning(), &Running::IsEmpty), kEndOfAll);
+}
+
+void BindCall(nb::module_& module) {
+  nb::class_<Call>(module, "Call", "An operation under way on a thread of its own.")
+      .def("wait", &Call::Wait, nb::arg("seconds"),
+           "Waits for its end, or for news that nobody took; False: neither came in that time.")
+      .def("fileno", &Call::Descriptor, "A descriptor that is readable once wait() would return True.")
+      .def("cancel", &Call::Cancel, "Asks for its early end, and returns at once.")
+      .def("progress", &Call::Progress, nb::sig("def progress(self) -> tuple[int, int, int, str] | None"),
+           "Bytes done, in all, and there before; what it waits for.")
+      .def("take", &Call::Take, nb::sig("def take(self) -> list[dict[str, object]]"),
+           "What came since the last time.")
+      .def("result", &Call::Result, nb::sig("def result(self) -> object"),
+           "The result of a call that has ended, once; raises its error.");
+  module.def("cancel_all_calls", &CancelAllCalls, "Ends what is under way, for the interpreter's exit.");
+}
+
+}  // namespace tensorcast::python

@@ -1,0 +1,27 @@
+#include "python/src/errors.h"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+namespace tensorcast::python {
+namespace {
+
+[[noreturn]] void RaiseAs(const std::string& code, std::string_view message) {
+  const nanobind::object error =
+      nanobind::module_::import_("tensorcast.errors").attr("of_status")(code, std::string(message));
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nanobind::python_error();
+}
+
+}  // namespace
+
+void Raise(const absl::Status& status) { RaiseAs(absl::StatusCodeToString(status.code()), status.message()); }
+
+void RaiseForked() {
+  RaiseAs("FORKED",
+          "this process was forked from the one that connected: connect again here (arrays that it has "
+          "stay readable)");
+}
+
+}  // namespace tensorcast::python

@@ -1,0 +1,15 @@
+// tensorcast._native: what the Python package is built on, and no interface for users.
+#include <nanobind/nanobind.h>
+
+#include "python/src/call.h"
+#include "python/src/client.h"
+#include "python/src/replica.h"
+
+NB_MODULE(_native, module) {
+  module.doc() = "The client library of TensorCast. Users import tensorcast instead.";
+  // What is alive at the interpreter's exit is the program's affair: the kernel gives it back.
+  nanobind::set_leak_warnings(false);
+  tensorcast::python::BindCall(module);
+  tensorcast::python::BindReplica(module);
+  tensorcast::python::BindClient(module);
+}

@@ -1,0 +1,106 @@
+#include "python/src/put_tensors.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "python/src/errors.h"
+
+namespace nb = nanobind;
+
+namespace tensorcast::python {
+namespace {
+
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig>;
+
+constexpr int32_t kCpu = 1;  // DLDeviceType
+constexpr int32_t kCuda = 2;
+constexpr int32_t kCudaHost = 3;
+constexpr int32_t kCudaManaged = 13;
+
+// What Replica::Dlpack says, the other way round.
+std::optional<DType> DTypeOf(nb::dlpack::dtype type) {
+  struct Named {
+    uint8_t code;
+    uint8_t bits;
+    DType dtype;
+  };
+  // Codes of DLDataTypeCode, dlpack.h of DLPack 1.1.
+  static constexpr Named kNamed[] = {
+      {0, 8, DType::kI8},          {0, 16, DType::kI16},    {0, 32, DType::kI32},
+      {0, 64, DType::kI64},        {1, 8, DType::kU8},      {1, 16, DType::kU16},
+      {1, 32, DType::kU32},        {1, 64, DType::kU64},    {2, 16, DType::kF16},
+      {2, 32, DType::kF32},        {2, 64, DType::kF64},    {4, 16, DType::kBF16},
+      {5, 64, DType::kC64},        {6, 8, DType::kBool},    {10, 8, DType::kF8E4M3},
+      {11, 8, DType::kF8E4M3Fnuz}, {12, 8, DType::kF8E5M2}, {13, 8, DType::kF8E5M2Fnuz},
+      {14, 8, DType::kF8E8M0},     {15, 6, DType::kF6E2M3}, {16, 6, DType::kF6E3M2},
+      {17, 4, DType::kF4},
+  };
+  if (type.lanes != 1) return std::nullopt;
+  for (const Named& named : kNamed) {
+    if (named.code == type.code && named.bits == type.bits) return named.dtype;
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void Refuse(const std::string& name, std::string_view why) {
+  Raise(absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": ", why)));
+}
+
+DType ChooseDType(const std::string& name, const std::optional<std::string>& wanted, const AnyArray& array) {
+  if (wanted.has_value()) {
+    const DTypeInfo* info = FindDType(*wanted);
+    if (info == nullptr) Refuse(name, absl::StrCat("there is no dtype ", *wanted));
+    return info->dtype;
+  }
+  const std::optional<DType> dtype = DTypeOf(array.dtype());
+  if (!dtype.has_value()) Refuse(name, "safetensors has no name for its dtype");
+  return *dtype;
+}
+
+client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) {
+  const auto name = nb::cast<std::string>(item[0]);
+  const auto dtype = nb::cast<std::optional<std::string>>(item[1]);
+  const auto shape = nb::cast<std::optional<std::vector<uint64_t>>>(item[2]);
+  AnyArray array;
+  if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
+    Refuse(name, "it is no packed array in row-major order that DLPack or the buffer protocol can show");
+  }
+  client::PutTensor tensor{.name = name, .dtype = ChooseDType(name, dtype, array)};
+  if (shape.has_value()) {
+    tensor.shape = *shape;
+  } else {
+    for (size_t i = 0; i < array.ndim(); ++i) tensor.shape.push_back(array.shape(i));
+  }
+  const int device = array.device_type();
+  if (device == kCpu || device == kCudaHost || device == kCudaManaged) {
+    tensor.bytes = std::span(static_cast<const std::byte*>(array.data()), array.nbytes());
+  } else if (device == kCuda) {
+    tensor.device = {.device = array.device_id(), .address = reinterpret_cast<uintptr_t>(array.data())};
+  } else {
+    Refuse(name, "it is neither in host memory nor on an NVIDIA GPU");
+  }
+  arrays.push_back(std::move(array));
+  return tensor;
+}
+
+}  // namespace
+
+PutTensors BorrowTensors(const nb::list& tensors) {
+  PutTensors borrowed;
+  auto arrays = std::make_unique<std::vector<AnyArray>>();
+  arrays->reserve(tensors.size());
+  for (const nb::handle item : tensors) borrowed.tensors.push_back(Borrow(item, *arrays));
+  borrowed.keeper = nb::capsule(
+      arrays.release(), [](void* owned) noexcept { delete static_cast<std::vector<AnyArray>*>(owned); });
+  return borrowed;
+}
+
+}  // namespace tensorcast::python

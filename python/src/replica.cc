@@ -1,0 +1,317 @@
+#include "python/src/replica.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "python/src/errors.h"
+#include "python/src/fork.h"
+
+namespace nb = nanobind;
+
+namespace tensorcast::python {
+namespace {
+
+// Destroyed in this order: the replica, then the runtime that opened it.
+struct Lease {
+  std::shared_ptr<void> lifetime;
+  std::unique_ptr<client::Replica> replica;
+};
+
+struct Replica {
+  std::shared_ptr<Lease> lease;
+  const client::Replica& operator*() const { return *lease->replica; }
+  const client::Replica* operator->() const { return lease->replica.get(); }
+};
+
+// The buffer protocol's name of an element type (PEP 3118); null for those that it has none for.
+const char* BufferFormat(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "?";
+    case DType::kU8:
+      return "B";
+    case DType::kI8:
+      return "b";
+    case DType::kI16:
+      return "h";
+    case DType::kU16:
+      return "H";
+    case DType::kF16:
+      return "e";
+    case DType::kI32:
+      return "i";
+    case DType::kU32:
+      return "I";
+    case DType::kF32:
+      return "f";
+    case DType::kC64:
+      return "Zf";
+    case DType::kF64:
+      return "d";
+    case DType::kI64:
+      return "q";
+    case DType::kU64:
+      return "Q";
+    default:
+      return nullptr;
+  }
+}
+
+// A tensor of a replica.
+class Array {
+ public:
+  Array(std::shared_ptr<Lease> lease, const client::TensorView& view)
+      : lease_(std::move(lease)), view_(view), shape_(view.shape.begin(), view.shape.end()) {}
+
+  const client::TensorView& view() const { return view_; }
+  bool on_device() const { return lease_->replica->location().kind == LocationKind::kGpu; }
+  std::string device() const { return lease_->replica->location().ToString(); }
+  bool attached() const { return view_.host.data() != nullptr || view_.device || view_.nbytes == 0; }
+
+  // The bytes of a tensor in host memory. The mapping is copy-on-write, so that libraries without read-only
+  // tensors may have it.
+  std::byte* data() const {
+    return const_cast<std::byte*>(view_.host.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  }
+
+  client::DlpackView Dlpack() const {
+    absl::StatusOr<client::DlpackView> described = lease_->replica->Dlpack(view_);
+    if (!described.ok()) Raise(described.status());
+    return *std::move(described);
+  }
+
+  // In bytes, for the buffer protocol, which borrows them.
+  const std::vector<Py_ssize_t>& shape() const { return shape_; }
+  const std::vector<Py_ssize_t>& strides() {
+    if (strides_.size() != shape_.size()) {
+      strides_.resize(shape_.size());
+      Py_ssize_t stride = ElementBytes();
+      for (size_t i = shape_.size(); i-- > 0;) {
+        strides_[i] = stride;
+        stride *= shape_[i];
+      }
+    }
+    return strides_;
+  }
+  Py_ssize_t ElementBytes() const { return FindDType(view_.dtype)->bits / 8; }
+
+ private:
+  const std::shared_ptr<Lease> lease_;
+  const client::TensorView view_;
+  std::vector<Py_ssize_t> shape_;
+  std::vector<Py_ssize_t> strides_;
+};
+
+// The bytes of a tensor as they lie, for what has its own idea of their type.
+struct RawBytes {
+  nb::object array;  // keeps the lease
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  bool writable = false;
+};
+
+int RefuseBuffer(Py_buffer* buffer, const char* why) {
+  PyErr_SetString(PyExc_BufferError, why);
+  buffer->obj = nullptr;
+  return -1;
+}
+
+int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  auto* array = nb::inst_ptr<Array>(self);
+  const char* format = BufferFormat(array->view().dtype);
+  if (array->on_device()) return RefuseBuffer(buffer, "this tensor is in GPU memory");
+  if (!array->attached()) return RefuseBuffer(buffer, "this replica is not attached");
+  if (format == nullptr) {
+    return RefuseBuffer(buffer, "the buffer protocol has no name for this dtype: use .raw, or .numpy()");
+  }
+  if ((flags & PyBUF_WRITABLE) != 0) return RefuseBuffer(buffer, "tensors of the store are read-only");
+  static char nothing = 0;
+  *buffer = Py_buffer{};
+  buffer->buf = array->data() != nullptr ? static_cast<void*>(array->data()) : &nothing;
+  buffer->obj = self;
+  Py_INCREF(self);
+  buffer->len = static_cast<Py_ssize_t>(array->view().nbytes);
+  buffer->readonly = 1;
+  buffer->itemsize = array->ElementBytes();
+  buffer->format = (flags & PyBUF_FORMAT) != 0 ? const_cast<char*>(format) : nullptr;  // NOLINT(*-const-cast)
+  buffer->ndim = static_cast<int>(array->shape().size());
+  const bool shaped = (flags & PyBUF_ND) != 0;
+  buffer->shape = shaped ? const_cast<Py_ssize_t*>(array->shape().data()) : nullptr;  // NOLINT(*-const-cast)
+  const bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
+  buffer->strides = strided ? const_cast<Py_ssize_t*>(array->strides().data()) : nullptr;  // NOLINT
+  if (!shaped) buffer->ndim = 1;
+  return 0;
+}
+
+int GetRawBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  auto* raw = nb::inst_ptr<RawBytes>(self);
+  static char nothing = 0;
+  void* data = raw->data != nullptr ? static_cast<void*>(raw->data) : &nothing;
+  return PyBuffer_FillInfo(buffer, self, data, static_cast<Py_ssize_t>(raw->bytes), raw->writable ? 0 : 1,
+                           flags);
+}
+
+PyType_Slot kArraySlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetArrayBuffer)}, {0, nullptr}};
+PyType_Slot kRawSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetRawBuffer)}, {0, nullptr}};
+
+RawBytes RawOf(nb::handle self, bool writable) {
+  const auto& array = nb::cast<const Array&>(self);
+  if (array.on_device()) Raise(absl::FailedPreconditionError("this tensor is in GPU memory: use .torch()"));
+  if (!array.attached()) Raise(absl::FailedPreconditionError("this replica is not attached"));
+  return {
+      .array = nb::borrow(self), .data = array.data(), .bytes = array.view().nbytes, .writable = writable};
+}
+
+// A capsule of DLPack, made by nanobind's array of the same memory: read-only where the taker can be told so.
+nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options) {
+  const client::DlpackView view = nb::cast<const Array&>(self).Dlpack();
+  const std::vector<size_t> shape(view.shape.begin(), view.shape.end());
+  const nb::dlpack::dtype dtype{view.type_code, view.type_bits, view.type_lanes};
+  const bool versioned = options.contains("max_version") && !options["max_version"].is_none();
+  const auto capsule = [&](auto array) { return nb::cast(array).attr("__dlpack__")(**options); };
+  if (versioned) {
+    return capsule(nb::ndarray<nb::array_api, nb::ro>(view.data, shape.size(), shape.data(), self,
+                                                      view.strides.data(), dtype, view.device_type,
+                                                      view.device_id));
+  }
+  return capsule(nb::ndarray<nb::array_api>(view.data, shape.size(), shape.data(), self, view.strides.data(),
+                                            dtype, view.device_type, view.device_id));
+}
+
+nb::tuple DlpackDevice(const Array& array) {
+  const client::DlpackView view = array.Dlpack();
+  return nb::make_tuple(view.device_type, view.device_id);
+}
+
+nb::tuple ShapeOf(const Array& array) {
+  nb::list shape;
+  for (const Py_ssize_t size : array.shape()) shape.append(size);
+  return nb::tuple(shape);
+}
+
+// What needs another library is written in Python.
+nb::object InPython(const char* function, nb::handle self) {
+  return nb::module_::import_("tensorcast.arrays").attr(function)(self);
+}
+
+nb::dict TensorsOf(const Replica& replica) {
+  nb::dict tensors;
+  for (const client::TensorView& view : replica->tensors()) {
+    tensors[nb::str(view.name.data(), view.name.size())] = nb::cast(Array(replica.lease, view));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+nb::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr<void> lifetime) {
+  auto lease = std::make_unique<Lease>(Lease{std::move(lifetime), std::move(replica)});
+  return nb::cast(Replica{LeftAloneAfterFork(std::move(lease))});
+}
+
+nb::object TransferSummary(const std::optional<TransferReport>& report) {
+  if (!report.has_value()) return nb::none();
+  nb::dict summary;
+  summary["transfer_id"] = report->transfer_id;
+  summary["bytes"] = report->bytes;
+  summary["seconds"] = absl::ToDoubleSeconds(report->end - report->queued);
+  summary["verified_chunks"] = report->verified_chunks;
+  nb::list sources;
+  for (const SourceReport& source : report->sources) {
+    nb::dict one;
+    one["type"] = std::string(SourceTypeName(source.source.type));
+    one["lane"] = source.source.lane;
+    one["name"] = source.source.name;
+    one["bytes"] = source.bytes;
+    sources.append(one);
+  }
+  summary["sources"] = sources;
+  return summary;
+}
+
+void BindReplica(nb::module_& module) {
+  nb::class_<RawBytes>(module, "RawBytes", "The bytes of a tensor, by the buffer protocol.",
+                       nb::type_slots(kRawSlots))
+      .def("__len__", [](const RawBytes& raw) { return raw.bytes; });
+
+  nb::class_<Array>(
+      module, "Array", nb::type_slots(kArraySlots),
+      "A tensor of the store where it lies: no copy, and read-only.\n\n"
+      "Goes wherever the buffer protocol or DLPack is understood; .numpy(), .torch() and .jax()\n"
+      "do it for these. Whatever is made of it keeps the lease.")
+      .def_prop_ro(
+          "name", [](const Array& a) { return nb::str(a.view().name.data(), a.view().name.size()); },
+          nb::sig("def name(self) -> str"))
+      .def_prop_ro(
+          "dtype", [](const Array& a) { return std::string(DTypeName(a.view().dtype)); },
+          "As safetensors writes it: \"BF16\", \"F8_E4M3\".")
+      .def_prop_ro("shape", &ShapeOf, nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro("nbytes", [](const Array& a) { return a.view().nbytes; })
+      .def_prop_ro("device", &Array::device, "\"cpu\" or \"gpu:N\".")
+      .def_prop_ro(
+          "raw", [](nb::handle self) { return RawOf(self, false); }, nb::sig("def raw(self) -> RawBytes"),
+          "The bytes as they lie, in host memory; read-only.")
+      .def(
+          "private_raw", [](nb::handle self) { return RawOf(self, true); },
+          nb::sig("def private_raw(self) -> RawBytes"),
+          "The same, writable: a write takes a page of this process's own, which is seen by all that was\n"
+          "made of this get, and by nobody else.")
+      .def(
+          "numpy", [](nb::handle self) { return InPython("to_numpy", self); },
+          nb::sig("def numpy(self) -> typing.Any"), "As a read-only numpy.ndarray.")
+      .def(
+          "torch", [](nb::handle self) { return InPython("to_torch", self); },
+          nb::sig("def torch(self) -> typing.Any"),
+          "As a torch.Tensor; see private_raw for what a write does.")
+      .def(
+          "jax", [](nb::handle self) { return InPython("to_jax", self); },
+          nb::sig("def jax(self) -> typing.Any"), "As a jax.Array.")
+      .def(
+          "__array__",
+          [](nb::handle self, nb::handle dtype, nb::handle copy) {
+            return nb::module_::import_("tensorcast.arrays").attr("as_numpy")(self, dtype, copy);
+          },
+          nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
+          nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.Any"))
+      .def("__dlpack__", &DlpackCapsule, nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
+      .def("__dlpack_device__", &DlpackDevice, nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def("__len__",
+           [](const Array& a) {
+             if (a.shape().empty()) throw nb::type_error("a scalar has no length");
+             return a.shape().front();
+           })
+      .def(
+          "__repr__",
+          [](nb::handle self) {
+            return nb::str("<tensorcast.Array {} {} {} at {}>")
+                .attr("format")(self.attr("name"), self.attr("dtype"), self.attr("shape"),
+                                self.attr("device"));
+          },
+          nb::sig("def __repr__(self) -> str"));
+
+  nb::class_<Replica>(module, "Replica", "A lease on a replica; ends when nothing made of it is left.")
+      .def_prop_ro("artifact_id", [](const Replica& r) { return r->artifact_id(); })
+      .def_prop_ro("replica_id", [](const Replica& r) { return r->replica_id(); })
+      .def_prop_ro("device", [](const Replica& r) { return r->location().ToString(); })
+      .def_prop_ro("nbytes", [](const Replica& r) { return r->image_bytes(); })
+      .def_prop_ro("tensor_count", [](const Replica& r) { return r->tensor_count(); })
+      .def_prop_ro("metadata", [](const Replica& r) { return r->metadata(); })
+      .def_prop_ro("key_revision", [](const Replica& r) { return r->key_revision(); })
+      .def_prop_ro("key_unconfirmed", [](const Replica& r) { return r->key_unconfirmed(); })
+      .def_prop_ro("lost", [](const Replica& r) { return r->lost(); })
+      .def(
+          "transfer", [](const Replica& r) { return TransferSummary(r->transfer()); },
+          nb::sig("def transfer(self) -> dict[str, typing.Any] | None"))
+      .def("tensors", &TensorsOf, nb::sig("def tensors(self) -> dict[str, Array]"),
+           "Those that were asked for, by name, in the order in which they lie.");
+}
+
+}  // namespace tensorcast::python

@@ -1,0 +1,62 @@
+"""TensorCast: model weights, stored once and mapped wherever they are wanted.
+
+    import tensorcast as tc
+    with tc.connect() as store:
+        store.put("/models/llama", key="llama/prod")
+        with store.get("llama/prod") as weights:
+            embedding = weights["model.embed_tokens.weight"].numpy()
+
+What is got is memory of the host's store daemon, mapped and not copied; every array that is made of it keeps
+the lease on it. Store has the calls, Weights what a get gives, and errors the exceptions.
+"""
+
+from tensorcast._native import Array
+from tensorcast.errors import (
+    AbortedError,
+    AlreadyExistsError,
+    CancelledError,
+    ClosedError,
+    DataLossError,
+    DeadlineExceededError,
+    Error,
+    FailedPreconditionError,
+    ForkedError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from tensorcast.store import Key, Put, Store, Watch, connect, connect_async
+from tensorcast.weights import Weights
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "Array",
+    "CancelledError",
+    "ClosedError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Error",
+    "FailedPreconditionError",
+    "ForkedError",
+    "InternalError",
+    "InvalidArgumentError",
+    "Key",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "Put",
+    "ResourceExhaustedError",
+    "Store",
+    "UnavailableError",
+    "UnimplementedError",
+    "Watch",
+    "Weights",
+    "connect",
+    "connect_async",
+]

@@ -1,0 +1,170 @@
+"""Tensors of the store as arrays of numpy, torch and jax, and theirs as tensors to be put. No copy either way.
+
+Neither library is imported before somebody asks for its arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensorcast import _native
+from tensorcast.errors import InvalidArgumentError
+
+# Of numpy itself; the rest comes from ml_dtypes.
+_NUMPY = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+_ML_DTYPES = {
+    "BF16": "bfloat16",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+_TORCH = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+    **{name: of_ml for name, of_ml in _ML_DTYPES.items() if name != "BF16"},
+}
+_OF_NUMPY = {theirs: name for name, theirs in {**_NUMPY, **_ML_DTYPES}.items()}
+_OF_TORCH = {theirs: name for name, theirs in _TORCH.items()}
+
+
+def numpy_dtype(name: str) -> Any:
+    """numpy's dtype of the name that safetensors has for it. TypeError where it has none."""
+    import numpy
+
+    if name in _NUMPY:
+        return numpy.dtype(_NUMPY[name])
+    if name not in _ML_DTYPES:
+        raise TypeError(f"numpy has no dtype for {name}, whose elements fill no whole bytes: use .raw")
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise TypeError(f"numpy has {name} from the package ml_dtypes, which is not installed") from error
+    return numpy.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+
+
+def torch_dtype(name: str) -> Any:
+    """torch's dtype of the name that safetensors has for it. TypeError where it has none."""
+    import torch
+
+    dtype = getattr(torch, _TORCH.get(name, ""), None)
+    if dtype is None:
+        raise TypeError(f"torch {torch.__version__} has no dtype for {name}: use .raw")
+    return dtype
+
+
+def to_numpy(array: _native.Array) -> Any:
+    """A read-only numpy.ndarray of the same memory."""
+    import numpy
+
+    return numpy.frombuffer(array.raw, dtype=numpy_dtype(array.dtype)).reshape(array.shape)
+
+
+def as_numpy(array: _native.Array, dtype: Any, copy: bool | None) -> Any:
+    """What numpy.asarray makes of it."""
+    shown = to_numpy(array)
+    if dtype is not None and shown.dtype != dtype:
+        if copy is False:
+            raise ValueError(f"{array!r} cannot be seen as {dtype} without a copy")
+        return shown.astype(dtype)
+    return shown.copy() if copy else shown
+
+
+def to_torch(array: _native.Array) -> Any:
+    """A torch.Tensor of the same memory, in host memory or on its GPU."""
+    import torch
+
+    dtype = torch_dtype(array.dtype)
+    if array.device != "cpu":
+        return torch.from_dlpack(array)
+    if array.nbytes == 0:
+        return torch.empty(array.shape, dtype=dtype)
+    return torch.frombuffer(array.private_raw(), dtype=dtype).reshape(array.shape)
+
+
+def to_jax(array: _native.Array) -> Any:
+    """A jax.Array of the same memory."""
+    import jax
+
+    return jax.dlpack.from_dlpack(array)
+
+
+# A tensor as the native module takes it: its name, dtype, shape (None: those of the array) and the array.
+_Put = tuple[str, str | None, Sequence[int] | None, Any]
+
+
+def _put_numpy(name: str, array: Any) -> _Put:
+    import numpy
+
+    dtype = _OF_NUMPY.get(array.dtype.name)
+    if dtype is None or not array.dtype.isnative:
+        raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {array.dtype!r}')
+    packed = numpy.ascontiguousarray(array)
+    return name, dtype, array.shape, packed.reshape(-1).view(numpy.uint8)
+
+
+def _put_torch(name: str, tensor: Any) -> _Put:
+    import torch
+
+    dtype = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {tensor.dtype}')
+    if tensor.layout != torch.strided:
+        raise InvalidArgumentError(f'tensor "{name}" is not dense: {tensor.layout}')
+    packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    flat = packed.reshape(-1).view(torch.uint8) if packed.numel() else torch.empty(0, dtype=torch.uint8)
+    return name, dtype, tuple(tensor.shape), flat
+
+
+def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
+    """What Store.put takes, as the native module does. Arrays that are not packed are packed first."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    listed: list[_Put] = []
+    for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"the name of a tensor is a str, not {name!r}")
+        if isinstance(tensor, _native.Array):
+            source = tensor.raw if tensor.device == "cpu" else tensor
+            listed.append((name, tensor.dtype, tensor.shape, source))
+        elif numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
+            listed.append(_put_numpy(name, numpy.asarray(tensor)))
+        elif torch is not None and isinstance(tensor, torch.Tensor):
+            listed.append(_put_torch(name, tensor))
+        else:
+            listed.append((name, None, None, tensor))
+    return listed
+
+
+def elements(shape: Sequence[int]) -> int:
+    """How many elements there are in an array of that shape."""
+    return math.prod(shape)

@@ -1,0 +1,143 @@
+"""What a get gives: the tensors of an artifact, by name, where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from tensorcast import _native
+from tensorcast.errors import ClosedError, FailedPreconditionError, NotFoundError
+
+
+class Weights(Mapping[str, _native.Array]):
+    """The tensors of a replica on this host, and a lease on it: a mapping of names to arrays, in their order.
+
+    Nothing is copied. The lease ends when the weights are closed (or dropped) and no array that was made of
+    them is left; until then the store keeps the memory as it is, also when the daemon goes away.
+
+    Thread-safe. In a forked child the arrays stay readable, and keep the memory for as long as it lives.
+    """
+
+    def __init__(self, replica: _native.Replica) -> None:
+        self._replica: _native.Replica | None = replica
+        self._tensors = replica.tensors()
+
+    def __enter__(self) -> Weights:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the lease back, once no array that was made of it is left. More than once is fine."""
+        self._replica = None
+        self._tensors = {}
+
+    @property
+    def closed(self) -> bool:
+        return self._replica is None
+
+    def _open(self) -> _native.Replica:
+        replica = self._replica
+        if replica is None:
+            raise ClosedError("these weights were closed; arrays that were made of them are still good")
+        return replica
+
+    def __getitem__(self, name: str) -> _native.Array:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            replica = self._open()
+            chosen = f" among the {len(self._tensors)} of {replica.tensor_count} that were asked for"
+            raise NotFoundError(f'artifact {replica.artifact_id} has no tensor "{name}"'
+                                f'{chosen if len(self._tensors) < replica.tensor_count else ""}')
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        self._open()
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        self._open()
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        if self._replica is None:
+            return "<tensorcast.Weights, closed>"
+        return f"<tensorcast.Weights of {self.artifact_id}: {len(self)} tensors at {self.device}>"
+
+    def numpy(self) -> dict[str, Any]:
+        """All of them as numpy.ndarray, read-only. TypeError, naming the dtype, for what numpy has none for."""
+        self._open()
+        return {name: tensor.numpy() for name, tensor in self._tensors.items()}
+
+    def torch(self) -> dict[str, Any]:
+        """All of them as torch.Tensor.
+
+        torch has no read-only tensors: what is written takes a page of this process's own, is seen by whatever
+        was made of these weights, and by nobody else.
+        """
+        self._open()
+        return {name: tensor.torch() for name, tensor in self._tensors.items()}
+
+    def jax(self) -> dict[str, Any]:
+        """All of them as jax.Array."""
+        self._open()
+        return {name: tensor.jax() for name, tensor in self._tensors.items()}
+
+    def slice(self, name: str, index: Any) -> Any:
+        """`weights[name].numpy()[index]`: a view, of which only what is looked at is read.
+
+        Of weights on a GPU a torch.Tensor, likewise.
+        """
+        tensor = self[name]
+        return tensor.numpy()[index] if tensor.device == "cpu" else tensor.torch()[index]
+
+    @property
+    def artifact_id(self) -> str:
+        return self._open().artifact_id
+
+    @property
+    def replica_id(self) -> str:
+        return self._open().replica_id
+
+    @property
+    def device(self) -> str:
+        """"cpu" or "gpu:N"."""
+        return self._open().device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the artifact as a whole, with what lies between its tensors."""
+        return self._open().nbytes
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the artifact was put with, or its files carry."""
+        return self._open().metadata
+
+    @property
+    def key_revision(self) -> int:
+        """Of the key it was asked for by; 0 when it was asked for by its id."""
+        return self._open().key_revision
+
+    @property
+    def key_unconfirmed(self) -> bool:
+        """True when the global store did not answer: the key is as the daemon last knew it."""
+        return self._open().key_unconfirmed
+
+    @property
+    def lost(self) -> bool:
+        """True once the daemon went away: the arrays stay readable, but for new ones get again."""
+        return self._open().lost
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """How they came to this node: id, bytes, seconds, sources; None when they were there."""
+        return self._open().transfer()
+
+    def check(self) -> None:
+        """Raises FailedPreconditionError when the daemon went away."""
+        if self.lost:
+            raise FailedPreconditionError(f"the daemon that leased {self.artifact_id} went away: get it again")
