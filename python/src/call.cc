@@ -1,5 +1,6 @@
 #include "python/src/call.h"
 
+#include <nanobind/stl/string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
