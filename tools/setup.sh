@@ -59,6 +59,7 @@ packages=(
 # clang-format by its version, since each formats differently; this one is in Debian 12 and 13 alike.
 [[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format-19)
 [[ -n $python ]] && packages+=(python3-venv python3-dev)
+[[ -n $tests && -n $python ]] && packages+=(python3-torch)
 [[ -n $analysis ]] && packages+=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
 [[ -n $references ]] && packages+=(fio ucx-utils iperf3)
 
@@ -201,11 +202,23 @@ make_python() {
   touch "$venv/.complete"
 }
 
+# What the Python package's tests run in. PyTorch is the distribution's, which brings no CUDA.
+make_python_tests() {
+  local venv=$deps_dir/python-tests
+  [[ -f $venv/.complete ]] && return
+  say "creating the environment that tests the Python package"
+  rm -rf "$venv"
+  /usr/bin/python3 -m venv --system-site-packages "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check pytest 'safetensors==0.8.*' numpy ml_dtypes opentelemetry-sdk pyzmq fsspec >&2
+  touch "$venv/.complete"
+}
+
 install_packages
 install_opentelemetry
 build_abseil "$deps_dir"
 build_blake3 "$deps_dir"
 [[ -n $tests ]] && make_venv
+[[ -n $tests && -n $python ]] && make_python_tests
 [[ -n $python ]] && make_python
 if [[ -n $sanitizer ]]; then
   build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \

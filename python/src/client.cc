@@ -300,6 +300,19 @@ void BindTransfers(nb::class_<Client>& type) {
 
 void BindKeys(nb::class_<Client>& type) {
   type.def(
+      "find_imported",
+      [](const Client& client, const std::string& path, const CallOptions& options) {
+        return Start(client, options,
+                     [path](Connection& connection, const RequestContext& context, const Call::Listener&) {
+                       return Made(connection.plain().FindImported(context, path),
+                                   [](const client::ImportedFile& found) {
+                                     return nb::make_tuple(found.artifact_id, found.files);
+                                   });
+                     });
+      },
+      nb::arg("path"), nb::kw_only(), nb::arg("options"),
+      "A call that results in an artifact id and a number.");
+  type.def(
       "resolve_key",
       [](const Client& client, const std::string& key, const CallOptions& options) {
         return Start(client, options,

@@ -4,6 +4,7 @@
 #include "python/src/call.h"
 #include "python/src/client.h"
 #include "python/src/replica.h"
+#include "python/src/tracing.h"
 
 NB_MODULE(_native, module) {
   module.doc() = "The client library of TensorCast. Users import tensorcast instead.";
@@ -12,4 +13,5 @@ NB_MODULE(_native, module) {
   tensorcast::python::BindCall(module);
   tensorcast::python::BindReplica(module);
   tensorcast::python::BindClient(module);
+  tensorcast::python::BindTracing(module);
 }

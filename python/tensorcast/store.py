@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from tensorcast import _native, arrays, calls
+from tensorcast import _native, arrays, calls, tracing
+from tensorcast.admin import Administration
 from tensorcast.errors import ClosedError, InvalidArgumentError, UnavailableError
 from tensorcast.weights import Weights
 
@@ -116,7 +117,7 @@ class Watch:
         return self._ready.popleft()
 
 
-class Store:
+class Store(Administration):
     """A connection to a store daemon: made by connect().
 
     Thread-safe: any number of threads, and asyncio, may share one. Each call has a `timeout` in seconds (None:
@@ -129,8 +130,6 @@ class Store:
     def __init__(self, client: _native.Client, daemon: str) -> None:
         self._client: _native.Client | None = client
         self.daemon = daemon
-        # Gives the W3C traceparent of the span that calls are to be children of; "" for none.
-        self.traceparent: Callable[[], str] = str
 
     def __enter__(self) -> Store:
         return self
@@ -155,7 +154,7 @@ class Store:
 
     def options(self, timeout: float | None) -> _native.CallOptions:
         """What each call of the native connection is given."""
-        return _native.CallOptions(timeout=timeout, traceparent=self.traceparent())
+        return _native.CallOptions(timeout=timeout, traceparent=tracing.current_traceparent() or "")
 
     # Getting.
 
@@ -245,6 +244,13 @@ class Store:
         call = self._start_put(source, key, metadata, device, expected_revision, durable, wait_for_space, verify,
                                timeout)
         return Put(**await calls.finish_async(call))
+
+    def find_imported(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> tuple[str, int]:
+        """What this host's daemon imported a file as: an artifact id, and of how many files that import was.
+
+        NotFoundError when it did not, or when the file has another size or mtime since.
+        """
+        return calls.finish(self.native.find_imported(os.path.abspath(os.fspath(path)), options=self.options(timeout)))
 
     # Keys.
 

@@ -29,7 +29,7 @@ LAYERS = {
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
     "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
             "daemon", "client"},
-    "python": {"base", "core", "proto", "rpc", "client"},
+    "python": {"base", "otel/api", "core", "proto", "rpc", "client"},
     "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
               "daemon", "client", "cli"},
 }

@@ -1,0 +1,46 @@
+"""Trace ids on the records of Python's own logging.
+
+    tensorcast.logging.install()
+    logging.basicConfig(format=tensorcast.logging.FORMAT)
+
+From then on every record has `trace_id`, `span_id` and `trace_sampled`, those of the span that is current where it was
+made (tensorcast.tracing, or the program's own OpenTelemetry): empty, empty and False outside of any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tensorcast import tracing
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s [trace_id=%(trace_id)s span_id=%(span_id)s] %(message)s"
+
+_replaced: Callable[..., logging.LogRecord] | None = None
+
+
+def install() -> None:
+    """Wraps the record factory of the process, and keeps what was there: other wrappers go on working. Idempotent."""
+    global _replaced
+    if _replaced is None:
+        _replaced = logging.getLogRecordFactory()
+        logging.setLogRecordFactory(_make_record)
+
+
+def uninstall() -> None:
+    """Puts the factory back that was there before, unless somebody wrapped this one meanwhile."""
+    global _replaced
+    if _replaced is not None and logging.getLogRecordFactory() is _make_record:
+        logging.setLogRecordFactory(_replaced)
+        _replaced = None
+
+
+def _make_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    assert _replaced is not None
+    record = _replaced(*args, **kwargs)
+    traceparent = tracing.current_traceparent() or ""
+    record.trace_id = traceparent[3:35]
+    record.span_id = traceparent[36:52]
+    record.trace_sampled = bool(traceparent) and int(traceparent[53:55], 16) & 1 == 1
+    return record

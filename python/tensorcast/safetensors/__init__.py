@@ -1,0 +1,80 @@
+"""What `safetensors` has, for files and for models of the store.
+
+    from tensorcast.safetensors import safe_open            # instead of: from safetensors import safe_open
+    from tensorcast.safetensors.torch import load_file      # and so on
+
+    load_file("tc://llama/prod")                            # a key
+    load_file("/models/llama/model.safetensors")            # attached where the store has it, else read
+
+Signatures, results and errors are those of safetensors 0.8. A path that this host's daemon imported, of the size and
+mtime that it had then, is attached instead of read; every other path goes to the `safetensors` package, which has to be
+installed for that. Whatever is attached is private to the process: a write to it costs a page and reaches nobody else.
+
+All names of the original that are not here are the original's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorcast.safetensors._stored import SafetensorError, StoredFile, attach, original
+
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+
+__all__ = ["SafetensorError", "StoredFile", "load", "load_file", "safe_open", "save", "save_file"]
+
+
+def safe_open(filename: Path, framework: str, device: str | int = "cpu", *, backend: str = "mmap") -> Any:
+    """Opens a file, or a model of the store ("tc://KEY"), whose tensors are then given one by one.
+
+    `framework` is "pt" or "numpy" ("np") for what is in the store, and whatever the original knows for what is not.
+    """
+    if backend not in ("mmap", "pread"):
+        return original().safe_open(filename, framework, device, backend=backend)  # its own words about that
+    weights = attach(filename)
+    if weights is None:
+        return original().safe_open(filename, framework, device, backend=backend)
+    return StoredFile(weights, framework, device)
+
+
+def load_file(filename: Path, framework: str = "pt", device: str | int = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
+    """All tensors of a file, or of a model of the store ("tc://KEY")."""
+    return _flavour(framework).load_file(filename, **_where(framework, device), backend=backend)
+
+
+def load(data: bytes, framework: str = "pt") -> dict[str, Any]:
+    """All tensors of a file's bytes."""
+    return _flavour(framework).load(data)
+
+
+def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, framework: str = "pt") -> None:
+    """Writes a file, or puts the tensors into the store under a key ("tc://KEY")."""
+    _flavour(framework).save_file(tensors, filename, metadata)
+
+
+def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, framework: str = "pt") -> bytes:
+    """The bytes of such a file."""
+    return _flavour(framework).save(tensors, metadata)
+
+
+def _flavour(framework: str) -> Any:
+    if framework in ("np", "numpy"):
+        from tensorcast.safetensors import numpy as flavour
+    elif framework in ("pt", "torch", "pytorch"):
+        from tensorcast.safetensors import torch as flavour
+    else:
+        raise SafetensorError(f"framework {framework} is not here: pt or numpy")
+    return flavour
+
+
+def _where(framework: str, device: str | int) -> dict[str, Any]:
+    return {} if framework in ("np", "numpy") else {"device": device}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(original(), name)

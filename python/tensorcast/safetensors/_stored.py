@@ -1,0 +1,196 @@
+"""Models of the store as safetensors shows files: which paths are models, and `safe_open` over one of them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorcast
+from tensorcast import default_store
+
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+
+try:
+    from safetensors import SafetensorError
+except ImportError:
+
+    class SafetensorError(Exception):  # type: ignore[no-redef]
+        """As the original's, where that is not installed."""
+
+
+_SCHEME = "tc://"
+
+
+def original(flavour: str = "") -> Any:
+    """The module of the `safetensors` package that does what the store does not."""
+    name = f"safetensors.{flavour}" if flavour else "safetensors"
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"files that are not in the store need the safetensors package ({name}: {error})") from error
+
+
+def key_of(filename: Path) -> str | None:
+    """The key that "tc://KEY" names; None for a path."""
+    name = os.fspath(filename)
+    return name[len(_SCHEME) :] if isinstance(name, str) and name.startswith(_SCHEME) else None
+
+
+def attach(filename: Path) -> tensorcast.Weights | None:
+    """The weights of a key, or of a path that the store knows; None for one that is to be read.
+
+    FileNotFoundError for a key that is not there.
+    """
+    key = key_of(filename)
+    if key is not None:
+        try:
+            return default_store.connect().get(key, progress=False)
+        except tensorcast.NotFoundError as error:
+            raise FileNotFoundError(f"No such key in the store: {key}") from error
+    store = default_store.find()
+    if store is None or not os.path.isfile(filename):
+        return None
+    try:
+        artifact_id, files = store.find_imported(os.fspath(filename))
+        names = None if files == 1 else _names_in(filename)
+        return store.get(artifact_id, tensors=names, progress=False)
+    except tensorcast.Error:
+        return None  # unknown, or not to be had just now: there is still the file
+
+
+def put(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None) -> None:
+    key = key_of(filename)
+    assert key is not None
+    default_store.connect().put(dict(tensors), key=key, metadata=dict(metadata or {}), progress=False)
+
+
+def _names_in(path: Path) -> list[str]:
+    """The tensors of a shard, of which its header tells. What is wrong with it the original says."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    # A pattern's characters stand for themselves in a set of their own.
+    special = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
+    return [name.translate(special) for name in header if name != "__metadata__"]
+
+
+class StoredFile:
+    """What `safe_open` gives for a model of the store. Its tensors outlive it."""
+
+    def __init__(self, weights: tensorcast.Weights, framework: str, device: str | int = "cpu") -> None:
+        if framework not in ("pt", "torch", "pytorch", "np", "numpy"):
+            raise SafetensorError(f"framework {framework} is not to be had from the store: pt or numpy")
+        self._weights: tensorcast.Weights | None = weights
+        self._torch = framework in ("pt", "torch", "pytorch")
+        self._device = device
+
+    def keys(self) -> list[str]:
+        return sorted(self._open())
+
+    def offset_keys(self) -> list[str]:
+        return list(self._open())
+
+    def metadata(self) -> dict[str, str] | None:
+        return dict(self._open().metadata) or None
+
+    def get_tensor(self, name: str) -> Any:
+        return self._placed(self._whole(name))
+
+    def get_tensors(self) -> dict[str, Any]:
+        return {name: self.get_tensor(name) for name in self._open()}
+
+    def get_slice(self, name: str) -> StoredSlice:
+        return StoredSlice(self, name, self._array(name))
+
+    def __enter__(self) -> StoredFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._weights = None  # the lease goes when the last tensor has gone, too
+
+    def _open(self) -> tensorcast.Weights:
+        if self._weights is None:
+            raise SafetensorError("File is closed")
+        return self._weights
+
+    def _array(self, name: str) -> tensorcast.Array:
+        try:
+            return self._open()[name]
+        except KeyError:
+            raise SafetensorError(f"File does not contain tensor {name}") from None
+
+    def _whole(self, name: str) -> Any:
+        array = self._array(name)
+        return array.torch() if self._torch else _private_numpy(array)
+
+    def _placed(self, tensor: Any) -> Any:
+        if not self._torch or self._device in ("cpu", None):
+            return tensor
+        import torch
+
+        return tensor.to(torch.device(self._device))
+
+
+class StoredSlice:
+    """A tensor of which a part is wanted: `slice_[2:, 0]` touches that part alone."""
+
+    def __init__(self, file: StoredFile, name: str, array: tensorcast.Array) -> None:
+        self._file = file
+        self._name = name
+        self._array = array
+
+    def get_shape(self) -> list[int]:
+        return list(self._array.shape)
+
+    def get_dtype(self) -> str:
+        return self._array.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            if index:
+                raise SafetensorError("Non empty lists are not implemented")
+            index = slice(0, 0)
+        indices = index if isinstance(index, tuple) else (index,)
+        _check_bounds(indices, self.get_shape())
+        return self._file._placed(self._file._whole(self._name)[index if indices else ...])
+
+
+def _private_numpy(array: tensorcast.Array) -> Any:
+    """As the original's arrays, which may be written to."""
+    import numpy
+
+    return numpy.ndarray(array.shape, array.numpy().dtype, buffer=array.private_raw())
+
+
+def _check_bounds(indices: Sequence[Any], shape: list[int]) -> None:
+    """The errors of the original, which numpy and torch would not all make."""
+    if Ellipsis in indices:
+        return
+    if len(indices) > len(shape):
+        raise SafetensorError(f"Error during slicing {_written(indices)} with shape {shape}: too many slices")
+    for axis, (index, size) in enumerate(zip(indices, shape)):
+        if isinstance(index, slice):
+            last = (index.stop if index.stop is not None else size) - 1
+        else:
+            last = index
+            if index < 0:
+                if index + size < 0:
+                    raise SafetensorError(f"Invalid index {index} for dimension {axis} of size {size}")
+                continue
+        if last >= size:
+            raise SafetensorError(
+                f"Error during slicing {_written(indices)} with shape {shape}: "
+                f"index {last} out of bounds for tensor dimension #{axis} of size {size}"
+            )
+
+
+def _written(indices: Sequence[Any]) -> str:
+    def one(index: Any) -> str:
+        if not isinstance(index, slice):
+            return str(index)
+        return f"{'' if index.start is None else index.start}:{'' if index.stop is None else index.stop}"
+
+    return f"[{', '.join(map(one, indices))}]"

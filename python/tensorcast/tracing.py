@@ -1,0 +1,307 @@
+"""Spans of a program's own, in one trace with what the store does for them.
+
+    with tracing.span("load", {"model": "llama"}) as span:
+        weights = store.get("llama/prod")     # Client/Get and all below it, in the daemons too, are its children
+        span.set_attribute("tensors", len(weights))
+
+    @tracing.traced
+    async def serve(): ...
+
+Where the program has set OpenTelemetry up for itself (the `opentelemetry` package, with a provider), these are spans of
+that provider, and the store's calls belong to whatever span is current there. Otherwise they are TensorCast's own: they
+are exported after `start()`, and are ids alone, for logs and for the daemons' traces, before. A span that the program
+opened is sampled, whatever share of the others is.
+
+Spans belong to a context (PEP 567), so threads and asyncio tasks each have their own current one. Nothing here raises
+because of telemetry, and nothing waits for an exporter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, TypeVar, Union, overload
+
+from tensorcast import _native
+
+AttributeValue = Union[str, bool, int, float]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_CO_COROUTINE = 0x80  # as the module inspect has it, which is slow to import
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+
+
+class Span:
+    """A span under way. It is used by one thread at a time, and ends with the `with` that began it."""
+
+    def __init__(self, name: str, parent: str | None, attributes: Mapping[str, AttributeValue]) -> None:
+        self._native = _native.Span(name, parent or "", dict(attributes))
+        self.traceparent: str = self._native.traceparent or _new_traceparent(parent)
+
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits."""
+        return self.traceparent[3:35]
+
+    @property
+    def span_id(self) -> str:
+        """16 hexadecimal digits."""
+        return self.traceparent[36:52]
+
+    def set_attribute(self, key: str, value: AttributeValue) -> None:
+        self._native.set_attribute(key, value)
+
+    def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
+        for key, value in attributes.items():
+            self.set_attribute(key, value)
+
+    def add_event(self, name: str, attributes: Mapping[str, AttributeValue] | None = None) -> None:
+        self._native.add_event(name, dict(attributes or {}))
+
+    def set_error(self, error: BaseException | str) -> None:
+        """Marks the span as failed, and records why."""
+        kind = type(error).__name__ if isinstance(error, BaseException) else "error"
+        self._native.set_error(kind, str(error))
+
+    def _end(self) -> None:
+        self._native.end()
+
+
+class _JoinedSpan(Span):
+    """A span of the program's own OpenTelemetry provider."""
+
+    def __init__(self, span: Any) -> None:
+        self._span = span
+        self.traceparent = _traceparent_of(span.get_span_context())
+
+    def set_attribute(self, key: str, value: AttributeValue) -> None:
+        self._span.set_attribute(key, value)
+
+    def add_event(self, name: str, attributes: Mapping[str, AttributeValue] | None = None) -> None:
+        self._span.add_event(name, dict(attributes or {}))
+
+    def set_error(self, error: BaseException | str) -> None:
+        trace = sys.modules["opentelemetry.trace"]
+        if isinstance(error, BaseException):
+            self._span.record_exception(error)
+        self._span.set_status(trace.Status(trace.StatusCode.ERROR, str(error)))
+
+    def _end(self) -> None:
+        self._span.end()
+
+
+# The innermost span of TensorCast's own, or a traceparent that was continued.
+_current: contextvars.ContextVar[Span | str | None] = contextvars.ContextVar("tensorcast_span", default=None)
+
+
+@contextlib.contextmanager
+def span(name: str, attributes: Mapping[str, AttributeValue] | None = None) -> Iterator[Span]:
+    """Begins a span, a child of the current one, and makes it current until the block ends.
+
+    An exception that leaves the block marks the span as failed, and goes on.
+    """
+    begun, entered = _begin(name, attributes or {})
+    with entered:
+        try:
+            yield begun
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                begun.set_error(error)
+            raise
+        finally:
+            begun._end()
+
+
+@overload
+def traced(function: _Function) -> _Function: ...
+@overload
+def traced(*, name: str | None = None, attributes: Mapping[str, AttributeValue] | None = None) -> Callable[[_Function], _Function]: ...
+def traced(function: Any = None, *, name: str | None = None, attributes: Mapping[str, AttributeValue] | None = None) -> Any:
+    """Runs the function, or coroutine function, in a span each time: `@traced`, or `@traced(name=...)`.
+
+    The span has the function's qualified name unless one is given.
+    """
+    if function is None:
+        return functools.partial(traced, name=name, attributes=attributes)
+    of = name or function.__qualname__
+
+    if function.__code__.co_flags & _CO_COROUTINE:
+
+        @functools.wraps(function)
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            with span(of, attributes):
+                return await function(*args, **kwargs)
+
+        return run_async
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with span(of, attributes):
+            return function(*args, **kwargs)
+
+    return run
+
+
+def current_span() -> Span | None:
+    """The innermost span that is open here; None outside of any."""
+    joined = _joined_span()
+    if joined is not None:
+        return _JoinedSpan(joined)
+    current = _current.get()
+    return current if isinstance(current, Span) else None
+
+
+def set_attribute(key: str, value: AttributeValue) -> None:
+    """On the current span; nothing outside of any."""
+    if (current := current_span()) is not None:
+        current.set_attribute(key, value)
+
+
+def add_event(name: str, attributes: Mapping[str, AttributeValue] | None = None) -> None:
+    """On the current span; nothing outside of any."""
+    if (current := current_span()) is not None:
+        current.add_event(name, attributes)
+
+
+def set_error(error: BaseException | str) -> None:
+    """Marks the current span as failed; nothing outside of any."""
+    if (current := current_span()) is not None:
+        current.set_error(error)
+
+
+def current_traceparent() -> str | None:
+    """The current span as W3C Trace Context writes it, which the store's calls carry; None outside of any."""
+    joined = _joined_span()
+    if joined is not None:
+        return _traceparent_of(joined.get_span_context())
+    current = _current.get()
+    return current.traceparent if isinstance(current, Span) else current
+
+
+def current_trace_id() -> str | None:
+    """32 hexadecimal digits; None outside of any span."""
+    traceparent = current_traceparent()
+    return traceparent[3:35] if traceparent else None
+
+
+def current_span_id() -> str | None:
+    """16 hexadecimal digits; None outside of any span."""
+    traceparent = current_traceparent()
+    return traceparent[36:52] if traceparent else None
+
+
+def enabled() -> bool:
+    """Whether spans are recorded by anyone: the program's own provider, or `start()`."""
+    joined = _joined_span()
+    return (joined is not None and joined.is_recording()) or _native.is_tracing()
+
+
+def inject(carrier: MutableMapping[str, str]) -> None:
+    """Writes the current span into the headers of a message of the program's own ("traceparent")."""
+    traceparent = current_traceparent()
+    if traceparent:
+        carrier["traceparent"] = traceparent
+
+
+@contextlib.contextmanager
+def continued(carrier: Mapping[str, str] | str) -> Iterator[None]:
+    """Spans and calls in the block go on with the trace of a message's headers, or of a traceparent.
+
+    What is missing or malformed there changes nothing, as W3C asks.
+    """
+    if not isinstance(carrier, str):
+        carrier = next((value for key, value in carrier.items() if key.lower() == "traceparent"), "")
+    if not _TRACEPARENT.fullmatch(carrier):
+        yield
+        return
+    token = _current.set(carrier)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def start(
+    endpoint: str = "", *, exporter: str = "", headers: Mapping[str, str] | None = None, service_name: str = ""
+) -> Telemetry:
+    """Exports this process's spans and metrics, those of the store's client among them, until `stop()`.
+
+    What is left empty is as the environment says (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_ENDPOINT,
+    OTEL_TRACES_SAMPLER, ...), else the OpenTelemetry SDK's default. `exporter` is "otlp_grpc" (the default), "otlp_http",
+    "console" or "none". Not needed where the program exports by an OpenTelemetry provider of its own, but for the spans
+    of the client library itself.
+
+    Raises InvalidArgumentError, naming what is wrong in the options or the environment, and FailedPreconditionError when
+    it was started already.
+    """
+    pairs = [f"{key}={value}" for key, value in (headers or {}).items()]
+    return Telemetry(_native.start_telemetry(endpoint, exporter, pairs, service_name))
+
+
+class Telemetry:
+    """What `start()` began; a context manager."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def stop(self) -> None:
+        """Sends what is left, within five seconds. A store that is still connected ends nothing of this."""
+        self._native.stop()
+
+    def __enter__(self) -> Telemetry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _begin(name: str, attributes: Mapping[str, AttributeValue]) -> tuple[Span, contextlib.AbstractContextManager[Any]]:
+    trace = sys.modules.get("opentelemetry.trace")  # a program that uses it has imported it
+    if trace is not None:
+        joined = trace.get_tracer("tensorcast").start_span(name, context=_joined_context(), attributes=dict(attributes))
+        if joined.get_span_context().is_valid:
+            return _JoinedSpan(joined), trace.use_span(joined, record_exception=False, set_status_on_exception=False)
+    begun = Span(name, current_traceparent(), attributes)
+    return begun, _made_current(begun)
+
+
+@contextlib.contextmanager
+def _made_current(span: Span) -> Iterator[None]:
+    token = _current.set(span)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _joined_span() -> Any:
+    """The span that is current in the program's own OpenTelemetry; None when there is none."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    current = trace.get_current_span()
+    return current if current.get_span_context().is_valid else None
+
+
+def _joined_context() -> Any:
+    """Where OpenTelemetry has no current span but a trace was continued, a context with that one; else None."""
+    current = _current.get()
+    if not isinstance(current, str) or _joined_span() is not None:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({"traceparent": current})
+
+
+def _traceparent_of(context: Any) -> str:
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+
+
+def _new_traceparent(parent: str | None) -> str:
+    trace_id = parent[3:35] if parent else os.urandom(16).hex()
+    return f"00-{trace_id}-{os.urandom(8).hex()}-01"

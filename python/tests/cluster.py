@@ -1,0 +1,81 @@
+"""A global store and two daemons with fake GPUs, as processes, for tests and benchmarks."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("TENSORCAST_BINARY", TREE / "build/release/bin/tensorcast"))
+START_SECONDS = 60
+
+
+class Cluster:
+    """Nodes "a" and "b". A context manager; everything is gone afterwards."""
+
+    def __init__(self, host_pool="1GiB", import_roots="/"):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-python-"))
+        self.processes = {}
+        self._host_pool = host_pool
+        self._import_roots = import_roots
+
+    def __enter__(self):
+        try:
+            store = f"unix:{self.folder}/store.sock"
+            self._start("store", "global-store", f"global_store.listen={store}", f"global_store.metadata_path={self.folder}/store/meta.db")
+            for name in ("a", "b"):
+                self._start(
+                    name,
+                    "daemon",
+                    f"daemon.name={name}",
+                    f"daemon.state_dir={self.folder}/{name}",
+                    f"daemon.global_store={store}",
+                    f"daemon.import_roots={self._import_roots}",
+                    f"daemon.host_pool={self._host_pool}",
+                    "daemon.device_runtime=fake",
+                )
+            for name in ("a", "b"):
+                self._await_socket(name)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+
+    def address(self, name):
+        return f"unix:{self.folder}/{name}/daemon.sock"
+
+    def trace_file(self, name):
+        """Chrome's trace events of that daemon; complete once it has ended."""
+        return self.folder / f"{name}.trace.json"
+
+    def stop(self, name):
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+    def _start(self, name, command, *settings):
+        arguments = [str(BINARY), command, f"--trace-file={self.trace_file(name)}"]
+        arguments += [word for setting in settings for word in ("--set", setting)]
+        log = open(self.folder / f"{name}.log", "w")
+        self.processes[name] = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+
+    def _await_socket(self, name):
+        deadline = time.monotonic() + START_SECONDS
+        socket = self.folder / name / "daemon.sock"
+        while not socket.exists():
+            if self.processes[name].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"daemon {name} did not start: {(self.folder / f'{name}.log').read_text()[-2000:]}")
+            time.sleep(0.01)

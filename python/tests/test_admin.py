@@ -1,0 +1,85 @@
+"""Administration: plain values, and how a notebook shows them."""
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+
+import tensorcast as tc
+
+
+@pytest.fixture
+def stored(store, request):
+    marked = np.frombuffer(request.node.name.encode().ljust(1 << 18), np.uint8)  # of each test its own
+    put = store.put({"x": marked}, key="admin/one")
+    yield put.artifact_id
+    try:
+        store.rm(put.artifact_id, force=True)
+    except tc.NotFoundError:
+        pass
+
+
+def test_status_is_a_plain_value(store, stored):
+    status = store.status()
+    assert status.name == "a" and status.global_store_reachable and status.replicas >= 1
+    assert {pool.location for pool in status.pools} == {"cpu", "gpu:0"}
+    assert status.recent[0].artifact_id == stored and status.recent[0].error == ""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        status.name = "other"
+    assert "<table>" in status._repr_html_() and "admin" not in status._repr_html_()
+
+
+def test_artifacts_and_replicas_are_listed(store, stored):
+    listed = next(artifact for artifact in store.ls() if artifact.artifact_id == stored)
+    assert (listed.keys, listed.tensor_count, listed.replicas, listed.files) == (("admin/one",), 1, 1, ())
+    assert stored in store.ls()._repr_html_()
+    (replica,) = store.replicas("admin/one")
+    assert (replica.location, replica.state, replica.pinned) == ("cpu", "ready", False)
+
+
+def test_a_replica_is_pinned_by_its_key(store, stored):
+    store.pin("admin/one")
+    assert store.replicas(stored)[0].pinned
+    store.unpin(store.replicas(stored)[0].replica_id)
+    assert not store.replicas(stored)[0].pinned
+    with pytest.raises(tc.NotFoundError):
+        store.pin("admin/nothing")
+
+
+def test_rm_keeps_what_other_keys_mean(store, stored):
+    store.bind("admin/two", stored)
+    with pytest.raises(tc.FailedPreconditionError, match="admin/two"):
+        store.rm("admin/one")
+    store.rm("admin/one", force=True)
+    assert stored not in [artifact.artifact_id for artifact in store.ls()]
+    with pytest.raises(tc.NotFoundError):
+        store.rm("admin/one")
+
+
+def test_replicas_are_wished_for(store, stored, cluster):
+    (wish,) = store.replicate("admin/one", ["b"])
+    assert (wish.node, wish.location) == ("b", "cpu")
+    deadline = time.monotonic() + 60
+    while (state := store.wishes("admin/one")[0].state) != "done":
+        assert state != "failed" and time.monotonic() < deadline
+    assert store.replicate("admin/one", ["b:cpu"])[0].state == "there"
+    with pytest.raises(tc.NotFoundError, match="nobody"):
+        store.replicate("admin/one", ["nobody"])
+
+
+def test_a_transfer_is_explained(store, stored, cluster):
+    with tc.connect(cluster.address("b")) as other:
+        weights = other.get("admin/one")
+        explanation = other.explain(weights.transfer)
+        weights.close()
+        assert [hop.node for hop in explanation.hops] == ["b", "a"]
+        transfer = explanation.hops[0].transfer
+        assert transfer.bytes == 1 << 18 and transfer.verified_chunks >= 1
+        assert {stage.stage for stage in transfer.stages} >= {"fetch"}
+        assert all(transfer.queued <= stage.start <= stage.end <= transfer.end for stage in transfer.stages)
+        shown = explanation._repr_html_()
+        assert "<svg" in shown and "fetch from a" in shown
+        assert other.explain("last") == explanation
+        with pytest.raises(tc.NotFoundError):
+            other.explain("no-such-transfer")

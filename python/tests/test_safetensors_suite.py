@@ -1,0 +1,109 @@
+"""The safetensors project's own tests, from its source package, against the drop-in: whatever passes with the original in
+this environment passes with the drop-in, once for files alone and once with each file that is saved put into the store.
+
+Left out: the tests of frameworks that are not here (flax, mlx, paddle, tensorflow), and test_threadable, which times the
+original's own serializer. Tests that the original itself fails or skips here (an older torch, no GPU) are compared likewise.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+pytest.importorskip("torch")
+
+VERSION = "0.8.0"
+FILES = ("simple", "handle", "pt_comparison", "pt_model", "pread_backend", "multithreaded")
+
+# pip asks a source package for its metadata before it hands it out, and this one would need Rust's registry for the answer.
+BUILD_BACKEND = """
+import os
+def get_requires_for_build_wheel(settings=None): return []
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    name = "safetensors-VERSION.dist-info"
+    os.makedirs(os.path.join(folder, name))
+    with open(os.path.join(folder, name, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: safetensors\\nVersion: VERSION\\n")
+    return name
+"""
+
+# What is saved is put into the store as well, and what is then opened has to be attached.
+STORING = """
+import os
+import tensorcast
+from tensorcast.safetensors import _stored, numpy, torch
+
+store = tensorcast.connect()
+attached = []
+
+
+def and_put(save):
+    def run(tensors, filename, metadata=None):
+        save(tensors, filename, metadata)
+        store.put(os.path.abspath(filename), progress=False)
+    return run
+
+
+def counted(attach):
+    def run(filename):
+        weights = attach(filename)
+        attached.append(weights is not None)
+        return weights
+    return run
+
+
+numpy.save_file, torch.save_file = and_put(numpy.save_file), and_put(torch.save_file)
+for module in (tensorcast.safetensors, numpy, torch):
+    module.attach = counted(module.attach)
+
+
+def pytest_sessionfinish():
+    print(f"\\nattached {sum(attached)}")
+"""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "maturin.py").write_text(BUILD_BACKEND.replace("VERSION", VERSION))
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary=safetensors"]
+    subprocess.run([*command, f"safetensors=={VERSION}", "-d", str(folder)], check=True, env={**os.environ, "PYTHONPATH": str(folder)})
+    with tarfile.open(folder / f"safetensors-{VERSION}.tar.gz") as archive:
+        archive.extractall(folder)
+    return folder / f"safetensors-{VERSION}/bindings/python/tests"
+
+
+def run(sources, folder, drop_in, conftest=""):
+    """What became of each test, and what was printed."""
+    for name in FILES:
+        text = (sources / f"test_{name}.py").read_text()
+        if drop_in:
+            text = re.sub(r"^( *)from safetensors", r"\1from tensorcast.safetensors", text, flags=re.MULTILINE)
+        (folder / f"test_{name}.py").write_text(text)
+    (folder / "conftest.py").write_text(conftest)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    printed = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+    outcomes = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", printed, flags=re.MULTILINE)
+    return {test: outcome for outcome, test in outcomes}, printed
+
+
+@pytest.fixture(scope="module")
+def original(sources, tmp_path_factory):
+    outcomes, printed = run(sources, tmp_path_factory.mktemp("original"), drop_in=False)
+    assert list(outcomes.values()).count("PASSED") >= 50, printed
+    return outcomes
+
+
+def test_files_are_loaded_as_the_original_loads_them(sources, original, store, tmp_path):
+    outcomes, printed = run(sources, tmp_path, drop_in=True)
+    assert outcomes == original, printed
+
+
+def test_files_that_are_in_the_store_are_as_the_original_shows_them(sources, original, store, tmp_path):
+    outcomes, printed = run(sources, tmp_path, drop_in=True, conftest=STORING)
+    assert outcomes == original, printed
+    assert int(re.search(r"^attached (\d+)", printed, flags=re.MULTILINE).group(1)) >= 30
