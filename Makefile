@@ -22,8 +22,8 @@ build: setup $(BUILD)/build.ninja
 	$(if $(WERROR),@cmake --preset $(PRESET) -DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR) >/dev/null)
 	@cmake --build $(BUILD) -j $(JOBS)
 
-test: build
-	@tools/setup.sh --tests
+test: build python
+	@tools/setup.sh --tests --python
 	@tests/run.sh $(BUILD) -LE gpu -j 2
 
 # MODEL: a .safetensors file or a sharded directory; without it a Llama-shaped model is made.
@@ -111,6 +111,18 @@ format:
 
 clean:
 	rm -rf $(BUILD)
+
+# The Python package's native module, for each interpreter that gets a wheel.
+.PHONY: python
+python: binary
+	@tools/setup.sh --python
+	@cmake --preset $(PRESET) -DTENSORCAST_PYTHON=ON >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target tensorcast_python
+
+# The Python wheels, into build/wheels.
+.PHONY: wheel
+wheel: python
+	tools/package/make_wheel.sh --build $(BUILD) --out build/wheels
 
 # A relocatable archive and Debian packages, into build/packages.
 .PHONY: package

@@ -209,7 +209,8 @@ make_python_tests() {
   say "creating the environment that tests the Python package"
   rm -rf "$venv"
   /usr/bin/python3 -m venv --system-site-packages "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check pytest 'safetensors==0.8.*' numpy ml_dtypes opentelemetry-sdk pyzmq fsspec >&2
+  "$venv/bin/pip" install --quiet --disable-pip-version-check \
+    pytest mypy 'safetensors==0.8.*' numpy ml_dtypes jax grpcio opentelemetry-sdk pyzmq fsspec >&2
   touch "$venv/.complete"
 }
 

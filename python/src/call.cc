@@ -210,9 +210,9 @@ void BindCall(nb::module_& module) {
       .def("cancel", &Call::Cancel, "Asks for its early end, and returns at once.")
       .def("progress", &Call::Progress, nb::sig("def progress(self) -> tuple[int, int, int, str] | None"),
            "Bytes done, in all, and there before; what it waits for.")
-      .def("take", &Call::Take, nb::sig("def take(self) -> list[dict[str, object]]"),
+      .def("take", &Call::Take, nb::sig("def take(self) -> list[dict[str, typing.Any]]"),
            "What came since the last time.")
-      .def("result", &Call::Result, nb::sig("def result(self) -> object"),
+      .def("result", &Call::Result, nb::sig("def result(self) -> typing.Any"),
            "The result of a call that has ended, once; raises its error.");
   module.def("cancel_all_calls", &CancelAllCalls, "Ends what is under way, for the interpreter's exit.");
 }

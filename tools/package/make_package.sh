@@ -38,43 +38,16 @@ out=$(cd "$out" && pwd)
 work=$(mktemp -d "$out/.package-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# What a system with glibc >= 2.36 and a C++ program on it has, and what belongs to the machine's RDMA drivers.
-is_of_the_system() {
-  case $1 in
-    linux-vdso.so.* | ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | \
-      libresolv.so.* | libgcc_s.so.* | libstdc++.so.*) return 0 ;;
-    libibverbs.so.* | librdmacm.so.* | libmlx5.so.* | libnl-3.so.* | libnl-route-3.so.*) return 0 ;;
-  esac
-  return 1
-}
-
-# copy_libraries ELF FOLDER: every shared library that ELF needs, by the name it is needed under.
-copy_libraries() {
-  local name path listing
-  listing=$(ldd "$1")
-  while read -r name path; do
-    is_of_the_system "$name" && continue
-    [[ $path == /* ]] || die "$1 needs $name, which is not on this machine"
-    [[ -e $2/$name ]] || install -m 0644 "$path" "$2/$name"
-  done < <(awk '$2 == "=>" {print $1, ($3 == "not" ? "missing" : $3)}' <<<"$listing")
-}
+# shellcheck source=tools/package/libraries.sh
+source "$here/libraries.sh"
 
 # stage PREFIX: bin/ and lib/ as they stand in every package.
 stage() {
-  local prefix=$1 ucs modules module
-  mkdir -p "$prefix/bin" "$prefix/lib/ucx"
-  install -m 0755 "$binary" "$prefix/bin/tensorcast"
-  strip "$prefix/bin/tensorcast"
-  copy_libraries "$binary" "$prefix/lib"
-  # UCX loads its modules from the folder ucx/ beside its own library, by the names that end in .so.0.
-  ucs=$(ldd "$binary" | awk '$1 ~ /^libucs\.so/ {print $3}')
-  modules=$(dirname "$(readlink -f "$ucs")")/ucx
-  for module in "$modules"/libuct_*.so.0; do
-    [[ -e $module ]] || continue
-    install -m 0644 "$module" "$prefix/lib/ucx/$(basename "$module")"
-    copy_libraries "$module" "$prefix/lib"
-  done
-  rm -f "$prefix"/lib/libuct_*.so.*  # modules that modules need: they are in ucx/
+  mkdir -p "$1/bin" "$1/lib"
+  install -m 0755 "$binary" "$1/bin/tensorcast"
+  strip "$1/bin/tensorcast"
+  copy_libraries "$binary" "$1/lib"
+  copy_ucx_modules "$binary" "$1/lib"
 }
 
 check_size() {

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The wheels as their users find them: each installed by pip alone into a bare environment, whose `tensorcast demo` runs.
+#
+#   tools/package/wheel_test.sh BUILD_DIR
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?the build folder}
+say() { echo "wheel test: $*"; }
+fail() { say "FAILED: $*"; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$here/make_wheel.sh" --build "$build" --out "$work/wheels"
+
+# interpreter_of TAG: one that takes wheels of that tag; none: nothing is printed.
+interpreter_of() {
+  local python
+  for python in /usr/bin/python3 "$HOME"/.pyenv/versions/3.*/bin/python3; do
+    [[ -x $python ]] || continue
+    case $1 in
+      *abi3*) "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' || continue ;;
+      *) "$python" -c "import sys; sys.exit('cp%d%d' % sys.version_info[:2] not in '$1')" || continue ;;
+    esac
+    echo "$python"
+  done
+}
+
+for wheel in "$work"/wheels/*.whl; do
+  found=$(interpreter_of "$(basename "$wheel")")
+  [[ -n $found ]] || fail "no interpreter for $(basename "$wheel")"
+  while read -r python; do
+    environment=$work/environment
+    "$python" -m venv "$environment"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
+    # Nothing of the tree or of the build is to be found from here.
+    cd "$work"
+    "$environment/bin/tensorcast" demo --size 16MiB --json >"$work/demo" 2>"$work/log" ||
+      fail "the demo of $(basename "$wheel") with $python: $(tail -20 "$work/log") $(cat "$work/demo")"
+    "$environment/bin/python" -c 'import tensorcast, sys; print("loads with", sys.version.split()[0], tensorcast.__file__)'
+    cd "$here"
+    rm -rf "$environment"
+  done <<<"$found"
+done
+say "good"
