@@ -1,0 +1,38 @@
+"""vLLM's model loader over the store. Written against vLLM 0.33 (python/interfaces/vllm.json)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+from tensorcast.plugins.options import LoaderOptions
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import ModelConfig
+    from vllm.config.load import LoadConfig
+
+
+class TensorcastModelLoader(DefaultModelLoader):
+    """vLLM's default loader, whose main weights come from the store: what it checks of a loaded model stays checked,
+    and secondary weights (of a model in parts) come from where the model says."""
+
+    def __init__(self, load_config: LoadConfig) -> None:
+        self._options = LoaderOptions.parse(load_config.model_loader_extra_config)
+        without_options = copy.copy(load_config)
+        without_options.model_loader_extra_config = {}
+        super().__init__(without_options)
+
+    def download_model(self, model_config: ModelConfig) -> None:
+        self._options.fetch(model_config.model)
+
+    def get_all_weights(self, model_config: ModelConfig, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        is_unused = getattr(model, "is_unused_checkpoint_weight", None)
+        for name, array in self._options.get(model_config.model).items():
+            if is_unused is None or not is_unused(name):
+                yield name, array.torch()
+        for source in getattr(model, "secondary_weights", ()):
+            yield from self._get_weights_iterator(source)

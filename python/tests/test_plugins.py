@@ -1,0 +1,213 @@
+"""The loaders for vLLM and SGLang, against doubles made from the recorded interfaces (python/interfaces): neither package
+can be installed here. The entry points are called as the engines call them."""
+
+import contextlib
+import inspect
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import recorded
+
+torch = pytest.importorskip("torch")
+
+import tensorcast as tc  # noqa: E402
+
+TENSORS = {"layer.weight": np.arange(32, dtype=np.float32).reshape(8, 4), "layer.bias": np.ones(8, np.float32)}
+
+
+class Half(torch.nn.Module):
+    """A rank of two, whose loader takes its rows."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.rank = rank
+        self.layer = torch.nn.Linear(4, 4)
+
+    def load_weights(self, weights):
+        parameters = dict(self.named_parameters())
+        loaded = set()
+        with torch.no_grad():
+            for name, tensor in weights:
+                parameters[name].copy_(tensor.narrow(0, 4 * self.rank, 4))
+                loaded.add(name)
+        return loaded
+
+    def check(self):
+        rows = slice(4 * self.rank, 4 * self.rank + 4)
+        assert torch.equal(self.layer.weight, torch.tensor(TENSORS["layer.weight"][rows].tolist()))
+        assert torch.equal(self.layer.bias, torch.ones(4))
+
+
+@pytest.fixture
+def key(store):
+    store.put(TENSORS, key="plugins/model")
+    return "plugins/model"
+
+
+def forget_modules(monkeypatch, *names):
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        parent, _, child = name.rpartition(".")
+        if parent in sys.modules and hasattr(sys.modules[parent], child):
+            monkeypatch.delattr(sys.modules[parent], child)
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """vLLM's register of loaders, with its default loader as far as ours uses it."""
+    loaders = {}
+
+    def register_model_loader(load_format):
+        def register(loader):
+            loaders[load_format] = loader
+            return loader
+
+        return register
+
+    def init(self, load_config):
+        if load_config.model_loader_extra_config:
+            raise ValueError("not an option of the default loader")
+        self.load_config = load_config
+
+    def load_weights(self, model, model_config):
+        loaded = model.load_weights(self.get_all_weights(model_config, model))
+        assert loaded == {name for name, _ in model.named_parameters()}
+
+    def from_elsewhere(self, source):
+        return iter([(f"{source}.weight", torch.zeros(1))])
+
+    loader = "vllm.model_executor.model_loader"
+    modules = recorded.install(
+        monkeypatch,
+        "vllm",
+        {
+            f"{loader}:register_model_loader": register_model_loader,
+            f"{loader}.default_loader:DefaultModelLoader.__init__": init,
+            f"{loader}.default_loader:DefaultModelLoader.load_weights": load_weights,
+            f"{loader}.default_loader:DefaultModelLoader._get_weights_iterator": from_elsewhere,
+        },
+    )
+    forget_modules(monkeypatch, "tensorcast.plugins.vllm_loader")
+    from tensorcast.plugins import vllm
+
+    assert modules["vllm.plugins"].DEFAULT_PLUGINS_GROUP == "'vllm.general_plugins'"
+    vllm.register()
+    vllm.register()
+    return loaders["tensorcast"]
+
+
+def config(**extra):
+    return types.SimpleNamespace(load_format="tensorcast", model_loader_extra_config=extra)
+
+
+def overrides_fit(loader, base):
+    """Whatever the loader overrides can be called as the base is."""
+    for name, function in vars(loader).items():
+        if inspect.isfunction(function) and inspect.isfunction(getattr(base, name, None)):
+            mine, theirs = (list(inspect.signature(f).parameters.values()) for f in (function, getattr(base, name)))
+            assert [(p.name, p.kind) for p in mine] == [(p.name, p.kind) for p in theirs], name
+
+
+def test_vllm_ranks_share_one_replica_and_copy_their_rows(vllm, store, key):
+    overrides_fit(vllm, vllm.__mro__[1])
+    model_config = types.SimpleNamespace(model="tc://" + key)
+    for rank in (Half(0), Half(1)):
+        loader = vllm(config())
+        loader.download_model(model_config)
+        loader.load_weights(rank, model_config)
+        rank.check()
+    assert len(store.replicas(key)) == 1
+
+
+def test_vllm_options_choose_the_key_and_unknown_ones_are_refused(vllm, store, key):
+    model = Half(1)
+    vllm(config(key=key, daemon=store.daemon, timeout_s=60)).load_weights(model, types.SimpleNamespace(model="meta/llama"))
+    model.check()
+    with pytest.raises(ValueError, match="no option 'kye'"):
+        vllm(config(kye=key))
+    with pytest.raises(ValueError, match="cannot be 7"):
+        vllm(config(key=7))
+    with pytest.raises(tc.NotFoundError):
+        vllm(config(key="plugins/nothing")).download_model(types.SimpleNamespace(model="x"))
+
+
+def test_vllm_takes_secondary_weights_from_elsewhere_and_skips_unused_ones(vllm, store, key):
+    model = types.SimpleNamespace(secondary_weights=["vision"], is_unused_checkpoint_weight=lambda name: name.endswith("bias"))
+    weights = dict(vllm(config(key=key)).get_all_weights(types.SimpleNamespace(model="x"), model))
+    assert list(weights) == ["layer.weight", "vision.weight"]
+
+
+@pytest.fixture
+def sglang(monkeypatch):
+    """SGLang's hooks and the parts of its loader that ours uses. Gives what `--load-format tensorcast` loads with."""
+    hooks, choices = {}, []
+
+    def register(cls, target, hook, hook_type="after", *, source=None):
+        hooks[target] = (hook, hook_type)
+
+    def initialize(model_config, load_config, quant_config=None):
+        return Half(model_config.rank)
+
+    def load(model, weights, target_device):
+        model.load_weights(weights)
+
+    def init(self, load_config):
+        self.load_config = load_config
+
+    loader = "sglang.srt.model_loader.loader"
+    modules = recorded.install(
+        monkeypatch,
+        "sglang",
+        {
+            "sglang.srt.arg_groups.choices:add_load_format_choices": types.MethodType(lambda _, names: choices.extend(names), 0),
+            "sglang.srt.plugins.hook_registry:HookRegistry.register": classmethod(register),
+            f"{loader}:BaseModelLoader.__init__": init,
+            f"{loader}:_get_quantization_config": lambda model_config, load_config: None,
+            f"{loader}:_initialize_model": initialize,
+            f"{loader}:DefaultModelLoader.load_weights_and_postprocess": staticmethod(load),
+            "sglang.srt.model_loader.utils:set_default_torch_dtype": lambda dtype: contextlib.nullcontext(),
+        },
+    )
+    forget_modules(monkeypatch, "tensorcast.plugins.sglang_loader")
+    from tensorcast.plugins import sglang
+
+    sglang.register()
+    assert choices == ["tensorcast"]
+    ((target, (hook, kind)),) = hooks.items()
+    assert kind == modules["sglang.srt.plugins.hook_registry"].HookType.AROUND
+    module, _, method = target.rpartition(".LoadConfig.")
+    assert hasattr(modules[module].LoadConfig, method)
+
+    def choose(load_config):
+        passed_on = []
+        hook(passed_on.append, load_config)
+        assert passed_on == ([] if isinstance(load_config.load_format, type) else [load_config])
+        return load_config.load_format
+
+    return choose
+
+
+def test_sglang_loads_a_rank(sglang, store, key, monkeypatch):
+    assert sglang(types.SimpleNamespace(load_format="auto")) == "auto"
+    load_config = config(key=key)
+    loader = sglang(load_config)
+    overrides_fit(loader, loader.__mro__[1])
+    # PyTorch 1.13 cannot make a device the default of a block, as the engine's can.
+    placing = types.SimpleNamespace(device=lambda name: contextlib.nullcontext(name))
+    monkeypatch.setattr(sys.modules[loader.__module__], "torch", placing)
+    model_config = types.SimpleNamespace(model_path="meta/llama", dtype=torch.float32, rank=1)
+    made = loader(load_config)
+    made.download_model(model_config)
+    model = made.load_model(model_config=model_config, device_config=types.SimpleNamespace(device="cpu"))
+    model.check()
+    assert not model.training
+    with pytest.raises(ValueError, match="no option"):
+        loader(config(unknown=1))
+
+
+def test_the_plug_ins_are_light_until_an_engine_calls_them():
+    program = "import tensorcast.plugins.vllm, tensorcast.plugins.sglang, sys; assert not {'torch', 'numpy', 'vllm'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
