@@ -62,10 +62,9 @@ absl::Status FillDevices(const v1::DaemonConfig& config, daemon::DaemonOptions& 
   options.device_runtime = config.device_runtime();
   options.device_verification = ParseDeviceVerification(config.device_verification()).value();
   if (config.nccl() != "off") {
-    options.broadcast_helper = {"/proc/self/exe", "nccl-helper"};
-    if (config.nccl() != "auto") {
-      options.broadcast_helper.push_back(absl::StrCat("--library=", config.nccl()));
-    }
+    options.broadcast_helper = {"tensorcast", "nccl-helper"};
+    options.nccl_named = config.nccl() != "auto";
+    if (options.nccl_named) options.broadcast_helper.push_back(absl::StrCat("--library=", config.nccl()));
   }
   options.fake_devices = config.fake_devices();
   TC_ASSIGN_OR_RETURN(options.fake_device_bytes,

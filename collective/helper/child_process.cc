@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -25,6 +26,7 @@ namespace tensorcast::helper {
 namespace {
 
 constexpr int kSocket = 3;  // in the child
+constexpr char kThisProgram[] = "/proc/self/exe";
 // A process that was killed can be held up by a driver; whoever waits for it is to see why.
 constexpr int kSlowEndMs = 10'000;
 
@@ -65,7 +67,7 @@ class SpawnPlan {
     for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
     pid_t pid = -1;
-    const int error = posix_spawn(&pid, arguments[0], &actions_, &attributes_, arguments.data(), environ);
+    const int error = posix_spawn(&pid, kThisProgram, &actions_, &attributes_, arguments.data(), environ);
     if (error != 0) return ErrnoStatus(error, "start", argv[0]);
     return pid;
   }
@@ -77,6 +79,27 @@ class SpawnPlan {
 
 }  // namespace
 
+absl::StatusOr<pid_t> ChildProcess::Starter::Start(const std::vector<std::string>& argv, int socket) {
+  absl::StatusOr<pid_t> pid;
+  absl::Notification started;
+  try {
+    thread_ = std::thread([&, this] {
+      pid = SpawnPlan(socket).Spawn(argv);
+      started.Notify();
+      child_is_gone_.WaitForNotification();
+    });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("no thread for a helper process: ", error.what()));
+  }
+  started.WaitForNotification();
+  return pid;
+}
+
+ChildProcess::Starter::~Starter() {
+  child_is_gone_.Notify();
+  if (thread_.joinable()) thread_.join();
+}
+
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<std::string> argv) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -85,7 +108,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<st
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
   argv.push_back(absl::StrCat("--fd=", kSocket));
-  TC_ASSIGN_OR_RETURN(const pid_t pid, SpawnPlan(theirs.get()).Spawn(argv));
+  auto starter = std::make_unique<Starter>();
+  TC_ASSIGN_OR_RETURN(const pid_t pid, starter->Start(argv, theirs.get()));
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const absl::Status status = ErrnoStatus(errno, "watch", argv[0]);
@@ -94,7 +118,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<st
     }
     return status;
   }
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, std::move(pidfd), std::move(ours)));
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(std::move(starter), pid, std::move(pidfd), std::move(ours)));
 }
 
 bool ChildProcess::running() const {

@@ -8,10 +8,13 @@
 
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
 
@@ -19,8 +22,8 @@ namespace tensorcast::helper {
 
 class ChildProcess {
  public:
-  // Runs argv[0] with the others and "--fd=3", where its end of the socket is. By posix_spawn: nothing of
-  // this process runs in the child, which would be the end of CUDA.
+  // Runs this program with these arguments, the first of which is its name, and "--fd=3", where its end of
+  // the socket is. By posix_spawn: nothing of this process runs in the child, which would be the end of CUDA.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(std::vector<std::string> argv);
   ~ChildProcess() { Kill(); }
   ChildProcess(const ChildProcess&) = delete;
@@ -41,9 +44,23 @@ class ChildProcess {
   void Kill();
 
  private:
-  ChildProcess(pid_t pid, UniqueFd pidfd, UniqueFd socket)
-      : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
+  // The thread that started it, which lives as long: to the kernel a child's parent is a thread, and one that
+  // is to end with its parent (serve.h) would end with a thread that only passed by.
+  class Starter {
+   public:
+    Starter() = default;
+    ~Starter();
+    absl::StatusOr<pid_t> Start(const std::vector<std::string>& argv, int socket);
 
+   private:
+    absl::Notification child_is_gone_;
+    std::thread thread_;
+  };
+
+  ChildProcess(std::unique_ptr<Starter> starter, pid_t pid, UniqueFd pidfd, UniqueFd socket)
+      : starter_(std::move(starter)), pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
+
+  const std::unique_ptr<Starter> starter_;
   const pid_t pid_;
   const UniqueFd pidfd_;
   const UniqueFd socket_;

@@ -32,7 +32,8 @@
 namespace tensorcast {
 
 struct HelperOptions {
-  std::vector<std::string> argv;  // the program, and what makes it a helper (serve.h)
+  std::vector<std::string> argv;  // of this program: its name, and what makes it a helper (serve.h)
+  bool library_named = false;  // the configuration names the library: then it is a fault that there is none
   // For the library to be loaded, and for a communicator to form.
   absl::Duration forming_timeout = absl::Seconds(60);
   // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.

@@ -148,8 +148,7 @@ class HelperProcessTest : public ::testing::Test {
 
   void Start(const std::string& argument, absl::Duration progress_timeout = absl::Seconds(60)) {
     helper_ = std::make_unique<HelperProcess>(
-        devices_.get(),
-        HelperOptions{.argv = {"/proc/self/exe", argument}, .progress_timeout = progress_timeout});
+        devices_.get(), HelperOptions{.argv = {"helper", argument}, .progress_timeout = progress_timeout});
   }
   void StartAndAwait(absl::Duration progress_timeout = absl::Seconds(60)) {
     Start("--good", progress_timeout);
@@ -273,8 +272,7 @@ class WideGroupTest : public HelperProcessTest {
   }
   void StartBoth() {
     StartAndAwait();
-    other_ =
-        std::make_unique<HelperProcess>(devices_.get(), HelperOptions{.argv = {"/proc/self/exe", "--good"}});
+    other_ = std::make_unique<HelperProcess>(devices_.get(), HelperOptions{.argv = {"helper", "--good"}});
     root_ = helper_->Reserve(Soon()).value();
     receiver_ = other_->Reserve(Soon()).value();
     const BroadcastWorld world{.id = mail_, .size = 4, .root = 1};

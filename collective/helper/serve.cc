@@ -1,6 +1,7 @@
 #include "collective/helper/serve.h"
 
-#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,13 +9,11 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "collective/helper/messages.h"
@@ -22,15 +21,17 @@
 namespace tensorcast::helper {
 namespace {
 
-// For the thread of requests to end by itself, which it does unless the library hangs.
-constexpr absl::Duration kFarewell = absl::Seconds(2);
-
-void EndWithTheDaemon(int socket) {
-  pollfd daemon{socket, 0, 0};  // a hang-up is told unasked
-  while (poll(&daemon, 1, -1) < 0 && errno == EINTR) {
+// From here on this process is killed with its daemon, whatever the library is doing then, and even where it
+// was stopped.
+absl::Status EndWithTheDaemon(int socket) {
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return ErrnoStatus(errno, "prctl", "PR_SET_PDEATHSIG");
+  ucred daemon{};  // who made the pair of sockets
+  socklen_t size = sizeof(daemon);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0) {
+    return ErrnoStatus(errno, "look at", "the socket to the daemon");
   }
-  absl::SleepFor(kFarewell);
-  _exit(1);
+  if (getppid() == daemon.pid) return absl::OkStatus();
+  return absl::UnavailableError("the daemon went before its helper process had begun");
 }
 
 class Server {
@@ -220,7 +221,7 @@ absl::Status ServeRequests(int socket, Server& server) {
 
 absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() &&> make_tools) {
   const UniqueFd owned(socket);
-  std::thread(EndWithTheDaemon, socket).detach();
+  TC_RETURN_IF_ERROR(EndWithTheDaemon(socket));
   absl::StatusOr<HelperTools> tools = std::move(make_tools)();
   if (!tools.ok()) {
     TC_RETURN_IF_ERROR(Send(socket, EncodeReply(tools.status())));

@@ -1,7 +1,7 @@
 // What the helper process does: opens the daemon's replicas, joins communicators, broadcasts, as it is told.
 //
-// One thread of requests; beside it one that ends the process when its daemon has gone, whatever the library
-// is doing then. Nothing has a deadline here: a helper that does not answer in time is killed by its daemon.
+// One thread of requests. The kernel ends the process with its daemon. Nothing has a deadline here: a helper
+// that does not answer in time is killed by its daemon.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct HelperTools {
 
 // `socket`: to the daemon; it is taken. Makes the tools, which can take its time and fail: the daemon is told
 // why. Serves until the daemon closes its end. An error: there were no tools, or the daemon broke the
-// protocol.
+// protocol, or is no parent of this process.
 absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() &&> make_tools);
 
 }  // namespace tensorcast::helper

@@ -72,9 +72,10 @@ struct DaemonOptions {
   uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each
   DeviceRuntime* devices = nullptr;                // instead of those, for tests; must outlive the daemon
   uint64_t device_pool_bytes = 0;                  // of each; 0: 90 %
-  // The helper process that broadcasts between the GPUs (collective/helper): a program and its arguments;
-  // empty: none does.
+  // The helper process that broadcasts between the GPUs (collective/helper): this program's name and the
+  // arguments that make it one; empty: none does.
   std::vector<std::string> broadcast_helper;
+  bool nccl_named = false;                // the configuration says where NCCL is
   std::vector<std::string> import_roots;  // what ImportArtifact may read; none: nothing
 
   int max_concurrent_ingests = 4;

@@ -77,8 +77,9 @@ std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options,
       devices->devices().size() < fewest) {
     return nullptr;
   }
-  return std::make_unique<HelperProcess>(
-      devices, HelperOptions{.argv = options.broadcast_helper, .progress_timeout = options.peer_timeout});
+  return std::make_unique<HelperProcess>(devices, HelperOptions{.argv = options.broadcast_helper,
+                                                                .library_named = options.nccl_named,
+                                                                .progress_timeout = options.peer_timeout});
 }
 
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool) {

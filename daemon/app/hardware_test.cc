@@ -39,7 +39,7 @@ TEST(Devices, ARuntimeThatThereIsNotIsRefusedWithThoseThatThereAre) {
 }
 
 TEST(Devices, FakeOnesAndFewHaveNoHelperThatBroadcasts) {
-  const DaemonOptions options{.broadcast_helper = {"/no/such/program"}};
+  const DaemonOptions options{.broadcast_helper = {"tensorcast"}};
   const auto fake = OpenDevices({.device_runtime = "fake", .fake_devices = 4});
   ASSERT_TRUE(fake.ok()) << fake.status();
   EXPECT_EQ(OpenBroadcaster(options, fake->get()), nullptr);

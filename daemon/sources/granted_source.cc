@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -89,6 +91,19 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
   return source;
 }
 
+void GrantedSourceOpener::NoteLane(const std::string& peer, const GrantOpening& opening) const {
+  const std::string& lane = (*opening.source)->info().lane;
+  absl::MutexLock lock(&mutex_);
+  warned_.erase({peer, lane});
+  if (opening.unopened.empty()) return;
+  const SourceFailure& faster = opening.unopened.front();
+  // What a lane does not do, as UCX serves no replica that fills, says nothing of the way to the peer.
+  if (absl::IsFailedPrecondition(faster.status)) return;
+  if (!warned_.insert({peer, faster.source.lane}).second) return;
+  LOG(WARNING) << "What comes from " << peer << " comes by the lane " << lane << ": both nodes have "
+               << faster.source.lane << ", which is faster, but it failed: " << faster.status;
+}
+
 GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::TransportGrant& grant,
                                        const Manifest& manifest, std::string_view forced_lane,
                                        const Cancellation& revoked) const {
@@ -100,7 +115,10 @@ GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::
       return opening;
     }
     opening.source = OpenOver(context, grant, manifest, lane, revoked, &opening.pull_opened);
-    if (opening.source.ok()) return opening;
+    if (opening.source.ok()) {
+      NoteLane(grant.source().name(), opening);
+      return opening;
+    }
     const absl::Status& failure = opening.source.status();
     opening.unopened.push_back(
         {.source = {.type = lane == kLocalLane ? SourceType::kLocal : SourceType::kRemote,

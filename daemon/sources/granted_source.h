@@ -3,11 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/artifact/manifest.h"
 #include "core/source/chunk_source.h"
@@ -38,7 +42,8 @@ class GrantedSourceOpener {
   explicit GrantedSourceOpener(Options options) : options_(std::move(options)) {}
 
   // Tries the grant's lane and then, unless `forced_lane` is given, the others that both nodes have and that
-  // the grant covers: each try is a P2P/Connect span. `revoked` ends what is opened from outside.
+  // the grant covers: each try is a P2P/Connect span. `revoked` ends what is opened from outside. A peer
+  // whose lane fails is warned about once, until that lane works again.
   GrantOpening Open(const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
                     std::string_view forced_lane, const Cancellation& revoked) const;
 
@@ -54,7 +59,13 @@ class GrantedSourceOpener {
                                                         const TraceContext& pulling, const std::string& lane,
                                                         const Cancellation& revoked, bool* pull_opened) const;
 
+  // A source of this peer was opened: perhaps not by the lane that was tried first.
+  void NoteLane(const std::string& peer, const GrantOpening& opening) const;
+
   const Options options_;
+  mutable absl::Mutex mutex_;
+  // Of these, by the peer's name and the lane that failed.
+  mutable std::set<std::pair<std::string, std::string>> warned_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

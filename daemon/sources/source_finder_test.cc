@@ -5,6 +5,9 @@
 
 #include <fstream>
 
+#include "absl/log/log_entry.h"
+#include "absl/log/log_sink.h"
+#include "absl/log/log_sink_registry.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
@@ -20,6 +23,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -203,6 +207,28 @@ TEST_F(ProviderTest, WhenAttachingFailsTheSameGrantIsUsedForAPull) {
   auto source = testing::NextOf(*Provider(), context_);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->info().lane, "loopback");
+}
+
+// The warnings that are logged while it lives.
+class Warnings final : public absl::LogSink {
+ public:
+  Warnings() { absl::AddLogSink(this); }
+  ~Warnings() override { absl::RemoveLogSink(this); }
+  void Send(const absl::LogEntry& entry) override {
+    if (entry.log_severity() == absl::LogSeverity::kWarning) lines.emplace_back(entry.text_message());
+  }
+  std::vector<std::string> lines;
+};
+
+TEST_F(ProviderTest, APeerWhoseFasterLaneFailsIsWarnedAboutOnce) {
+  const Warnings warnings;
+  for (int i = 0; i < 2; ++i) {
+    Offer("t1", "local");
+    EXPECT_TRUE(testing::NextOf(*Provider(), context_).ok());
+  }
+  EXPECT_THAT(warnings.lines,
+              ElementsAre(AllOf(HasSubstr("source of t1 comes by the lane loopback: both nodes have local"),
+                                HasSubstr("nobody answers"))));
 }
 
 TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {

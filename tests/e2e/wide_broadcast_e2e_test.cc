@@ -172,9 +172,11 @@ TEST_F(WideBroadcast, WhereADaemonIsKilledTheOthersPullTheRestAndItsSuccessorGet
   pid_t helper = -1;
   ReplicateAnd([&] {
     helper = HelperOf(2);
+    EXPECT_EQ(kill(helper, SIGSTOP), 0);
     TC_ASSERT_OK(cluster_->daemon(2).Signal(SIGKILL));
     TC_ASSERT_OK(cluster_->daemon(2).Wait(SteadyNow() + kStepTimeout).status());
-    EXPECT_TRUE(Eventually([&] { return kill(helper, 0) != 0; })) << "it ends with its daemon";
+    EXPECT_TRUE(Eventually([&] { return kill(helper, 0) != 0; }))
+        << "it ends with its daemon, stopped as it is";
     TC_ASSERT_OK(cluster_->RestartDaemon(2));
   });
   for (int node = 0; node < kNodes; ++node) ExpectThere(node);
