@@ -3,8 +3,11 @@ can be installed here. The entry points are called as the engines call them."""
 
 import contextlib
 import inspect
+import json
+import pathlib
 import subprocess
 import sys
+import tomllib
 import types
 
 import numpy as np
@@ -206,6 +209,15 @@ def test_sglang_loads_a_rank(sglang, store, key, monkeypatch):
     assert not model.training
     with pytest.raises(ValueError, match="no option"):
         loader(config(unknown=1))
+
+
+def test_the_entry_points_are_those_that_the_engines_look_for():
+    project = tomllib.loads((pathlib.Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+    groups = {"vllm": ("vllm.plugins", "DEFAULT_PLUGINS_GROUP"), "sglang": ("sglang.srt.plugins", "GENERAL_PLUGINS_GROUP")}
+    for name, (module, constant) in groups.items():
+        recording = json.loads((recorded.INTERFACES / f"{name}.json").read_text())
+        group = recording["modules"][module][constant].removeprefix("= ").strip("'")
+        assert project["entry-points"][group] == {"tensorcast": f"tensorcast.plugins.{name}:register"}
 
 
 def test_the_plug_ins_are_light_until_an_engine_calls_them():
