@@ -22,6 +22,7 @@
 #include "base/steady_time.h"
 #include "python/src/errors.h"
 #include "python/src/fork.h"
+#include "python/src/without_gil.h"
 
 namespace nb = nanobind;
 
@@ -121,14 +122,14 @@ Call::~Call() {
     borrowed_.release();
     return;
   }
-  const nb::gil_scoped_release release;
+  const WithoutGil released;
   state_->cancellation.Cancel();
   state_->thread.join();
 }
 
 bool Call::Wait(double seconds) {
   state_->process.Check();
-  const nb::gil_scoped_release release;
+  const WithoutGil released;
   absl::MutexLock lock(&state_->mutex);
   return state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::HasNews),
                                         absl::Seconds(seconds));
@@ -147,7 +148,7 @@ int Call::Descriptor() {
 
 void Call::Cancel() {
   if (state_->process.Forked()) return;
-  const nb::gil_scoped_release release;
+  const WithoutGil released;
   state_->cancellation.Cancel();
 }
 
@@ -191,7 +192,8 @@ nb::object Call::Result() {
 
 void CancelAllCalls() {
   if (AllRunning().process.Forked()) return;
-  const nb::gil_scoped_release release;
+  LetNoneComeBack();
+  const WithoutGil released;
   std::vector<Cancellation> cancellations;
   {
     absl::MutexLock lock(&AllRunning().mutex);

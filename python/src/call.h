@@ -64,7 +64,7 @@ class Call {
 };
 
 // Cancels every call there is and waits, for a few seconds at most, until they have ended. At the
-// interpreter's exit.
+// interpreter's exit: threads that wait for calls never come back from it.
 void CancelAllCalls();
 
 void BindCall(nanobind::module_& module);

@@ -12,6 +12,7 @@
 #include "otel/api/attributes.h"
 #include "otel/api/span.h"
 #include "python/src/errors.h"
+#include "python/src/without_gil.h"
 #include "tensorcast/telemetry.h"
 
 namespace nb = nanobind;
@@ -81,7 +82,7 @@ class PythonTelemetry {
   explicit PythonTelemetry(std::shared_ptr<void> telemetry) : telemetry_(std::move(telemetry)) {}
   void Stop() {
     std::shared_ptr<void> ending = std::move(telemetry_);
-    nb::gil_scoped_release released;
+    const WithoutGil released;
     ending.reset();
   }
 

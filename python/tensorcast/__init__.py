@@ -10,6 +10,15 @@ What is got is memory of the host's store daemon, mapped and not copied; every a
 the lease on it. Store has the calls, Weights what a get gives, and errors the exceptions.
 """
 
+import importlib
+import sys
+
+if sys.version_info < (3, 12):
+    # Later ones ask a native module whether it serves subinterpreters, and refuse by themselves.
+    _interpreters = importlib.import_module("_xxsubinterpreters")
+    if _interpreters.get_current() != _interpreters.get_main():
+        raise ImportError("tensorcast does not support loading in subinterpreters")
+
 from tensorcast._native import Array
 from tensorcast.errors import (
     AbortedError,

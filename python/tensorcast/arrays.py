@@ -87,7 +87,8 @@ def to_numpy(array: _native.Array) -> Any:
     """A read-only numpy.ndarray of the same memory."""
     import numpy
 
-    return numpy.frombuffer(array.raw, dtype=numpy_dtype(array.dtype)).reshape(array.shape)
+    raw: Any = array.raw
+    return numpy.frombuffer(raw, dtype=numpy_dtype(array.dtype)).reshape(array.shape)
 
 
 def as_numpy(array: _native.Array, dtype: Any, copy: bool | None) -> Any:

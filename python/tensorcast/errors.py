@@ -80,7 +80,7 @@ class FailedPreconditionError(Error, RuntimeError):
 
 
 class AbortedError(Error, RuntimeError):
-    """Somebody else was first: the key has another revision than was expected, or files changed."""
+    """Somebody else was first: files changed while they were read, for example."""
 
     code = "ABORTED"
 

@@ -224,7 +224,8 @@ class Store(Administration):
             mapping of names to arrays: numpy's, torch's, jax's, whatever has DLPack or the buffer protocol, in
             host memory or on a GPU. These are copied once; nothing of them is kept.
         metadata: of a mapping of arrays.
-        expected_revision: compare-and-swap of the key; 0: it must not exist yet. AbortedError if it is another.
+        expected_revision: compare-and-swap of the key; 0: it must not exist yet. FailedPreconditionError if it is
+            another.
         durable: packed to disk before this returns.
         verify: read the files twice; AbortedError when something wrote to them meanwhile.
 
@@ -250,7 +251,9 @@ class Store(Administration):
 
         NotFoundError when it did not, or when the file has another size or mtime since.
         """
-        return calls.finish(self.native.find_imported(os.path.abspath(os.fspath(path)), options=self.options(timeout)))
+        found: tuple[str, int] = calls.finish(self.native.find_imported(os.path.abspath(os.fspath(path)),
+                                                                        options=self.options(timeout)))
+        return found
 
     # Keys.
 

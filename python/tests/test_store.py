@@ -1,0 +1,473 @@
+"""The core of the package: getting, putting, keys, watches, and how they end."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import tensorcast as tc
+from tensorcast import arrays
+
+NUMPY_DTYPES = [arrays.numpy_dtype(name) for name in {**arrays._NUMPY, **arrays._ML_DTYPES}]
+
+
+def leases(store):
+    return store.status().leases
+
+
+def run_python(*pieces_and_arguments, pieces=1, **options):
+    """A program of its own, in so many pieces, with this one's packages."""
+    code = "".join(textwrap.dedent(piece) for piece in pieces_and_arguments[:pieces])
+    return subprocess.Popen([sys.executable, "-B", "-c", code, *pieces_and_arguments[pieces:]],
+                            stdout=subprocess.PIPE, text=True, **options)
+
+
+def test_a_file_is_put_and_got_as_it_is(store, tmp_path):
+    tensors = {"a": np.arange(7, dtype=np.int32), "b": np.ones((2, 3), np.float16)}
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "np"})
+    put = store.put(tmp_path / "model.safetensors", key="core/file")
+    assert not put.existed and put.key_revision == 1
+    with store.get("core/file") as weights:
+        assert set(weights) == {"a", "b"} and len(weights) == 2 and weights.metadata == {"format": "np"}
+        assert weights.artifact_id == put.artifact_id and weights.key_revision == 1 and not weights.lost
+        for name, array in weights.numpy().items():
+            np.testing.assert_array_equal(array, tensors[name])
+    with store.get(put.artifact_id) as weights:
+        assert weights.key_revision == 0
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
+def test_every_dtype_of_numpy_comes_back(store, dtype):
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    store.put({"x": array, "scalar": array[0, 0, 1], "empty": array[:0]}, key="core/dtype")
+    with store.get("core/dtype") as weights:
+        for name, expected in {"x": array, "scalar": array[0, 0, 1], "empty": array[:0]}.items():
+            got = weights[name].numpy()
+            assert got.dtype == dtype and got.shape == expected.shape
+            assert got.tobytes() == expected.tobytes()
+        assert np.asarray(weights["x"]).dtype == dtype
+
+
+def test_what_fills_no_bytes_is_shown_raw(store):
+    store.put({"x": np.frombuffer(b"\x12\x34", np.uint8)}, key="core/raw")
+    with store.get("core/raw") as weights:
+        assert bytes(weights["x"].raw) == b"\x12\x34" and len(weights["x"].raw) == 2
+    with pytest.raises(TypeError, match="F4"):
+        arrays.numpy_dtype("F4")
+
+
+def test_arrays_are_seen_by_every_protocol_without_a_copy(store):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    store.put({"x": x}, key="core/protocols")
+    with store.get("core/protocols") as weights:
+        tensor = weights["x"]
+        seen = [tensor.numpy(), np.asarray(tensor), np.from_dlpack(tensor), np.asarray(memoryview(tensor))]
+        for array in seen:
+            np.testing.assert_array_equal(array, x)
+            assert not array.flags.writeable
+            assert array.__array_interface__["data"][0] == seen[0].__array_interface__["data"][0]
+        np.testing.assert_array_equal(weights.slice("x", np.s_[1:, ::2]), x[1:, ::2])
+        assert weights.slice("x", 0).base is not None
+        with pytest.raises(BufferError):
+            memoryview(store.get(store.put({"b": x.astype(ml_dtypes.bfloat16)}).artifact_id)["b"])
+
+
+def test_jax_takes_them_without_a_copy(store):
+    jax = pytest.importorskip("jax")
+    tensors = {"f": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(4, ml_dtypes.bfloat16)}
+    store.put(tensors, key="core/jax")
+    with store.get("core/jax") as weights:
+        got = weights.jax()
+        assert got["b"].dtype == jax.numpy.bfloat16
+        np.testing.assert_array_equal(np.asarray(got["f"]), tensors["f"])
+        assert got["f"].unsafe_buffer_pointer() == weights["f"].numpy().__array_interface__["data"][0]
+    store.put(got, key="core/jax2")
+    with store.get("core/jax2") as weights:
+        np.testing.assert_array_equal(weights["f"].numpy(), tensors["f"])
+        assert weights["b"].dtype == "BF16"
+
+
+def test_torch_may_write_and_nobody_else_sees_it(store):
+    torch = pytest.importorskip("torch")
+    store.put({"x": torch.arange(4, dtype=torch.bfloat16), "t": torch.ones(2, 3).t()}, key="core/torch")
+    with store.get("core/torch") as mine, store.get("core/torch") as other:
+        tensor = mine.torch()["x"]
+        assert tensor.dtype == torch.bfloat16
+        tensor.fill_(9)
+        assert mine["x"].torch().tolist() == [9, 9, 9, 9], "of the same get"
+        assert other["x"].torch().tolist() == [0, 1, 2, 3]
+        assert other.torch()["t"].shape == (3, 2)
+    with store.get("core/torch") as again:
+        assert again["x"].torch().tolist() == [0, 1, 2, 3]
+
+
+def test_an_array_keeps_the_lease_and_nothing_else_does(store):
+    store.put({"x": np.arange(5)}, key="core/lease")
+    before = leases(store)
+    with store.get("core/lease") as weights:
+        kept = weights["x"].numpy()[1:3]
+        assert leases(store) == before + 1
+    with pytest.raises(tc.ClosedError):
+        weights["x"]
+    del weights
+    assert leases(store) == before + 1 and kept.tolist() == [1, 2]
+    del kept
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while leases(store) > before:
+        assert time.monotonic() < deadline
+
+
+def test_some_tensors_alone_can_be_got(store):
+    store.put({"a.0": np.ones(3), "a.1": np.zeros(3), "b": np.ones(1)}, key="core/part")
+    with store.get("core/part", tensors=["a.*"]) as weights:
+        assert set(weights) == {"a.0", "a.1"}
+        with pytest.raises(tc.NotFoundError, match="asked for"):
+            weights["b"]
+    with pytest.raises(tc.InvalidArgumentError):
+        store.get("core/part", tensors=["c*"])
+
+
+def test_another_node_brings_it(store, cluster):
+    x = np.random.default_rng(1).integers(0, 255, 1 << 20, dtype=np.uint8)
+    store.put({"x": x}, key="core/other")
+    with tc.connect(cluster.address("b")) as b, b.get("core/other") as weights:
+        assert weights.transfer["bytes"] == 1 << 20
+        np.testing.assert_array_equal(weights["x"].numpy(), x)
+
+
+def test_ten_thousand_tensors(store):
+    tensors = {f"layers.{i}": np.full(3, i, np.int32) for i in range(10_000)}
+    store.put(tensors, key="core/many")
+    with store.get("core/many") as weights:
+        assert len(weights) == 10_000
+        for name, array in weights.numpy().items():
+            assert array.tolist() == tensors[name].tolist()
+
+
+def test_a_crowd_of_threads_shares_a_store(store):
+    store.put({"x": np.arange(100)}, key="core/crowd")
+    failures = []
+
+    def work():
+        try:
+            for _ in range(5):
+                with store.get("core/crowd") as weights:
+                    assert weights["x"].numpy()[99] == 99
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_errors_are_pythons_own_kinds_with_the_daemons_words(store):
+    with pytest.raises(KeyError, match="core/nothing") as raised:
+        store.get("core/nothing")
+    assert isinstance(raised.value, tc.NotFoundError) and raised.value.code == "NOT_FOUND"
+    with pytest.raises(TimeoutError):
+        store.get("core/nothing", timeout=0.0)
+    with pytest.raises(ValueError, match='"x"'):
+        store.put({"x": np.array(["text"])})
+    with pytest.raises(tc.InvalidArgumentError, match='"x"'):
+        store.put({"x": object()})
+    with pytest.raises(tc.InvalidArgumentError):
+        store.get("core/nothing", device="attic")
+    with pytest.raises(ConnectionError, match="nobody.sock"):
+        tc.connect("unix:/nowhere/nobody.sock", timeout=0.2)
+    store.put({"x": np.ones(1)}, key="core/cas")
+    with pytest.raises(tc.FailedPreconditionError, match="revision 1"):
+        store.put({"x": np.zeros(1)}, key="core/cas", expected_revision=0)
+    own = tc.connect(store.daemon)
+    own.close()
+    with pytest.raises(tc.ClosedError):
+        own.get("core/cas")
+
+
+def test_the_address_comes_from_the_environment_too(cluster, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_DAEMON", cluster.address("b"))
+    with tc.connect() as store:
+        assert store.status().name == "b"
+    monkeypatch.delenv("TENSORCAST_DAEMON")
+    monkeypatch.setattr("tensorcast.store.DEFAULT_SOCKETS", ("/nowhere/a.sock", "/nowhere/b.sock"))
+    with pytest.raises(tc.UnavailableError, match="TENSORCAST_DAEMON"):
+        tc.connect()
+
+
+def test_keys_are_bound_listed_and_watched(store):
+    put = store.put({"x": np.arange(3)}, key="core/keys/a")
+    store.bind("core/keys/b", put.artifact_id)
+    assert [key.name for key in store.keys("core/keys/")] == ["core/keys/a", "core/keys/b"]
+    assert store.resolve("core/keys/b").artifact_id == put.artifact_id
+    with store.watch("core/keys/") as watch:
+        assert {next(watch).name, next(watch).name} == {"core/keys/a", "core/keys/b"}
+        store.unbind("core/keys/b")
+        change = next(watch)
+        assert change.name == "core/keys/b" and change.deleted
+    assert list(watch) == []
+    with pytest.raises(tc.DeadlineExceededError):
+        for _ in store.watch("core/keys/none", timeout=0.1):
+            pass
+
+
+def test_asyncio_gets_puts_and_watches(store, cluster):
+    async def work():
+        connected = await tc.connect_async(cluster.address("a"))
+        await connected.put_async({"x": np.arange(3)}, key="core/async")
+        many = await asyncio.gather(*(connected.get_async("core/async") for _ in range(20)))
+        assert all(weights["x"].numpy()[2] == 2 for weights in many)
+        async for key in connected.watch("core/async"):
+            assert key.name == "core/async"
+            break
+        with pytest.raises(tc.NotFoundError):
+            await connected.get_async("core/nothing")
+
+    asyncio.run(work())
+
+
+def test_a_cancelled_task_cancels_its_call(store):
+    async def work():
+        watch = store.watch("core/cancelled/")
+        waiting = asyncio.ensure_future(watch.__anext__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(tc.CancelledError):
+            watch._call.wait(10)
+            watch._call.result()
+
+    asyncio.run(work())
+
+
+def test_ctrl_c_ends_a_wait(store):
+    store.watch("core/none/").close()
+    watch = store.watch("core/none/")
+    main = threading.main_thread().ident
+    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(watch)
+    watch.close()
+
+
+def test_other_threads_run_while_one_waits(store):
+    counted = 0
+    watch = store.watch("core/none/")
+    waiting = threading.Thread(target=lambda: list(watch))
+    waiting.start()
+    for _ in range(100_000):
+        counted += 1
+    watch.close()
+    waiting.join(10)
+    assert not waiting.is_alive() and counted == 100_000
+
+
+def test_a_lost_daemon_leaves_arrays_readable():
+    from cluster import Cluster
+
+    with Cluster(host_pool="256MiB") as own:
+        store = tc.connect(own.address("a"))
+        store.put({"x": np.arange(1000)}, key="core/lost")
+        weights = store.get("core/lost")
+        shown = weights["x"].numpy()
+        process = own.processes["a"]
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while not weights.lost:
+            assert time.monotonic() < deadline
+        assert shown.sum() == 999 * 500
+        with pytest.raises(tc.FailedPreconditionError):
+            weights.check()
+        with pytest.raises((tc.UnavailableError, tc.DeadlineExceededError)):
+            store.get("core/lost", timeout=1)
+
+
+HOLDER = """
+    import sys, os, time
+    import tensorcast as tc
+    store = tc.connect(sys.argv[1])
+    weights = store.get(sys.argv[2])
+    array = memoryview(weights["x"])
+    print("holds", flush=True)
+    """
+
+
+def test_a_killed_process_gives_its_lease_back(store, cluster):
+    store.put({"x": np.arange(10)}, key="core/killed")
+    before = leases(store)
+    with run_python(HOLDER, "time.sleep(600)", cluster.address("a"), "core/killed", pieces=2) as holder:
+        assert holder.stdout.readline() == "holds\n"
+        assert leases(store) == before + 1
+        holder.kill()
+    deadline = time.monotonic() + 10
+    while leases(store) > before:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "os._exit(3)"])
+def test_an_interpreter_that_exits_waits_for_nobody(store, cluster, end):
+    store.put({"x": np.arange(10)}, key="core/exits")
+    before = leases(store)
+    waiting = """
+    import threading
+    threading.Thread(target=lambda: list(store.watch("core/")), daemon=True).start()
+    watch = store.watch("core/")
+    """
+    with run_python(HOLDER, waiting, end, cluster.address("a"), "core/exits", pieces=3) as holder:
+        assert holder.wait(30) == (3 if end else 0)
+    deadline = time.monotonic() + 10
+    while leases(store) > before:
+        assert time.monotonic() < deadline
+
+
+def test_a_forked_child_keeps_the_memory_and_has_no_connection(store, cluster):
+    store.put({"x": np.arange(10)}, key="core/forked")
+    before = leases(store)
+    child = """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store.get(sys.argv[2])
+        except tc.ForkedError as error:
+            assert "forked" in str(error)
+            try:
+                tc.connect(sys.argv[1])
+            except tc.ForkedError:
+                assert sum(array) == 45
+                del array
+                weights.close()
+                print("child", flush=True)
+                sys.exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert sum(array) == 45 and store.get(sys.argv[2]).artifact_id == weights.artifact_id
+    print("parent", flush=True)
+    sys.stdin.readline()
+    """
+    with run_python(HOLDER, child, cluster.address("a"), "core/forked", pieces=2,
+                    stdin=subprocess.PIPE) as holder:
+        told = [holder.stdout.readline() for _ in range(3)]
+        assert told == ["holds\n", "child\n", "parent\n"]
+        assert leases(store) == before + 1, "the child's end did not end the parent's lease"
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.wait(30) == 0
+
+
+def test_a_forked_child_outlives_its_parent_with_its_pages(store, cluster):
+    store.put({"x": np.arange(10)}, key="core/orphan")
+    before = leases(store)
+    child = """
+    if os.fork() == 0:
+        sys.stdin.readline()
+        assert sum(array) == 45
+        print("still", flush=True)
+    os._exit(0)
+    """
+    with run_python(HOLDER, child, cluster.address("a"), "core/orphan", pieces=2,
+                    stdin=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == "holds\n"
+        assert holder.wait(30) == 0
+        assert leases(store) == before + 1
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "still\n"
+    deadline = time.monotonic() + 10
+    while leases(store) > before:
+        assert time.monotonic() < deadline
+
+
+def test_processes_share_by_key(store, cluster, tmp_path):
+    store.put({"x": np.arange(10)}, key="core/spawned")
+    program = tmp_path / "spawn.py"
+    program.write_text(textwrap.dedent("""
+        import multiprocessing, sys
+        import tensorcast as tc
+
+        def total(address):
+            with tc.connect(address) as store, store.get("core/spawned") as weights:
+                return sum(memoryview(weights["x"]))
+
+        if __name__ == "__main__":
+            tc.connect(sys.argv[1])
+            for method in ("spawn", "forkserver"):
+                with multiprocessing.get_context(method).Pool(2) as pool:
+                    assert pool.map(total, [sys.argv[1]] * 4) == [45] * 4
+        """))
+    subprocess.run([sys.executable, "-B", str(program), cluster.address("a")], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("others", [("grpc", "opentelemetry.trace", "torch"), ("torch", "grpc")])
+@pytest.mark.parametrize("first", [True, False])
+def test_it_loads_beside_others_in_any_order(cluster, others, first):
+    for name in others:
+        pytest.importorskip(name)
+    modules = ["tensorcast", *others] if first else [*others, "tensorcast"]
+    code = "".join(f"import {name}\n" for name in modules)
+    code += "import sys, tensorcast as tc\nassert tc.connect(sys.argv[1]).keys('none') == []\n"
+    code += "import ssl, hashlib; ssl.create_default_context(); hashlib.sha256(b'x')\n"
+    code += "import grpc; channel = grpc.insecure_channel(sys.argv[1])\n"
+    code += "grpc.channel_ready_future(channel).result(30); channel.close()\n"
+    subprocess.run([sys.executable, "-B", "-c", code, cluster.address("a")], check=True, timeout=120)
+
+
+def test_a_subinterpreter_is_refused():
+    code = """
+    import sys
+    try:
+        import _xxsubinterpreters as interpreters
+    except ImportError:
+        import _interpreters as interpreters
+    import tensorcast
+    interpreter = interpreters.create()
+    try:
+        interpreters.run_string(interpreter, "import tensorcast")
+    except Exception as error:
+        print(error)
+    """
+    with run_python(code, stderr=subprocess.PIPE) as program:
+        told = program.stdout.read()
+        assert program.wait(60) == 0, program.stderr.read()
+        assert "interpreter" in told, told
+
+
+def test_the_types_hold(tmp_path):
+    pytest.importorskip("mypy")
+    sample = tmp_path / "sample.py"
+    sample.write_text(textwrap.dedent("""
+        import tensorcast as tc
+
+        def load(key: str) -> dict[str, int]:
+            with tc.connect() as store, store.get(key, timeout=3.0) as weights:
+                return {name: tensor.nbytes for name, tensor in weights.items()}
+
+        def follow(store: tc.Store) -> str:
+            for change in store.watch("llama/"):
+                return change.artifact_id
+            return ""
+        """))
+    package = os.path.dirname(tc.__file__)
+    settings = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pyproject.toml")
+    modules = ["sample", "tensorcast", *(f"tensorcast.{name}" for name in (
+        "arrays", "calls", "command", "errors", "progress", "store", "weights"))]
+    checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", settings,
+                              "--follow-imports=silent", f"--cache-dir={tmp_path}/cache",
+                              *(word for module in modules for word in ("-m", module))],
+                             env={**os.environ, "MYPYPATH": f"{os.path.dirname(package)}:{tmp_path}"},
+                             capture_output=True, text=True, timeout=300)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
