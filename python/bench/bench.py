@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""What the Python package costs, each figure against a reference in the same run: medians of alternating pairs.
+
+    PYTHONPATH=build/release/python/cp311 build/deps/python-tests/bin/python -B python/bench/bench.py [--pairs N] [NAME...]
+
+Starts a global store and two daemons of its own. Needs 6 GiB of memory, and as much free on the disk of the temporary
+folder. A ratio above 1 says that the store is faster than the reference.
+"""
+
+import argparse
+import gc
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+
+import safetensors.torch
+import torch
+from cluster import Cluster
+
+import tensorcast as tc
+import tensorcast.safetensors.torch
+from tensorcast import calls, default_store
+
+TENSORS = 300
+MODEL_BYTES = 1 << 30
+PAGE = 4096
+
+
+def model(seed=0):
+    each = MODEL_BYTES // TENSORS // PAGE * PAGE
+    return {f"layer.{n}.weight": torch.full((each // 4,), n + seed, dtype=torch.float32) for n in range(TENSORS)}
+
+
+def timed(work):
+    """Seconds that it takes; what it makes is dropped afterwards."""
+    gc.collect()
+    begun = time.perf_counter()
+    made = work()
+    seconds = time.perf_counter() - begun
+    del made
+    return seconds
+
+
+def forget_pages(path):
+    """The next read of the file comes from the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def touch(tensors):
+    """A byte of every page."""
+    return sum(int(tensor.view(torch.uint8)[::PAGE].sum()) for tensor in tensors.values())
+
+
+class Bench:
+    def __init__(self, cluster, store, folder, pairs):
+        self.store, self.pairs = store, pairs
+        self.path = folder / "model.safetensors"
+        self.unknown = folder / "unknown.safetensors"
+        safetensors.torch.save_file(model(), self.path)
+        safetensors.torch.save_file(model(1), self.unknown)
+        store.put(self.path, key="bench")
+
+    def _ratio(self, name, reference, ours, at_least, before_reference=None, before_ours=None):
+        """How many times faster than the reference; one pair is thrown away first."""
+        references, mine = [], []
+        for pair in range(self.pairs + 1):
+            if before_reference:
+                before_reference()
+            one = timed(reference)
+            if before_ours:
+                before_ours()
+            other = timed(ours)
+            if pair:
+                references.append(one)
+                mine.append(other)
+        ratios = [a / b for a, b in zip(references, mine)]
+        spread = f"{min(ratios):.2f}..{max(ratios):.2f}"
+        print(
+            f"{name:<34} {statistics.median(references) * 1e3:>10.2f} {statistics.median(mine) * 1e3:>10.2f} "
+            f"{statistics.median(ratios):>8.2f}  {spread:<18} {at_least:g}",
+            flush=True,
+        )
+
+    def get(self):
+        return self.store.get("bench", progress=False).torch()
+
+    def original(self):
+        return safetensors.torch.load_file(self.path)
+
+    def get_cold(self):
+        self._ratio("get / load_file, cold", self.original, self.get, 50, lambda: forget_pages(self.path))
+
+    def get_warm(self):
+        self._ratio("get / load_file, warm", self.original, self.get, 1.5)
+
+    def attach(self):
+        """Against the C++ client's get, which the native module calls, without what Python makes of it."""
+
+        def native():
+            return calls.finish(self.store._start_get("bench", "cpu", None, "", False, True, None))
+
+        alone = [timed(native) for _ in range(self.pairs + 1)][1:]
+        whole = [timed(self.get) for _ in range(self.pairs + 1)][1:]
+        over = statistics.median(whole) - statistics.median(alone)
+        print(f"{'get over C++ attach':<34} {statistics.median(alone) * 1e3:>10.2f} {statistics.median(whole) * 1e3:>10.2f} "
+              f"{over * 1e3:>8.2f}  {'ms more':<18} 2", flush=True)
+
+    def first_touch(self):
+        self._ratio("first touch of all / mmap, warm", lambda: touch(self.original()), lambda: touch(self.get()), 0.9)
+
+    def put(self):
+        tensors = model(2)
+        count = iter(range(1 << 20))
+
+        def change():
+            mark = next(count)
+            for tensor in tensors.values():
+                tensor[0] = mark
+            if mark:
+                self.store.rm("bench/put")
+
+        self._ratio(
+            "put of tensors / plain copy",
+            lambda: {name: tensor.clone() for name, tensor in tensors.items()},
+            lambda: self.store.put(tensors, key="bench/put", progress=False),
+            0.5,
+            before_ours=change,
+        )
+
+    def import_time(self):
+        def importing(name):
+            return lambda: subprocess.run([sys.executable, "-c", f"import {name}"], check=True)
+
+        self._ratio("import tensorcast / import numpy", importing("numpy"), importing("tensorcast"), 1)
+
+    def drop_in(self):
+        self._ratio(
+            "drop-in, unknown path / original",
+            lambda: touch(safetensors.torch.load_file(self.unknown)),
+            lambda: touch(tensorcast.safetensors.torch.load_file(self.unknown)),
+            1.0,
+            lambda: forget_pages(self.unknown),
+            lambda: forget_pages(self.unknown),
+        )
+
+
+FIGURES = ("get_cold", "get_warm", "attach", "first_touch", "put", "import_time", "drop_in")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument("--pairs", type=int, default=7)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, Cluster(host_pool="4GiB") as cluster:
+        os.environ["TENSORCAST_DAEMON"] = cluster.address("a")
+        with tc.connect() as store:
+            bench = Bench(cluster, store, pathlib.Path(folder), arguments.pairs)
+            print(f"{'what':<34} {'reference':>10} {'store':>10} {'ratio':>8}  {'of pairs':<18} at least   (milliseconds)")
+            for name in arguments.figures or FIGURES:
+                getattr(bench, name)()
+            default_store.forget()
+
+
+if __name__ == "__main__":
+    main()
