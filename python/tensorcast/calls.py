@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 from typing import Any
 
@@ -33,6 +32,8 @@ def finish(call: _native.Call, progress: str | None = None) -> Any:
 
 async def news(call: _native.Call) -> None:
     """Returns when the call has ended, or has news that nobody took. Cancelling the task cancels the call."""
+    import asyncio  # slow to import, and there already where anybody can await this
+
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     descriptor = call.fileno()
