@@ -18,7 +18,8 @@
 # and is linked statically. The distributions' own do not serve: Debian 12's is older than absl::LogSink, and Debian 13's
 # has a string_view, an optional and a variant that are not std's. OpenTelemetry comes from Debian 12's backports, through
 # the same mirrors, and from Debian 13 itself. BLAKE3 is compiled once into DIR/blake3 from the C and assembler sources that
-# the release's librust-blake3-dev carries: no Debian has them as a library, and nothing of Rust is installed.
+# the release's librust-blake3-dev carries: no Debian has them as a library, and nothing of Rust is installed. etcd's API is unpacked into DIR/etcd from
+# golang-etcd-server-dev, and of Go nothing is installed; --tests unpacks its server into DIR/etcd-server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -178,6 +179,36 @@ build_blake3() {
   rm -rf "$work"
 }
 
+# etcd_protos DIR: etcd's API as .proto files into DIR/etcd, from the package that has its Go sources. Nothing of Go is
+# installed.
+etcd_protos() {
+  local prefix=$1/etcd work=$1/etcd-unpacked package=golang-etcd-server-dev
+  [[ -f $prefix/.complete ]] && return
+  say "unpacking etcd's API from $package (seconds)"
+  rm -rf "$work" "$prefix"
+  mkdir -p "$work"
+  apt-cache show "$package" >/dev/null 2>&1 || apt_get update
+  (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || die "$package cannot be fetched"
+  dpkg -x "$work/$package"_*.deb "$work/root"
+  tools/etcd_protos.py "$work/root" "$prefix" || die "$package does not hold etcd's API as it did"
+  touch "$prefix/.complete"
+  rm -rf "$work"
+}
+
+# etcd_server DIR: the server itself into DIR/etcd-server, for tests. Unpacked, not installed: the package would start one.
+etcd_server() {
+  local prefix=$1/etcd-server
+  [[ -f $prefix/.complete ]] && return
+  say "unpacking etcd's server (seconds)"
+  rm -rf "$prefix"
+  mkdir -p "$prefix"
+  (cd "$prefix" && apt-get -qq -o APT::Sandbox::User=root download etcd-server >&2) || die "etcd-server cannot be fetched"
+  dpkg -x "$prefix"/etcd-server_*.deb "$prefix/root"
+  mv "$prefix/root/usr/bin/etcd" "$prefix/etcd"
+  rm -rf "$prefix/root" "$prefix"/*.deb
+  touch "$prefix/.complete"
+}
+
 # The Python safetensors library is the independent judge of the files we write (tests only).
 make_venv() {
   local venv=$deps_dir/venv
@@ -218,7 +249,9 @@ install_packages
 install_opentelemetry
 build_abseil "$deps_dir"
 build_blake3 "$deps_dir"
+etcd_protos "$deps_dir"
 [[ -n $tests ]] && make_venv
+[[ -n $tests ]] && etcd_server "$deps_dir"
 [[ -n $tests && -n $python ]] && make_python_tests
 [[ -n $python ]] && make_python
 if [[ -n $sanitizer ]]; then
@@ -227,4 +260,6 @@ if [[ -n $sanitizer ]]; then
   # BLAKE3 is mostly assembler, which sanitizers do not see: one serves all.
   ln -sfn "$deps_dir/blake3" "$sanitized_dir/blake3"
   ln -sfn "$deps_dir/venv" "$sanitized_dir/venv"
+  ln -sfn "$deps_dir/etcd" "$sanitized_dir/etcd"
+  ln -sfn "$deps_dir/etcd-server" "$sanitized_dir/etcd-server"
 fi

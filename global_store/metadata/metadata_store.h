@@ -1,6 +1,6 @@
 // Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, whose node
-// ids are, and the answers of recent mutations. One interface, one contract suite (metadata_store_test.cc), a
-// source file a backend.
+// ids are, and the answers of recent mutations. One interface, one contract suite (testing/), a source file
+// or folder a backend.
 //
 // Thread-safe. Commits are atomic and, where the backend is durable, synced before they return. A commit that
 // failed changed nothing. Errors: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for a damaged store,

@@ -1,0 +1,285 @@
+#include "global_store/metadata/etcd/client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "etcd/rpc.grpc.pb.h"
+#include "rpc/retry.h"
+
+namespace tensorcast::global_store::etcd {
+namespace {
+
+namespace pb = etcdserverpb;
+
+// How long a member may take until the next one is tried; meanwhile it goes on being connected to.
+constexpr absl::Duration kConnect = absl::Milliseconds(250);
+
+absl::StatusOr<std::string> ReadPem(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (file.fail() || text.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("etcd: ", path, " cannot be read"));
+  }
+  return text;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ClientOptions& options) {
+  if (options.ca.empty()) {
+    if (options.certificate.empty() && options.key.empty()) return grpc::InsecureChannelCredentials();
+    return absl::InvalidArgumentError("etcd: a certificate needs the authority of etcd's own, too");
+  }
+  grpc::SslCredentialsOptions tls;
+  TC_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem(options.ca));
+  TC_ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem(options.certificate));
+  TC_ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem(options.key));
+  return grpc::SslCredentials(tls);
+}
+
+absl::Status ToStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  if (absl::StrContains(status.error_message(), "database space exceeded")) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "etcd: its quota is full (", status.error_message(),
+        "): compact and defragment it, or raise --quota-backend-bytes, then disarm its NOSPACE alarm "
+        "(etcdctl alarm disarm)"));
+  }
+  return {static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("etcd: ", status.error_message())};
+}
+
+// Whether another member, or the same one a little later, may do what this one did not.
+bool Passes(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::ABORTED:
+      return true;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return absl::StrContains(status.error_message(), "too many requests");
+    case grpc::StatusCode::UNKNOWN:  // of a stream that broke
+      return !absl::StrContains(status.error_message(), "etcdserver:");
+    default:
+      return false;
+  }
+}
+
+// Its tokens end, and are not known to a member that started again.
+bool WantsToken(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         absl::StrContains(status.error_message(), "invalid auth token");
+}
+
+}  // namespace
+
+struct Client::State {
+  struct Member {
+    std::string endpoint;
+    std::shared_ptr<grpc::Channel> channel;
+  };
+
+  // `attempt` makes the call once, on a channel, with its gRPC context.
+  template <class Attempt>
+  absl::Status Call(const RequestContext& context, const char* what, const Attempt& attempt);
+  static bool IsConnected(const RequestContext& context, const Member& member);
+  absl::Status FillContext(const RequestContext& context, const Member& member, grpc::ClientContext& call);
+  absl::StatusOr<std::string> Token(const RequestContext& context, const Member& member);
+
+  ClientOptions options;
+  std::vector<Member> members;
+  std::atomic<size_t> current = 0;  // the member that answered last
+  absl::Mutex mutex;
+  std::string token ABSL_GUARDED_BY(mutex);
+};
+
+// A connection is made only while somebody waits for it: a call that fails because there is none does not.
+bool Client::State::IsConnected(const RequestContext& context, const Member& member) {
+  const absl::Duration most = std::min(TimeLeft(context.deadline), kConnect);
+  return member.channel->WaitForConnected(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(most));
+}
+
+absl::Status Client::State::FillContext(const RequestContext& context, const Member& member,
+                                        grpc::ClientContext& call) {
+  const absl::Duration left = std::min(TimeLeft(context.deadline), options.member_timeout);
+  call.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(left));
+  if (options.user.empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const std::string known, Token(context, member));
+  call.AddMetadata("token", known);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, const Member& member) {
+  {
+    absl::MutexLock lock(&mutex);
+    if (!token.empty()) return token;
+  }
+  grpc::ClientContext call;
+  const absl::Duration left = std::min(TimeLeft(context.deadline), options.member_timeout);
+  call.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(left));
+  pb::AuthenticateRequest request;
+  request.set_name(options.user);
+  request.set_password(options.password);
+  pb::AuthenticateResponse response;
+  const grpc::Status status = pb::Auth::NewStub(member.channel)->Authenticate(&call, request, &response);
+  if (Passes(status)) return absl::UnavailableError(absl::StrCat("etcd: ", status.error_message()));
+  TC_RETURN_IF_ERROR(Annotate(ToStatus(status), absl::StrCat("user ", options.user)));
+  absl::MutexLock lock(&mutex);
+  token = response.token();
+  return token;
+}
+
+template <class Attempt>
+absl::Status Client::State::Call(const RequestContext& context, const char* what, const Attempt& attempt) {
+  rpc::Backoff backoff({.initial = absl::Milliseconds(10), .max = absl::Milliseconds(200)});
+  absl::Status last = absl::UnavailableError("etcd: it was not asked");
+  bool asked_for_token = false;
+  for (size_t tried = 0;; ++tried) {
+    if (absl::Status wanted = context.Check(what); !wanted.ok()) {
+      if (absl::IsCancelled(wanted)) return wanted;
+      return absl::UnavailableError(absl::StrCat(what, " of etcd at ", absl::StrJoin(options.endpoints, ", "),
+                                                 " had no answer: ", last.message()));
+    }
+    const size_t index = current.load();
+    const Member& member = members[index];
+    grpc::ClientContext call;
+    const Cancellation::Registration cancel = context.cancellation.OnCancel([&call] { call.TryCancel(); });
+    if (!IsConnected(context, member)) {
+      last = absl::UnavailableError("no connection");
+    } else if (last = FillContext(context, member, call); last.ok()) {
+      const grpc::Status status = attempt(member.channel, call);
+      if (status.ok()) return absl::OkStatus();
+      last = ToStatus(status);
+      if (WantsToken(status) && !options.user.empty() && !std::exchange(asked_for_token, true)) {
+        absl::MutexLock lock(&mutex);
+        token.clear();
+        continue;
+      }
+      if (!Passes(status)) return last;
+    } else if (!absl::IsUnavailable(last)) {
+      return last;
+    }
+    last = Annotate(last, member.endpoint);
+    size_t expected = index;
+    current.compare_exchange_strong(expected, (index + 1) % members.size());
+    if ((tried + 1) % members.size() != 0) continue;
+    // All of them have been asked. Its error is the deadline's, seen above.
+    rpc::SleepFor(context, backoff.Next(), what).IgnoreError();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& options) {
+  if (options.endpoints.empty()) return absl::InvalidArgumentError("etcd: no endpoint is named");
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
+  auto state = std::make_unique<State>();
+  state->options = options;
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);  // etcd bounds what it keeps, not what a range holds
+  // Also how long a connection may take to be made: a member that has begun to listen does not answer yet.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A pool of its own: channels with the same arguments would share one connection, with its back-off.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  for (const std::string& endpoint : options.endpoints) {
+    state->members.push_back(
+        {.endpoint = endpoint, .channel = grpc::CreateCustomChannel(endpoint, credentials, arguments)});
+  }
+  return std::unique_ptr<Client>(new Client(std::move(state)));
+}
+
+Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Client::~Client() = default;
+
+std::string Client::endpoints() const { return absl::StrJoin(state_->options.endpoints, ", "); }
+
+absl::StatusOr<pb::RangeResponse> Client::Range(const RequestContext& context,
+                                                const pb::RangeRequest& request) {
+  pb::RangeResponse response;
+  TC_RETURN_IF_ERROR(state_->Call(context, "Range", [&](const auto& channel, grpc::ClientContext& call) {
+    return pb::KV::NewStub(channel)->Range(&call, request, &response);
+  }));
+  return response;
+}
+
+absl::StatusOr<pb::TxnResponse> Client::Txn(const RequestContext& context, const pb::TxnRequest& request) {
+  pb::TxnResponse response;
+  TC_RETURN_IF_ERROR(state_->Call(context, "Txn", [&](const auto& channel, grpc::ClientContext& call) {
+    return pb::KV::NewStub(channel)->Txn(&call, request, &response);
+  }));
+  return response;
+}
+
+absl::Status Client::Compact(const RequestContext& context, int64_t revision) {
+  pb::CompactionRequest request;
+  request.set_revision(revision);
+  pb::CompactionResponse response;
+  return state_->Call(context, "Compact", [&](const auto& channel, grpc::ClientContext& call) {
+    return pb::KV::NewStub(channel)->Compact(&call, request, &response);
+  });
+}
+
+absl::StatusOr<pb::StatusResponse> Client::Status(const RequestContext& context) {
+  pb::StatusResponse response;
+  TC_RETURN_IF_ERROR(state_->Call(context, "Status", [&](const auto& channel, grpc::ClientContext& call) {
+    return pb::Maintenance::NewStub(channel)->Status(&call, pb::StatusRequest(), &response);
+  }));
+  return response;
+}
+
+absl::StatusOr<Client::Lease> Client::Grant(const RequestContext& context, absl::Duration ttl) {
+  pb::LeaseGrantRequest request;
+  request.set_ttl(absl::ToInt64Seconds(absl::Ceil(ttl, absl::Seconds(1))));
+  pb::LeaseGrantResponse response;
+  TC_RETURN_IF_ERROR(state_->Call(context, "LeaseGrant", [&](const auto& channel, grpc::ClientContext& call) {
+    return pb::Lease::NewStub(channel)->LeaseGrant(&call, request, &response);
+  }));
+  return Lease{.id = response.id(), .ttl = absl::Seconds(response.ttl())};
+}
+
+absl::StatusOr<absl::Duration> Client::KeepAlive(const RequestContext& context, int64_t lease) {
+  pb::LeaseKeepAliveRequest request;
+  request.set_id(lease);
+  pb::LeaseKeepAliveResponse response;
+  TC_RETURN_IF_ERROR(
+      state_->Call(context, "LeaseKeepAlive", [&](const auto& channel, grpc::ClientContext& call) {
+        const auto stub = pb::Lease::NewStub(channel);
+        const auto stream = stub->LeaseKeepAlive(&call);
+        const bool answered = stream->Write(request) && stream->Read(&response);
+        if (answered) {
+          // Its end is of no interest, and etcd would wait for the next request.
+          call.TryCancel();
+          stream->Finish();
+          return grpc::Status::OK;
+        }
+        const grpc::Status ended = stream->Finish();
+        return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended") : ended;
+      }));
+  if (response.ttl() > 0) return absl::Seconds(response.ttl());
+  return absl::NotFoundError("etcd: the lease has ended");
+}
+
+absl::Status Client::Revoke(const RequestContext& context, int64_t lease) {
+  pb::LeaseRevokeRequest request;
+  request.set_id(lease);
+  pb::LeaseRevokeResponse response;
+  return state_->Call(context, "LeaseRevoke", [&](const auto& channel, grpc::ClientContext& call) {
+    return pb::Lease::NewStub(channel)->LeaseRevoke(&call, request, &response);
+  });
+}
+
+}  // namespace tensorcast::global_store::etcd

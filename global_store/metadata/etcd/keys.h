@@ -1,0 +1,54 @@
+// The names of the metadata keys in etcd (FORMAT.md), below a cluster's prefix.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "etcd/rpc.pb.h"
+
+namespace tensorcast::global_store::etcd {
+
+// What is kept below `<prefix>/`; another format would be kept below another.
+inline constexpr std::string_view kFormat = "1";
+
+class Keys {
+ public:
+  explicit Keys(const std::string& prefix) : root_(absl::StrCat(prefix, "/")) {}
+
+  std::string Format() const { return root_ + "format"; }
+  std::string Leader() const { return root_ + "leader"; }
+  std::string Epoch() const { return root_ + "epoch"; }
+  std::string Sequence() const { return root_ + "sequence"; }
+
+  std::string Artifacts() const { return root_ + "artifacts/"; }
+  std::string Names() const { return root_ + "keys/"; }
+  std::string Nodes() const { return root_ + "nodes/"; }
+  std::string Wishes() const { return root_ + "wishes/"; }
+  std::string WishesOf(std::string_view artifact) const { return absl::StrCat(Wishes(), artifact, "/"); }
+  std::string Manifests() const { return root_ + "manifests/"; }
+  std::string Pieces() const { return root_ + "pieces/"; }
+  std::string PiecesOf(std::string_view artifact) const { return absl::StrCat(Pieces(), artifact, "/"); }
+  std::string PiecesOf(std::string_view artifact, uint64_t writing) const {
+    return absl::StrFormat("%s%016x/", PiecesOf(artifact), writing);
+  }
+  std::string Requests() const { return root_ + "requests/"; }
+  // So that old ones are found without reading them all.
+  std::string RequestAges() const { return root_ + "request_ages/"; }
+  std::string RequestAge(int64_t recorded_ns, std::string_view request) const {
+    return absl::StrFormat("%s%016x/%s", RequestAges(), recorded_ns, request);
+  }
+
+ private:
+  std::string root_;
+};
+
+// The end of the range of all keys that begin with `prefix`. REQUIRES: it ends in '/'.
+inline std::string EndOf(std::string prefix) {
+  prefix.back() = '/' + 1;
+  return prefix;
+}
+
+}  // namespace tensorcast::global_store::etcd

@@ -1,0 +1,220 @@
+#include "global_store/metadata/etcd/leadership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/boot_time.h"
+#include "base/status.h"
+#include "etcd/records.pb.h"
+#include "global_store/metadata/etcd/keys.h"
+#include "rpc/retry.h"
+
+namespace tensorcast::global_store::etcd {
+namespace {
+
+namespace pb = etcdserverpb;
+
+// How often one that stands by looks whether nobody leads.
+constexpr absl::Duration kLook = absl::Milliseconds(150);
+// Of the lease, for clocks that do not run alike.
+constexpr double kMargin = 0.05;
+// A keepalive each such part of the lease, so that one may be lost.
+constexpr int kKeepAlives = 4;
+
+pb::Compare Compares(const std::string& key, pb::Compare::CompareTarget target) {
+  pb::Compare compare;
+  compare.set_key(key);
+  compare.set_target(target);
+  compare.set_result(pb::Compare::EQUAL);
+  return compare;
+}
+
+void Get(pb::TxnRequest& request, const std::string& key) {
+  request.add_success()->mutable_request_range()->set_key(key);
+}
+
+pb::PutRequest& Put(pb::TxnRequest& request, const std::string& key, std::string value) {
+  pb::PutRequest& put = *request.add_success()->mutable_request_put();
+  put.set_key(key);
+  put.set_value(std::move(value));
+  return put;
+}
+
+absl::StatusOr<uint64_t> ValueOf(const mvccpb::KeyValue& pair) {
+  record::Counter counter;
+  if (counter.ParseFromString(pair.value())) return counter.value();
+  return absl::DataLossError(absl::StrCat("etcd: ", pair.key(), " is no counter"));
+}
+
+std::string Encoded(uint64_t value) {
+  record::Counter counter;
+  counter.set_value(value);
+  return counter.SerializeAsString();
+}
+
+}  // namespace
+
+absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const LeadershipOptions& options,
+                                                     const RequestContext& context, LeaderInfo& other) {
+  const Keys keys(options.prefix);
+  pb::TxnRequest look;
+  for (const std::string& key : {keys.Leader(), keys.Epoch(), keys.Format()}) Get(look, key);
+  TC_ASSIGN_OR_RETURN(const pb::TxnResponse seen, client->Txn(context, look));
+  const auto& leader = seen.responses(0).response_range();
+  const auto& counter = seen.responses(1).response_range();
+  const auto& format = seen.responses(2).response_range();
+  if (format.kvs_size() > 0 && format.kvs(0).value() != kFormat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("etcd: what is below ", options.prefix, " has format ", format.kvs(0).value(),
+                     ", this program writes ", kFormat, ": run one that knows it, or set another prefix"));
+  }
+  if (leader.kvs_size() > 0) {
+    record::Leader found;
+    found.ParseFromString(leader.kvs(0).value());
+    other = {.name = found.name(), .address = found.address()};
+    return absl::AbortedError("another leads");
+  }
+  uint64_t epoch = 1;
+  if (counter.kvs_size() > 0) {
+    TC_ASSIGN_OR_RETURN(epoch, ValueOf(counter.kvs(0)));
+    ++epoch;
+  }
+
+  Term term{.since = SinceBoot(), .epoch = epoch, .cluster_id = seen.header().cluster_id()};
+  TC_ASSIGN_OR_RETURN(const Client::Lease lease, client->Grant(context, options.ttl));
+  absl::Cleanup revoke = [&] { client->Revoke(context, lease.id).IgnoreError(); };
+  term.lease = lease.id;
+  term.ttl = lease.ttl;
+
+  record::Leader self;
+  self.set_name(options.name);
+  self.set_address(options.address);
+  pb::TxnRequest take;
+  pb::Compare free = Compares(keys.Leader(), pb::Compare::CREATE);
+  free.set_create_revision(0);
+  pb::Compare unchanged = Compares(keys.Epoch(), pb::Compare::MOD);
+  unchanged.set_mod_revision(counter.kvs_size() > 0 ? counter.kvs(0).mod_revision() : 0);
+  *take.add_compare() = std::move(free);
+  *take.add_compare() = std::move(unchanged);
+  Put(take, keys.Leader(), self.SerializeAsString()).set_lease(term.lease);
+  Put(take, keys.Epoch(), Encoded(epoch));
+  Put(take, keys.Sequence(), Encoded(0));
+  Put(take, keys.Format(), std::string(kFormat));
+  take.add_failure()->mutable_request_range()->set_key(keys.Leader());
+  TC_ASSIGN_OR_RETURN(const pb::TxnResponse taken, client->Txn(context, take));
+  term.created = taken.header().revision();
+  if (!taken.succeeded()) {
+    // Unless it is this one's own, of an attempt whose answer was lost.
+    const auto& now = taken.responses(0).response_range();
+    if (now.kvs_size() == 0 || now.kvs(0).lease() != term.lease) {
+      return absl::AbortedError("another was faster");
+    }
+    term.created = now.kvs(0).create_revision();
+  }
+  std::move(revoke).Cancel();
+  return term;
+}
+
+absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
+    Client* client, const LeadershipOptions& options, const RequestContext& context,
+    absl::FunctionRef<void(const LeaderInfo&)> on_leader) {
+  LeaderInfo told;
+  std::string silent;
+  while (true) {
+    RequestContext attempt = context.Child();
+    attempt.deadline = std::min(context.deadline, SteadyNow() + options.ttl);
+    LeaderInfo other = told;
+    const absl::StatusOr<Term> term = TryOnce(client, options, attempt, other);
+    if (term.ok()) {
+      LOG(INFO) << "leads the global stores on etcd at " << client->endpoints() << ", epoch " << term->epoch;
+      return std::unique_ptr<Leadership>(new Leadership(client, options, *term));
+    }
+    if (other != told) on_leader(told = other);
+    if (absl::IsUnavailable(term.status())) {
+      LOG_IF(WARNING, silent.empty()) << "waits for etcd: " << term.status().message();
+      silent = std::string(term.status().message());
+    } else if (!absl::IsAborted(term.status())) {
+      TC_RETURN_IF_ERROR(context.Check("campaign"));
+      return term.status();
+    } else {
+      silent.clear();
+    }
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, kLook, "campaign"));
+  }
+}
+
+Leadership::Leadership(Client* client, const LeadershipOptions& options, const Term& term)
+    : client_(client),
+      options_(options),
+      lease_(term.lease),
+      created_(term.created),
+      epoch_(term.epoch),
+      cluster_id_(term.cluster_id),
+      until_ns_(absl::ToInt64Nanoseconds(term.since + term.ttl * (1 - kMargin))),
+      keep_alive_(std::make_unique<PeriodicTask>(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
+
+Leadership::~Leadership() {
+  keep_alive_.reset();
+  StepDown(absl::UnavailableError("this global store has resigned"));
+  client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
+}
+
+absl::Status Leadership::Check() const {
+  if (SinceBoot() < absl::Nanoseconds(until_ns_.load())) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  if (!over_.ok()) return over_;
+  return absl::UnavailableError("this global store does not lead any more: etcd was not heard from in time");
+}
+
+void Leadership::StepDown(const absl::Status& why) {
+  until_ns_ = 0;
+  std::function<void(const absl::Status&)> lost;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!over_.ok()) return;
+    over_ = why;
+    lost = std::exchange(lost_, nullptr);
+  }
+  if (lost != nullptr) lost(why);
+}
+
+void Leadership::OnLost(std::function<void(const absl::Status&)> lost) {
+  absl::Status over;
+  {
+    absl::MutexLock lock(&mutex_);
+    over = over_;
+    if (over.ok()) lost_ = std::move(lost);
+  }
+  if (!over.ok()) lost(over);
+}
+
+pb::Compare Leadership::Fence() const {
+  pb::Compare fence = Compares(Keys(options_.prefix).Leader(), pb::Compare::CREATE);
+  fence.set_create_revision(created_);
+  return fence;
+}
+
+// Never lengthens what is over: a keepalive that comes after the end finds another to lead, or nobody.
+void Leadership::KeepAlive() {
+  if (const absl::Status leads = Check(); !leads.ok()) return StepDown(leads);
+  const absl::Duration sent = SinceBoot();
+  const absl::Duration left = absl::Nanoseconds(until_ns_.load()) - sent;
+  const absl::StatusOr<absl::Duration> ttl = client_->KeepAlive(RequestContext::Background(left), lease_);
+  int64_t until = until_ns_.load();
+  if (ttl.ok() && SinceBoot() < absl::Nanoseconds(until)) {
+    const absl::Duration next = sent + *ttl * (1 - kMargin);
+    // Unless it was ended meanwhile.
+    until_ns_.compare_exchange_strong(until, absl::ToInt64Nanoseconds(next));
+    return;
+  }
+  if (absl::IsNotFound(ttl.status())) {
+    StepDown(absl::UnavailableError("this global store does not lead any more: its lease in etcd has ended"));
+  } else if (const absl::Status leads = Check(); !leads.ok()) {
+    StepDown(leads);
+  }
+}
+
+}  // namespace tensorcast::global_store::etcd

@@ -1,0 +1,146 @@
+#include "global_store/metadata/etcd/records.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "etcd/records.pb.h"
+
+namespace tensorcast::global_store::etcd {
+namespace {
+
+template <class Record>
+absl::StatusOr<Record> Parse(std::string_view what, std::string_view name, const std::string& value) {
+  Record record;
+  if (record.ParseFromString(value)) return record;
+  return absl::DataLossError(absl::StrCat("etcd: what is kept of ", what, " ", name, " cannot be read"));
+}
+
+}  // namespace
+
+std::string Encode(const ArtifactRecord& artifact) {
+  record::Artifact encoded;
+  encoded.set_image_bytes(artifact.image_bytes);
+  encoded.set_chunk_bytes(artifact.chunk_bytes);
+  encoded.set_tensor_count(artifact.tensor_count);
+  encoded.set_created_ns(absl::ToUnixNanos(artifact.created));
+  encoded.set_updated_ns(absl::ToUnixNanos(artifact.updated));
+  encoded.set_deleted(artifact.deleted);
+  for (const Origin& origin : artifact.origins) {
+    record::Origin& added = *encoded.add_origins();
+    added.set_node_id(origin.node_id);
+    for (const OriginFile& file : origin.files) {
+      record::OriginFile& one = *added.add_files();
+      one.set_path(file.path);
+      one.set_bytes(file.bytes);
+      one.set_mtime_ns(file.mtime_ns);
+    }
+  }
+  return encoded.SerializeAsString();
+}
+
+std::string Encode(const KeyRecord& key) {
+  record::Key encoded;
+  encoded.set_artifact_id(key.artifact_id);
+  encoded.set_revision(key.revision);
+  encoded.set_updated_ns(absl::ToUnixNanos(key.updated));
+  encoded.set_deleted(key.deleted);
+  return encoded.SerializeAsString();
+}
+
+std::string Encode(const NodeBinding& node) {
+  record::Node encoded;
+  encoded.set_name(node.name);
+  return encoded.SerializeAsString();
+}
+
+std::string Encode(const WishRecord& wish) {
+  record::Wish encoded;
+  encoded.set_wish_id(wish.wish_id);
+  encoded.set_node_name(wish.node_name);
+  encoded.set_asked_by(wish.asked_by);
+  encoded.set_traceparent(wish.traceparent);
+  encoded.set_state(static_cast<uint32_t>(wish.state));
+  encoded.set_failures(wish.failures);
+  encoded.set_error_code(wish.error.raw_code());
+  encoded.set_error(std::string(wish.error.message()));
+  encoded.set_created_ns(absl::ToUnixNanos(wish.created));
+  encoded.set_updated_ns(absl::ToUnixNanos(wish.updated));
+  return encoded.SerializeAsString();
+}
+
+std::string Encode(const RequestRecord& request) {
+  record::Request encoded;
+  encoded.set_response(request.response);
+  encoded.set_recorded_ns(absl::ToUnixNanos(request.recorded));
+  return encoded.SerializeAsString();
+}
+
+absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::string& value) {
+  TC_ASSIGN_OR_RETURN(const record::Artifact encoded, Parse<record::Artifact>("artifact", name, value));
+  ArtifactRecord artifact{.artifact_id = std::string(name),
+                          .image_bytes = encoded.image_bytes(),
+                          .chunk_bytes = encoded.chunk_bytes(),
+                          .tensor_count = encoded.tensor_count(),
+                          .created = absl::FromUnixNanos(encoded.created_ns()),
+                          .deleted = encoded.deleted(),
+                          .updated = absl::FromUnixNanos(encoded.updated_ns())};
+  for (const record::Origin& origin : encoded.origins()) {
+    Origin& added = artifact.origins.emplace_back();
+    added.node_id = origin.node_id();
+    for (const record::OriginFile& file : origin.files()) {
+      added.files.push_back({.path = file.path(), .bytes = file.bytes(), .mtime_ns = file.mtime_ns()});
+    }
+  }
+  return artifact;
+}
+
+absl::StatusOr<KeyRecord> DecodeKey(std::string_view name, const std::string& value) {
+  TC_ASSIGN_OR_RETURN(const record::Key encoded, Parse<record::Key>("key", name, value));
+  return KeyRecord{.name = std::string(name),
+                   .artifact_id = encoded.artifact_id(),
+                   .revision = encoded.revision(),
+                   .updated = absl::FromUnixNanos(encoded.updated_ns()),
+                   .deleted = encoded.deleted()};
+}
+
+absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string& value) {
+  TC_ASSIGN_OR_RETURN(const record::Node encoded, Parse<record::Node>("node", name, value));
+  return NodeBinding{.node_id = std::string(name), .name = encoded.name()};
+}
+
+absl::StatusOr<WishRecord> DecodeWish(std::string_view name, const std::string& value) {
+  TC_ASSIGN_OR_RETURN(const record::Wish encoded, Parse<record::Wish>("wish", name, value));
+  const std::vector<std::string> parts = absl::StrSplit(name, '/');
+  absl::StatusOr<Location> location = absl::DataLossError("no location");
+  if (parts.size() == 3) location = Location::Parse(parts[2]);
+  if (!location.ok() || encoded.state() > static_cast<uint32_t>(WishState::kFailed)) {
+    return absl::DataLossError(absl::StrCat("etcd: wish ", name, " has no location or no state"));
+  }
+  return WishRecord{
+      .wish_id = encoded.wish_id(),
+      .artifact_id = parts[0],
+      .node_id = parts[1],
+      .location = *location,
+      .node_name = encoded.node_name(),
+      .asked_by = encoded.asked_by(),
+      .traceparent = encoded.traceparent(),
+      .state = static_cast<WishState>(encoded.state()),
+      .failures = encoded.failures(),
+      .error = absl::Status(static_cast<absl::StatusCode>(encoded.error_code()), encoded.error()),
+      .created = absl::FromUnixNanos(encoded.created_ns()),
+      .updated = absl::FromUnixNanos(encoded.updated_ns())};
+}
+
+absl::StatusOr<std::string> DecodeResponse(const std::string& value) {
+  TC_ASSIGN_OR_RETURN(record::Request encoded, Parse<record::Request>("request", "", value));
+  return std::move(*encoded.mutable_response());
+}
+
+std::string NameOf(const WishRecord& wish) {
+  return absl::StrCat(wish.artifact_id, "/", wish.node_id, "/", wish.location.ToString());
+}
+
+}  // namespace tensorcast::global_store::etcd

@@ -1,0 +1,454 @@
+#include "global_store/metadata/etcd/store.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/log.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "etcd/records.pb.h"
+#include "global_store/metadata/etcd/keys.h"
+#include "global_store/metadata/etcd/records.h"
+
+namespace tensorcast::global_store::etcd {
+namespace {
+
+namespace pb = etcdserverpb;
+
+// etcd's --max-txn-ops and --max-request-bytes, as they are by default. Operations may be nested, and count
+// against what the level above leaves: so many transactions of so many operations, and what raises the
+// sequence.
+constexpr size_t kTxnsInTxn = 63;
+constexpr size_t kOperations = 64;
+constexpr size_t kMaxRequestBytes = (size_t{3} << 19) - (size_t{64} << 10);
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr int64_t kPage = 4096;
+// Changes are small, so a page of these is; of pieces it is not.
+constexpr int64_t kPiecesPage = 16;
+
+// How long a read, or a change whose leadership does not end before, is tried.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+// The operations of one change. The last one of a key counts, as etcd takes one only.
+class Operations {
+ public:
+  void Put(const std::string& key, std::string value) {
+    puts_[key] = std::move(value);
+    deletes_.erase(key);
+  }
+  void Delete(const std::string& key) {
+    puts_.erase(key);
+    deletes_.insert(key);
+  }
+  // All keys that begin with `folder`, also those of before in this change.
+  void DeleteFolder(const std::string& folder) {
+    puts_.erase(puts_.lower_bound(folder), puts_.lower_bound(EndOf(folder)));
+    folders_.insert(folder);
+  }
+  void Add(const Operations& other) {
+    for (const std::string& folder : other.folders_) DeleteFolder(folder);
+    for (const std::string& key : other.deletes_) Delete(key);
+    for (const auto& [key, value] : other.puts_) Put(key, value);
+  }
+
+  size_t count() const { return puts_.size() + deletes_.size() + folders_.size(); }
+  size_t bytes() const {
+    size_t bytes = 0;
+    for (const auto& [key, value] : puts_) bytes += key.size() + value.size() + kOverhead;
+    for (const std::string& key : deletes_) bytes += key.size() + kOverhead;
+    for (const std::string& folder : folders_) bytes += 2 * folder.size() + kOverhead;
+    return bytes;
+  }
+  bool fits() const { return count() <= kTxnsInTxn * kOperations && bytes() <= kMaxRequestBytes; }
+  // Whether both can be one transaction: etcd refuses one that puts what it deletes.
+  bool JoinsWith(const Operations& other) const {
+    return folders_.empty() && other.folders_.empty() && deletes_.empty() && other.deletes_.empty() &&
+           count() + other.count() <= kTxnsInTxn * kOperations && bytes() + other.bytes() <= kMaxRequestBytes;
+  }
+
+  // Deletions of folders first, each transaction with as many as it may have.
+  void AppendTo(pb::TxnRequest& txn) const {
+    pb::TxnRequest* inner = nullptr;
+    const auto next = [&]() -> pb::RequestOp* {
+      if (inner == nullptr || static_cast<size_t>(inner->success_size()) == kOperations) {
+        inner = txn.add_success()->mutable_request_txn();
+      }
+      return inner->add_success();
+    };
+    for (const std::string& folder : folders_) {
+      pb::DeleteRangeRequest& request = *next()->mutable_request_delete_range();
+      request.set_key(folder);
+      request.set_range_end(EndOf(folder));
+    }
+    for (const std::string& key : deletes_) next()->mutable_request_delete_range()->set_key(key);
+    for (const auto& [key, value] : puts_) {
+      pb::PutRequest& request = *next()->mutable_request_put();
+      request.set_key(key);
+      request.set_value(value);
+    }
+  }
+
+ private:
+  static constexpr size_t kOverhead = 32;  // of an operation's encoding
+
+  std::map<std::string, std::string> puts_;
+  std::set<std::string> deletes_;
+  std::set<std::string> folders_;
+};
+
+std::string EncodedCounter(uint64_t value) {
+  record::Counter counter;
+  counter.set_value(value);
+  return counter.SerializeAsString();
+}
+
+class Store final : public MetadataStore {
+ public:
+  Store(Client* client, Leadership* leadership, const std::string& prefix)
+      : client_(*client), leadership_(*leadership), keys_(prefix) {}
+
+  std::string_view name() const override { return "etcd"; }
+  absl::Status Commit(const WriteBatch& batch) override;
+  absl::StatusOr<DurableFacts> Load() override;
+  absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) override;
+  absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override;
+  absl::Status Purge(const PurgeTimes& before) override;
+  absl::Status Check() const override { return leadership_.Check(); }
+
+ private:
+  // A change that waits for its transaction.
+  struct Waiting {
+    const Operations* operations;
+    bool done = false;
+    absl::Status status;
+  };
+  using EachPair = std::function<absl::Status(std::string_view name, const mvccpb::KeyValue& pair)>;
+
+  Operations OperationsOf(const WriteBatch& batch) const;
+  absl::StatusOr<record::Manifest> WritePieces(const ManifestBlob& manifest)
+      ABSL_SHARED_LOCKS_REQUIRED(commit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Write(const Operations& operations) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status WriteTogether(const Operations& operations);
+  absl::Status ForEach(const std::string& folder, bool values, const EachPair& each);
+  absl::StatusOr<std::optional<std::string>> Get(const std::string& key);
+  absl::Status PurgeRequests(absl::Time before);
+  absl::Status PurgeFacts(const PurgeTimes& before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_);
+  absl::Status SweepPieces() ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_);
+  absl::Status Compact() ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_);
+
+  Client& client_;
+  Leadership& leadership_;
+  const Keys keys_;
+
+  // Shared by changes, alone for what drops facts by what it read before. Taken before the other.
+  absl::Mutex commit_mutex_;
+  absl::Mutex mutex_;
+  std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // one of those who wait writes, for several of them
+  uint64_t writings_ ABSL_GUARDED_BY(mutex_) = 0;  // of manifests
+
+  uint64_t sequence_ = 0;                                    // of the last change; who writes has it
+  int64_t compact_next_ ABSL_GUARDED_BY(commit_mutex_) = 0;  // the revision at the purge before
+};
+
+Operations Store::OperationsOf(const WriteBatch& batch) const {
+  Operations all;
+  for (const ArtifactRecord& artifact : batch.facts.artifacts) {
+    all.Put(keys_.Artifacts() + artifact.artifact_id, Encode(artifact));
+    if (!artifact.deleted) continue;
+    all.Delete(keys_.Manifests() + artifact.artifact_id);
+    all.DeleteFolder(keys_.PiecesOf(artifact.artifact_id));
+    all.DeleteFolder(keys_.WishesOf(artifact.artifact_id));
+  }
+  for (const KeyRecord& key : batch.facts.keys) all.Put(keys_.Names() + key.name, Encode(key));
+  for (const NodeBinding& node : batch.facts.nodes) {
+    const std::string key = keys_.Nodes() + node.node_id;
+    node.name.empty() ? all.Delete(key) : all.Put(key, Encode(node));
+  }
+  for (const WishRecord& wish : batch.facts.wishes) {
+    const std::string key = keys_.Wishes() + NameOf(wish);
+    wish.cancelled ? all.Delete(key) : all.Put(key, Encode(wish));
+  }
+  if (batch.request.has_value()) {
+    const RequestRecord& request = *batch.request;
+    all.Put(keys_.Requests() + request.request, Encode(request));
+    all.Put(keys_.RequestAge(absl::ToUnixNanos(request.recorded), request.request), "");
+  }
+  return all;
+}
+
+absl::Status Store::Commit(const WriteBatch& batch) {
+  Operations operations = OperationsOf(batch);
+  absl::ReaderMutexLock lock(&commit_mutex_);
+  if (!batch.manifest.has_value()) return Write(operations);
+  TC_ASSIGN_OR_RETURN(const record::Manifest manifest, WritePieces(*batch.manifest));
+  operations.Put(keys_.Manifests() + batch.manifest->artifact_id, manifest.SerializeAsString());
+  return Write(operations);
+}
+
+absl::StatusOr<record::Manifest> Store::WritePieces(const ManifestBlob& manifest) {
+  record::Manifest named;
+  {
+    absl::MutexLock lock(&mutex_);
+    // Unique in the cluster: below the epoch, and never the same one again in it.
+    named.set_writing(leadership_.epoch() << 32 | ++writings_);
+  }
+  named.set_bytes(manifest.bytes.size());
+  const std::string folder = keys_.PiecesOf(manifest.artifact_id, named.writing());
+  for (size_t offset = 0; offset < manifest.bytes.size(); offset += kPieceBytes) {
+    Operations piece;
+    piece.Put(absl::StrFormat("%s%08x", folder, named.pieces()),
+              std::string(manifest.bytes.substr(offset, kPieceBytes)));
+    TC_RETURN_IF_ERROR(Write(piece));
+    named.set_pieces(named.pieces() + 1);
+  }
+  return named;
+}
+
+// Who finds nobody writing writes: what it came with, and what others brought meanwhile, as far as that fits.
+absl::Status Store::Write(const Operations& operations) {
+  if (!operations.fits()) {
+    return absl::ResourceExhaustedError(absl::StrCat("etcd: a change of ", operations.count(),
+                                                     " operations and ", operations.bytes(),
+                                                     " bytes is larger than etcd takes at once"));
+  }
+  Waiting self{.operations = &operations};
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back(&self);
+  const auto turn = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return self.done || !writing_; };
+  mutex_.Await(absl::Condition(&turn));
+  if (self.done) return self.status;
+  writing_ = true;
+  Operations together = *waiting_.front()->operations;
+  std::vector<Waiting*> those = {waiting_.front()};
+  waiting_.pop_front();
+  while (!waiting_.empty() && together.JoinsWith(*waiting_.front()->operations)) {
+    together.Add(*waiting_.front()->operations);
+    those.push_back(waiting_.front());
+    waiting_.pop_front();
+  }
+  mutex_.Unlock();
+  const absl::Status status = WriteTogether(together);
+  mutex_.Lock();
+  writing_ = false;
+  for (Waiting* one : those) {
+    one->status = status;
+    one->done = true;
+  }
+  return self.status;
+}
+
+absl::Status Store::WriteTogether(const Operations& operations) {
+  TC_RETURN_IF_ERROR(leadership_.Check());
+  pb::TxnRequest txn;
+  *txn.add_compare() = leadership_.Fence();
+  pb::Compare& sequence = *txn.add_compare();
+  sequence.set_key(keys_.Sequence());
+  sequence.set_target(pb::Compare::VALUE);
+  sequence.set_result(pb::Compare::EQUAL);
+  sequence.set_value(EncodedCounter(sequence_));
+  pb::PutRequest& raise = *txn.add_success()->mutable_request_put();
+  raise.set_key(keys_.Sequence());
+  raise.set_value(EncodedCounter(sequence_ + 1));
+  operations.AppendTo(txn);
+  pb::TxnRequest& otherwise = *txn.add_failure()->mutable_request_txn();
+  *otherwise.add_compare() = leadership_.Fence();
+  otherwise.add_success()->mutable_request_range()->set_key(keys_.Sequence());
+
+  const absl::StatusOr<pb::TxnResponse> answer = client_.Txn(RequestContext::Background(kPatience), txn);
+  if (!answer.ok() && !absl::IsUnavailable(answer.status())) return answer.status();  // etcd refused it
+  bool happened = answer.ok() && answer->succeeded();
+  if (answer.ok() && !happened) {
+    // An attempt whose answer was lost has raised the sequence; nobody else does, while this leads.
+    const pb::TxnResponse& seen = answer->responses(0).response_txn();
+    happened = seen.succeeded() && seen.responses(0).response_range().kvs_size() == 1 &&
+               seen.responses(0).response_range().kvs(0).value() == EncodedCounter(sequence_ + 1);
+  }
+  if (happened) {
+    ++sequence_;
+    return absl::OkStatus();
+  }
+  const absl::Status why =
+      answer.ok() ? absl::UnavailableError("another global store leads") : answer.status();
+  leadership_.StepDown(
+      absl::UnavailableError(absl::StrCat("this global store does not lead any more: ", why.message())));
+  return leadership_.Check();
+}
+
+absl::Status Store::ForEach(const std::string& folder, bool values, const EachPair& each) {
+  pb::RangeRequest request;
+  request.set_key(folder);
+  request.set_range_end(EndOf(folder));
+  request.set_limit(kPage);
+  request.set_keys_only(!values);
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page,
+                        client_.Range(RequestContext::Background(kPatience), request));
+    for (const mvccpb::KeyValue& pair : page.kvs()) {
+      TC_RETURN_IF_ERROR(each(std::string_view(pair.key()).substr(folder.size()), pair));
+    }
+    if (!page.more() || page.kvs().empty()) return absl::OkStatus();
+    request.set_revision(page.header().revision());  // all pages as they were at the first
+    request.set_key(page.kvs(page.kvs_size() - 1).key() + '\0');
+  }
+}
+
+absl::StatusOr<std::optional<std::string>> Store::Get(const std::string& key) {
+  pb::RangeRequest request;
+  request.set_key(key);
+  TC_ASSIGN_OR_RETURN(pb::RangeResponse found, client_.Range(RequestContext::Background(kPatience), request));
+  if (found.kvs_size() == 0) return std::nullopt;
+  return std::move(*found.mutable_kvs(0)->mutable_value());
+}
+
+absl::StatusOr<DurableFacts> Store::Load() {
+  DurableFacts facts;
+  const auto load = [this](const std::string& folder, auto decode, auto& into) {
+    return ForEach(folder, /*values=*/true, [&](std::string_view name, const mvccpb::KeyValue& pair) {
+      auto decoded = decode(name, pair.value());
+      if (decoded.ok()) into.push_back(*std::move(decoded));
+      return decoded.status();
+    });
+  };
+  TC_RETURN_IF_ERROR(load(keys_.Artifacts(), DecodeArtifact, facts.artifacts));
+  TC_RETURN_IF_ERROR(load(keys_.Names(), DecodeKey, facts.keys));
+  TC_RETURN_IF_ERROR(load(keys_.Nodes(), DecodeNode, facts.nodes));
+  TC_RETURN_IF_ERROR(load(keys_.Wishes(), DecodeWish, facts.wishes));
+  // Nobody else wrote while it was read.
+  TC_RETURN_IF_ERROR(leadership_.Check());
+  return facts;
+}
+
+absl::StatusOr<std::string> Store::ReadManifest(std::string_view artifact_id) {
+  TC_ASSIGN_OR_RETURN(const std::optional<std::string> value,
+                      Get(absl::StrCat(keys_.Manifests(), artifact_id)));
+  if (!value.has_value()) return absl::NotFoundError(absl::StrCat("there is no manifest of ", artifact_id));
+  const auto lost = [&] {
+    return absl::DataLossError(absl::StrCat("etcd: the manifest of ", artifact_id, " is not whole"));
+  };
+  record::Manifest manifest;
+  if (!manifest.ParseFromString(*value)) return lost();
+  std::string bytes;
+  pb::RangeRequest request;
+  const std::string folder = keys_.PiecesOf(artifact_id, manifest.writing());
+  request.set_range_end(EndOf(folder));
+  request.set_limit(kPiecesPage);
+  for (uint32_t piece = 0; piece < manifest.pieces(); piece += kPiecesPage) {
+    request.set_key(absl::StrFormat("%s%08x", folder, piece));
+    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page,
+                        client_.Range(RequestContext::Background(kPatience), request));
+    for (const mvccpb::KeyValue& pair : page.kvs()) bytes += pair.value();
+  }
+  if (bytes.size() != manifest.bytes()) return lost();
+  return bytes;
+}
+
+absl::StatusOr<std::optional<std::string>> Store::FindResponse(std::string_view request) {
+  TC_ASSIGN_OR_RETURN(const std::optional<std::string> value, Get(absl::StrCat(keys_.Requests(), request)));
+  if (!value.has_value()) return std::nullopt;
+  TC_ASSIGN_OR_RETURN(std::string response, DecodeResponse(*value));
+  return response;
+}
+
+absl::Status Store::Purge(const PurgeTimes& before) {
+  TC_RETURN_IF_ERROR(leadership_.Check());
+  TC_RETURN_IF_ERROR(PurgeRequests(before.requests));
+  absl::MutexLock lock(&commit_mutex_);
+  TC_RETURN_IF_ERROR(PurgeFacts(before));
+  TC_RETURN_IF_ERROR(SweepPieces());
+  return Compact();
+}
+
+// A request that was recorded again meanwhile has another age, too, and is forgotten with the first: what it
+// answers is as old.
+absl::Status Store::PurgeRequests(absl::Time before) {
+  const int64_t until = std::max<int64_t>(absl::ToUnixNanos(before), 0);
+  pb::RangeRequest request;
+  request.set_key(keys_.RequestAges());
+  request.set_range_end(keys_.RequestAge(until, ""));
+  request.set_limit(kOperations * kTxnsInTxn / 4);
+  request.set_keys_only(true);
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page,
+                        client_.Range(RequestContext::Background(kPatience), request));
+    Operations drop;
+    for (const mvccpb::KeyValue& pair : page.kvs()) {
+      drop.Delete(pair.key());
+      const size_t name = keys_.RequestAge(0, "").size();
+      drop.Delete(keys_.Requests() + pair.key().substr(name));
+    }
+    if (drop.count() > 0) TC_RETURN_IF_ERROR(Write(drop));
+    if (!page.more()) return absl::OkStatus();
+  }
+}
+
+absl::Status Store::PurgeFacts(const PurgeTimes& before) {
+  std::vector<std::string> old;
+  const auto look = [&](const std::string& folder, auto decode, auto is_old) {
+    return ForEach(folder, /*values=*/true, [&](std::string_view name, const mvccpb::KeyValue& pair) {
+      auto decoded = decode(name, pair.value());
+      if (decoded.ok() && is_old(*decoded)) old.push_back(pair.key());
+      return decoded.status();
+    });
+  };
+  const auto buried = [&](const auto& fact) { return fact.deleted && fact.updated < before.tombstones; };
+  TC_RETURN_IF_ERROR(look(keys_.Artifacts(), DecodeArtifact, buried));
+  TC_RETURN_IF_ERROR(look(keys_.Names(), DecodeKey, buried));
+  TC_RETURN_IF_ERROR(look(keys_.Wishes(), DecodeWish, [&](const WishRecord& wish) {
+    return wish.state != WishState::kOpen && wish.updated < before.wishes;
+  }));
+  for (size_t i = 0; i < old.size(); i += kOperations) {
+    Operations drop;
+    for (size_t j = i; j < std::min(old.size(), i + kOperations); ++j) drop.Delete(old[j]);
+    TC_RETURN_IF_ERROR(Write(drop));
+  }
+  return absl::OkStatus();
+}
+
+// Of manifests that were replaced, or whose writing ended in the middle.
+absl::Status Store::SweepPieces() {
+  std::set<std::string> found;  // folders
+  TC_RETURN_IF_ERROR(
+      ForEach(keys_.Pieces(), /*values=*/false, [&](std::string_view, const mvccpb::KeyValue& pair) {
+        found.insert(pair.key().substr(0, pair.key().rfind('/') + 1));
+        return absl::OkStatus();
+      }));
+  TC_RETURN_IF_ERROR(
+      ForEach(keys_.Manifests(), /*values=*/true, [&](std::string_view name, const mvccpb::KeyValue& pair) {
+        record::Manifest manifest;
+        if (manifest.ParseFromString(pair.value())) found.erase(keys_.PiecesOf(name, manifest.writing()));
+        return absl::OkStatus();
+      }));
+  for (const std::string& folder : found) {
+    Operations drop;
+    drop.DeleteFolder(folder);
+    TC_RETURN_IF_ERROR(Write(drop));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::Compact() {
+  TC_ASSIGN_OR_RETURN(const pb::StatusResponse status, client_.Status(RequestContext::Background(kPatience)));
+  const int64_t revision = std::exchange(compact_next_, status.header().revision());
+  if (revision == 0) return absl::OkStatus();
+  const absl::Status compacted = client_.Compact(RequestContext::Background(kPatience), revision);
+  // Somebody else did.
+  return absl::IsOutOfRange(compacted) ? absl::OkStatus() : compacted;
+}
+
+}  // namespace
+
+std::unique_ptr<MetadataStore> MakeStore(Client* client, Leadership* leadership, const std::string& prefix) {
+  return std::make_unique<Store>(client, leadership, prefix);
+}
+
+}  // namespace tensorcast::global_store::etcd

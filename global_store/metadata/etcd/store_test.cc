@@ -1,0 +1,228 @@
+// The metadata store on a real etcd: the contract, and what only several of them and their leaders can do.
+#include "global_store/metadata/etcd/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/testing/eventually.h"
+#include "base/testing/temp_folder.h"
+#include "global_store/metadata/etcd/testing/etcd_cluster.h"
+#include "global_store/metadata/testing/metadata_store_contract.h"
+
+namespace tensorcast::global_store::etcd {
+namespace {
+
+using tensorcast::testing::Eventually;
+using ::testing::HasSubstr;
+
+constexpr char kPrefix[] = "tensorcast";
+
+// One that leads, in the order of construction.
+struct Member {
+  std::shared_ptr<EtcdCluster> cluster;
+  std::unique_ptr<Client> client;
+  std::unique_ptr<Leadership> leadership;
+  std::unique_ptr<MetadataStore> store;
+};
+
+// The lease is long where none is to end, however busy the machine is.
+std::shared_ptr<Member> Lead(std::shared_ptr<EtcdCluster> cluster, const std::string& name = "a",
+                             absl::Duration ttl = absl::Minutes(1)) {
+  auto member = std::make_shared<Member>();
+  auto client = Client::Create({.endpoints = cluster->endpoints()});
+  EXPECT_TRUE(client.ok()) << client.status();
+  member->cluster = std::move(cluster);
+  member->client = *std::move(client);
+  auto leadership = Leadership::Campaign(
+      member->client.get(), {.prefix = kPrefix, .ttl = ttl, .name = name, .address = name + ":1"},
+      RequestContext::Background(absl::Minutes(1)), [](const LeaderInfo&) {});
+  EXPECT_TRUE(leadership.ok()) << leadership.status();
+  if (!leadership.ok()) return nullptr;
+  member->leadership = *std::move(leadership);
+  member->store = MakeStore(member->client.get(), member->leadership.get(), kPrefix);
+  return member;
+}
+
+std::shared_ptr<EtcdCluster> StartEtcd(const std::filesystem::path& folder, int members = 1,
+                                       std::vector<std::string> flags = {}) {
+  auto cluster = EtcdCluster::Start(folder / "etcd", members, std::move(flags));
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  return cluster.ok() ? *std::move(cluster) : nullptr;
+}
+
+std::shared_ptr<MetadataStore> OpenOnEtcd(const std::filesystem::path& folder) {
+  std::shared_ptr<EtcdCluster> cluster = StartEtcd(folder);
+  const std::shared_ptr<Member> member = cluster == nullptr ? nullptr : Lead(std::move(cluster));
+  return member == nullptr ? nullptr : std::shared_ptr<MetadataStore>(member, member->store.get());
+}
+
+WriteBatch Bind(const std::string& name, uint64_t revision) {
+  return {.facts = {.keys = {{.name = name, .artifact_id = "a", .revision = revision}}}};
+}
+
+class EtcdStore : public ::testing::Test {
+ protected:
+  void Start(int members, std::vector<std::string> flags = {}) {
+    cluster_ = StartEtcd(folder_.path(), members, std::move(flags));
+    ASSERT_NE(cluster_, nullptr);
+  }
+  static uint64_t RevisionOf(MetadataStore& store, const std::string& name) {
+    const auto facts = store.Load();
+    EXPECT_TRUE(facts.ok()) << facts.status();
+    for (const KeyRecord& key : facts.ok() ? facts->keys : std::vector<KeyRecord>{}) {
+      if (key.name == name) return key.revision;
+    }
+    return 0;
+  }
+
+  tensorcast::testing::TempFolder folder_;
+  std::shared_ptr<EtcdCluster> cluster_;
+};
+
+TEST_F(EtcdStore, AChangeOfThousandsOfFactsIsWhole) {
+  Start(1);
+  const auto leader = Lead(cluster_);
+  WriteBatch many;
+  for (int i = 0; i < 4000; ++i) many.facts.keys.push_back({.name = absl::StrCat("k", i), .revision = 1});
+  ASSERT_TRUE(leader->store->Commit(many).ok());
+  EXPECT_EQ(leader->store->Load()->keys.size(), 4000u);
+  for (int i = 0; i < 1000; ++i) many.facts.keys.push_back({.name = absl::StrCat("more", i), .revision = 1});
+  const absl::Status refused = leader->store->Commit(many);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_EQ(leader->store->Load()->keys.size(), 4000u);
+  EXPECT_TRUE(leader->leadership->Check().ok()) << "a change that is too large is its caller's trouble";
+}
+
+TEST_F(EtcdStore, AMemberMayBeAwayOrStopped) {
+  Start(3);
+  const auto leader = Lead(cluster_);
+  uint64_t revision = 0;
+  for (int member = 0; member < 3; ++member) {
+    cluster_->Signal(member, SIGSTOP);
+    const absl::Status stopped = leader->store->Commit(Bind("k", ++revision));
+    EXPECT_TRUE(stopped.ok()) << member << ": " << stopped;
+    cluster_->Signal(member, SIGCONT);
+    cluster_->Kill(member);
+    const absl::Status killed = leader->store->Commit(Bind("k", ++revision));
+    EXPECT_TRUE(killed.ok()) << member << ": " << killed;
+    cluster_->Restart(member);
+    const absl::Status again = leader->store->Commit(Bind("k", ++revision));
+    EXPECT_TRUE(again.ok()) << member << ": " << again;
+  }
+  EXPECT_EQ(RevisionOf(*leader->store, "k"), revision);
+}
+
+TEST_F(EtcdStore, WhoIsNotHeardFromLeadsNoMoreAndChangesNothing) {
+  Start(1);
+  const auto first = Lead(cluster_, "first", absl::Seconds(2));
+  ASSERT_TRUE(first->store->Commit(Bind("k", 1)).ok());
+  std::atomic<bool> told = false;
+  first->leadership->OnLost([&](const absl::Status&) { told = true; });
+  cluster_->Signal(0, SIGSTOP);
+  EXPECT_TRUE(Eventually([&] { return !first->leadership->Check().ok(); }));
+  EXPECT_TRUE(Eventually([&] { return told.load(); }));
+  cluster_->Signal(0, SIGCONT);
+  const auto second = Lead(cluster_, "second");
+  ASSERT_NE(second, nullptr);
+  EXPECT_GT(second->leadership->epoch(), first->leadership->epoch());
+  EXPECT_EQ(first->store->Commit(Bind("k", 7)).code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(second->store->Commit(Bind("k", 2)).ok());
+  EXPECT_EQ(RevisionOf(*second->store, "k"), 2u);
+}
+
+TEST_F(EtcdStore, OneLeadsAndTheNextBeginsWhenItResigns) {
+  Start(1);
+  auto first = Lead(cluster_, "first");
+  std::atomic<bool> heard = false;
+  std::shared_ptr<Member> second = std::make_shared<Member>();
+  second->client = *Client::Create({.endpoints = cluster_->endpoints()});
+  std::thread campaign([&] {
+    auto leads =
+        Leadership::Campaign(second->client.get(), {.prefix = kPrefix, .name = "second"},
+                             RequestContext::Background(absl::Minutes(1)), [&](const LeaderInfo& leader) {
+                               EXPECT_EQ(leader, (LeaderInfo{"first", "first:1"}));
+                               heard = true;
+                             });
+    ASSERT_TRUE(leads.ok()) << leads.status();
+    second->leadership = *std::move(leads);
+  });
+  EXPECT_TRUE(Eventually([&] { return heard.load(); }));
+  EXPECT_TRUE(first->leadership->Check().ok());
+  first.reset();
+  campaign.join();
+  ASSERT_NE(second->leadership, nullptr);
+  EXPECT_TRUE(second->leadership->Check().ok());
+}
+
+TEST_F(EtcdStore, AFullQuotaIsSaidAndEndsNoLeadership) {
+  Start(1, {"--quota-backend-bytes=4194304"});
+  const auto leader = Lead(cluster_);
+  absl::Status status;
+  for (int i = 0; i < 64 && status.ok(); ++i) {
+    WriteBatch batch = Bind(absl::StrCat("k", i), 1);
+    const std::string bytes(1 << 20, 'x');
+    batch.manifest = ManifestBlob{.artifact_id = absl::StrCat("a", i), .bytes = bytes};
+    status = leader->store->Commit(batch);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--quota-backend-bytes"));
+  EXPECT_TRUE(leader->leadership->Check().ok()) << leader->leadership->Check();
+  EXPECT_TRUE(leader->store->Load().ok()) << "what is there can be read";
+}
+
+TEST_F(EtcdStore, PiecesThatNothingNamesAreSwept) {
+  Start(1);
+  const auto leader = Lead(cluster_);
+  const std::string bytes((3 << 20) + 5, 'x');
+  for (int i = 0; i < 2; ++i) {
+    WriteBatch batch = Bind("k", 1);
+    batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = bytes};
+    ASSERT_TRUE(leader->store->Commit(batch).ok());
+  }
+  etcdserverpb::RangeRequest pieces;
+  pieces.set_key(absl::StrCat(kPrefix, "/pieces/"));
+  pieces.set_range_end(absl::StrCat(kPrefix, "/pieces0"));
+  pieces.set_count_only(true);
+  const auto count = [&] { return leader->client->Range(RequestContext::Background(), pieces)->count(); };
+  EXPECT_EQ(count(), 8);
+  ASSERT_TRUE(leader->store->Purge({}).ok());
+  EXPECT_EQ(count(), 4);
+  EXPECT_EQ(*leader->store->ReadManifest("a"), bytes);
+}
+
+TEST_F(EtcdStore, AnotherFormatIsLeftAlone) {
+  Start(1);
+  auto client = *Client::Create({.endpoints = cluster_->endpoints()});
+  etcdserverpb::TxnRequest newer;
+  etcdserverpb::PutRequest& put = *newer.add_success()->mutable_request_put();
+  put.set_key(absl::StrCat(kPrefix, "/format"));
+  put.set_value("2");
+  ASSERT_TRUE(client->Txn(RequestContext::Background(), newer).ok());
+  const auto leads = Leadership::Campaign(client.get(), {.prefix = kPrefix}, RequestContext::Background(),
+                                          [](const LeaderInfo&) {});
+  EXPECT_EQ(leads.status().code(), absl::StatusCode::kFailedPrecondition) << leads.status();
+  EXPECT_THAT(std::string(leads.status().message()), HasSubstr("has format 2"));
+}
+
+TEST(EtcdClient, SaysWhichEndpointsDoNotAnswer) {
+  auto client = *Client::Create({.endpoints = {"127.0.0.1:1", "127.0.0.1:2"}});
+  const auto answer = client->Range(RequestContext::Background(absl::Milliseconds(50)), {});
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("127.0.0.1:1, 127.0.0.1:2"));
+  EXPECT_EQ(Client::Create({}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store::etcd
+
+namespace tensorcast::global_store {
+
+INSTANTIATE_TEST_SUITE_P(Etcd, MetadataStoreContract, ::testing::Values(etcd::OpenOnEtcd));
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,41 @@
+// A real etcd for tests: its members are processes of this machine, on loopback addresses that belong to the
+// test's process, and end with it. Compatible with one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tensorcast::global_store::etcd {
+
+class EtcdCluster {
+ public:
+  // Starts them, and waits until the cluster answers. The folder holds their data and their logs; `flags` are
+  // given to each of them as well.
+  static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(const std::filesystem::path& folder,
+                                                            int members = 1,
+                                                            std::vector<std::string> flags = {});
+  ~EtcdCluster();
+
+  // host:port of each member's clients.
+  std::vector<std::string> endpoints() const;
+  void Signal(int member, int signal) const;  // SIGSTOP, SIGCONT
+  void Kill(int member);
+  void Restart(int member);
+
+ private:
+  EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags);
+  std::string Address(int member, int port) const;
+  void Spawn(int member);
+
+  const std::filesystem::path folder_;
+  const std::vector<std::string> flags_;
+  std::vector<pid_t> members_;  // 0: it does not run
+};
+
+}  // namespace tensorcast::global_store::etcd

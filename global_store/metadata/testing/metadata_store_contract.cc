@@ -1,0 +1,216 @@
+#include "global_store/metadata/testing/metadata_store_contract.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast::global_store {
+
+void MetadataStoreContract::SetUp() {
+  folder_ = std::filesystem::path(::testing::TempDir()) / absl::StrCat("metadata-", getpid());
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directories(folder_);
+  store_ = GetParam()(folder_);
+  ASSERT_NE(store_, nullptr);
+}
+
+void MetadataStoreContract::TearDown() {
+  store_.reset();
+  std::filesystem::remove_all(folder_);
+}
+
+DurableFacts MetadataStoreContract::Load() {
+  auto facts = store_->Load();
+  EXPECT_TRUE(facts.ok()) << facts.status();
+  return facts.value_or(DurableFacts{});
+}
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+
+ArtifactRecord Artifact(const std::string& id) {
+  return {.artifact_id = id,
+          .image_bytes = uint64_t{1} << 40,
+          .chunk_bytes = 16 << 20,
+          .tensor_count = 3,
+          .created = kNow,
+          .origins = {{.node_id = "n1", .files = {{"/m/a", 10, 5}, {"/m/b", 11, -6}}},
+                      {.node_id = "n2", .files = {{"/x", 1, 2}}}},
+          .updated = kNow};
+}
+
+KeyRecord Key(const std::string& name, uint64_t revision) {
+  return {.name = name, .artifact_id = "a", .revision = revision, .updated = kNow};
+}
+
+WriteBatch Facts(std::vector<ArtifactRecord> artifacts, std::vector<KeyRecord> keys = {}) {
+  return {.facts = {.artifacts = std::move(artifacts), .keys = std::move(keys)}};
+}
+
+TEST_P(MetadataStoreContract, IsEmptyAtFirst) {
+  EXPECT_TRUE(Load().empty());
+  EXPECT_EQ(store_->ReadManifest("a").status().code(), absl::StatusCode::kNotFound);
+  auto response = store_->FindResponse("r");
+  ASSERT_TRUE(response.ok());
+  EXPECT_FALSE(response->has_value());
+}
+
+TEST_P(MetadataStoreContract, LoadsWhatWasCommitted) {
+  ASSERT_TRUE(store_->Commit(Facts({Artifact("a"), Artifact("b")}, {Key("k", 1)})).ok());
+  const DurableFacts facts = Load();
+  EXPECT_THAT(facts.artifacts, ElementsAre(Artifact("a"), Artifact("b")));
+  EXPECT_THAT(facts.keys, ElementsAre(Key("k", 1)));
+}
+
+TEST_P(MetadataStoreContract, ALaterRecordReplacesTheOneBefore) {
+  ArtifactRecord moved = Artifact("a");
+  moved.origins = {{.node_id = "n2", .files = {{"/y", 1, 2}}}};
+  ASSERT_TRUE(store_->Commit(Facts({Artifact("a")}, {Key("k", 1)})).ok());
+  ASSERT_TRUE(store_->Commit(Facts({moved}, {Key("k", 2)})).ok());
+  EXPECT_THAT(Load().artifacts, ElementsAre(moved));
+  EXPECT_THAT(Load().keys, ElementsAre(Key("k", 2)));
+}
+
+TEST_P(MetadataStoreContract, KeepsWhoseANodeIdIsUntilItIsNobodys) {
+  ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", "a"}, {"n2", "b"}}}}).ok());
+  EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n1", "a"}, NodeBinding{"n2", "b"}));
+  ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", ""}, {"n2", "c"}, {"n3", ""}}}}).ok());
+  EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n2", "c"}));
+}
+
+WishRecord Wish(const std::string& artifact_id, const std::string& node_id, Location location = {}) {
+  return {.wish_id = "w-" + node_id,
+          .artifact_id = artifact_id,
+          .node_id = node_id,
+          .location = location,
+          .node_name = "name",
+          .asked_by = "spiffe://d/tensorcast/operator/o",
+          .traceparent = "00-1-2-01",
+          .state = WishState::kFailed,
+          .failures = 3,
+          .error = absl::UnavailableError("nobody has it"),
+          .created = kNow,
+          .updated = kNow + absl::Seconds(1)};
+}
+
+TEST_P(MetadataStoreContract, KeepsOneWishAPlaceUntilItIsCancelledOrItsArtifactGoes) {
+  WishRecord on_disk = Wish("a", "n1", {LocationKind::kDisk});
+  const WishRecord on_gpu = Wish("a", "n1", {LocationKind::kGpu, 1});
+  const WishRecord other = Wish("b", "n1");
+  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {on_disk, on_gpu, other}}}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  on_disk.wish_id = "another";
+  on_disk.state = WishState::kOpen;
+  on_disk.error = absl::OkStatus();
+  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {on_disk}}}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  // Only what ended grows old.
+  ASSERT_TRUE(store_->Purge({.wishes = kNow + absl::Seconds(1)}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  ASSERT_TRUE(store_->Purge({.wishes = kNow + absl::Seconds(2)}).ok());
+  EXPECT_THAT(Load().wishes, ElementsAre(on_disk));
+  WishRecord cancelled = on_disk;
+  cancelled.cancelled = true;
+  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {cancelled, other, on_gpu}}}).ok());
+  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_gpu, other));
+  ArtifactRecord deleted{.artifact_id = "a", .deleted = true, .updated = kNow};
+  ASSERT_TRUE(store_->Commit(Facts({deleted})).ok());
+  EXPECT_THAT(Load().wishes, ElementsAre(other));
+}
+
+TEST_P(MetadataStoreContract, ReplacingARecordKeepsItsManifest) {
+  WriteBatch batch = Facts({Artifact("a")});
+  batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  ASSERT_TRUE(store_->Commit(Facts({Artifact("a")})).ok());
+  EXPECT_EQ(store_->ReadManifest("a").value_or("none"), "bytes");
+}
+
+TEST_P(MetadataStoreContract, KeepsManifestsOfManyPieces) {
+  std::string large(64 << 20, 'x');
+  for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<char>(i);
+  for (const std::string& bytes :
+       {large, large.substr(0, 32 << 20), large.substr(0, (16 << 20) + 1), std::string()}) {
+    WriteBatch batch = Facts({Artifact("a")});
+    batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = bytes};
+    ASSERT_TRUE(store_->Commit(batch).ok());
+    auto read = store_->ReadManifest("a");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(*read == bytes) << bytes.size();
+  }
+}
+
+TEST_P(MetadataStoreContract, ATombstoneRemovesTheManifestAndTheOrigins) {
+  WriteBatch batch = Facts({Artifact("a")});
+  batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  const ArtifactRecord tombstone{.artifact_id = "a", .created = kNow, .deleted = true, .updated = kNow};
+  ASSERT_TRUE(store_->Commit(Facts({tombstone})).ok());
+  EXPECT_THAT(Load().artifacts, ElementsAre(tombstone));
+  EXPECT_EQ(store_->ReadManifest("a").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(MetadataStoreContract, RemembersResponsesWithAnyBytes) {
+  const std::string response("a\0b\xff", 4);
+  ASSERT_TRUE(store_->Commit({.request = RequestRecord{"r1", response, kNow}}).ok());
+  ASSERT_TRUE(store_->Commit({.request = RequestRecord{"r2", "", kNow}}).ok());
+  EXPECT_EQ(store_->FindResponse("r1").value(), response);
+  EXPECT_EQ(store_->FindResponse("r2").value(), "");
+  EXPECT_EQ(store_->FindResponse("r3").value(), std::nullopt);
+}
+
+TEST_P(MetadataStoreContract, PurgeDropsOldRequestsAndOldTombstonesOnly) {
+  KeyRecord dead = Key("dead", 4);
+  dead.deleted = true;
+  KeyRecord fresh = dead;
+  fresh.name = "fresh";
+  fresh.updated = kNow + absl::Seconds(2);
+  const ArtifactRecord tombstone{.artifact_id = "t", .created = kNow, .deleted = true, .updated = kNow};
+  ASSERT_TRUE(store_->Commit(Facts({Artifact("a"), tombstone}, {Key("live", 1), dead, fresh})).ok());
+  ASSERT_TRUE(store_->Commit({.request = RequestRecord{"old", "x", kNow}}).ok());
+  ASSERT_TRUE(store_->Commit({.request = RequestRecord{"new", "y", kNow + absl::Seconds(2)}}).ok());
+
+  ASSERT_TRUE(store_
+                  ->Purge({.requests = kNow + absl::Seconds(1),
+                           .tombstones = kNow + absl::Seconds(1),
+                           .wishes = kNow + absl::Seconds(1)})
+                  .ok());
+  EXPECT_EQ(store_->FindResponse("old").value(), std::nullopt);
+  EXPECT_EQ(store_->FindResponse("new").value(), "y");
+  EXPECT_THAT(Load().artifacts, ElementsAre(Artifact("a")));
+  EXPECT_THAT(Load().keys, ElementsAre(fresh, Key("live", 1)));
+}
+
+TEST_P(MetadataStoreContract, TakesNamesThatLookLikeCode) {
+  const std::string name = "it's; DROP TABLE keys; --\xc3\xa9";
+  ASSERT_TRUE(store_->Commit(Facts({}, {Key(name, 1)})).ok());
+  EXPECT_THAT(Load().keys, ElementsAre(Key(name, 1)));
+}
+
+TEST_P(MetadataStoreContract, KeepsAllThatManyThreadsCommit) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        const std::string name = absl::StrCat(t, "-", i);
+        WriteBatch batch = Facts({}, {Key(name, 1)});
+        batch.request = RequestRecord{name, name, kNow};
+        EXPECT_TRUE(store_->Commit(batch).ok());
+        EXPECT_EQ(store_->FindResponse(name).value(), name);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(Load().keys, SizeIs(80));
+}
+
+}  // namespace
+}  // namespace tensorcast::global_store
