@@ -70,12 +70,11 @@ target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBU
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
   tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp uct ucs)
   tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
-  # etcd's API, as .proto files. Without them (a folder that was set up before they were wanted) its metadata store is left out.
+  # etcd's API, as .proto files.
   set(TENSORCAST_ETCD_PROTOS "${TENSORCAST_DEPS_DIR}/etcd")
-  if(EXISTS "${TENSORCAST_ETCD_PROTOS}/etcd/rpc.proto")
-    set(TENSORCAST_ETCD_FOUND ON)
-  else()
-    message(STATUS "etcd's API: not in ${TENSORCAST_ETCD_PROTOS}, tools/setup.sh brings it")
+  if(NOT EXISTS "${TENSORCAST_ETCD_PROTOS}/etcd/rpc.proto")
+    message(FATAL_ERROR "There is no API of etcd in ${TENSORCAST_ETCD_PROTOS}: run tools/setup.sh (for a sanitizer's build with "
+                        "--sanitizer address|thread)")
   endif()
   find_package(nlohmann_json REQUIRED)
   tensorcast_import(thirdparty::opentelemetry_memory LIBRARIES

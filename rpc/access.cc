@@ -51,8 +51,9 @@ absl::Status Refusal(std::string_view label, const Caller& caller, RoleSet wante
 
 }  // namespace
 
-AccessControl::AccessControl(std::shared_ptr<const Credentials> credentials, RoleSet unix_roles)
-    : credentials_(std::move(credentials)), unix_roles_(unix_roles) {
+AccessControl::AccessControl(std::shared_ptr<const Credentials> credentials, RoleSet unix_roles,
+                             std::function<absl::Status()> admit)
+    : credentials_(std::move(credentials)), unix_roles_(unix_roles), admit_(std::move(admit)) {
   if (credentials_ == nullptr) return;
   sweep_ = std::make_unique<PeriodicTask>(kSweepInterval, [this] { CancelOverdue(); });
 }
@@ -60,6 +61,8 @@ AccessControl::AccessControl(std::shared_ptr<const Credentials> credentials, Rol
 AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& call, std::string_view label,
                                               std::string_view on_behalf_of) const {
   Decision decision;
+  if (admit_ != nullptr) decision.refused = admit_();
+  if (!decision.refused.ok()) return decision;
   RoleSet roles = unix_roles_;
   std::string_view role = TextOfUnix(unix_roles_);
   if (credentials_ != nullptr) {

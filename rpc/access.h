@@ -9,6 +9,7 @@
 // Internal to this folder; thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
@@ -31,12 +32,13 @@ namespace tensorcast::rpc {
 class AccessControl {
  public:
   // `credentials` may be null: connections are those of unix sockets then. Who comes by one of these has
-  // `unix_roles`.
-  AccessControl(std::shared_ptr<const Credentials> credentials, security::RoleSet unix_roles);
+  // `unix_roles`. `admit` as in ServerOptions.
+  AccessControl(std::shared_ptr<const Credentials> credentials, security::RoleSet unix_roles,
+                std::function<absl::Status()> admit);
 
   struct Decision {
     Caller caller;
-    absl::Status refused;                  // PERMISSION_DENIED or UNAUTHENTICATED; OK: the call may be made
+    absl::Status refused;                  // PERMISSION_DENIED, UNAUTHENTICATED, or what `admit` says
     Credentials::Certificate certificate;  // null: there was none
   };
   // `label` is "GlobalStore/BindKey"; `on_behalf_of` the metadata, empty where there was none.
@@ -56,6 +58,7 @@ class AccessControl {
 
   const std::shared_ptr<const Credentials> credentials_;
   const security::RoleSet unix_roles_;
+  const std::function<absl::Status()> admit_;  // may be empty
   absl::Mutex mutex_;
   std::unordered_map<const void*, Running> running_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PeriodicTask> sweep_;  // last: it uses the others

@@ -8,10 +8,16 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/slice.h>
+#include <netdb.h>
 
 #include <utility>
 #include <vector>
 
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/address.h"
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
@@ -23,6 +29,42 @@ namespace tensorcast::rpc {
 namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
+// One of several that does not answer is to be noticed before its callers' patience ends: by this more
+// quickly.
+constexpr absl::Duration kSeveralPing = absl::Seconds(1);
+constexpr absl::Duration kSeveralBackoff = absl::Milliseconds(200);
+
+std::string FormatNumeric(const SocketAddress& address) {
+  char host[NI_MAXHOST] = {};
+  getnameinfo(address.get(), address.length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return FormatHostPort({.host = host, .port = PortOf(address.storage)});
+}
+
+bool IsSeveral(std::string_view address) { return absl::StrContains(address, ','); }
+
+// As gRPC takes them: "ipv4:10.0.0.1:7000,10.0.0.2:7000". Of one family, that of the first; names that nobody
+// knows now are left out.
+std::string TargetOf(const std::string& address) {
+  if (!IsSeveral(address)) return address;
+  std::vector<std::string> found;
+  std::string_view family;
+  for (const std::string_view one : absl::StrSplit(address, ',')) {
+    const absl::StatusOr<HostPort> name = ParseHostPort(one);
+    if (!name.ok()) continue;
+    const absl::StatusOr<std::vector<SocketAddress>> resolved = ResolveAddresses(*name);
+    if (!resolved.ok()) {
+      LOG(WARNING) << one << " is not known: " << resolved.status();
+      continue;
+    }
+    for (const SocketAddress& socket : *resolved) {
+      const std::string_view its = socket.storage.ss_family == AF_INET ? "ipv4:" : "ipv6:";
+      if (family.empty()) family = its;
+      if (its == family) found.push_back(FormatNumeric(socket));
+    }
+  }
+  return absl::StrCat(family, absl::StrJoin(found, ","));
+}
 
 grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
   grpc::ChannelArguments arguments;
@@ -57,9 +99,15 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& addr
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
+  ChannelOptions own = options;
+  if (IsSeveral(address)) {
+    own.keepalive_interval = own.keepalive_timeout = kSeveralPing;
+    own.max_reconnect_backoff = kSeveralBackoff;
+  }
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address, CredentialsFor(address, options.credentials.get(), options.servers, options.server_name),
-      ArgumentsOf(options), std::move(interceptors));
+      TargetOf(address),
+      CredentialsFor(address, options.credentials.get(), options.servers, options.server_name),
+      ArgumentsOf(own), std::move(interceptors));
 }
 
 absl::Status CheckHealth(const std::string& address, absl::Duration timeout,

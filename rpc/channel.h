@@ -37,6 +37,10 @@ struct ChannelOptions {
 // `address` is host:port or unix:/path. Never fails and does not wait: a bad or silent address shows as
 // UNAVAILABLE when it is called. Thread-safe, as the stubs made on it are. HTTP proxies from the environment
 // are not used.
+//
+// Several of host:port, with commas between, are those of one service that one of them gives at a time: the
+// first that listens is called, and another as soon as it does not answer any more. Their names are resolved
+// here and now, which may block.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
 
 // Asks by the standard health service. Connects to `address` anew, whatever connections to it exist, and

@@ -68,8 +68,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                   .max_connections = options.max_connections,
                                                   .credentials = options.credentials}));
   // Without certificates, and with a unix socket that gives every role, there is nothing to check.
-  if (options.credentials != nullptr || options.unix_roles != security::kEveryRole) {
-    server->access_ = std::make_unique<AccessControl>(options.credentials, options.unix_roles);
+  if (options.credentials != nullptr || options.unix_roles != security::kEveryRole ||
+      options.admit != nullptr) {
+    server->access_ = std::make_unique<AccessControl>(options.credentials, options.unix_roles, options.admit);
   }
   grpc::ServerBuilder builder;
   SetLimits(builder, options);

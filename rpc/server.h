@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ struct ServerOptions {
   std::shared_ptr<const Credentials> credentials;
   // What those may do who come by a unix path.
   security::RoleSet unix_roles = security::kEveryRole;
+  // Asked before each call of ours: its error is the call's. Empty: all are admitted.
+  std::function<absl::Status()> admit;
 };
 
 // Thread-safe.

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/address.h"
 #include "base/labels.h"
 #include "base/posix/state_files.h"
@@ -126,6 +127,10 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
 void CheckMetadata(const v1::GlobalStoreConfig& config, Findings& findings) {
   constexpr std::string_view kKey = "global_store.metadata_path";
   const std::string& path = config.metadata_path();
+  if (config.metadata_store() == "etcd" && config.etcd().endpoints().empty()) {
+    findings.Add("global_store.etcd.endpoints",
+                 "the etcd metadata store needs the addresses of etcd's members");
+  }
   if (config.metadata_store() != "sqlite") return;
   if (path.empty()) return findings.Add(kKey, "the sqlite metadata store needs the path of its file");
   if (path == ":memory:" || absl::StartsWith(path, "file:")) {
@@ -206,8 +211,11 @@ void CheckReach(const v1::DaemonConfig& config, const std::vector<Door>& doors, 
   } else {
     CheckListen("daemon.listen", config.listen(), findings);
   }
-  const absl::StatusOr<HostPort> store = ParseHostPort(config.global_store());
-  const bool store_elsewhere = store.ok() && !IsLoopback(*store) && !IsOwnAddress(*store);
+  const std::vector<std::string> stores = absl::StrSplit(config.global_store(), ',');
+  const bool store_elsewhere = std::ranges::any_of(stores, [](const std::string& text) {
+    const absl::StatusOr<HostPort> store = ParseHostPort(text);
+    return store.ok() && !IsLoopback(*store) && !IsOwnAddress(*store);
+  });
   for (const auto& [key, listen, advertised] : doors) {
     const absl::StatusOr<HostPort> address = ParseHostPort(listen);
     if (address.ok() && IsWildcard(*address) && !advertised) {

@@ -1,6 +1,7 @@
 #include "cli/commands/server_options.h"
 
 #include <grp.h>
+#include <fstream>
 
 #include <set>
 #include <string>
@@ -122,6 +123,26 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   return absl::OkStatus();
 }
 
+absl::Status FillEtcd(const v1::GlobalStoreConfig& whole, global_store::EtcdOptions& options) {
+  if (whole.metadata_store() != "etcd") return absl::OkStatus();
+  const v1::EtcdConfig& config = whole.etcd();
+  options.client = {.endpoints = {config.endpoints().begin(), config.endpoints().end()},
+                    .ca = config.ca(),
+                    .certificate = config.certificate(),
+                    .key = config.key(),
+                    .user = config.user()};
+  if (!config.password_file().empty()) {
+    std::ifstream file(config.password_file());
+    if (!std::getline(file, options.client.password)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("global_store.etcd.password_file: ", config.password_file(), " cannot be read"));
+    }
+  }
+  options.leadership = {.prefix = config.prefix(), .name = whole.listen(), .address = whole.listen()};
+  TC_ASSIGN_OR_RETURN(options.leadership.ttl, Interval("global_store.etcd.lease", config.lease()));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config) {
@@ -148,6 +169,7 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   options.metadata_store = config.metadata_store();
   options.metadata_path = config.metadata_path();
   options.max_connections = config.max_connections();
+  TC_RETURN_IF_ERROR(FillEtcd(config, options.etcd));
   TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
                       Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));

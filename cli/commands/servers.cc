@@ -141,8 +141,14 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_ASSIGN_OR_RETURN(options.key_rules, ToKeyRules(config.security()));
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
-  TC_ASSIGN_OR_RETURN(const auto server, global_store::GlobalStoreServer::Start(options));
-  Termination termination;
+  Termination termination;  // outlives the server, which may demand it
+  options.etcd.stop_waiting = OnTerminationSignal();
+  // What it knows is another's to change from then on: whoever supervises it starts one that stands by.
+  options.etcd.on_lost = [&termination](const absl::Status& why) { termination.Demand(why); };
+  absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
+      global_store::GlobalStoreServer::Start(options);
+  if (absl::IsCancelled(started.status())) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const auto server, std::move(started));
   RemoveSocketWhenTerminatedAgain(server->address());
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", server->address()}}));
   const absl::Status why = termination.Wait();

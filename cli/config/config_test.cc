@@ -170,6 +170,7 @@ TEST(Config, AValueThatCannotWorkIsAnErrorWithItsLine) {
       {"daemon.advertise=0.0.0.0:7001", "name the one that others connect to"},
       {"daemon.global_store=http://a:1", "is not host:port"},
       {"daemon.global_store=a:0", "port 0 cannot be connected to"},
+      {"daemon.global_store=a:1,unix:/x", "is not host:port"},
       {"daemon.unix_socket=/" + std::string(107, 'x'), "has 108 bytes"},
       {"daemon.lanes=[loopback]", "is not one of ucx-rma, ucx, tcp"},
       {"daemon.peer_timeout=0", "is not between 1ms and 365d"},

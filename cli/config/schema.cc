@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/address.h"
 #include "base/status.h"
@@ -102,6 +103,16 @@ absl::Status CheckAdvertise(std::string_view text) {
       "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
 }
 
+absl::Status CheckServerAddresses(std::string_view text) {
+  const std::vector<std::string_view> all = absl::StrSplit(text, ',');
+  if (all.size() == 1) return CheckServerAddress(text);
+  for (const std::string_view one : all) {
+    TC_RETURN_IF_ERROR(ParseHostPort(one).status());
+    TC_RETURN_IF_ERROR(CheckServerAddress(one));
+  }
+  return absl::OkStatus();
+}
+
 // The only values, if there are any.
 std::vector<std::string> ChoicesOf(const v1::ConfigKey& key) {
   if (key.form() == v1::ConfigKey::TRANSPORT) return transport::TransportLaneNames();
@@ -130,6 +141,8 @@ absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
       return CheckAdvertise(text);
     case v1::ConfigKey::SERVER:
       return CheckServerAddress(text);
+    case v1::ConfigKey::SERVERS:
+      return CheckServerAddresses(text);
     case v1::ConfigKey::SOCKET_PATH:
       return CheckSocketPath(text);
     case v1::ConfigKey::PORTS:
@@ -159,6 +172,8 @@ std::string Expected(const FieldDescriptor& field) {
     case v1::ConfigKey::LISTEN:
     case v1::ConfigKey::SERVER:
       return "host:port or unix:/path";
+    case v1::ConfigKey::SERVERS:
+      return "host:port or unix:/path; or host:port,host:port,..";
     case v1::ConfigKey::LISTEN_TCP:
     case v1::ConfigKey::ADVERTISE:
       return "host:port";

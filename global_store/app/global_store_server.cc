@@ -12,6 +12,7 @@
 #include "base/background.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "global_store/metadata/etcd/store.h"
 #include "global_store/metadata/metadata_store.h"
 #include "global_store/service/coordinator.h"
 #include "global_store/service/gauges.h"
@@ -38,6 +39,12 @@ absl::Status Check(const GlobalStoreOptions& options) {
   return absl::OkStatus();
 }
 
+// Of calls: only a leader answers, and only for as long as nobody else can.
+std::function<absl::Status()> AdmissionOf(const etcd::Leadership* leadership) {
+  if (leadership == nullptr) return nullptr;
+  return [leadership] { return leadership->Check(); };
+}
+
 absl::Duration TickInterval(const GlobalStoreOptions& options) {
   // Often enough to notice silence well within a node's time to live.
   return std::clamp(options.heartbeat_interval / 2, absl::Milliseconds(10), absl::Seconds(1));
@@ -47,7 +54,11 @@ absl::Duration TickInterval(const GlobalStoreOptions& options) {
 
 // In the order of construction; ends in the reverse.
 struct GlobalStoreServer::State {
+  absl::Status Open(const GlobalStoreOptions& options);
+
   RandomSecrets secrets;
+  std::unique_ptr<etcd::Client> etcd;  // with the next one, on etcd alone
+  std::unique_ptr<etcd::Leadership> leadership;
   std::unique_ptr<MetadataStore> store;
   std::unique_ptr<Coordinator> coordinator;
   std::unique_ptr<grpc::Service> service;
@@ -56,20 +67,38 @@ struct GlobalStoreServer::State {
   std::vector<otel::GaugeRegistration> gauges;
 };
 
+absl::Status GlobalStoreServer::State::Open(const GlobalStoreOptions& options) {
+  if (options.metadata_store != "etcd") {
+    TC_ASSIGN_OR_RETURN(store, OpenMetadataStore(options.metadata_store, options.metadata_path));
+    return absl::OkStatus();
+  }
+  TC_ASSIGN_OR_RETURN(etcd, etcd::Client::Create(options.etcd.client));
+  RequestContext waits = RequestContext::Background();
+  waits.cancellation = options.etcd.stop_waiting;
+  TC_ASSIGN_OR_RETURN(leadership,
+                      etcd::Leadership::Campaign(
+                          etcd.get(), options.etcd.leadership, waits, [](const etcd::LeaderInfo& leader) {
+                            LOG(INFO) << "stands by: " << leader.name << " (" << leader.address << ") leads";
+                          }));
+  store = etcd::MakeStore(etcd.get(), leadership.get(), options.etcd.leadership.prefix);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
     const GlobalStoreOptions& options) {
   TC_RETURN_IF_ERROR(Check(options));
   auto state = std::make_unique<State>();
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<MetadataStore> store,
-                      OpenMetadataStore(options.metadata_store, options.metadata_path));
-  state->store = MakeObservedStore(std::move(store));
+  TC_RETURN_IF_ERROR(state->Open(options));
+  state->store = MakeObservedStore(std::move(state->store));
+  const etcd::Leadership* const leadership = state->leadership.get();
   const CoordinatorOptions coordinator{.directory = {.node_ttl = options.node_ttl,
                                                      .grant_ttl = options.grant_ttl,
                                                      .soft_grants_per_source = options.soft_grants_per_source,
                                                      .filling_lanes = options.filling_lanes,
                                                      .awaits_nodes = options.awaits_nodes},
                                        .clock = options.clock,
-                                       .wall_clock = options.wall_clock};
+                                       .wall_clock = options.wall_clock,
+                                       .epoch = leadership != nullptr ? leadership->epoch() : 0};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   state->service =
@@ -80,11 +109,15 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections,
-                                                         .credentials = options.credentials}));
+                                                         .credentials = options.credentials,
+                                                         .admit = AdmissionOf(leadership)}));
   state->expiry = std::make_unique<PeriodicTask>(
       TickInterval(options), [coordinator = state->coordinator.get()] { coordinator->Tick(); });
   state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
+  if (leadership != nullptr && options.etcd.on_lost != nullptr) {
+    state->leadership->OnLost(options.etcd.on_lost);
+  }
   return std::unique_ptr<GlobalStoreServer>(new GlobalStoreServer(std::move(state)));
 }
 

@@ -11,7 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "base/steady_time.h"
+#include "global_store/metadata/etcd/client.h"
+#include "global_store/metadata/etcd/leadership.h"
 #include "security/key_rules.h"
 
 namespace tensorcast::rpc {
@@ -20,10 +23,19 @@ class Credentials;
 
 namespace tensorcast::global_store {
 
+// Several global stores on one etcd: one leads and listens, the others stand by.
+struct EtcdOptions {
+  etcd::ClientOptions client;
+  etcd::LeadershipOptions leadership;
+  Cancellation stop_waiting;                         // of one that stands by
+  std::function<void(const absl::Status&)> on_lost;  // it leads no more, and is to be shut down; called once
+};
+
 struct GlobalStoreOptions {
   std::string listen = "127.0.0.1:0";     // host:port (0 picks one) or unix:/path
-  std::string metadata_store = "sqlite";  // or "memory"
+  std::string metadata_store = "sqlite";  // "memory", or "etcd"
   std::string metadata_path;              // SQLite's file; its folder must exist
+  EtcdOptions etcd;                       // with that
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);   // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);  // at least two heartbeats
@@ -41,7 +53,8 @@ struct GlobalStoreOptions {
 class GlobalStoreServer {
  public:
   // INVALID_ARGUMENT for options that cannot work together; otherwise as OpenMetadataStore and
-  // rpc::Server::Start.
+  // rpc::Server::Start. On etcd it blocks until this one leads: only who leads listens, so that whoever has
+  // several addresses finds it by connecting.
   static absl::StatusOr<std::unique_ptr<GlobalStoreServer>> Start(const GlobalStoreOptions& options);
   // Shuts down at once.
   ~GlobalStoreServer();

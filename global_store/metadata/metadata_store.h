@@ -49,7 +49,7 @@ class MetadataStore {
  public:
   virtual ~MetadataStore() = default;
 
-  virtual std::string_view name() const = 0;  // "sqlite", "memory"
+  virtual std::string_view name() const = 0;  // "sqlite", "memory", "etcd"
 
   virtual absl::Status Commit(const WriteBatch& batch) = 0;
   // Everything but manifests and requests.

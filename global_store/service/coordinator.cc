@@ -41,7 +41,7 @@ std::string RandomSecrets::NewGrantKey() {
 Coordinator::Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets)
     : options_(options),
       store_(store),
-      epoch_(NewEpoch()),
+      epoch_(options.epoch != 0 ? options.epoch : NewEpoch()),
       directory_(options.directory, secrets),
       last_tick_(options.clock()),
       next_purge_(options.clock() + kPurgeInterval) {}

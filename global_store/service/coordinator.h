@@ -44,6 +44,7 @@ struct CoordinatorOptions {
   DirectoryOptions directory;
   std::function<SteadyTime()> clock = SteadyNow;       // of all that lives with the process
   std::function<absl::Time()> wall_clock = absl::Now;  // of durable facts
+  uint64_t epoch = 0;  // of the one that leads; 0: a random one, of this process
 };
 
 // What a durable change would do.

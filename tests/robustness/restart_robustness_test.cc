@@ -1,16 +1,13 @@
 // The global store restarted, with its database and without; daemons restarted where they listened before;
 // artifacts deleted and put again.
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <cstring>
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/posix/unique_fd.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -19,18 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 
 class Restart : public RobustnessTest {};
-
-// One that nobody uses at this moment.
-int FreePort() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return 0;
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  return ntohs(address.sin_port);
-}
 
 TEST_F(Restart, WithItsDatabaseGoneArtifactsAndReplicasComeBackAndKeysDoNot) {
   StartRobustCluster(FastOptions());

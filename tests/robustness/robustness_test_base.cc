@@ -98,6 +98,17 @@ bool RunTool(std::vector<std::string> argv) {
   return process.ok() && (*process)->Wait(SteadyNow() + kStepTimeout).value_or(-1) == 0;
 }
 
+int FreePort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return 0;
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return ntohs(address.sin_port);
+}
+
 int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
 
 UniqueFd ConnectTcp(int port) {

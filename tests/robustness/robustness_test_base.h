@@ -54,6 +54,8 @@ void UseCertificates(ClusterOptions& options, const security::testing::TestAutho
 // Runs a program of the system; false when it failed.
 bool RunTool(std::vector<std::string> argv);
 
+// Of this host, one that nobody uses at this moment.
+int FreePort();
 // Of host:port.
 int PortOf(const std::string& address);
 // A connection to a port of this host, or to a unix socket, on which nothing was said; not set when it
