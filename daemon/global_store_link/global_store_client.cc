@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
@@ -31,7 +32,9 @@ rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "ca
 class GrpcGlobalStoreClient : public GlobalStoreClient {
  public:
   GrpcGlobalStoreClient(std::shared_ptr<grpc::Channel> channel, std::string address)
-      : stub_(v1::GlobalStore::NewStub(std::move(channel))), address_(std::move(address)) {}
+      : stub_(v1::GlobalStore::NewStub(std::move(channel))),
+        address_(std::move(address)),
+        short_absence_(absl::StrContains(address_, ',') ? kTakeOver : kShortAbsence) {}
 
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
                                                         const v1::RegisterNodeRequest& request) override {
@@ -181,22 +184,22 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     const absl::Status error = absl::UnavailableError(
         absl::StrCat("the global store at ", address_,
                      silent ? " does not answer: " : " cannot be reached: ", status.message()));
-    return away_for() < kShortAbsence ? error : rpc::WithoutRetry(error);
+    return away_for() < short_absence_ ? error : rpc::WithoutRetry(error);
   }
 
  private:
-  bool IsAway() const { return away_for() >= kShortAbsence; }
+  bool IsAway() const { return away_for() >= short_absence_; }
 
   // What a client waits for gets little time when the global store was silent until now.
   RequestContext UnlessAway(const RequestContext& context) const {
     RequestContext call = context;
-    if (IsAway()) call.deadline = std::min(call.deadline, SteadyNow() + kShortAbsence);
+    if (IsAway()) call.deadline = std::min(call.deadline, SteadyNow() + short_absence_);
     return call;
   }
 
   // Requests on behalf of a client ride out a short absence.
   rpc::CallOptions Patient() const {
-    return {.retry_for = std::max(kShortAbsence - away_for(), absl::ZeroDuration()),
+    return {.retry_for = std::max(short_absence_ - away_for(), absl::ZeroDuration()),
             .what = "call of the global store"};
   }
 
@@ -224,6 +227,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
 
   const std::unique_ptr<Stub> stub_;
   const std::string address_;
+  const absl::Duration short_absence_;
   mutable absl::Mutex mutex_;
   SteadyTime away_since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // that: it answers
   SteadyTime answered_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();      // a call, the last time

@@ -3,8 +3,8 @@
 //
 // Every call is bounded by its context's deadline and returns the global store's status as it is. When it
 // cannot be reached, or does not answer in time what it answers at once when it is well, that is UNAVAILABLE
-// with its address; once it is away for longer than kShortAbsence, such an error is not to be retried
-// (rpc/retry.h). Thread-safe.
+// with its address; once it is away for longer than kShortAbsence (several that stand by for each other:
+// kTakeOver), such an error is not to be retried (rpc/retry.h). Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +86,9 @@ class GlobalStoreClient {
 
 // A restart of the global store takes less: until then it is worth waiting for.
 inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
+// The same of several that stand by for each other: the next one leads within some three seconds of a lease
+// of two (global_store/metadata/etcd).
+inline constexpr absl::Duration kTakeOver = absl::Seconds(8);
 
 // `address` names the global store in errors.
 std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel,
