@@ -6,7 +6,6 @@
 // destroy the engine.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,7 +29,6 @@ namespace tensorcast {
 
 class DeviceBroadcaster;  // core/device
 struct WideGroupPlan;     // core/engine/broadcast_meeting.h
-struct KeptReplica;       // core/engine/kept_replicas.h
 class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {
@@ -72,11 +70,6 @@ class StoreEngine {
   ~StoreEngine();
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
-
-  // Replicas in memory of the pool that a daemon of before left there: each is ready as soon as it was
-  // compared with its digests, in the background, or at once when an ingest of its artifact asks for it.
-  // `on_lost`: it does not match, and its memory was given back. To be called once, before the rest.
-  void Adopt(std::vector<KeptReplica> replicas, std::function<void(const std::string& artifact_id)> on_lost);
 
   // The replica of a known artifact: at once when it is ready or has the chunks that are wanted, shared when
   // it is being made, else by an ingest of its own, which goes on from a partial replica where there is one.

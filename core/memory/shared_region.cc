@@ -23,6 +23,9 @@ namespace {
 // <sys/mman.h>.
 constexpr unsigned kHuge2MiB = 21u << 26;
 constexpr char kName[] = "tensorcast-host-pool";  // of each segment, as /proc shows it
+// FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
+// /proc/<pid>/fd.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 std::string Describe(uint64_t bytes) { return absl::StrCat("a host pool of ", bytes, " bytes"); }
 
@@ -31,53 +34,29 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages,
-                                                  std::vector<UniqueFd> kept) {
+absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
   SharedRegion region(std::move(mapping), segment_bytes, huge_pages);
-  kept.resize((bytes + segment_bytes - 1) / segment_bytes);
-  for (size_t segment = 0; segment < kept.size(); ++segment) {
-    UniqueFd fd = std::move(kept[segment]);
-    if (fd) {
-      TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, fd.get(), 0, region.BytesAt(segment),
-                                             ReservedRange::Access::kRead));
-    } else {
-      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, huge_pages));
-    }
-    region.fds_.push_back(std::move(fd));
-  }
+  for (uint64_t begin = 0; begin < bytes; begin += segment_bytes) TC_RETURN_IF_ERROR(region.AddSegment());
   // A core file of the daemon should not hold every model.
   madvise(region.base(), bytes, MADV_DONTDUMP);
   return region;
 }
 
-uint64_t SharedRegion::BytesAt(size_t segment) const {
-  return std::min(segment_bytes_, bytes() - segment * segment_bytes_);
-}
-
-absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool huge_pages) {
-  const uint64_t bytes = BytesAt(segment);
-  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages ? MFD_HUGETLB | kHuge2MiB : 0);
+absl::Status SharedRegion::AddSegment() {
+  const uint64_t begin = fds_.size() * segment_bytes_;
+  const uint64_t bytes = std::min(segment_bytes_, this->bytes() - begin);
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages_ ? MFD_HUGETLB | kHuge2MiB : 0);
   UniqueFd fd(memfd_create(kName, flags));
   if (!fd) return ErrnoStatus(errno, "memfd_create for", Describe(this->bytes()));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, "ftruncate for", Describe(this->bytes()));
   }
-  TC_RETURN_IF_ERROR(
-      mapping_.Map(segment * segment_bytes_, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
-  if (fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0) {
+  TC_RETURN_IF_ERROR(mapping_.Map(begin, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
     return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }
-  return fd;
-}
-
-absl::Status SharedRegion::Replace(size_t segment) {
-  absl::StatusOr<UniqueFd> made = MakeSegment(segment, huge_pages_);
-  // Somebody may still have the huge pages of the one that goes.
-  if (!made.ok() && huge_pages_) made = MakeSegment(segment, /*huge_pages=*/false);
-  TC_RETURN_IF_ERROR(made.status());
-  if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
-  madvise(base() + segment * segment_bytes_, BytesAt(segment), MADV_DONTDUMP);
+  fds_.push_back(std::move(fd));
   return absl::OkStatus();
 }
 

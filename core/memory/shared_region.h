@@ -2,8 +2,6 @@
 // their pages. Private to this folder.
 #pragma once
 
-#include <fcntl.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,24 +18,12 @@
 
 namespace tensorcast {
 
-// FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
-// /proc/<pid>/fd.
-inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-
-// Owns the descriptors and the mapping. Movable; its accessors are thread-safe, since what they give never
-// changes.
+// Owns the descriptors and the mapping. Movable; immutable once made, so its accessors are thread-safe.
 class SharedRegion {
  public:
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. `huge_pages` are 2 MiB ones that the host
   // has set aside; all of them are reserved here, or this fails.
-  // `kept` has a descriptor, or none, for each place: a segment of its size that another process made and
-  // sealed, which is mapped for reading only; shorter, it has none for the rest.
-  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages,
-                                             std::vector<UniqueFd> kept = {});
-
-  // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
-  // and names the new one. REQUIRES: nobody reads that place. May be called beside any other call.
-  absl::Status Replace(size_t segment);
+  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages);
 
   std::byte* base() const { return mapping_.base(); }
   uint64_t bytes() const { return mapping_.bytes(); }
@@ -50,8 +36,7 @@ class SharedRegion {
  private:
   SharedRegion(ReservedRange mapping, uint64_t segment_bytes, bool huge_pages)
       : mapping_(std::move(mapping)), segment_bytes_(segment_bytes), huge_pages_(huge_pages) {}
-  uint64_t BytesAt(size_t segment) const;
-  absl::StatusOr<UniqueFd> MakeSegment(size_t segment, bool huge_pages);
+  absl::Status AddSegment();
 
   ReservedRange mapping_;
   uint64_t segment_bytes_;
