@@ -50,10 +50,13 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   request.set_receiver_node_id(options_.node_id);
   request.set_lane(lane);
   *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), TimeLeft(context.deadline)));
-  TC_ASSIGN_OR_RETURN(
-      const v1::OpenPullResponse response,
-      options_.peers->OpenPull(open, {grant.source().grpc_address(), grant.source().name()}, request));
-  *pull_opened = true;
+  const absl::StatusOr<v1::OpenPullResponse> answer =
+      options_.peers->OpenPull(open, {grant.source().grpc_address(), grant.source().name()}, request);
+  // Where the answer was not waited for the source may serve all the same, to nobody.
+  const absl::Status& opened = answer.status();
+  if (opened.ok() || absl::IsCancelled(opened) || absl::IsDeadlineExceeded(opened)) *pull_opened = true;
+  TC_RETURN_IF_ERROR(opened);
+  const v1::OpenPullResponse& response = *answer;
   open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));

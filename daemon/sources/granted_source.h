@@ -25,8 +25,8 @@ namespace tensorcast::daemon {
 // What came of opening a source, and what that left behind.
 struct GrantOpening {
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error names each lane that was tried
-  bool pull_opened = false;                             // at the source: then ClosePull is owed to it
-  std::vector<SourceFailure> unopened;                  // the lanes that were tried in vain
+  bool pull_opened = false;             // at the source, perhaps: then ClosePull is owed to it
+  std::vector<SourceFailure> unopened;  // the lanes that were tried in vain
 };
 
 class GrantedSourceOpener {

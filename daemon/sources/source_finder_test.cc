@@ -165,6 +165,21 @@ TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_SUCCEEDED);
 }
 
+TEST_F(ProviderTest, APullWhoseOpeningHadNoAnswerIsClosed) {
+  Offer("t1");
+  Offer("t2");
+  // As one that was cancelled when the source had opened it; and one that was never opened.
+  peers_.open = [](const v1::OpenPullRequest& request) -> absl::StatusOr<v1::OpenPullResponse> {
+    if (request.grant_id() == "t1") return absl::CancelledError("CANCELLED");
+    return absl::PermissionDeniedError("not here");
+  };
+  auto provider = Provider();
+  EXPECT_FALSE(testing::NextOf(*provider, context_).ok());
+  provider.reset();
+  background_.Flush();
+  EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
+}
+
 TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
   Offer("t1");
   Offer("t2");
