@@ -18,8 +18,9 @@
 # and is linked statically. The distributions' own do not serve: Debian 12's is older than absl::LogSink, and Debian 13's
 # has a string_view, an optional and a variant that are not std's. OpenTelemetry comes from Debian 12's backports, through
 # the same mirrors, and from Debian 13 itself. BLAKE3 is compiled once into DIR/blake3 from the C and assembler sources that
-# the release's librust-blake3-dev carries: no Debian has them as a library, and nothing of Rust is installed. etcd's API is unpacked into DIR/etcd from
-# golang-etcd-server-dev, and of Go nothing is installed; --tests unpacks its server into DIR/etcd-server.
+# the release's librust-blake3-dev carries: no Debian has them as a library, and nothing of Rust is installed. etcd's API is
+# unpacked into DIR/etcd from golang-etcd-server-dev, and of Go nothing is installed; --tests unpacks its server into
+# DIR/etcd-server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #include "cli/commands/server_options.h"
 
 #include <grp.h>
-#include <fstream>
 
+#include <fstream>
 #include <set>
 #include <string>
 #include <string_view>

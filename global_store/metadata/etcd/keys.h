@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "etcd/rpc.pb.h"
 
 namespace tensorcast::global_store::etcd {
 

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "etcd/records.pb.h"
 #include "global_store/metadata/etcd/keys.h"
+#include "global_store/metadata/etcd/records.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::global_store::etcd {
@@ -43,18 +44,6 @@ pb::PutRequest& Put(pb::TxnRequest& request, const std::string& key, std::string
   return put;
 }
 
-absl::StatusOr<uint64_t> ValueOf(const mvccpb::KeyValue& pair) {
-  record::Counter counter;
-  if (counter.ParseFromString(pair.value())) return counter.value();
-  return absl::DataLossError(absl::StrCat("etcd: ", pair.key(), " is no counter"));
-}
-
-std::string Encoded(uint64_t value) {
-  record::Counter counter;
-  counter.set_value(value);
-  return counter.SerializeAsString();
-}
-
 }  // namespace
 
 absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const LeadershipOptions& options,
@@ -79,11 +68,11 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   }
   uint64_t epoch = 1;
   if (counter.kvs_size() > 0) {
-    TC_ASSIGN_OR_RETURN(epoch, ValueOf(counter.kvs(0)));
+    TC_ASSIGN_OR_RETURN(epoch, DecodeCounter(counter.kvs(0)));
     ++epoch;
   }
 
-  Term term{.since = SinceBoot(), .epoch = epoch, .cluster_id = seen.header().cluster_id()};
+  Term term{.since = SinceBoot(), .epoch = epoch};
   TC_ASSIGN_OR_RETURN(const Client::Lease lease, client->Grant(context, options.ttl));
   absl::Cleanup revoke = [&] { client->Revoke(context, lease.id).IgnoreError(); };
   term.lease = lease.id;
@@ -100,8 +89,8 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   *take.add_compare() = std::move(free);
   *take.add_compare() = std::move(unchanged);
   Put(take, keys.Leader(), self.SerializeAsString()).set_lease(term.lease);
-  Put(take, keys.Epoch(), Encoded(epoch));
-  Put(take, keys.Sequence(), Encoded(0));
+  Put(take, keys.Epoch(), EncodeCounter(epoch));
+  Put(take, keys.Sequence(), EncodeCounter(0));
   Put(take, keys.Format(), std::string(kFormat));
   take.add_failure()->mutable_request_range()->set_key(keys.Leader());
   TC_ASSIGN_OR_RETURN(const pb::TxnResponse taken, client->Txn(context, take));
@@ -152,12 +141,12 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
       lease_(term.lease),
       created_(term.created),
       epoch_(term.epoch),
-      cluster_id_(term.cluster_id),
       until_ns_(absl::ToInt64Nanoseconds(term.since + term.ttl * (1 - kMargin))),
       keep_alive_(std::make_unique<PeriodicTask>(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
 
 Leadership::~Leadership() {
   keep_alive_.reset();
+  OnLost(nullptr);  // whoever ends it knows
   StepDown(absl::UnavailableError("this global store has resigned"));
   client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
 }
@@ -188,7 +177,7 @@ void Leadership::OnLost(std::function<void(const absl::Status&)> lost) {
     over = over_;
     if (over.ok()) lost_ = std::move(lost);
   }
-  if (!over.ok()) lost(over);
+  if (!over.ok() && lost != nullptr) lost(over);
 }
 
 pb::Compare Leadership::Fence() const {

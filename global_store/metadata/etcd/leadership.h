@@ -56,14 +56,14 @@ class Leadership {
   absl::Status Check() const;
   // Ends it here and now; the first reason is the one that Check says.
   void StepDown(const absl::Status& why);
-  // Calls `lost` once when it is over, from a thread of its own; at once where it is already.
+  // Calls `lost` once when it is over, from a thread of its own; at once where it is already. Resigning is
+  // not told.
   void OnLost(std::function<void(const absl::Status&)> lost);
 
   // What a transaction has to compare to be this leader's.
   etcdserverpb::Compare Fence() const;
 
-  uint64_t epoch() const { return epoch_; }            // grows with each leader of this cluster
-  uint64_t cluster_id() const { return cluster_id_; }  // etcd's
+  uint64_t epoch() const { return epoch_; }  // grows with each leader of this cluster
 
  private:
   struct Term {
@@ -72,7 +72,6 @@ class Leadership {
     absl::Duration since;  // boot, when the lease was asked for
     int64_t created = 0;   // revision of the leader key's creation
     uint64_t epoch = 0;
-    uint64_t cluster_id = 0;
   };
   Leadership(Client* client, const LeadershipOptions& options, const Term& term);
   static absl::StatusOr<Term> TryOnce(Client* client, const LeadershipOptions& options,
@@ -84,7 +83,6 @@ class Leadership {
   const int64_t lease_;
   const int64_t created_;
   const uint64_t epoch_;
-  const uint64_t cluster_id_;
   std::atomic<int64_t> until_ns_;  // since boot
   mutable absl::Mutex mutex_;
   absl::Status over_ ABSL_GUARDED_BY(mutex_);

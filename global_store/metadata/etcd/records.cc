@@ -78,6 +78,18 @@ std::string Encode(const RequestRecord& request) {
   return encoded.SerializeAsString();
 }
 
+std::string EncodeCounter(uint64_t value) {
+  record::Counter counter;
+  counter.set_value(value);
+  return counter.SerializeAsString();
+}
+
+absl::StatusOr<uint64_t> DecodeCounter(const mvccpb::KeyValue& pair) {
+  TC_ASSIGN_OR_RETURN(const record::Counter counter,
+                      Parse<record::Counter>("counter", pair.key(), pair.value()));
+  return counter.value();
+}
+
 absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::string& value) {
   TC_ASSIGN_OR_RETURN(const record::Artifact encoded, Parse<record::Artifact>("artifact", name, value));
   ArtifactRecord artifact{.artifact_id = std::string(name),

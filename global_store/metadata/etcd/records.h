@@ -2,10 +2,12 @@
 // artifact's id, a key's name) is in its key. Decoding: DATA_LOSS for what is no such value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "etcd/kv.pb.h"
 #include "global_store/metadata/metadata_store.h"
 
 namespace tensorcast::global_store::etcd {
@@ -15,6 +17,7 @@ std::string Encode(const KeyRecord& key);
 std::string Encode(const NodeBinding& node);
 std::string Encode(const WishRecord& wish);
 std::string Encode(const RequestRecord& request);
+std::string EncodeCounter(uint64_t value);
 
 // `name` is what the key says behind its folder.
 absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::string& value);
@@ -22,6 +25,7 @@ absl::StatusOr<KeyRecord> DecodeKey(std::string_view name, const std::string& va
 absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string& value);
 absl::StatusOr<WishRecord> DecodeWish(std::string_view name, const std::string& value);
 absl::StatusOr<std::string> DecodeResponse(const std::string& value);
+absl::StatusOr<uint64_t> DecodeCounter(const mvccpb::KeyValue& pair);
 
 // "artifact/node/location".
 std::string NameOf(const WishRecord& wish);

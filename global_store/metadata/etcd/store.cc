@@ -12,6 +12,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/status.h"
@@ -105,12 +106,6 @@ class Operations {
   std::set<std::string> folders_;
 };
 
-std::string EncodedCounter(uint64_t value) {
-  record::Counter counter;
-  counter.set_value(value);
-  return counter.SerializeAsString();
-}
-
 class Store final : public MetadataStore {
  public:
   Store(Client* client, Leadership* leadership, const std::string& prefix)
@@ -138,6 +133,8 @@ class Store final : public MetadataStore {
       ABSL_SHARED_LOCKS_REQUIRED(commit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const Operations& operations) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WriteTogether(const Operations& operations);
+  pb::TxnRequest ChangeOf(const Operations& operations, uint64_t own) const;
+  absl::Status EndLeadership(const absl::Status& why);
   absl::Status ForEach(const std::string& folder, bool values, const EachPair& each);
   absl::StatusOr<std::optional<std::string>> Get(const std::string& key);
   absl::Status PurgeRequests(absl::Time before);
@@ -156,7 +153,9 @@ class Store final : public MetadataStore {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // one of those who wait writes, for several of them
   uint64_t writings_ ABSL_GUARDED_BY(mutex_) = 0;  // of manifests
 
-  uint64_t sequence_ = 0;                                    // of the last change; who writes has it
+  // Who writes has these: the value of the sequence key, as far as is known, and the last one that was tried.
+  uint64_t sequence_ = 0;
+  uint64_t tried_ = 0;
   int64_t compact_next_ ABSL_GUARDED_BY(commit_mutex_) = 0;  // the revision at the purge before
 };
 
@@ -214,7 +213,8 @@ absl::StatusOr<record::Manifest> Store::WritePieces(const ManifestBlob& manifest
   return named;
 }
 
-// Who finds nobody writing writes: what it came with, and what others brought meanwhile, as far as that fits.
+// Who finds nobody writing writes what waits, as far as that fits into one transaction, until its own is
+// done.
 absl::Status Store::Write(const Operations& operations) {
   if (!operations.fits()) {
     return absl::ResourceExhaustedError(absl::StrCat("etcd: a change of ", operations.count(),
@@ -225,60 +225,74 @@ absl::Status Store::Write(const Operations& operations) {
   absl::MutexLock lock(&mutex_);
   waiting_.push_back(&self);
   const auto turn = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return self.done || !writing_; };
-  mutex_.Await(absl::Condition(&turn));
-  if (self.done) return self.status;
-  writing_ = true;
-  Operations together = *waiting_.front()->operations;
-  std::vector<Waiting*> those = {waiting_.front()};
-  waiting_.pop_front();
-  while (!waiting_.empty() && together.JoinsWith(*waiting_.front()->operations)) {
-    together.Add(*waiting_.front()->operations);
-    those.push_back(waiting_.front());
+  while (true) {
+    mutex_.Await(absl::Condition(&turn));
+    if (self.done) return self.status;
+    // Those who came first, of whom this need not be one.
+    writing_ = true;
+    Operations together = *waiting_.front()->operations;
+    std::vector<Waiting*> those = {waiting_.front()};
     waiting_.pop_front();
+    while (!waiting_.empty() && together.JoinsWith(*waiting_.front()->operations)) {
+      together.Add(*waiting_.front()->operations);
+      those.push_back(waiting_.front());
+      waiting_.pop_front();
+    }
+    mutex_.Unlock();
+    const absl::Status status = WriteTogether(together);
+    mutex_.Lock();
+    writing_ = false;
+    for (Waiting* one : those) {
+      one->status = status;
+      one->done = true;
+    }
   }
-  mutex_.Unlock();
-  const absl::Status status = WriteTogether(together);
-  mutex_.Lock();
-  writing_ = false;
-  for (Waiting* one : those) {
-    one->status = status;
-    one->done = true;
-  }
-  return self.status;
 }
 
 absl::Status Store::WriteTogether(const Operations& operations) {
-  TC_RETURN_IF_ERROR(leadership_.Check());
+  while (true) {
+    TC_RETURN_IF_ERROR(leadership_.Check());
+    const uint64_t own = ++tried_;
+    const absl::StatusOr<pb::TxnResponse> answer =
+        client_.Txn(RequestContext::Background(kPatience), ChangeOf(operations, own));
+    if (answer.ok() && answer->succeeded()) {
+      sequence_ = own;
+      return absl::OkStatus();
+    }
+    if (!answer.ok()) {
+      if (!absl::IsUnavailable(answer.status())) return answer.status();  // etcd refused it
+      return EndLeadership(answer.status());
+    }
+    const pb::TxnResponse& seen = answer->responses(0).response_txn();
+    if (!seen.succeeded() || seen.responses(0).response_range().kvs_size() == 0) {
+      return EndLeadership(absl::UnavailableError("another global store leads"));
+    }
+    TC_ASSIGN_OR_RETURN(sequence_, DecodeCounter(seen.responses(0).response_range().kvs(0)));
+    // By an attempt whose answer was lost. Else by a change before, of which etcd said at last that it was
+    // refused: then this one is still to be made.
+    if (sequence_ == own) return absl::OkStatus();
+  }
+}
+
+pb::TxnRequest Store::ChangeOf(const Operations& operations, uint64_t own) const {
   pb::TxnRequest txn;
   *txn.add_compare() = leadership_.Fence();
   pb::Compare& sequence = *txn.add_compare();
   sequence.set_key(keys_.Sequence());
   sequence.set_target(pb::Compare::VALUE);
   sequence.set_result(pb::Compare::EQUAL);
-  sequence.set_value(EncodedCounter(sequence_));
-  pb::PutRequest& raise = *txn.add_success()->mutable_request_put();
-  raise.set_key(keys_.Sequence());
-  raise.set_value(EncodedCounter(sequence_ + 1));
+  sequence.set_value(EncodeCounter(sequence_));
+  pb::PutRequest& change = *txn.add_success()->mutable_request_put();
+  change.set_key(keys_.Sequence());
+  change.set_value(EncodeCounter(own));
   operations.AppendTo(txn);
   pb::TxnRequest& otherwise = *txn.add_failure()->mutable_request_txn();
   *otherwise.add_compare() = leadership_.Fence();
   otherwise.add_success()->mutable_request_range()->set_key(keys_.Sequence());
+  return txn;
+}
 
-  const absl::StatusOr<pb::TxnResponse> answer = client_.Txn(RequestContext::Background(kPatience), txn);
-  if (!answer.ok() && !absl::IsUnavailable(answer.status())) return answer.status();  // etcd refused it
-  bool happened = answer.ok() && answer->succeeded();
-  if (answer.ok() && !happened) {
-    // An attempt whose answer was lost has raised the sequence; nobody else does, while this leads.
-    const pb::TxnResponse& seen = answer->responses(0).response_txn();
-    happened = seen.succeeded() && seen.responses(0).response_range().kvs_size() == 1 &&
-               seen.responses(0).response_range().kvs(0).value() == EncodedCounter(sequence_ + 1);
-  }
-  if (happened) {
-    ++sequence_;
-    return absl::OkStatus();
-  }
-  const absl::Status why =
-      answer.ok() ? absl::UnavailableError("another global store leads") : answer.status();
+absl::Status Store::EndLeadership(const absl::Status& why) {
   leadership_.StepDown(
       absl::UnavailableError(absl::StrCat("this global store does not lead any more: ", why.message())));
   return leadership_.Check();

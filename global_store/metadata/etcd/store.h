@@ -1,6 +1,6 @@
 // The metadata store on etcd (FORMAT.md), written by who leads.
 //
-// Each change is one transaction, which compares the leader key and a sequence number and raises that: so it
+// Each change is one transaction, which compares the leader key and the number of the change before: so it
 // happens once though its call is repeated, a call that etcd carries out late changes nothing, and a change
 // whose outcome is unknown is known before the next is made. Where it stays unknown, or another leads, this
 // leadership ends. Changes that wait for the one before share a transaction. A manifest goes first, in pieces

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "global_store/metadata/etcd/records.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "global_store/metadata/testing/metadata_store_contract.h"
 
@@ -158,6 +159,22 @@ TEST_F(EtcdStore, OneLeadsAndTheNextBeginsWhenItResigns) {
   campaign.join();
   ASSERT_NE(second->leadership, nullptr);
   EXPECT_TRUE(second->leadership->Check().ok());
+}
+
+TEST_F(EtcdStore, AChangeIsMadeThoughOneBeforeItHappenedThatWasRefused) {
+  Start(1);
+  const auto leader = Lead(cluster_);
+  ASSERT_TRUE(leader->store->Commit(Bind("k", 1)).ok());
+  // The number of an attempt whose answer was lost, and whose repetition etcd refused.
+  etcdserverpb::TxnRequest happened;
+  etcdserverpb::PutRequest& put = *happened.add_success()->mutable_request_put();
+  put.set_key(absl::StrCat(kPrefix, "/sequence"));
+  put.set_value(EncodeCounter(1000));
+  ASSERT_TRUE(leader->client->Txn(RequestContext::Background(), happened).ok());
+  for (uint64_t revision = 2; revision < 5; ++revision) {
+    ASSERT_TRUE(leader->store->Commit(Bind("k", revision)).ok());
+    EXPECT_EQ(RevisionOf(*leader->store, "k"), revision);
+  }
 }
 
 TEST_F(EtcdStore, AFullQuotaIsSaidAndEndsNoLeadership) {

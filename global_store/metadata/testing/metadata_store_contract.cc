@@ -212,5 +212,22 @@ TEST_P(MetadataStoreContract, KeepsAllThatManyThreadsCommit) {
   EXPECT_THAT(Load().keys, SizeIs(80));
 }
 
+TEST_P(MetadataStoreContract, KeepsAllThatManyThreadsCommitAndForget) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        const std::string name = absl::StrCat(t, "-", i);
+        WriteBatch batch = Facts({}, {Key(name, 1)});
+        batch.facts.nodes = {{name, "node"}, {absl::StrCat(t, "-", i - 1), ""}};
+        EXPECT_TRUE(store_->Commit(batch).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(Load().keys, SizeIs(160));
+  EXPECT_THAT(Load().nodes, SizeIs(8)) << "the last of each";
+}
+
 }  // namespace
 }  // namespace tensorcast::global_store
