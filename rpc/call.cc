@@ -24,8 +24,8 @@ void NoteRetry(otel::Span& span, const Attempt& attempt) {
 
 // What a call carries is filed before gRPC sees it: the interceptor that looks it up runs within the call's
 // first operation.
-ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt,
-                       const std::string& on_behalf_of) {
+ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt, const std::string& on_behalf_of)
+    : context_(context) {
   if (!on_behalf_of.empty()) call_.AddMetadata(kCallerKey, on_behalf_of);
   if (attempt.number > 1) call_.AddMetadata(kAttemptKey, std::to_string(attempt.number));
   CallContexts::ForClient().File(&call_, context);
@@ -39,7 +39,11 @@ ClientCall::~ClientCall() { CallContexts::ForClient().Remove(&call_); }
 absl::Status ClientCall::CheckServer() const { return CheckServersVersion(call_); }
 
 absl::Status ClientCall::Outcome(const grpc::Status& status) const {
-  return status.ok() ? CheckServer() : FromGrpcStatus(status);
+  if (status.ok()) return CheckServer();
+  if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
+    return absl::UnavailableError(absl::StrCat("the server gave the call up: ", status.error_message()));
+  }
+  return FromGrpcStatus(status);
 }
 
 void ClientCall::AnnounceMessages(size_t count) {

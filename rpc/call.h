@@ -63,10 +63,12 @@ class ClientCall {
   // Whether what the server says may be used: FAILED_PRECONDITION when it speaks another version of the
   // protocol. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
-  // How the call went, once gRPC says that it ended: its error, or CheckServer's.
+  // How the call went, once gRPC says that it ended: its error, or CheckServer's. CANCELLED where nobody here
+  // cancelled is UNAVAILABLE: a server that ends cancels what it has under way.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
+  const RequestContext& context_;
   grpc::ClientContext call_;
   Cancellation::Registration cancel_;
 };

@@ -118,6 +118,29 @@ TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
   canceller.join();
 }
 
+TEST(Unary, ACallThatAnEndingServerCancelsIsUnavailable) {
+  absl::Notification started;
+  absl::Notification cancelled;
+  TestServer server;
+  server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
+                                v1::BindKeyResponse&) {
+    const auto registration = context.cancellation.OnCancel([&] { cancelled.Notify(); });
+    started.Notify();
+    cancelled.WaitForNotification();
+    return context.Check("binding");
+  };
+  server.Start();
+  std::thread ending([&] {
+    started.WaitForNotification();
+    server.server->Shutdown(SteadyNow());
+  });
+  const absl::Status ended = CallUnary(*server.stub, &Stub::BindKey, Within(absl::Seconds(60)), {},
+                                       {.retry_for = absl::ZeroDuration()})
+                                 .status();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  ending.join();
+}
+
 TEST(Unary, TheDeadlineEndsTheCallAndTellsTheServer) {
   absl::Notification server_saw_it;
   TestServer server;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +21,7 @@ namespace tensorcast {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(20);
+constexpr absl::Duration kReadyPoll = absl::Milliseconds(20);
 
 void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
@@ -84,9 +86,16 @@ void TemporaryDirectory::RemoveAll() {
   for (const std::string& path : TemporaryPaths()) RemoveTree(path);
 }
 
-LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options), daemons_(options.daemons) {}
+LocalCluster::LocalCluster(const ClusterOptions& options)
+    : options_(options),
+      global_stores_(options.global_store ? std::max<size_t>(options.global_store_addresses.size(), 1) : 0),
+      daemons_(options.daemons) {}
 
 LocalCluster::~LocalCluster() { (void)Stop(kStopGrace); }
+
+std::string LocalCluster::global_store_directory(int index) const {
+  return absl::StrCat(options_.directory, "/global-store", index == 0 ? "" : absl::StrCat("-", index));
+}
 
 std::string LocalCluster::daemon_directory(int index) const {
   return absl::StrCat(options_.directory, "/node-", index);
@@ -94,15 +103,24 @@ std::string LocalCluster::daemon_directory(int index) const {
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const ClusterOptions& options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
-  if (options.global_store) TC_RETURN_IF_ERROR(cluster->StartGlobalStore());
+  TC_RETURN_IF_ERROR(cluster->StartGlobalStores());
   // All are launched before the first is waited for: they start side by side.
   for (int i = 0; i < options.daemons; ++i) TC_RETURN_IF_ERROR(cluster->LaunchDaemon(i));
   for (int i = 0; i < options.daemons; ++i) TC_RETURN_IF_ERROR(cluster->AwaitDaemon(i));
   return cluster;
 }
 
-absl::Status LocalCluster::StartGlobalStore() {
-  const std::string directory = options_.directory + "/global-store";
+absl::Status LocalCluster::StartGlobalStores() {
+  global_store_address_ = absl::StrJoin(options_.global_store_addresses, ",");
+  for (int i = 0; i < global_stores(); ++i) {
+    TC_RETURN_IF_ERROR(LaunchGlobalStore(i));
+    if (i == 0) TC_RETURN_IF_ERROR(AwaitGlobalStore(i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::LaunchGlobalStore(int index) {
+  const std::string directory = global_store_directory(index);
   TC_RETURN_IF_ERROR(MakePrivateFolder(directory, "log"));
   ProcessOptions process;
   process.argv = {options_.binary, "global-store"};
@@ -110,17 +128,30 @@ absl::Status LocalCluster::StartGlobalStore() {
                              "global_store.metadata_path=" + directory + "/metadata.db"});
   AddSettings(process.argv, options_.global_store_settings);
   // A restart keeps the address, by which daemons know the store, also where its port was any.
-  if (!global_store_address_.empty()) {
-    AddSettings(process.argv, {"global_store.listen=" + global_store_address_});
-  }
+  const std::string& address =
+      global_stores() > 1 ? options_.global_store_addresses[index] : global_store_address_;
+  if (!address.empty()) AddSettings(process.argv, {"global_store.listen=" + address});
   process.network_namespace = options_.global_store_network_namespace;
   process.environment = options_.global_store_environment;
   process.log_path = directory + "/log";
   process.ready_pipe = true;
-  TC_ASSIGN_OR_RETURN(global_store_, Process::Start(process));
-  TC_ASSIGN_OR_RETURN(const std::string line, global_store_->WaitReady(SteadyNow() + options_.start_timeout));
+  TC_ASSIGN_OR_RETURN(global_stores_[index].process, Process::Start(process));
+  global_stores_[index].ready = false;
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::AwaitGlobalStore(int index) {
+  GlobalStore& store = global_stores_[index];
+  TC_ASSIGN_OR_RETURN(const std::string line, store.process->WaitReady(SteadyNow() + options_.start_timeout));
+  store.ready = true;
+  if (global_stores() > 1) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(global_store_address_, ReadyField(line, "grpc"));
   return absl::OkStatus();
+}
+
+absl::Status LocalCluster::RestartGlobalStore(int index) {
+  TC_RETURN_IF_ERROR(LaunchGlobalStore(index));
+  return global_stores() > 1 ? absl::OkStatus() : AwaitGlobalStore(index);
 }
 
 absl::Status LocalCluster::LaunchDaemon(int index) {
@@ -133,6 +164,8 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
   AddSettings(process.argv, LaneSettings(options_.lanes));
   // Without it each daemon has a global store of its own.
   if (options_.global_store) AddSettings(process.argv, {"daemon.global_store=" + global_store_address_});
+  // Several may serve other hosts, so they want addresses that other hosts know.
+  if (global_stores() > 1) AddSettings(process.argv, {"daemon.listen=127.0.0.1:0"});
   AddSettings(process.argv, options_.daemon_settings);
   if (index < static_cast<int>(options_.settings_of_daemon.size())) {
     AddSettings(process.argv, options_.settings_of_daemon[index]);
@@ -164,7 +197,21 @@ absl::Status LocalCluster::RestartDaemon(int index) {
   return AwaitDaemon(index);
 }
 
-absl::Status LocalCluster::RestartGlobalStore() { return StartGlobalStore(); }
+absl::Status LocalCluster::AwaitLeader(SteadyTime deadline) {
+  while (true) {
+    for (int i = 0; i < global_stores(); ++i) {
+      GlobalStore& store = global_stores_[i];
+      if (store.ready || !store.process->WaitReady(SteadyNow() + kReadyPoll).ok()) continue;
+      store.ready = true;
+      leader_ = i;
+    }
+    if (global_stores_[leader_].ready && global_store().running()) return absl::OkStatus();
+    if (SteadyNow() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("none of ", global_stores(), " global stores leads; logs in ", options_.directory));
+    }
+  }
+}
 
 absl::Status LocalCluster::Stop(absl::Duration grace) {
   // All daemons at once: each drains on its own. A second SIGTERM would end a process without its drain.
@@ -184,9 +231,12 @@ absl::Status LocalCluster::Stop(absl::Duration grace) {
     if (daemon.process != nullptr) note(*daemon.process, daemon.process->Wait(deadline));
   }
   // After the daemons, which say goodbye to it.
-  if (global_store_ != nullptr) note(*global_store_, global_store_->Stop(grace));
+  // The first, which may lead, last: else those that stand by would take over from one another.
+  for (GlobalStore& store : std::views::reverse(global_stores_)) {
+    if (store.process != nullptr) note(*store.process, store.process->Stop(grace));
+    store.process.reset();
+  }
   for (Daemon& daemon : daemons_) daemon.process.reset();
-  global_store_.reset();
   if (problems.empty()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("processes did not stop cleanly: ", absl::StrJoin(problems, "; ")));
 }

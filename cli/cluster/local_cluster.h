@@ -1,7 +1,7 @@
-// A cluster of real processes on this machine: one global store and N daemons, each with folders of its own
-// below one directory. They talk over unix sockets and, for the lanes between hosts, over loopback; settings
-// can give them TCP ports. Daemons import from below the directory. The demo, the benchmarks and the
-// end-to-end tests use it. Thread-compatible; see process.h about threads.
+// A cluster of real processes on this machine: a global store, or several, and N daemons, each with folders
+// of its own below one directory. They talk over unix sockets and, for the lanes between hosts, over
+// loopback; settings can give them TCP ports. Daemons import from below the directory. The demo, the
+// benchmarks and the end-to-end tests use it. Thread-compatible; see process.h about threads.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "cli/cluster/process.h"
 
 namespace tensorcast {
@@ -19,6 +20,9 @@ struct ClusterOptions {
   std::string directory;  // must exist; logs, sockets and stores go below it
   int daemons = 2;
   bool global_store = true;  // false: each daemon works alone
+  // host:port of each of several, which all daemons know; global_store_settings say which metadata store they
+  // share. Empty: one, on a unix socket where no setting says otherwise.
+  std::vector<std::string> global_store_addresses;
   // Between the daemons, as daemon.lanes. UCX's go over TCP, on a fabric that is said to be trusted: loopback
   // is no RDMA device.
   std::vector<std::string> lanes = {"tcp"};
@@ -43,7 +47,7 @@ struct DaemonAddresses {
 
 class LocalCluster {
  public:
-  // Starts everything and waits until it serves.
+  // Starts everything and waits until it serves; of several global stores the first leads.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const ClusterOptions& options);
   // Stops the daemons in order (SIGTERM, then SIGKILL), then the global store.
   ~LocalCluster();
@@ -51,30 +55,45 @@ class LocalCluster {
   int daemons() const { return static_cast<int>(daemons_.size()); }
   Process& daemon(int index) { return *daemons_[index].process; }
   const DaemonAddresses& addresses(int index) const { return daemons_[index].addresses; }
-  Process& global_store() { return *global_store_; }
+  // Of several the one that was the last to lead, as AwaitLeader found.
+  Process& global_store() { return *global_stores_[leader_].process; }
+  int global_stores() const { return static_cast<int>(global_stores_.size()); }
+  Process& global_store(int index) { return *global_stores_[index].process; }
+  // As daemons are told: of several, all.
   const std::string& global_store_address() const { return global_store_address_; }
+  std::string global_store_directory(int index) const;
   std::string daemon_directory(int index) const;
 
-  // Starts one again after it ended, with the same folders (and, for the global store, the same address).
+  // Starts one again after it ended, with the same folders (and, for a global store, the same address). One
+  // of several stands by, and is not waited for.
   absl::Status RestartDaemon(int index);
-  absl::Status RestartGlobalStore();
+  absl::Status RestartGlobalStore(int index = 0);
+  // Waits until one of several global stores leads that runs.
+  absl::Status AwaitLeader(SteadyTime deadline);
 
   // SIGTERM to all and waits; the exit codes that were not 0 make the error.
   absl::Status Stop(absl::Duration grace = absl::Seconds(20));
 
  private:
+  struct GlobalStore {
+    std::unique_ptr<Process> process;
+    bool ready = false;  // so it led, and did until it ended
+  };
   struct Daemon {
     std::unique_ptr<Process> process;
     DaemonAddresses addresses;
   };
 
   explicit LocalCluster(const ClusterOptions& options);
-  absl::Status StartGlobalStore();
+  absl::Status StartGlobalStores();
+  absl::Status LaunchGlobalStore(int index);
+  absl::Status AwaitGlobalStore(int index);
   absl::Status LaunchDaemon(int index);
   absl::Status AwaitDaemon(int index);
 
   ClusterOptions options_;
-  std::unique_ptr<Process> global_store_;
+  std::vector<GlobalStore> global_stores_;
+  int leader_ = 0;
   std::string global_store_address_;
   std::vector<Daemon> daemons_;
 };

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "tests/robustness/robustness_test_base.h"
 
@@ -18,40 +18,16 @@ using global_store::etcd::EtcdCluster;
 
 class Failover : public RobustnessTest {
  protected:
-  // Both global stores, of which the cluster's own leads, and two daemons.
   void Start() {
     TC_ASSERT_OK_AND_ASSIGN(etcd_, EtcdCluster::Start(directory_->path() + "/etcd", 3));
     ClusterOptions options = FastOptions();
-    for (int i = 0; i < 2; ++i) addresses_.push_back(absl::StrCat("127.0.0.1:", FreePort()));
-    options.global_store_settings = SettingsOf(addresses_[0]);
-    options.daemon_settings.push_back(
-        absl::StrCat("daemon.global_store=", addresses_[0], ",", addresses_[1]));
-    options.daemon_settings.push_back("daemon.listen=127.0.0.1:0");
-    binary_ = options.binary;
+    for (const int port : {7000, 7001}) {
+      options.global_store_addresses.push_back(absl::StrCat(EtcdCluster::Host(), ":", port));
+    }
+    options.global_store_settings = {"global_store.metadata_store=etcd",
+                                     "global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s",
+                                     "global_store.etcd.endpoints=" + absl::StrJoin(etcd_->endpoints(), ",")};
     StartRobustCluster(options);
-    TC_ASSERT_OK_AND_ASSIGN(standby_, Launch(addresses_[1], /*ready=*/false));
-  }
-  std::vector<std::string> SettingsOf(const std::string& listen) const {
-    std::vector<std::string> settings = {"global_store.listen=" + listen, "global_store.metadata_store=etcd",
-                                         "global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s"};
-    for (const std::string& endpoint : etcd_->endpoints()) {
-      const bool first = settings.back().find("endpoints") == std::string::npos;
-      if (first) {
-        settings.push_back("global_store.etcd.endpoints=" + endpoint);
-      } else {
-        absl::StrAppend(&settings.back(), ",", endpoint);
-      }
-    }
-    return settings;
-  }
-  absl::StatusOr<std::unique_ptr<Process>> Launch(const std::string& listen, bool ready) const {
-    ProcessOptions options{.argv = {binary_, "global-store"},
-                           .log_path = directory_->path() + "/standby.log",
-                           .ready_pipe = ready};
-    for (const std::string& setting : SettingsOf(listen)) {
-      options.argv.insert(options.argv.end(), {"--set", setting});
-    }
-    return Process::Start(options);
   }
 
   // Binds the key again and again as long as the daemon's global store is away; what was acknowledged once is
@@ -63,9 +39,6 @@ class Failover : public RobustnessTest {
   }
 
   std::unique_ptr<EtcdCluster> etcd_;
-  std::string binary_;
-  std::vector<std::string> addresses_;
-  std::unique_ptr<Process> standby_;
   std::string artifact_;
 };
 
@@ -77,26 +50,24 @@ TEST_F(Failover, WhatWasAcknowledgedOutlivesTheLeader) {
   Bind("m", 2);
 
   // Killed.
-  TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->global_store(0).Signal(SIGKILL));
   Bind("m", 3);
   TC_ASSERT_OK_AND_ASSIGN(const auto pulled, client(1).Get(Context(), "m", {.lane = "tcp"}));
   TC_ASSERT_OK(Compare(*pulled, model).status());
   TC_ASSERT_OK(AwaitReplicas(1, artifact_, 2));
 
   // Told to end: the next one need not wait for the lease.
-  TC_ASSERT_OK_AND_ASSIGN(auto third, Launch(addresses_[0], /*ready=*/true));
-  TC_ASSERT_OK_AND_ASSIGN(const int exit_code, standby_->Stop(kStepTimeout));
+  TC_ASSERT_OK(cluster_->RestartGlobalStore(0));
+  TC_ASSERT_OK_AND_ASSIGN(const int exit_code, cluster_->global_store(1).Stop(kStepTimeout));
   EXPECT_EQ(exit_code, 0);
-  TC_ASSERT_OK(third->WaitReady(Soon()).status());
   Bind("m", 4);
 
   // Stopped: it does not know that another leads, and says nothing any more when it goes on.
-  TC_ASSERT_OK_AND_ASSIGN(auto fourth, Launch(addresses_[1], /*ready=*/true));
-  TC_ASSERT_OK(third->Signal(SIGSTOP));
-  TC_ASSERT_OK(fourth->WaitReady(Soon()).status());
+  TC_ASSERT_OK(cluster_->RestartGlobalStore(1));
+  TC_ASSERT_OK(cluster_->global_store(0).Signal(SIGSTOP));
   Bind("m", 5);
-  TC_ASSERT_OK(third->Signal(SIGCONT));
-  TC_ASSERT_OK_AND_ASSIGN(const int lost, third->Wait(Soon()));
+  TC_ASSERT_OK(cluster_->global_store(0).Signal(SIGCONT));
+  TC_ASSERT_OK_AND_ASSIGN(const int lost, cluster_->global_store(0).Wait(Soon()));
   EXPECT_EQ(lost, 1) << "whoever supervises it starts it again, to stand by";
   Bind("m", 6);
 

@@ -238,7 +238,8 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
       case Victim::kClient:
         return client;
       case Victim::kGlobalStore:
-      case Victim::kOtherReceiver:  // there is none here
+      case Victim::kOtherReceiver:  // there is none here, and no etcd
+      case Victim::kEtcd:
         break;
     }
     return cluster_->global_store();

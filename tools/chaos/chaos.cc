@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -21,6 +23,7 @@
 #include "cli/model/llama_model.h"
 #include "client/admin.h"
 #include "core/device/fake_device.h"
+#include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "tools/chaos/invariants.h"
 #include "tools/chaos/schedule.h"
 
@@ -35,6 +38,9 @@ constexpr char kBaseKey[] = "base";
 constexpr char kRoundKey[] = "round";
 constexpr uint32_t kBaseReplicas = 2;  // in memory, and packed
 constexpr int kLogLines = 40;
+constexpr int kEtcdMembers = 3;
+constexpr int kGlobalStorePort = 7000;
+constexpr int kLostItsLease = 1;                        // the exit code
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;  // what a daemon sets aside of its pool
 
 // Between hosts, a second: so that there is a middle in which a fault can come, and time to feed others.
@@ -61,6 +67,7 @@ class Chaos {
   };
 
   absl::Status Start();
+  absl::Status StartEtcd(ClusterOptions& cluster);
   absl::Status MeasureOperations();
   absl::Status Round(int number, const Fault& fault);
   absl::Status CheckOthersRun(const Fault& fault);
@@ -73,10 +80,12 @@ class Chaos {
   // Where the client of an operation asks, in its order.
   std::vector<int> NodesOf(const Operation& operation) const;
   absl::Status CheckNobodyElseFailed(const Fault& fault, const Outcome& outcome) const;
+  absl::Status CheckFailoverUnseen(const Fault& fault, const Outcome& outcome) const;
   absl::StatusOr<std::unique_ptr<Process>> StartClient(const Operation& operation);
   absl::StatusOr<Outcome> Finish(Process& client, SteadyTime began);
   absl::StatusOr<Outcome> Undisturbed(const Operation& operation);
   absl::Status Inject(const Fault& fault, Process& client);
+  absl::Status InjectIntoEtcd(const Fault& fault);
   Process& Target(const Fault& fault, Process& client);
 
   std::string ModelOf(const Operation& operation) const {
@@ -89,6 +98,8 @@ class Chaos {
   std::mt19937_64 random_;
   std::unique_ptr<TemporaryDirectory> directory_;
   std::unique_ptr<DeviceRuntime> devices_;
+  std::unique_ptr<global_store::etcd::EtcdCluster> etcd_;  // of several global stores
+  std::optional<int> dead_member_;                         // of etcd
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<Invariants> invariants_;
   std::string base_artifact_;
@@ -98,16 +109,16 @@ class Chaos {
 
 absl::Status Chaos::Run() {
   const SteadyTime began = SteadyNow();
-  absl::FPrintF(options_.out, "chaos: seed %d, %d faults, %d daemons\n", options_.seed, options_.faults,
-                options_.daemons);
+  absl::FPrintF(options_.out, "chaos: seed %d, %d faults, %d daemons, %d global stores\n", options_.seed,
+                options_.faults, options_.daemons, options_.global_stores);
   absl::Status status = Start();
   int round = 0;
   for (; status.ok() && round < options_.faults && SteadyNow() - began < options_.budget; ++round) {
-    status = Round(round + 1, DrawFault(random_));
+    status = Round(round + 1, etcd_ == nullptr ? DrawFault(random_) : DrawFault(random_, etcd_->members()));
   }
   if (!status.ok()) {
-    absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d\n", status.ToString(),
-                  Logs(), options_.seed, round);
+    absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d --global-stores %d\n",
+                  status.ToString(), Logs(), options_.seed, round, options_.global_stores);
     return status;
   }
   absl::FPrintF(options_.out, "%d faults in %s: every invariant held\n", round,
@@ -139,6 +150,7 @@ absl::Status Chaos::Start() {
     const auto gpus = static_cast<int>(devices_->devices().size());
     cluster.daemon_environments.push_back({{"CUDA_VISIBLE_DEVICES", absl::StrCat(node % gpus)}});
   }
+  if (options_.global_stores > 1) TC_RETURN_IF_ERROR(StartEtcd(cluster));
   TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
   invariants_ = std::make_unique<Invariants>(*cluster_, *devices_);
 
@@ -149,6 +161,19 @@ absl::Status Chaos::Start() {
   base_artifact_ = base.artifact_id;
   invariants_->Acknowledge(kBaseKey, base_artifact_, model);
   return MeasureOperations();
+}
+
+absl::Status Chaos::StartEtcd(ClusterOptions& cluster) {
+  TC_ASSIGN_OR_RETURN(etcd_,
+                      global_store::etcd::EtcdCluster::Start(directory_->path() + "/etcd", kEtcdMembers));
+  for (int i = 0; i < options_.global_stores; ++i) {
+    cluster.global_store_addresses.push_back(absl::StrCat(etcd_->Host(), ":", kGlobalStorePort + i));
+  }
+  cluster.global_store_settings.insert(
+      cluster.global_store_settings.end(),
+      {"global_store.metadata_store=etcd",
+       absl::StrCat("global_store.etcd.endpoints=", absl::StrJoin(etcd_->endpoints(), ","))});
+  return absl::OkStatus();
 }
 
 // Also warms every process up: what it holds afterwards is what it may hold.
@@ -205,6 +230,14 @@ absl::Status Chaos::CheckNobodyElseFailed(const Fault& fault, const Outcome& out
   return absl::OkStatus();
 }
 
+// Where another global store takes over, what runs ends as if nothing had happened.
+absl::Status Chaos::CheckFailoverUnseen(const Fault& fault, const Outcome& outcome) const {
+  const bool away = fault.victim == Victim::kGlobalStore || fault.victim == Victim::kEtcd;
+  if (etcd_ == nullptr || !away || outcome.exit_code == 0) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("another global store was to take over, and the client saw: ", outcome.said));
+}
+
 absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, SteadyTime began) {
   Outcome outcome;
   const absl::StatusOr<int> code = client.Wait(SteadyNow() + kHangTimeout);
@@ -248,6 +281,7 @@ Process& Chaos::Target(const Fault& fault, Process& client) {
     case Victim::kOtherReceiver:
       return cluster_->daemon(kOtherReceiver);
     case Victim::kGlobalStore:
+    case Victim::kEtcd:  // no process of the cluster's: InjectIntoEtcd
       break;
   }
   return cluster_->global_store();
@@ -255,6 +289,7 @@ Process& Chaos::Target(const Fault& fault, Process& client) {
 
 absl::Status Chaos::Inject(const Fault& fault, Process& client) {
   absl::SleepFor(fault.moment * usual_[fault.operation]);
+  if (fault.victim == Victim::kEtcd) return InjectIntoEtcd(fault);
   Process& target = Target(fault, client);
   if (&target == &client && !client.running()) return absl::OkStatus();
   if (fault.kill) {
@@ -267,6 +302,18 @@ absl::Status Chaos::Inject(const Fault& fault, Process& client) {
   return target.Signal(SIGCONT);
 }
 
+absl::Status Chaos::InjectIntoEtcd(const Fault& fault) {
+  if (fault.kill) {
+    etcd_->Kill(fault.member);
+    dead_member_ = fault.member;
+    return fault.restart_at_once ? Restart() : absl::OkStatus();
+  }
+  etcd_->Signal(fault.member, SIGSTOP);
+  absl::SleepFor(fault.stop_for);
+  etcd_->Signal(fault.member, SIGCONT);
+  return absl::OkStatus();
+}
+
 absl::Status Chaos::Round(int number, const Fault& fault) {
   const Operation& operation = *fault.operation;
   const absl::Duration moment = fault.moment * usual_[&operation];
@@ -275,6 +322,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
       fault.kill ? "kill" : "stop", Name(fault.victim), absl::ToDoubleMilliseconds(moment),
       fault.kill ? std::string() : absl::StrFormat(", for %d ms", absl::ToInt64Milliseconds(fault.stop_for)));
   std::fflush(options_.out);
+  TC_RETURN_IF_ERROR(Recover());  // a leader may have lost its lease since the round before
   TC_RETURN_IF_ERROR(Prepare(operation));
   TC_ASSIGN_OR_RETURN(const auto client, StartClient(operation));
   const SteadyTime began = SteadyNow();
@@ -282,6 +330,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   TC_ASSIGN_OR_RETURN(const Outcome outcome, Finish(*client, began));
   TC_RETURN_IF_ERROR(CheckOutcome(operation, outcome, /*undisturbed=*/false));
   TC_RETURN_IF_ERROR(CheckNobodyElseFailed(fault, outcome));
+  TC_RETURN_IF_ERROR(CheckFailoverUnseen(fault, outcome));
   const std::string said = outcome.exit_code == 0   ? "done"
                            : outcome.exit_code == 1 ? outcome.said
                                                     : "ended with the client";
@@ -301,17 +350,29 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   return absl::OkStatus();
 }
 
-// A server that nobody killed has no reason to end.
+// A server that nobody killed has no reason to end, but a global store that led and does no more.
 absl::Status Chaos::CheckOthersRun(const Fault& fault) {
-  const bool server_killed = fault.kill && fault.victim != Victim::kClient;
-  int dead = cluster_->global_store().running() ? 0 : 1;
-  for (int node = 0; node < cluster_->daemons(); ++node) dead += cluster_->daemon(node).running() ? 0 : 1;
-  if (dead == (server_killed && !fault.restart_at_once ? 1 : 0)) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(dead, " servers do not run; only the one that was killed may"));
+  const bool killed = fault.kill && !fault.restart_at_once && fault.victim != Victim::kClient;
+  const auto check = [&](Process& server, const std::string& name, std::optional<int> allowed) {
+    const absl::StatusOr<int> code = server.Wait(SteadyNow());
+    const bool may = !code.ok() || *code == allowed || (killed && *code == 128 + SIGKILL);
+    return may ? absl::OkStatus() : absl::InternalError(absl::StrCat(name, " has ended with ", *code));
+  };
+  for (int i = 0; i < cluster_->global_stores(); ++i) {
+    TC_RETURN_IF_ERROR(check(cluster_->global_store(i), absl::StrCat("global store ", i),
+                             etcd_ == nullptr ? std::nullopt : std::optional(kLostItsLease)));
+  }
+  for (int node = 0; node < cluster_->daemons(); ++node) {
+    TC_RETURN_IF_ERROR(check(cluster_->daemon(node), absl::StrCat("node-", node), std::nullopt));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Chaos::Restart() {
-  if (!cluster_->global_store().running()) TC_RETURN_IF_ERROR(cluster_->RestartGlobalStore());
+  if (dead_member_.has_value()) etcd_->Restart(*std::exchange(dead_member_, std::nullopt));
+  for (int i = 0; i < cluster_->global_stores(); ++i) {
+    if (!cluster_->global_store(i).running()) TC_RETURN_IF_ERROR(cluster_->RestartGlobalStore(i));
+  }
   for (int node = 0; node < cluster_->daemons(); ++node) {
     if (!cluster_->daemon(node).running()) TC_RETURN_IF_ERROR(cluster_->RestartDaemon(node));
   }
@@ -320,7 +381,8 @@ absl::Status Chaos::Restart() {
 
 absl::Status Chaos::Recover() {
   TC_RETURN_IF_ERROR(Restart());
-  return invariants_->AwaitWhole(RecoveryDeadline());
+  TC_RETURN_IF_ERROR(invariants_->AwaitWhole(RecoveryDeadline()));
+  return cluster_->AwaitLeader(RecoveryDeadline());
 }
 
 // The state in which an operation finds what it needs, and nothing of what it is to make.
@@ -373,8 +435,11 @@ absl::Status Chaos::BackToNormal() {
 
 std::string Chaos::Logs() const {
   if (directory_ == nullptr) return "";
-  std::string logs = absl::StrCat("the global store's log ends:\n",
-                                  FileTail(directory_->path() + "/global-store/log", kLogLines));
+  std::string logs;
+  for (int i = 0; cluster_ != nullptr && i < cluster_->global_stores(); ++i) {
+    absl::StrAppend(&logs, "\nglobal store ", i, "'s log ends:\n",
+                    FileTail(cluster_->global_store_directory(i) + "/log", kLogLines));
+  }
   for (int node = 0; node < options_.daemons; ++node) {
     absl::StrAppend(&logs, "\nnode ", node, "'s log ends:\n",
                     FileTail(absl::StrCat(directory_->path(), "/node-", node, "/log"), kLogLines));

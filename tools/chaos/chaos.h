@@ -22,6 +22,7 @@ struct ChaosOptions {
   uint64_t seed = 1;
   int faults = 25;
   int daemons = 4;                            // at least kLeastDaemons
+  int global_stores = 1;                      // several share an etcd of three members
   uint64_t model_bytes = uint64_t{16} << 20;  // small: what takes a hundred rounds is what a round costs
   absl::Duration budget = absl::InfiniteDuration();  // no round begins after it
   std::FILE* out = stdout;

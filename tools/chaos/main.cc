@@ -1,4 +1,4 @@
-// chaos --seed N --faults M [--daemons D] [--budget 90s] [--program FILE]: see README.md.
+// chaos --seed N --faults M [--daemons D] [--global-stores G] [--budget 90s] [--program FILE]: see README.md.
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,7 +13,8 @@
 namespace {
 
 constexpr char kUsage[] =
-    "usage: chaos [--seed N] [--faults M] [--daemons D, four at least] [--budget 90s] [--program FILE]\n"
+    "usage: chaos [--seed N] [--faults M] [--daemons D, four at least] [--global-stores G] [--budget 90s]\n"
+    "             [--program FILE]\n"
     "Starts a cluster, kills and stops its processes at random, and checks what must hold.\n"
     "Without a seed one is drawn and printed. Exit code 0: every invariant held.\n";
 
@@ -22,6 +23,9 @@ bool Set(tensorcast::chaos::ChaosOptions& options, const std::string& flag, cons
   if (flag == "--faults") return absl::SimpleAtoi(value, &options.faults) && options.faults > 0;
   if (flag == "--daemons") {
     return absl::SimpleAtoi(value, &options.daemons) && options.daemons >= tensorcast::chaos::kLeastDaemons;
+  }
+  if (flag == "--global-stores") {
+    return absl::SimpleAtoi(value, &options.global_stores) && options.global_stores > 0;
   }
   if (flag == "--program") return !(options.binary = value).empty();
   if (flag == "--budget") return absl::ParseDuration(value, &options.budget);

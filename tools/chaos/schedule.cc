@@ -6,6 +6,8 @@ namespace {
 // Longer than the peer timeout of the cluster now and then, so that both its sides are met.
 constexpr int kLongestStopMs = 800;
 constexpr double kLatestMoment = 1.2;
+// Longer than the lease of a leader, now and then.
+constexpr int kLongestStopOfStoreMs = 5000;
 
 // Only the raw generator is the same everywhere; the standard distributions are not.
 uint64_t Below(std::mt19937_64& random, uint64_t limit) { return random() % limit; }
@@ -48,13 +50,15 @@ std::string_view Name(Victim victim) {
       return "the global store";
     case Victim::kOtherReceiver:
       return "another receiver";
+    case Victim::kEtcd:
+      return "a member of etcd";
   }
   return "?";
 }
 
 Fault DrawFault(std::mt19937_64& random) {
   const std::vector<Operation>& operations = Operations();
-  Fault fault;
+  Fault fault = {};
   fault.operation = &operations[Below(random, operations.size())];
   constexpr Victim kVictims[] = {Victim::kSource, Victim::kReceiver, Victim::kClient, Victim::kGlobalStore,
                                  Victim::kOtherReceiver};
@@ -65,6 +69,17 @@ Fault DrawFault(std::mt19937_64& random) {
   fault.moment = kLatestMoment * static_cast<double>(Below(random, 1000)) / 1000;
   fault.stop_for = absl::Milliseconds(Below(random, kLongestStopMs));
   fault.restart_at_once = Below(random, 4) != 0;
+  return fault;
+}
+
+Fault DrawFault(std::mt19937_64& random, int members) {
+  Fault fault = DrawFault(random);
+  fault.member = static_cast<int>(Below(random, static_cast<uint64_t>(members)));
+  const uint64_t victim = Below(random, 4);
+  if (victim < 2) fault.victim = victim == 0 ? Victim::kGlobalStore : Victim::kEtcd;
+  if (fault.victim == Victim::kGlobalStore || fault.victim == Victim::kEtcd) {
+    fault.stop_for = absl::Milliseconds(Below(random, kLongestStopOfStoreMs));
+  }
   return fault;
 }
 

@@ -9,7 +9,7 @@
 
 namespace tensorcast::chaos {
 
-enum class Victim { kSource, kReceiver, kClient, kGlobalStore, kOtherReceiver };
+enum class Victim { kSource, kReceiver, kClient, kGlobalStore, kOtherReceiver, kEtcd };
 
 // What the client of a round does. Gets are of the base artifact, whose source is node 0.
 // Nodes 0 and 1 are of one host, each other node is of its own.
@@ -35,10 +35,13 @@ struct Fault {
   double moment;            // as a part of how long the operation takes undisturbed; may be past its end
   absl::Duration stop_for;  // of a SIGSTOP
   bool restart_at_once;     // a killed server; else only when the client has ended
+  int member;               // of Victim::kEtcd
 };
 
 const std::vector<Operation>& Operations();
 std::string_view Name(Victim victim);
 Fault DrawFault(std::mt19937_64& random);
+// Where several global stores share an etcd of `members`: every other fault is the leader's or etcd's.
+Fault DrawFault(std::mt19937_64& random, int members);
 
 }  // namespace tensorcast::chaos

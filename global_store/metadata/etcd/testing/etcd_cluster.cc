@@ -21,16 +21,18 @@ constexpr int kClients = 2379;
 constexpr int kPeers = 2380;
 constexpr absl::Duration kStart = absl::Seconds(60);
 
+std::string Address(int member, int port) {
+  return absl::StrCat(EtcdCluster::Host(), ":", port + 10 * member);
+}
+
 }  // namespace
 
 EtcdCluster::EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags)
     : folder_(std::move(folder)), flags_(std::move(flags)), members_(members) {}
 
-// Of 127.0.0.0/8, by the test's process, so that tests at once do not meet.
-std::string EtcdCluster::Address(int member, int port) const {
+std::string EtcdCluster::Host() {
   const unsigned pid = static_cast<unsigned>(getpid());
-  return absl::StrCat("127.", 64 + (pid >> 16) % 64, ".", pid >> 8 & 255, ".", pid & 255, ":",
-                      port + 10 * member);
+  return absl::StrCat("127.", 64 + (pid >> 16) % 64, ".", pid >> 8 & 255, ".", pid & 255);
 }
 
 std::vector<std::string> EtcdCluster::endpoints() const {

@@ -22,6 +22,9 @@ class EtcdCluster {
                                                             std::vector<std::string> flags = {});
   ~EtcdCluster();
 
+  // A loopback address that belongs to this test's process: whoever shares etcd may listen there, too.
+  static std::string Host();
+  int members() const { return static_cast<int>(members_.size()); }
   // host:port of each member's clients.
   std::vector<std::string> endpoints() const;
   void Signal(int member, int signal) const;  // SIGSTOP, SIGCONT
@@ -30,7 +33,6 @@ class EtcdCluster {
 
  private:
   EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags);
-  std::string Address(int member, int port) const;
   void Spawn(int member);
 
   const std::filesystem::path folder_;
