@@ -184,7 +184,7 @@ TEST(SealedImage, IsCopiedByOneThreadWhereNoOtherCanBeStarted) {
   const PutTensor tensor{
       .name = "t", .dtype = DType::kU8, .shape = {bytes.size()}, .bytes = std::as_bytes(std::span(bytes))};
   const NoMoreThreads none;
-  const absl::StatusOr<SealedImage> image = BuildSealedImage({&tensor, 1}, nullptr);
+  const absl::StatusOr<SealedImage> image = BuildSealedImage({}, {&tensor, 1}, nullptr);
   ASSERT_TRUE(image.ok()) << image.status();
   std::string last(1, ' ');
   EXPECT_EQ(pread(image->memfd.get(), last.data(), 1, static_cast<off_t>(bytes.size() - 1)), 1);
@@ -261,9 +261,9 @@ TEST_F(ClientTest, KeysAreListedOverAllPages) {
   EXPECT_EQ((*keys)[2].name, "c");
 }
 
-TEST_F(ClientTest, ALostCompareAndSwapIsAborted) {
+TEST_F(ClientTest, ALostCompareAndSwapIsAFailedPrecondition) {
   EXPECT_TRUE(client_->BindKey(Context(), "k", "tc1:x", 0).ok());
-  EXPECT_TRUE(absl::IsAborted(client_->BindKey(Context(), "k", "tc1:x", 5).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(client_->BindKey(Context(), "k", "tc1:x", 5).status()));
 }
 
 TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
@@ -336,11 +336,19 @@ TEST(Connect, SaysWhichDaemonDidNotAnswer) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({}).status()));
 }
 
+TEST(SealedImage, NobodyWaitsForOneThatIsNotWantedAnyMore) {
+  const std::vector<std::byte> bytes(8);
+  const PutTensor tensors[] = {{"t", DType::kU8, {bytes.size()}, bytes}};
+  RequestContext context;
+  context.cancellation.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(BuildSealedImage(context, tensors, nullptr).status()));
+}
+
 TEST(SealedImage, LargeTensorsAreCopiedWholeBySeveralThreads) {
   std::vector<std::byte> large((uint64_t{70} << 20) + 3);
   for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<std::byte>(i * 31 / 4093);
   const PutTensor tensors[] = {{"large", DType::kU8, {large.size()}, large}};
-  auto image = BuildSealedImage(tensors, nullptr);
+  auto image = BuildSealedImage({}, tensors, nullptr);
   ASSERT_TRUE(image.ok()) << image.status();
   std::vector<std::byte> back(large.size());
   ASSERT_EQ(pread(image->memfd.get(), back.data(), back.size(), 0), static_cast<ssize_t>(back.size()));

@@ -197,7 +197,7 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
     return rpc::HandleUnary(call, fake_.executor_, [this, request, response](const RequestContext& context) {
       fake_.request_ids.push_back(context.request_id);
       if (request->has_expected_revision() && request->expected_revision() != 0) {
-        return absl::AbortedError("the key has another revision");
+        return absl::FailedPreconditionError("the key has another revision");
       }
       fake_.SetKey(request->key(), request->artifact_id(), 1);
       response->mutable_key()->set_name(request->key());

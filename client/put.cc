@@ -103,7 +103,7 @@ absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const Req
                                    std::span<const PutTensor> tensors,
                                    const std::map<std::string, std::string>& metadata,
                                    const PutOptions& options) {
-  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(tensors, session.devices));
+  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(operation, tensors, session.devices));
   std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());

@@ -18,12 +18,16 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/memory/huge_pages.h"
+#include "core/memory/reserved_range.h"
 
 namespace tensorcast::client {
 namespace {
 
 constexpr uint64_t kCopyBytes = uint64_t{8} << 20;  // of one piece of work
 constexpr unsigned kMaxCopyThreads = 4;
+constexpr uint64_t kMakeBytes = uint64_t{64} << 20;  // of memory that is made at a time; some milliseconds
+constexpr char kWhat[] = "copying what is put";
 
 absl::StatusOr<ImageLayout> LayoutOf(std::span<const PutTensor> tensors) {
   ImageLayout layout;
@@ -44,24 +48,6 @@ absl::StatusOr<ImageLayout> LayoutOf(std::span<const PutTensor> tensors) {
   return layout;
 }
 
-// Writable memory of a memfd; unmapped at the end of its scope, as sealing demands.
-class WritableMapping {
- public:
-  WritableMapping(int fd, uint64_t bytes)
-      : bytes_(bytes), base_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) {}
-  ~WritableMapping() {
-    if (base_ != MAP_FAILED) munmap(base_, bytes_);
-  }
-  WritableMapping(const WritableMapping&) = delete;
-  WritableMapping& operator=(const WritableMapping&) = delete;
-
-  std::byte* base() const { return base_ == MAP_FAILED ? nullptr : static_cast<std::byte*>(base_); }
-
- private:
-  const uint64_t bytes_;
-  void* const base_;
-};
-
 struct CopyPiece {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
@@ -81,10 +67,11 @@ std::vector<CopyPiece> PiecesOf(std::span<const PutTensor> tensors, const ImageL
   return pieces;
 }
 
-void CopyAll(const std::vector<CopyPiece>& pieces, uint64_t total_bytes) {
+// Leaves the rest out once the context ends.
+void CopyAll(const RequestContext& context, const std::vector<CopyPiece>& pieces, uint64_t total_bytes) {
   std::atomic<size_t> next{0};
   auto work = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++) {
+    for (size_t i = next++; i < pieces.size() && context.Check(kWhat).ok(); i = next++) {
       std::memcpy(pieces[i].to, pieces[i].from, pieces[i].bytes);
     }
   };
@@ -142,30 +129,44 @@ absl::Status CopyFromDevices(std::span<const PutTensor> tensors, const ImageLayo
   return absl::OkStatus();
 }
 
-absl::Status Fill(int fd, std::span<const PutTensor> tensors, const ImageLayout& layout,
-                  DeviceRuntime* devices) {
+// Gives the memfd its memory, mapped for writing while the result lives. Memory that the host lacks is an
+// error here instead of a SIGBUS in the copy.
+absl::StatusOr<ReservedRange> MakeMemory(const RequestContext& context, int fd, uint64_t bytes) {
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    return ErrnoStatus(errno, "size", "memory for the image to put");
+  }
+  TC_ASSIGN_OR_RETURN(ReservedRange memory, ReservedRange::Reserve(bytes, "the image to put"));
+  TC_RETURN_IF_ERROR(memory.Map(0, fd, 0, bytes, ReservedRange::Access::kWrite));
+  for (uint64_t at = 0; at < bytes; at += kMakeBytes) {
+    TC_RETURN_IF_ERROR(context.Check(kWhat));
+    const uint64_t here = std::min(kMakeBytes, bytes - at);
+    AskForHugePages(memory.base() + at, here);
+    const int error = posix_fallocate(fd, static_cast<off_t>(at), static_cast<off_t>(here));
+    if (error != 0) return ErrnoStatus(error, "reserve memory for", "the image to put");
+  }
+  return memory;
+}
+
+absl::Status Fill(const RequestContext& context, int fd, std::span<const PutTensor> tensors,
+                  const ImageLayout& layout, DeviceRuntime* devices) {
   if (layout.image_bytes == 0) return absl::OkStatus();
-  const WritableMapping mapping(fd, layout.image_bytes);
-  if (mapping.base() == nullptr) return ErrnoStatus(errno, "map", "the image to put");
-  CopyAll(PiecesOf(tensors, layout, mapping.base()), layout.image_bytes);
+  TC_ASSIGN_OR_RETURN(const ReservedRange mapping, MakeMemory(context, fd, layout.image_bytes));
+  CopyAll(context, PiecesOf(tensors, layout, mapping.base()), layout.image_bytes);
+  TC_RETURN_IF_ERROR(context.Check(kWhat));
   return CopyFromDevices(tensors, layout, mapping.base(), devices);
 }
 
 }  // namespace
 
-absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors, DeviceRuntime* devices) {
+absl::StatusOr<SealedImage> BuildSealedImage(const RequestContext& context,
+                                             std::span<const PutTensor> tensors, DeviceRuntime* devices) {
   SealedImage image;
   TC_ASSIGN_OR_RETURN(image.layout, LayoutOf(tensors));
   image.memfd = UniqueFd(memfd_create("tensorcast-put", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!image.memfd) return ErrnoStatus(errno, "create", "memory for the image to put");
   const int fd = image.memfd.get();
-  // posix_fallocate, not ftruncate alone: memory that the host lacks is an error here instead of a SIGBUS in
-  // the copy.
-  if (image.layout.image_bytes > 0) {
-    const int error = posix_fallocate(fd, 0, static_cast<off_t>(image.layout.image_bytes));
-    if (error != 0) return ErrnoStatus(error, "reserve memory for", "the image to put");
-  }
-  TC_RETURN_IF_ERROR(Fill(fd, tensors, image.layout, devices));
+  // Unmapped again when this returns, as sealing demands.
+  TC_RETURN_IF_ERROR(Fill(context, fd, tensors, image.layout, devices));
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "seal", "the image to put");
   }

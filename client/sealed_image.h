@@ -18,7 +18,9 @@ struct SealedImage {
 
 // INVALID_ARGUMENT as AssignOffsets and of addresses, naming the tensor; RESOURCE_EXHAUSTED when the host
 // lacks the memory; FAILED_PRECONDITION for GPU memory without `devices`, which may be null. Copies with
-// several threads where there is much to copy.
-absl::StatusOr<SealedImage> BuildSealedImage(std::span<const PutTensor> tensors, DeviceRuntime* devices);
+// several threads where there is much to copy, and stops within some milliseconds when the context ends
+// (CANCELLED, DEADLINE_EXCEEDED).
+absl::StatusOr<SealedImage> BuildSealedImage(const RequestContext& context,
+                                             std::span<const PutTensor> tensors, DeviceRuntime* devices);
 
 }  // namespace tensorcast::client

@@ -12,12 +12,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/memory/huge_pages.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
 std::optional<uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);

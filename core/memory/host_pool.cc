@@ -133,15 +133,16 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options) {
   if (options.use_huge_pages && options.bytes <= FreeHugePageBytes()) {
     // Set aside already, so neither counted as available nor taken from anybody.
     auto region = SharedRegion::Create(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes,
-                                       /*huge_pages=*/true);
+                                       SharedRegion::Pages::kHugeSetAside);
     if (region.ok()) return region;
     LOG(WARNING) << "host pool: ordinary pages, though huge ones seemed free: " << region.status().message();
   }
   // Before the rounding, which would wrap for a size near 2^64.
   TC_RETURN_IF_ERROR(
       CheckFits(options.bytes, options.segment_bytes, options.prefault_threads > 0, ReadHostLimits()));
-  return SharedRegion::Create(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes,
-                              /*huge_pages=*/false);
+  return SharedRegion::Create(
+      GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes,
+      options.use_huge_pages ? SharedRegion::Pages::kHugeWhereMade : SharedRegion::Pages::kOrdinary);
 }
 
 }  // namespace
@@ -356,7 +357,7 @@ void HostPool::Release(const std::vector<ImageExtent>& extents) {
 std::byte* HostPool::base() const { return state_->region.base(); }
 uint64_t HostPool::bytes() const { return state_->region.bytes(); }
 const std::vector<PoolSegment>& HostPool::segments() const { return state_->segments; }
-bool HostPool::huge_pages() const { return state_->region.huge_pages(); }
+bool HostPool::huge_pages() const { return state_->region.pages() == SharedRegion::Pages::kHugeSetAside; }
 bool HostPool::prefaulted() const { return state_->prefaulter.complete(); }
 void HostPool::WaitPrefaulted() { state_->prefaulter.Wait(); }
 

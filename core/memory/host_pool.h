@@ -102,8 +102,10 @@ class HostPool {
   struct Options {
     uint64_t bytes = 0;                      // rounded up to whole granules
     uint64_t segment_bytes = kSegmentBytes;  // a multiple of kGranuleBytes
-    bool use_huge_pages = true;  // where the host has reserved enough of them; silently 4 KiB pages otherwise
-    int prefault_threads = 1;    // 0: pages appear at first touch
+    // Those that the host has set aside, if enough; else such as the kernel makes while the pool is
+    // pre-faulted; 4 KiB pages where it makes none.
+    bool use_huge_pages = true;
+    int prefault_threads = 1;  // 0: pages appear at first touch
   };
 
   // RESOURCE_EXHAUSTED when the host cannot give that much memory: more than it has, or, for a pool that is
@@ -129,7 +131,7 @@ class HostPool {
   std::byte* base() const;
   uint64_t bytes() const;
   const std::vector<PoolSegment>& segments() const;
-  bool huge_pages() const;
+  bool huge_pages() const;  // of those set aside
   // True once the background has touched every page. WaitPrefaulted blocks until the background has ended; it
   // leaves prefaulted() false when there was none, or memory ran out (logged) and the rest appears at first
   // touch.

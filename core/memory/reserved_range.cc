@@ -1,22 +1,26 @@
 #include "core/memory/reserved_range.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/memory/huge_pages.h"
 
 namespace tensorcast {
 namespace {
 
-constexpr uint64_t kBoundary = uint64_t{2} << 20;  // of a huge page, which a granule is made to hold
+constexpr uint64_t kBoundary = kHugePageBytes;  // which a granule is made to hold
 
 }  // namespace
 
 absl::StatusOr<ReservedRange> ReservedRange::Reserve(uint64_t bytes, std::string_view what) {
   if (bytes == 0) return ReservedRange();
+  const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   // A granule more, so that a boundary lies in it; the ends go back.
   void* const reserved =
       mmap(nullptr, bytes + kBoundary, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -15,7 +15,7 @@ namespace tensorcast {
 class ReservedRange {
  public:
   ReservedRange() = default;
-  // `bytes` is a multiple of the system's pages. The range begins at a huge page's boundary. `what` it is
+  // `bytes` is rounded up to whole pages. The range begins at a huge page's boundary. `what` it is
   // for, in messages. RESOURCE_EXHAUSTED when this process may have no more.
   static absl::StatusOr<ReservedRange> Reserve(uint64_t bytes, std::string_view what);
   ReservedRange(ReservedRange&& other) noexcept

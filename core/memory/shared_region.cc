@@ -11,6 +11,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/memory/huge_pages.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; its number is the same on every architecture
@@ -34,9 +35,9 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages) {
+absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
-  SharedRegion region(std::move(mapping), segment_bytes, huge_pages);
+  SharedRegion region(std::move(mapping), segment_bytes, pages);
   for (uint64_t begin = 0; begin < bytes; begin += segment_bytes) TC_RETURN_IF_ERROR(region.AddSegment());
   // A core file of the daemon should not hold every model.
   madvise(region.base(), bytes, MADV_DONTDUMP);
@@ -46,7 +47,8 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segme
 absl::Status SharedRegion::AddSegment() {
   const uint64_t begin = fds_.size() * segment_bytes_;
   const uint64_t bytes = std::min(segment_bytes_, this->bytes() - begin);
-  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages_ ? MFD_HUGETLB | kHuge2MiB : 0);
+  const unsigned flags =
+      MFD_CLOEXEC | MFD_ALLOW_SEALING | (pages_ == Pages::kHugeSetAside ? MFD_HUGETLB | kHuge2MiB : 0);
   UniqueFd fd(memfd_create(kName, flags));
   if (!fd) return ErrnoStatus(errno, "memfd_create for", Describe(this->bytes()));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
@@ -93,6 +95,7 @@ void Prefaulter::Run() {
 }
 
 absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
+  if (region_.pages() == SharedRegion::Pages::kHugeWhereMade) AskForHugePages(region_.base() + offset, bytes);
   int result;
   do {
     result = madvise(region_.base() + offset, bytes, MADV_POPULATE_WRITE);

@@ -21,9 +21,13 @@ namespace tensorcast {
 // Owns the descriptors and the mapping. Movable; immutable once made, so its accessors are thread-safe.
 class SharedRegion {
  public:
-  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. `huge_pages` are 2 MiB ones that the host
-  // has set aside; all of them are reserved here, or this fails.
-  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, bool huge_pages);
+  // Huge ones are of 2 MiB: as far as the kernel makes them while they are pre-faulted, or those that the
+  // host has set aside.
+  enum class Pages : uint8_t { kOrdinary, kHugeWhereMade, kHugeSetAside };
+
+  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
+  // reserved here, or this fails.
+  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages);
 
   std::byte* base() const { return mapping_.base(); }
   uint64_t bytes() const { return mapping_.bytes(); }
@@ -31,16 +35,16 @@ class SharedRegion {
   uint64_t segment_bytes() const { return segment_bytes_; }
   size_t segments() const { return fds_.size(); }
   int fd(size_t segment) const { return fds_[segment].get(); }
-  bool huge_pages() const { return huge_pages_; }
+  Pages pages() const { return pages_; }
 
  private:
-  SharedRegion(ReservedRange mapping, uint64_t segment_bytes, bool huge_pages)
-      : mapping_(std::move(mapping)), segment_bytes_(segment_bytes), huge_pages_(huge_pages) {}
+  SharedRegion(ReservedRange mapping, uint64_t segment_bytes, Pages pages)
+      : mapping_(std::move(mapping)), segment_bytes_(segment_bytes), pages_(pages) {}
   absl::Status AddSegment();
 
   ReservedRange mapping_;
   uint64_t segment_bytes_;
-  bool huge_pages_;
+  Pages pages_;
   std::vector<UniqueFd> fds_;
 };
 

@@ -1,15 +1,13 @@
 #include "daemon/session/sessions.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "base/status.h"
 #include "core/handles/handles.h"
+#include "core/memory/reserved_range.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
 
@@ -25,11 +23,7 @@ int CopySlots() {
 // A client's memory, mapped for as long as the ingest reads it. The seals keep it from changing or shrinking.
 struct OfferMapping {
   Offer offer;
-  void* address = MAP_FAILED;
-
-  ~OfferMapping() {
-    if (address != MAP_FAILED) munmap(address, offer.bytes);
-  }
+  ReservedRange memory;  // at a boundary, so that huge pages, if it has any, are mapped whole
 };
 
 // A client's device memory, opened for as long as the ingest reads it.
@@ -72,12 +66,12 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
   mapping->offer = std::move(offer);
   std::vector<ConstHostSpan> image;
   if (image_bytes > 0) {
-    mapping->address =
-        mmap(nullptr, mapping->offer.bytes, PROT_READ, MAP_SHARED, mapping->offer.memfd.get(), 0);
-    if (mapping->address == MAP_FAILED) {
-      return ErrnoStatus(errno, "mmap", "the memory handed over for the put");
-    }
-    image.emplace_back(static_cast<const std::byte*>(mapping->address), image_bytes);
+    const Offer& offered = mapping->offer;
+    TC_ASSIGN_OR_RETURN(mapping->memory,
+                        ReservedRange::Reserve(offered.bytes, "the memory handed over for the put"));
+    TC_RETURN_IF_ERROR(
+        mapping->memory.Map(0, offered.memfd.get(), 0, offered.bytes, ReservedRange::Access::kRead));
+    image.emplace_back(mapping->memory.base(), image_bytes);
   }
   SourceInfo info{.type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "a client's memory"};
   return MakeMappedSource(std::move(info), image, std::move(mapping), CopySlots());

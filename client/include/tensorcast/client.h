@@ -24,8 +24,8 @@
 // Errors: UNAVAILABLE when the daemon (or, for what it does not know itself, the global store behind it)
 // cannot be reached; NOT_FOUND for unknown keys, artifacts and replicas; RESOURCE_EXHAUSTED when a pool is
 // full; FAILED_PRECONDITION when the bytes cannot be reached from this process, since the daemon is another
-// host's or no device runtime was given; ABORTED when a compare-and-swap finds another revision; DATA_LOSS
-// when no source has intact bytes; DEADLINE_EXCEEDED and CANCELLED as the context asks. Only UNAVAILABLE is
+// host's or no device runtime was given, or when a compare-and-swap finds another revision; DATA_LOSS when no
+// source has intact bytes; DEADLINE_EXCEEDED and CANCELLED as the context asks. Only UNAVAILABLE is
 // retried, within the deadline and for at most ten seconds, and not where the daemon says that the global
 // store is away for longer than a restart takes.
 #pragma once
@@ -190,8 +190,8 @@ class Client {
   // file has another size or mtime since.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
-  // Binds the key to another artifact, under the next revision. With an expected revision, ABORTED when the
-  // key has another one (0: when it exists).
+  // Binds the key to another artifact, under the next revision. With an expected revision,
+  // FAILED_PRECONDITION when the key has another one (0: when it exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact_id,
                                   std::optional<uint64_t> expected_revision = std::nullopt);
