@@ -33,8 +33,8 @@ PAGE = 4096
 
 
 def model(seed=0):
-    each = MODEL_BYTES // TENSORS // PAGE * PAGE
-    return {f"layer.{n}.weight": torch.full((each // 4,), n + seed, dtype=torch.float32) for n in range(TENSORS)}
+    shape = MODEL_BYTES // TENSORS // PAGE, PAGE // 4
+    return {f"layer.{n}.weight": torch.full(shape, n + seed, dtype=torch.float32) for n in range(TENSORS)}
 
 
 def timed(work):
@@ -56,7 +56,7 @@ def forget_pages(path):
 
 def touch(tensors):
     """A byte of every page."""
-    return sum(int(tensor.view(torch.uint8)[::PAGE].sum()) for tensor in tensors.values())
+    return sum(int(tensor.view(-1).view(torch.uint8)[::PAGE].sum()) for tensor in tensors.values())
 
 
 class Bench:
@@ -105,7 +105,7 @@ class Bench:
         """Against the C++ client's get, which the native module calls, without what Python makes of it."""
 
         def native():
-            return calls.finish(self.store._start_get("bench", "cpu", None, "", False, True, None))
+            return calls.finish(self.store._start_get("bench", "cpu", None, "", False, True, False, None))
 
         alone = [timed(native) for _ in range(self.pairs + 1)][1:]
         whole = [timed(self.get) for _ in range(self.pairs + 1)][1:]

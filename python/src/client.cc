@@ -169,10 +169,16 @@ Call Connect(const std::string& daemon, double connect_timeout_s,
       /*timeout_s=*/-1, /*traceparent=*/"");
 }
 
-Call Get(const Client& client, const std::string& artifact, client::GetOptions get,
+// What was put or got stays, where that is asked for.
+absl::Status PinIf(bool pin, const Connection& connection, const RequestContext& context,
+                   const std::string& replica_id) {
+  return pin ? connection.plain().SetPinned(context, replica_id, true) : absl::OkStatus();
+}
+
+Call Get(const Client& client, const std::string& artifact, client::GetOptions get, bool pin,
          const CallOptions& options) {
   return Start(client, options,
-               [artifact, get = std::move(get), shared = client.connection](
+               [artifact, get = std::move(get), pin, shared = client.connection](
                    Connection& connection, const RequestContext& context,
                    const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
                  client::Client* chosen = &connection.plain();
@@ -180,29 +186,62 @@ Call Get(const Client& client, const std::string& artifact, client::GetOptions g
                    TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus());
                  }
                  get.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
-                 return Made(chosen->Get(context, artifact, get),
-                             [shared](std::unique_ptr<client::Replica> replica) {
-                               return MakeReplica(std::move(replica), shared);
-                             });
+                 TC_ASSIGN_OR_RETURN(std::unique_ptr<client::Replica> got,
+                                     chosen->Get(context, artifact, get));
+                 TC_RETURN_IF_ERROR(PinIf(pin, connection, context, got->replica_id()));
+                 return Made<std::unique_ptr<client::Replica>>(
+                     std::move(got), [shared](std::unique_ptr<client::Replica> replica) {
+                       return MakeReplica(std::move(replica), shared);
+                     });
                });
 }
 
-Call Import(const Client& client, const std::string& path, client::PutOptions put,
-            const CallOptions& options) {
+Call GetAt(const Client& client, const std::string& artifact, const std::vector<std::string>& locations,
+           client::GetOptions get, bool pin, const CallOptions& options) {
   return Start(client, options,
-               [path, put = std::move(put)](Connection& connection, const RequestContext& context,
-                                            const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
-                 put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
-                 return Made(connection.plain().Import(context, path, put), DictOfPut);
+               [artifact, locations, get = std::move(get), pin, shared = client.connection](
+                   Connection& connection, const RequestContext& context,
+                   const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
+                 client::Client* chosen = &connection.plain();
+                 if (std::ranges::any_of(locations, IsGpu)) {
+                   TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus());
+                 }
+                 get.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
+                 TC_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<client::Replica>> got,
+                                     chosen->GetAt(context, artifact, locations, get));
+                 for (const std::unique_ptr<client::Replica>& replica : got) {
+                   TC_RETURN_IF_ERROR(PinIf(pin, connection, context, replica->replica_id()));
+                 }
+                 return Made<std::vector<std::unique_ptr<client::Replica>>>(
+                     std::move(got), [shared](std::vector<std::unique_ptr<client::Replica>> replicas) {
+                       nb::list made;
+                       for (std::unique_ptr<client::Replica>& replica : replicas) {
+                         made.append(MakeReplica(std::move(replica), shared));
+                       }
+                       return made;
+                     });
                });
+}
+
+Call Import(const Client& client, const std::string& path, client::PutOptions put, bool pin,
+            const CallOptions& options) {
+  return Start(
+      client, options,
+      [path, put = std::move(put), pin](Connection& connection, const RequestContext& context,
+                                        const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
+        put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
+        TC_ASSIGN_OR_RETURN(client::PutResult result, connection.plain().Import(context, path, put));
+        TC_RETURN_IF_ERROR(PinIf(pin, connection, context, result.replica_id));
+        return Made<client::PutResult>(std::move(result), DictOfPut);
+      });
 }
 
 Call Put(const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
-         client::PutOptions put, const CallOptions& options) {
+         client::PutOptions put, bool pin, const CallOptions& options) {
   PutTensors borrowed = BorrowTensors(tensors);
   return Start(
       client, options,
-      [borrowed = std::move(borrowed.tensors), metadata, put = std::move(put)](
+      [borrowed = std::move(borrowed.tensors), metadata, put = std::move(put), pin](
           Connection& connection, const RequestContext& context,
           const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
         client::Client* chosen = &connection.plain();
@@ -212,7 +251,9 @@ Call Put(const Client& client, const nb::list& tensors, const std::map<std::stri
           TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus());
         }
         put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
-        return Made(chosen->Put(context, borrowed, metadata, put), DictOfPut);
+        TC_ASSIGN_OR_RETURN(client::PutResult result, chosen->Put(context, borrowed, metadata, put));
+        TC_RETURN_IF_ERROR(PinIf(pin, connection, context, result.replica_id));
+        return Made<client::PutResult>(std::move(result), DictOfPut);
       },
       std::move(borrowed.keeper));
 }
@@ -253,7 +294,7 @@ void BindTransfers(nb::class_<Client>& type) {
       "get",
       [](const Client& client, const std::string& artifact, const std::string& location,
          const std::vector<std::string>& tensors, const std::string& lane, bool wait_for_space, bool attach,
-         const CallOptions& options) {
+         bool pin, const CallOptions& options) {
         return Get(client, artifact,
                    {.location = location,
                     .lane = lane,
@@ -261,38 +302,52 @@ void BindTransfers(nb::class_<Client>& type) {
                     .attach = attach,
                     .tensors = tensors,
                     .copy_on_write = true},
-                   options);
+                   pin, options);
       },
       nb::arg("artifact"), nb::kw_only(), nb::arg("location"), nb::arg("tensors"), nb::arg("lane"),
-      nb::arg("wait_for_space"), nb::arg("attach"), nb::arg("options"), "A call that results in a Replica.");
+      nb::arg("wait_for_space"), nb::arg("attach"), nb::arg("pin"), nb::arg("options"),
+      "A call that results in a Replica.");
+  type.def(
+      "get_at",
+      [](const Client& client, const std::string& artifact, const std::vector<std::string>& locations,
+         const std::vector<std::string>& tensors, const std::string& lane, bool wait_for_space, bool pin,
+         const CallOptions& options) {
+        return GetAt(
+            client, artifact, locations,
+            {.lane = lane, .wait_for_space = wait_for_space, .tensors = tensors, .copy_on_write = true}, pin,
+            options);
+      },
+      nb::arg("artifact"), nb::kw_only(), nb::arg("locations"), nb::arg("tensors"), nb::arg("lane"),
+      nb::arg("wait_for_space"), nb::arg("pin"), nb::arg("options"),
+      "A call that results in a list of Replica: one for each location, all or none.");
   type.def(
       "import_files",
       [](const Client& client, const std::string& path, const std::optional<std::string>& key,
          std::optional<uint64_t> expected_revision, bool durable, const std::string& location,
-         bool wait_for_space, bool verify, const CallOptions& options) {
+         bool wait_for_space, bool verify, bool pin, const CallOptions& options) {
         return Import(client, path,
-                      PutOptionsOf(key, expected_revision, durable, location, wait_for_space, verify),
+                      PutOptionsOf(key, expected_revision, durable, location, wait_for_space, verify), pin,
                       options);
       },
       nb::arg("path"), nb::kw_only(), nb::arg("key").none(), nb::arg("expected_revision").none(),
-      nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"), nb::arg("verify"),
+      nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"), nb::arg("verify"), nb::arg("pin"),
       nb::arg("options"), "A call that results in a dictionary: the daemon reads the files itself.");
   type.def(
       "put",
       [](const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
          const std::optional<std::string>& key, std::optional<uint64_t> expected_revision, bool durable,
-         const std::string& location, bool wait_for_space, const CallOptions& options) {
+         const std::string& location, bool wait_for_space, bool pin, const CallOptions& options) {
         return Put(client, tensors, metadata,
                    PutOptionsOf(key, expected_revision, durable, location, wait_for_space, /*verify=*/false),
-                   options);
+                   pin, options);
       },
       nb::arg("tensors"), nb::kw_only(), nb::arg("metadata"), nb::arg("key").none(),
       nb::arg("expected_revision").none(), nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"),
-      nb::arg("options"),
+      nb::arg("pin"), nb::arg("options"),
       nb::sig("def put(self, tensors: list[tuple[str, str | None, collections.abc.Sequence[int] | None, "
               "typing.Any]], *, metadata: collections.abc.Mapping[str, str], key: str | None, "
               "expected_revision: int | None, durable: bool, location: str, wait_for_space: bool, "
-              "options: CallOptions) -> Call"),
+              "pin: bool, options: CallOptions) -> Call"),
       "A call that results in a dictionary. Of each tensor: its name, its dtype and shape (None: those of "
       "the\n"
       "array), and its array, packed.");

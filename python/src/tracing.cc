@@ -105,10 +105,12 @@ PythonTelemetry Start(const std::string& endpoint, const std::string& exporter,
 void BindTracing(nb::module_& module) {
   nb::class_<PythonSpan>(module, "Span")
       .def(nb::init<const std::string&, const std::string&, const nb::dict&>(), nb::arg("name"),
-           nb::arg("parent"), nb::arg("attributes"))
+           nb::arg("parent"), nb::arg("attributes"),
+           nb::sig("def __init__(self, name: str, parent: str, attributes: dict[str, typing.Any]) -> None"))
       .def_prop_ro("traceparent", &PythonSpan::traceparent)
       .def("set_attribute", &PythonSpan::SetAttribute, nb::arg("key"), nb::arg("value"))
-      .def("add_event", &PythonSpan::AddEvent, nb::arg("name"), nb::arg("attributes"))
+      .def("add_event", &PythonSpan::AddEvent, nb::arg("name"), nb::arg("attributes"),
+           nb::sig("def add_event(self, name: str, attributes: dict[str, typing.Any]) -> None"))
       .def("set_error", &PythonSpan::SetError, nb::arg("type"), nb::arg("message"))
       .def("end", &PythonSpan::End);
   nb::class_<PythonTelemetry>(module, "Telemetry").def("stop", &PythonTelemetry::Stop);

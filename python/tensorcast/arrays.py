@@ -110,7 +110,9 @@ def to_torch(array: _native.Array) -> Any:
         return torch.from_dlpack(array)
     if array.nbytes == 0:
         return torch.empty(array.shape, dtype=dtype)
-    return torch.frombuffer(array.private_raw(), dtype=dtype).reshape(array.shape)
+    flat = torch.frombuffer(array.private_raw(), dtype=dtype)
+    shape = array.shape
+    return flat if len(shape) == 1 else flat.view(shape)
 
 
 def to_jax(array: _native.Array) -> Any:

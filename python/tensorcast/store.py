@@ -159,12 +159,14 @@ class Store(Administration):
     # Getting.
 
     def _start_get(self, artifact: str, device: str, tensors: Sequence[str] | None, lane: str,
-                   wait_for_space: bool, attach: bool, timeout: float | None) -> _native.Call:
+                   wait_for_space: bool, attach: bool, pin: bool, timeout: float | None) -> _native.Call:
         return self.native.get(artifact, location=location_of(device), tensors=list(tensors or ()), lane=lane,
-                               wait_for_space=wait_for_space, attach=attach, options=self.options(timeout))
+                               wait_for_space=wait_for_space, attach=attach, pin=pin,
+                               options=self.options(timeout))
 
     def get(self, artifact: str, *, device: str = "cpu", tensors: Sequence[str] | None = None, lane: str = "",
-            wait_for_space: bool = False, timeout: float | None = None, progress: bool = True) -> Weights:
+            wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
+            progress: bool = True) -> Weights:
         """Brings an artifact to this host, from whoever has it, and maps it: no copy is made for the caller.
 
         artifact: a key, or an artifact id.
@@ -172,26 +174,54 @@ class Store(Administration):
         tensors: only these; names, or patterns of names as a shell has them ("model.layers.[0-7].*").
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
         wait_for_space: wait, to the timeout, where the pool is full of what is in use.
+        pin: keep it on this node also when nobody uses it, until it is unpinned.
         progress: a bar on the terminal, if there is one, for what takes long.
 
         NotFoundError for what nobody has, ResourceExhaustedError where there is no room,
         FailedPreconditionError where the daemon's memory cannot be mapped here (another host's), DataLossError
         when no source has intact bytes.
         """
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, timeout)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, pin, timeout)
         return Weights(calls.finish(call, f"get {artifact}" if progress else None))
 
     async def get_async(self, artifact: str, *, device: str = "cpu", tensors: Sequence[str] | None = None,
-                        lane: str = "", wait_for_space: bool = False, timeout: float | None = None) -> Weights:
+                        lane: str = "", wait_for_space: bool = False, pin: bool = False,
+                        timeout: float | None = None) -> Weights:
         """As get, for asyncio."""
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, timeout)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, pin, timeout)
         return Weights(await calls.finish_async(call))
 
+    def _start_get_at(self, artifact: str, devices: str | Sequence[str], tensors: Sequence[str] | None, lane: str,
+                      wait_for_space: bool, pin: bool, timeout: float | None) -> _native.Call:
+        listed = [devices] if isinstance(devices, str) else devices
+        return self.native.get_at(artifact, locations=[location_of(device) for device in listed],
+                                  tensors=list(tensors or ()), lane=lane, wait_for_space=wait_for_space, pin=pin,
+                                  options=self.options(timeout))
+
+    def get_at(self, artifact: str, devices: str | Sequence[str], *, tensors: Sequence[str] | None = None,
+               lane: str = "", wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
+               progress: bool = True) -> dict[str, Weights]:
+        """As get, at several devices of this host side by side: the weights at each.
+
+        devices: their names; "gpu:all" is every GPU of the daemon. What is not on this host yet comes to it once.
+
+        All or none: the first error, which names its device, ends the rest.
+        """
+        call = self._start_get_at(artifact, devices, tensors, lane, wait_for_space, pin, timeout)
+        return _by_device(calls.finish(call, f"get {artifact}" if progress else None))
+
+    async def get_at_async(self, artifact: str, devices: str | Sequence[str], *,
+                           tensors: Sequence[str] | None = None, lane: str = "", wait_for_space: bool = False,
+                           pin: bool = False, timeout: float | None = None) -> dict[str, Weights]:
+        """As get_at, for asyncio."""
+        call = self._start_get_at(artifact, devices, tensors, lane, wait_for_space, pin, timeout)
+        return _by_device(await calls.finish_async(call))
+
     def prefetch(self, artifact: str, *, device: str = "cpu", tensors: Sequence[str] | None = None,
-                 lane: str = "", wait_for_space: bool = False, timeout: float | None = None,
+                 lane: str = "", wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
                  progress: bool = True) -> str:
         """Brings an artifact to this host (device may be "disk", too) without mapping it: its replica's id."""
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, False, timeout)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, False, pin, timeout)
         replica: _native.Replica = calls.finish(call, f"prefetch {artifact}" if progress else None)
         return replica.replica_id
 
@@ -199,25 +229,25 @@ class Store(Administration):
 
     def _start_put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None,
                    metadata: Mapping[str, str] | None, device: str, expected_revision: int | None, durable: bool,
-                   wait_for_space: bool, verify: bool, timeout: float | None) -> _native.Call:
+                   wait_for_space: bool, verify: bool, pin: bool, timeout: float | None) -> _native.Call:
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("verify is for files: what is in memory is read once anyway")
             return self.native.put(arrays.to_put(source), metadata=dict(metadata or {}), key=key,
                                    expected_revision=expected_revision, durable=durable,
                                    location=location_of(device), wait_for_space=wait_for_space,
-                                   options=self.options(timeout))
+                                   pin=pin, options=self.options(timeout))
         if metadata is not None:
             raise InvalidArgumentError("metadata is for tensors: files carry their own")
         return self.native.import_files(os.path.abspath(os.fspath(source)), key=key,
                                         expected_revision=expected_revision, durable=durable,
                                         location=location_of(device), wait_for_space=wait_for_space,
-                                        verify=verify, options=self.options(timeout))
+                                        verify=verify, pin=pin, options=self.options(timeout))
 
     def put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
             metadata: Mapping[str, str] | None = None, device: str = "cpu", expected_revision: int | None = None,
             durable: bool = False, wait_for_space: bool = False, verify: bool = False,
-            timeout: float | None = None, progress: bool = True) -> Put:
+            pin: bool = False, timeout: float | None = None, progress: bool = True) -> Put:
         """Stores a model, and binds a key to it.
 
         source: a .safetensors file or a folder of shards with their index, which the daemon reads itself; or a
@@ -228,22 +258,23 @@ class Store(Administration):
             another.
         durable: packed to disk before this returns.
         verify: read the files twice; AbortedError when something wrote to them meanwhile.
+        pin: keep it on this node also when nobody uses it, until it is unpinned.
 
         InvalidArgumentError names the tensor, or the file, that cannot be stored; PermissionDeniedError for
         a path that is not below the daemon's import roots.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, durable, wait_for_space, verify,
-                               timeout)
+                               pin, timeout)
         return Put(**calls.finish(call, f"put {key or 'tensors'}" if progress else None))
 
     async def put_async(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
                         metadata: Mapping[str, str] | None = None, device: str = "cpu",
                         expected_revision: int | None = None, durable: bool = False,
-                        wait_for_space: bool = False, verify: bool = False,
+                        wait_for_space: bool = False, verify: bool = False, pin: bool = False,
                         timeout: float | None = None) -> Put:
         """As put, for asyncio. The arrays must not be written to until it returns."""
         call = self._start_put(source, key, metadata, device, expected_revision, durable, wait_for_space, verify,
-                               timeout)
+                               pin, timeout)
         return Put(**await calls.finish_async(call))
 
     def find_imported(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> tuple[str, int]:
@@ -282,6 +313,10 @@ class Store(Administration):
         DeadlineExceededError after the timeout.
         """
         return Watch(self.native.watch_keys(prefix, options=self.options(timeout)))
+
+
+def _by_device(replicas: Sequence[_native.Replica]) -> dict[str, Weights]:
+    return {replica.device: Weights(replica) for replica in replicas}
 
 
 def _start_connect(address: str, timeout: float, ca: str, certificate: str, key: str,

@@ -25,6 +25,7 @@ class Cluster:
         try:
             store = f"unix:{self.folder}/store.sock"
             self._start("store", "global-store", f"global_store.listen={store}", f"global_store.metadata_path={self.folder}/store/meta.db")
+            self._await_socket("store", "store.sock")
             for name in ("a", "b"):
                 self._start(
                     name,
@@ -37,7 +38,7 @@ class Cluster:
                     "daemon.device_runtime=fake",
                 )
             for name in ("a", "b"):
-                self._await_socket(name)
+                self._await_socket(name, f"{name}/daemon.sock")
         except BaseException:
             self.__exit__()
             raise
@@ -72,10 +73,10 @@ class Cluster:
         log = open(self.folder / f"{name}.log", "w")
         self.processes[name] = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
 
-    def _await_socket(self, name):
+    def _await_socket(self, name, path):
         deadline = time.monotonic() + START_SECONDS
-        socket = self.folder / name / "daemon.sock"
+        socket = self.folder / path
         while not socket.exists():
             if self.processes[name].poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"daemon {name} did not start: {(self.folder / f'{name}.log').read_text()[-2000:]}")
+                raise RuntimeError(f"{name} did not start: {(self.folder / f'{name}.log').read_text()[-2000:]}")
             time.sleep(0.01)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -136,6 +137,60 @@ def test_some_tensors_alone_can_be_got(store):
             weights["b"]
     with pytest.raises(tc.InvalidArgumentError):
         store.get("core/part", tensors=["c*"])
+
+
+def test_several_places_are_got_at_once(store):
+    store.put({"x": np.arange(3)}, key="core/places")
+    with store.get_at("core/places", ["cpu"])["cpu"] as weights:
+        assert weights["x"].numpy().tolist() == [0, 1, 2] and weights.key_revision == 1
+    assert list(asyncio.run(store.get_at_async("core/places", "cpu", tensors=["x"]))) == ["cpu"]
+    with pytest.raises(tc.InvalidArgumentError, match="attic"):
+        store.get_at("core/places", ["attic"])
+    with pytest.raises(tc.InvalidArgumentError):
+        store.get_at("core/places", [])
+    with pytest.raises(tc.Error):
+        store.get_at("core/places", "gpu:all")  # fake GPUs, whose memory nobody else can open
+
+
+def test_what_is_pinned_stays(store):
+    def pinned(artifact_id):
+        return [replica.pinned for replica in store.replicas() if replica.artifact_id == artifact_id]
+
+    put = store.put({"x": np.arange(6)}, key="core/pinned", pin=True)
+    assert pinned(put.artifact_id) == [True]
+    store.unpin("core/pinned")
+    with store.get("core/pinned"):
+        assert pinned(put.artifact_id) == [False]
+    with store.get("core/pinned", pin=True):
+        assert pinned(put.artifact_id) == [True]
+    assert pinned(put.artifact_id) == [True]
+    store.unpin("core/pinned")
+
+
+def private_dirty_kib(address):
+    """Of the mapping that holds the address: what this process has of its own."""
+    inside = False
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            words = line.split()
+            if "-" in words[0] and not words[0].endswith(":"):
+                begin, end = (int(word, 16) for word in words[0].split("-"))
+                inside = begin <= address < end
+            elif inside and words[0] == "Private_Dirty:":
+                return int(words[1])
+    raise AssertionError("nothing is mapped there")
+
+
+def test_a_slice_takes_no_memory_and_a_write_takes_its_pages(store):
+    torch = pytest.importorskip("torch")
+    store.put({"x": np.ones((256, 4096), np.float32)}, key="core/pages")
+    with store.get("core/pages") as weights:
+        shown = weights.slice("x", np.s_[64:128])
+        address = shown.__array_interface__["data"][0]
+        assert shown.sum() == 64 * 4096 and private_dirty_kib(address) == 0
+        weights["x"].torch()[64:66].fill_(2)
+        assert private_dirty_kib(address) == 2 * 4096 * 4 // 1024
+        assert torch.equal(weights["x"].torch()[66], torch.ones(4096))
 
 
 def test_another_node_brings_it(store, cluster):
@@ -461,13 +516,13 @@ def test_the_types_hold(tmp_path):
                 return change.artifact_id
             return ""
         """))
-    package = os.path.dirname(tc.__file__)
+    package = pathlib.Path(tc.__file__).parent
     settings = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pyproject.toml")
-    modules = ["sample", "tensorcast", *(f"tensorcast.{name}" for name in (
-        "arrays", "calls", "command", "errors", "progress", "store", "weights"))]
+    files = [path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py")]
+    modules = ["sample", *(".".join(path.parts).removesuffix(".__init__") for path in files)]
     checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", settings,
                               "--follow-imports=silent", f"--cache-dir={tmp_path}/cache",
                               *(word for module in modules for word in ("-m", module))],
-                             env={**os.environ, "MYPYPATH": f"{os.path.dirname(package)}:{tmp_path}"},
+                             env={**os.environ, "MYPYPATH": f"{package.parent}:{tmp_path}"},
                              capture_output=True, text=True, timeout=300)
     assert checked.returncode == 0, checked.stdout + checked.stderr

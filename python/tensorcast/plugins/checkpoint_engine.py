@@ -71,7 +71,7 @@ class _Engine:
     def __init__(self, zmq_handle: str, timeout_s: float) -> None:
         self._handle = zmq_handle
         self._timeout_s = timeout_s
-        self._socket = zmq.Context.instance().socket(zmq.REQ)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDTIMEO, int(timeout_s * 1000))
         self._socket.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
@@ -141,7 +141,7 @@ def _shared_buffer(size: int, device: str) -> tuple[torch.Tensor, Any]:
     os.ftruncate(descriptor, size)
     mapping = mmap.mmap(descriptor, size)
     buffer = torch.frombuffer(mapping, dtype=torch.uint8)
-    buffer.descriptor = os.fdopen(descriptor, "rb")  # type: ignore[attr-defined]  # open for as long as the buffer
+    buffer.descriptor = os.fdopen(descriptor, "rb")  # open for as long as the buffer
     # The engine puts its device's number in the place of the seventh argument, where CUDA IPC has it.
     return buffer, (open_host_buffer, (f"/proc/{os.getpid()}/fd/{descriptor}", size, None, None, None, None, None))
 

@@ -15,6 +15,7 @@ All names of the original that are not here are the original's.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -42,12 +43,14 @@ def safe_open(filename: Path, framework: str, device: str | int = "cpu", *, back
 
 def load_file(filename: Path, framework: str = "pt", device: str | int = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
     """All tensors of a file, or of a model of the store ("tc://KEY")."""
-    return _flavour(framework).load_file(filename, **_where(framework, device), backend=backend)
+    read: dict[str, Any] = _flavour(framework).load_file(filename, **_where(framework, device), backend=backend)
+    return read
 
 
 def load(data: bytes, framework: str = "pt") -> dict[str, Any]:
     """All tensors of a file's bytes."""
-    return _flavour(framework).load(data)
+    read: dict[str, Any] = _flavour(framework).load(data)
+    return read
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, framework: str = "pt") -> None:
@@ -57,17 +60,16 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, framework: str = "pt") -> bytes:
     """The bytes of such a file."""
-    return _flavour(framework).save(tensors, metadata)
+    written: bytes = _flavour(framework).save(tensors, metadata)
+    return written
 
 
 def _flavour(framework: str) -> Any:
     if framework in ("np", "numpy"):
-        from tensorcast.safetensors import numpy as flavour
-    elif framework in ("pt", "torch", "pytorch"):
-        from tensorcast.safetensors import torch as flavour
-    else:
-        raise SafetensorError(f"framework {framework} is not here: pt or numpy")
-    return flavour
+        return importlib.import_module("tensorcast.safetensors.numpy")
+    if framework in ("pt", "torch", "pytorch"):
+        return importlib.import_module("tensorcast.safetensors.torch")
+    raise SafetensorError(f"framework {framework} is not here: pt or numpy")
 
 
 def _where(framework: str, device: str | int) -> dict[str, Any]:

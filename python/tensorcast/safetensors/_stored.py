@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorcast
 from tensorcast import default_store
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Path = str | os.PathLike[str]
 
 try:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError as SafetensorError
 except ImportError:
 
     class SafetensorError(Exception):  # type: ignore[no-redef]
@@ -162,7 +162,7 @@ def _private_numpy(array: tensorcast.Array) -> Any:
     """As the original's arrays, which may be written to."""
     import numpy
 
-    return numpy.ndarray(array.shape, array.numpy().dtype, buffer=array.private_raw())
+    return numpy.ndarray(array.shape, array.numpy().dtype, buffer=cast(Any, array.private_raw()))
 
 
 def _check_bounds(indices: Sequence[Any], shape: list[int]) -> None:

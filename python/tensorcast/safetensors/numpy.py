@@ -16,13 +16,15 @@ def load_file(filename: Path, *, backend: str = "mmap") -> dict[str, Any]:
     """All tensors of a file, or of a model of the store ("tc://KEY"), as arrays that may be written to."""
     weights = attach(filename)
     if weights is None:
-        return original("numpy").load_file(filename, backend=backend)
+        read: dict[str, Any] = original("numpy").load_file(filename, backend=backend)
+        return read
     return StoredFile(weights, "numpy").get_tensors()
 
 
 def load(data: bytes) -> dict[str, Any]:
     """All tensors of a file's bytes."""
-    return original("numpy").load(data)
+    read: dict[str, Any] = original("numpy").load(data)
+    return read
 
 
 def save_file(tensor_dict: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None) -> None:
@@ -35,7 +37,8 @@ def save_file(tensor_dict: Mapping[str, Any], filename: Path, metadata: Mapping[
 
 def save(tensor_dict: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
     """The bytes of such a file."""
-    return original("numpy").save(tensor_dict, metadata)
+    written: bytes = original("numpy").save(tensor_dict, metadata)
+    return written
 
 
 def __getattr__(name: str) -> Any:

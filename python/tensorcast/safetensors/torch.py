@@ -16,13 +16,15 @@ def load_file(filename: Path, device: str | int = "cpu", *, backend: str = "mmap
     """All tensors of a file, or of a model of the store ("tc://KEY")."""
     weights = attach(filename)
     if weights is None:
-        return original("torch").load_file(filename, device=device, backend=backend)
+        read: dict[str, Any] = original("torch").load_file(filename, device=device, backend=backend)
+        return read
     return StoredFile(weights, "pt", device).get_tensors()
 
 
 def load(data: bytes) -> dict[str, Any]:
     """All tensors of a file's bytes."""
-    return original("torch").load(data)
+    read: dict[str, Any] = original("torch").load(data)
+    return read
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None) -> None:
@@ -35,7 +37,8 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
     """The bytes of such a file."""
-    return original("torch").save(tensors, metadata)
+    written: bytes = original("torch").save(tensors, metadata)
+    return written
 
 
 def load_model(model: Any, filename: Path, strict: bool = True, device: str | int = "cpu", *, backend: str = "mmap") -> Any:
