@@ -65,8 +65,9 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& context,
                                                       const std::string& handle_socket,
                                                       const v1::MaterializeReplicaResult& result) {
-  auto claimed = ClaimedReplica::Claim(handle_socket, result.ticket(),
-                                       std::min(context.deadline, SteadyNow() + kClaimTimeout));
+  auto claimed =
+      ClaimedReplica::Claim(handle_socket, result.ticket(),
+                            std::min(context.deadline, SteadyNow() + kClaimTimeout), context.cancellation);
   if (claimed.ok()) return claimed;
   return Annotate(claimed.status(),
                   absl::StrCat("claiming replica ", result.replica().replica_id(), " on ", handle_socket));

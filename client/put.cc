@@ -90,7 +90,8 @@ absl::Status PutOnce(DaemonLink& link, const RequestContext& context, const Seal
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
   TC_ASSIGN_OR_RETURN(const auto offer,
                       OfferedMemory::OfferMemfd(handle_socket, image.memfd.get(), image.layout.image_bytes,
-                                                std::min(context.deadline, SteadyNow() + kOfferTimeout)));
+                                                std::min(context.deadline, SteadyNow() + kOfferTimeout),
+                                                context.cancellation));
   requests.front().set_offer_token(offer->token());
   return rpc::CallBidiStream(
       link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, context, requests.size(),

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/handles/frame_io.h"
 
@@ -14,9 +15,20 @@ namespace tensorcast {
 
 class ClientChannel {
  public:
+  // While it lives, a cancellation shuts the channel down.
+  class EndedBy {
+   public:
+    EndedBy(ClientChannel& channel, const Cancellation& cancellation)
+        : registration_(cancellation.OnCancel([&channel] { channel.Shutdown(); })) {}
+
+   private:
+    const Cancellation::Registration registration_;
+  };
+
   // UNAVAILABLE when nobody listens there, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
-  // the daemon speaks no version that this build does.
-  static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline);
+  // the daemon speaks no version that this build does. The cancellation ends the wait for its answer.
+  static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
+                                                                const Cancellation& cancellation = {});
 
   // Sends a frame, with a descriptor unless it is -1, and waits for the answer. An ERROR frame is returned as
   // its status.

@@ -46,8 +46,11 @@ ClaimedReplica::~ClaimedReplica() = default;
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std::string& socket_path,
                                                                       std::string_view ticket,
-                                                                      SteadyTime deadline) {
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel, ClientChannel::Connect(socket_path, deadline));
+                                                                      SteadyTime deadline,
+                                                                      const Cancellation& cancellation) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
+                      ClientChannel::Connect(socket_path, deadline, cancellation));
+  const ClientChannel::EndedBy ended(*channel, cancellation);
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, -1, deadline));
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);
   if (frame == nullptr) {
@@ -129,8 +132,11 @@ OfferedMemory::~OfferedMemory() = default;
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::string& socket_path,
                                                                    const OfferFrame& offer, int memfd,
-                                                                   SteadyTime deadline) {
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel, ClientChannel::Connect(socket_path, deadline));
+                                                                   SteadyTime deadline,
+                                                                   const Cancellation& cancellation) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
+                      ClientChannel::Connect(socket_path, deadline, cancellation));
+  const ClientChannel::EndedBy ended(*channel, cancellation);
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(offer, memfd, deadline));
   auto* offered = std::get_if<OfferedFrame>(&answer.frame);
   if (offered == nullptr) {
@@ -141,14 +147,15 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::st
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferMemfd(const std::string& socket_path,
                                                                          int memfd, uint64_t bytes,
-                                                                         SteadyTime deadline) {
-  return Make(socket_path, OfferFrame{bytes, std::nullopt}, memfd, deadline);
+                                                                         SteadyTime deadline,
+                                                                         const Cancellation& cancellation) {
+  return Make(socket_path, OfferFrame{bytes, std::nullopt}, memfd, deadline, cancellation);
 }
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferDevice(const std::string& socket_path,
                                                                           const IpcHandle& handle,
                                                                           SteadyTime deadline) {
-  return Make(socket_path, OfferFrame{handle.bytes, handle}, -1, deadline);
+  return Make(socket_path, OfferFrame{handle.bytes, handle}, -1, deadline, Cancellation());
 }
 
 }  // namespace tensorcast

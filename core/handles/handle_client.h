@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/handles/handles.h"
 #include "core/memory/reserved_range.h"
@@ -24,9 +25,11 @@ class ClaimedReplica {
  public:
   // Connects, claims the ticket and receives the handles, which are checked. NOT_FOUND for a ticket that is
   // used, expired or unknown; UNAVAILABLE when nobody listens; INVALID_ARGUMENT when the handles are such
-  // that no memory can be behind them.
+  // that no memory can be behind them. The cancellation ends the wait for the daemon,
+  // which is then UNAVAILABLE, too.
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
-                                                               std::string_view ticket, SteadyTime deadline);
+                                                               std::string_view ticket, SteadyTime deadline,
+                                                               const Cancellation& cancellation = {});
   ~ClaimedReplica();
   ClaimedReplica(const ClaimedReplica&) = delete;
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;
@@ -74,9 +77,11 @@ class ClaimedReplica {
 // Hands memory over for a put: holds the connection until the put is done.
 class OfferedMemory {
  public:
-  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon.
+  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon. The
+  // cancellation as above.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferMemfd(const std::string& socket_path, int memfd,
-                                                                   uint64_t bytes, SteadyTime deadline);
+                                                                   uint64_t bytes, SteadyTime deadline,
+                                                                   const Cancellation& cancellation = {});
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);
@@ -90,7 +95,8 @@ class OfferedMemory {
   OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string token);
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> Make(const std::string& socket_path,
                                                              const OfferFrame& offer, int memfd,
-                                                             SteadyTime deadline);
+                                                             SteadyTime deadline,
+                                                             const Cancellation& cancellation);
 
   const std::unique_ptr<ClientChannel> channel_;
   const std::string token_;

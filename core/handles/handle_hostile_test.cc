@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/request_context.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "core/handles/codec.h"
@@ -217,6 +218,21 @@ TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {
   EXPECT_EQ(claim().code(), absl::StatusCode::kDeadlineExceeded);
   // The connection that was given up still fills the backlog: the next cannot even connect.
   EXPECT_EQ(claim().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpWhenItIsCancelled) {
+  const std::string path = folder_.path() + "/mute.sock";
+  const UniqueFd listener = RawListen(path, 1);
+  ASSERT_TRUE(listener);
+  const Cancellation cancellation;
+  std::thread canceller([&] {
+    const UniqueFd accepted(accept(listener.get(), nullptr, nullptr));  // the client is there, and waits
+    cancellation.Cancel();
+  });
+  const absl::Status status =
+      ClaimedReplica::Claim(path, "x", SteadyTime::InfiniteFuture(), cancellation).status();
+  canceller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
 TEST_F(HostileHandlePeer, AClientTakesNeitherFewerNorMoreDescriptorsThanTheHandlesNeed) {

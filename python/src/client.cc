@@ -53,25 +53,34 @@ class Connection {
 
   client::Client& plain() const { return *plain_; }
 
-  absl::StatusOr<client::Client*> WithGpus() ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    if (with_gpus_ == nullptr) {
-      client::ClientOptions options = options_;
+  absl::StatusOr<client::Client*> WithGpus(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_) {
+    client::ClientOptions options = options_;
+    options.cancellation =
+        cancellation;  // that of the call that wants it, not that of the one that connected
+    {
+      absl::MutexLock lock(&mutex_);
+      if (with_gpus_ != nullptr) return with_gpus_.get();
       if (devices_ == nullptr) {
         TC_ASSIGN_OR_RETURN(devices_, CreateCudaRuntime());
       }
       options.devices = devices_.get();
-      TC_ASSIGN_OR_RETURN(with_gpus_, client::Client::Connect(options));
     }
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> connected, client::Client::Connect(options));
+    absl::MutexLock lock(&mutex_);
+    if (with_gpus_ == nullptr) with_gpus_ = std::move(connected);
     return with_gpus_.get();
   }
 
-  absl::StatusOr<client::AdminClient*> Admin() ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    if (admin_ == nullptr) {
-      TC_ASSIGN_OR_RETURN(admin_, client::AdminClient::Connect(options_.daemon, options_.connect_timeout, {},
-                                                               options_.certificates));
+  absl::StatusOr<client::AdminClient*> Admin(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (admin_ != nullptr) return admin_.get();
     }
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<client::AdminClient> connected,
+                        client::AdminClient::Connect(options_.daemon, options_.connect_timeout, cancellation,
+                                                     options_.certificates));
+    absl::MutexLock lock(&mutex_);
+    if (admin_ == nullptr) admin_ = std::move(connected);
     return admin_.get();
   }
 
@@ -144,7 +153,8 @@ Call StartAdmin(const Client& client, const CallOptions& options, Work work) {
   return Start(client, options,
                [work = std::move(work)](Connection& connection, const RequestContext& context,
                                         const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
-                 TC_ASSIGN_OR_RETURN(client::AdminClient* const admin, connection.Admin());
+                 TC_ASSIGN_OR_RETURN(client::AdminClient* const admin,
+                                     connection.Admin(context.cancellation));
                  return work(*admin, context, listener);
                });
 }
@@ -183,7 +193,7 @@ Call Get(const Client& client, const std::string& artifact, client::GetOptions g
                    const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
                  client::Client* chosen = &connection.plain();
                  if (get.attach && IsGpu(get.location)) {
-                   TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus());
+                   TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus(context.cancellation));
                  }
                  get.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
                  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::Replica> got,
@@ -204,7 +214,7 @@ Call GetAt(const Client& client, const std::string& artifact, const std::vector<
                    const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
                  client::Client* chosen = &connection.plain();
                  if (std::ranges::any_of(locations, IsGpu)) {
-                   TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus());
+                   TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus(context.cancellation));
                  }
                  get.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
                  TC_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<client::Replica>> got,
@@ -248,7 +258,7 @@ Call Put(const Client& client, const nb::list& tensors, const std::map<std::stri
         const bool on_gpu = std::ranges::any_of(
             borrowed, [](const client::PutTensor& tensor) { return static_cast<bool>(tensor.device); });
         if (on_gpu) {
-          TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus());
+          TC_ASSIGN_OR_RETURN(chosen, connection.WithGpus(context.cancellation));
         }
         put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
         TC_ASSIGN_OR_RETURN(client::PutResult result, chosen->Put(context, borrowed, metadata, put));

@@ -309,6 +309,46 @@ def test_a_cancelled_task_cancels_its_call(store):
     asyncio.run(work())
 
 
+CALLS = {
+    "get": lambda store: store.get("core/silent"),
+    "put": lambda store: store.put({"x": np.zeros(3)}),
+    "watch": lambda store: list(store.watch("core/silent/")),
+    "replicate": lambda store: store.replicate("tc2:" + "a" * 52, ["a"]),
+}
+
+
+@pytest.fixture
+def silent(cluster, store):
+    """A connection to a daemon that answers nothing."""
+    with tc.connect(cluster.address("b")) as connected:
+        cluster.processes["b"].send_signal(signal.SIGSTOP)
+        try:
+            yield connected
+        finally:
+            cluster.processes["b"].send_signal(signal.SIGCONT)
+        connected.status()
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_ctrl_c_ends_a_call_that_nobody_answers(silent, call):
+    main = threading.main_thread().ident
+    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        call(silent)
+
+
+@pytest.mark.parametrize("call", [lambda store: store.get_async("core/silent"),
+                                  lambda store: store.put_async({"x": np.zeros(3)}),
+                                  lambda store: store.watch("core/silent/").__anext__()],
+                         ids=["get", "put", "watch"])
+def test_a_cancelled_task_ends_a_call_that_nobody_answers(silent, call):
+    async def work():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(call(silent), 0.2)
+
+    asyncio.run(work())
+
+
 def test_ctrl_c_ends_a_wait(store):
     store.watch("core/none/").close()
     watch = store.watch("core/none/")
