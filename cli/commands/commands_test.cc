@@ -301,6 +301,8 @@ TEST_F(CommandsTest, StatusShowsDaemonAndClusterInBothForms) {
   const std::string text = Good({"status"});
   EXPECT_THAT(text, StartsWith("daemon alone ("));
   EXPECT_THAT(text, HasSubstr("global store embedded"));
+  EXPECT_THAT(text,
+              HasSubstr("nccl       no broadcasts with other nodes: it has not security.trusted_fabric"));
   EXPECT_THAT(text, HasSubstr("\ncluster: 0 artifacts, 0 keys, "));
   const nlohmann::json json = Json({"status"});
   EXPECT_EQ(json["daemon"]["node"]["name"], "alone");

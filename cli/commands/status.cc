@@ -45,6 +45,14 @@ std::string LabelsOf(const v1::Node& node) {
   return LabelsText({node.labels().begin(), node.labels().end()});
 }
 
+// Behind a node's name in the cluster.
+std::string StateText(const v1::Node& node) {
+  std::string text =
+      absl::StrCat(node.draining() ? " (draining)" : "", node.unreachable() ? " (unreachable)" : "");
+  for (const int device : node.unhealthy_devices()) absl::StrAppend(&text, " (gpu:", device, " unhealthy)");
+  return text;
+}
+
 std::string SecurityText(const v1::Security& security) {
   if (!security.name().empty()) {
     return absl::StrCat("mutual TLS as ", security.name(), ", until ",
@@ -83,6 +91,11 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
   std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
+  const v1::Node& node = status.node();
+  std::printf("  nccl       %s\n",
+              node.nccl_version().empty()
+                  ? absl::StrCat("no broadcasts with other nodes: ", node.no_nccl()).c_str()
+                  : node.nccl_version().c_str());
   std::printf("  limits     send %s, receive %s\n", LimitText(status.limits().send()).c_str(),
               LimitText(status.limits().receive()).c_str());
   for (const v1::DamagedFile& file : status.damaged_files()) {
@@ -102,11 +115,9 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   for (const v1::Node& node : cluster.nodes()) {
     const double age =
         static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
-    table.Add({absl::StrCat(node.name(), node.draining() ? " (draining)" : "",
-                            node.unreachable() ? " (unreachable)" : ""),
-               node.node_id().substr(0, 8), node.grpc_address(), absl::StrJoin(node.lanes(), ","),
-               LabelsOf(node), absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"),
-               PoolsText(node.pools())});
+    table.Add({absl::StrCat(node.name(), StateText(node)), node.node_id().substr(0, 8), node.grpc_address(),
+               absl::StrJoin(node.lanes(), ","), LabelsOf(node),
+               absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"), PoolsText(node.pools())});
   }
   std::fputs(table.ToString().c_str(), stdout);
 }

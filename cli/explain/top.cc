@@ -96,6 +96,10 @@ std::string NodeText(const NodeView& node) {
   absl::StrAppend(&text, node.node.draining() ? "  draining\n" : "\n");
   const bool own_word = node.status.has_value();
   for (const v1::Pool& pool : own_word ? node.status->pools() : node.node.pools()) text += PoolLine(pool);
+  for (const int device :
+       own_word ? node.status->node().unhealthy_devices() : node.node.unhealthy_devices()) {
+    absl::StrAppend(&text, "  UNHEALTHY  gpu:", device, " takes no replicas\n");
+  }
   if (!own_word) return absl::StrCat(text, "  no details: ", node.problem, "\n");
   absl::StrAppend(&text, "  running ", node.status->active_transfers(), " transfers, ",
                   node.status->active_servings(), " servings; ", node.status->replicas(), " replicas, ",

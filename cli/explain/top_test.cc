@@ -77,6 +77,14 @@ TransferReport MakeRunning() {
   return report;
 }
 
+TEST(RenderTop, ShowsGpusThatTakeNoReplicas) {
+  TopView view = MakeView();
+  view.nodes[0].node.add_unhealthy_devices(1);
+  EXPECT_THAT(RenderTop(view), HasSubstr("at most 0 B\n  UNHEALTHY  gpu:1 takes no replicas\n  no details"));
+  view.nodes[1].status->mutable_node()->add_unhealthy_devices(0);
+  EXPECT_THAT(RenderTop(view), HasSubstr("  UNHEALTHY  gpu:0 takes no replicas\n  running 2 transfers"));
+}
+
 TEST(RenderTop, ShowsTransfersUnderWayWithTheirRateSinceTheFrameBefore) {
   TopView view = MakeView();
   view.now = At(100);

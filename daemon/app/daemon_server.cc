@@ -244,7 +244,7 @@ struct EngineSide {
 struct CallSide {
   CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices, const Storage& storage,
            const std::vector<transport::Transport*>& transports, GlobalStoreSide& store, SourceSide& sources,
-           EngineSide& replicas)
+           EngineSide& replicas, const BroadcastGroups& groups)
       : status({.node = node,
                 .global_store_label = options.global_store_label,
                 .link = &store.link,
@@ -255,6 +255,7 @@ struct CallSide {
                 .handles = replicas.handles.get(),
                 .servings = &*replicas.servings,
                 .transfers = &store.transfers,
+                .groups = &groups,
                 .credentials = options.credentials.get(),
                 .insecure = options.insecure,
                 .send_limit = options.lane_config.send_limit,
@@ -355,10 +356,10 @@ struct DaemonServer::Parts {
   std::unique_ptr<GlobalStoreSide> store;
   std::unique_ptr<SourceSide> sources;
   std::unique_ptr<EngineSide> replicas;
+  std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<CallSide> calls;
   std::unique_ptr<OwnPort> own_port;
   std::unique_ptr<Wishes> wishes;
-  std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
   std::unique_ptr<PeriodicTask> chores;
@@ -397,7 +398,15 @@ absl::Status DaemonServer::Parts::Start() {
   store = std::make_unique<GlobalStoreSide>(options, node->Describe(), storage.get());
   sources = std::make_unique<SourceSide>(options, node->id(), devices, *storage, lanes, *store);
   TC_ASSIGN_OR_RETURN(replicas, EngineSide::Start(options, node->id(), devices, *storage, lanes, *store));
-  calls = std::make_unique<CallSide>(options, &*node, devices, *storage, lanes, *store, *sources, *replicas);
+  groups = std::make_unique<BroadcastGroups>(
+      BroadcastGroups::Options{.node_name = options.name,
+                               .global_store = store->client.get(),
+                               .link = &store->link,
+                               .engine = replicas->engine.get(),
+                               .broadcaster = replicas->broadcaster.get(),
+                               .trusted_fabric = options.lane_config.trusted_fabric});
+  calls = std::make_unique<CallSide>(options, &*node, devices, *storage, lanes, *store, *sources, *replicas,
+                                     *groups);
   TC_RETURN_IF_ERROR(calls->Listen(options));
   const std::vector<std::string>& addresses = calls->server->addresses();
   TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options, addresses.front()));
@@ -422,13 +431,6 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
         return calls->materializer.Materialize(context, request, on_progress).status();
       },
       [this] { store->link.HeartbeatSoon(); });
-  groups = std::make_unique<BroadcastGroups>(
-      BroadcastGroups::Options{.node_name = options.name,
-                               .global_store = store->client.get(),
-                               .link = &store->link,
-                               .engine = replicas->engine.get(),
-                               .broadcaster = replicas->broadcaster.get(),
-                               .trusted_fabric = options.lane_config.trusted_fabric});
   agent = std::make_unique<NodeAgent>(NodeAgent::Options{.engine = replicas->engine.get(),
                                                          .servings = &*replicas->servings,
                                                          .grants = &sources->grants,

@@ -26,6 +26,7 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   for (const std::string& grant_id : options_.grants->Ids()) heartbeat->add_active_grants(grant_id);
   options_.wishes->Report(heartbeat);
   options_.groups->Report(heartbeat);
+  options_.status->FillUnhealthyDevices(heartbeat->mutable_unhealthy_devices());
 }
 
 void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {

@@ -32,12 +32,12 @@ class BroadcastGroups {
   };
   explicit BroadcastGroups(Options options);
 
+  // The version of NCCL with which this node takes part, or why it does not. From any thread.
+  absl::StatusOr<std::string> Version() const;
   void Report(v1::HeartbeatRequest* heartbeat) const;
   void Answered(const v1::HeartbeatResponse& response);
 
  private:
-  absl::StatusOr<std::string> Version() const;
-
   const Options options_;
   const std::shared_ptr<BroadcastMeeting> meeting_;
   std::set<std::string> begun_;  // that the last answer named

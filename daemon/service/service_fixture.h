@@ -84,6 +84,8 @@ class ServiceTest : public ::testing::Test {
                                                                         .servings = servings.get(),
                                                                         .lanes = {"local", "disk"}});
     ingester = std::make_unique<Ingester>(IngesterOptions());
+    groups = std::make_unique<BroadcastGroups>(BroadcastGroups::Options{
+        .node_name = "me", .global_store = &store, .link = link.get(), .engine = engine.get()});
     status = std::make_unique<StatusReporter>(StatusReporter::Options{.node = &node,
                                                                       .global_store_label = "the store",
                                                                       .link = link.get(),
@@ -93,7 +95,8 @@ class ServiceTest : public ::testing::Test {
                                                                       .artifact_store = artifact_store.get(),
                                                                       .handles = handles.get(),
                                                                       .servings = servings.get(),
-                                                                      .transfers = &transfers});
+                                                                      .transfers = &transfers,
+                                                                      .groups = groups.get()});
     // Calls of the global store are answered to nodes that it knows.
     store.knows_node = true;
   }
@@ -190,6 +193,7 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<ServeRegistry> servings;
   std::unique_ptr<Materializer> materializer;
   std::unique_ptr<Ingester> ingester;
+  std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<StatusReporter> status;
   SerialExecutor background;  // destroyed first: what it runs uses the rest
 };

@@ -93,6 +93,12 @@ void StatusReporter::FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceSt
   }
 }
 
+void StatusReporter::FillUnhealthyDevices(google::protobuf::RepeatedField<int32_t>* out) const {
+  for (const DeviceInfo& device : options_.devices->devices()) {
+    if (!options_.devices->CheckHealth(device.ordinal).ok()) out->Add(device.ordinal);
+  }
+}
+
 v1::TransferHop StatusReporter::HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const {
   v1::TransferHop hop;
   hop.set_node(options_.node->Describe().name());
@@ -136,6 +142,10 @@ v1::TransferHop StatusReporter::DescribeHop(const v1::DescribeHopRequest& reques
 v1::GetStatusResponse StatusReporter::Report() const {
   v1::GetStatusResponse report;
   *report.mutable_node() = options_.node->Describe();
+  const absl::StatusOr<std::string> nccl = options_.groups->Version();
+  if (nccl.ok()) report.mutable_node()->set_nccl_version(*nccl);
+  if (!nccl.ok()) report.mutable_node()->set_no_nccl(std::string(nccl.status().message()));
+  FillUnhealthyDevices(report.mutable_node()->mutable_unhealthy_devices());
   report.set_global_store(options_.global_store_label);
   const absl::Status standing = options_.link->standing();
   report.set_global_store_reachable(standing.ok());

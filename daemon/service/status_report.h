@@ -13,6 +13,7 @@
 #include "core/memory/host_pool.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/node/local_node.h"
+#include "daemon/service/broadcast_groups.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/telemetry/reports.h"
 #include "proto/daemon.pb.h"
@@ -36,6 +37,7 @@ class StatusReporter {
     const HandleServer* handles = nullptr;
     const ServeRegistry* servings = nullptr;
     const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
+    const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
     bool insecure = false;                          // and is so beyond this host
     uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
@@ -47,6 +49,8 @@ class StatusReporter {
 
   // The host pool first, then one pool a device. Pinned bytes are those that eviction cannot take.
   void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
+  // Ordinals of those that take no replicas.
+  void FillUnhealthyDevices(google::protobuf::RepeatedField<int32_t>* out) const;
   v1::GetStatusResponse Report() const;
   // The transfer of this id to this node; nullopt where it is not remembered.
   std::optional<v1::TransferHop> FindTransfer(const std::string& transfer_id) const;

@@ -34,8 +34,14 @@ TEST_F(StatusReportTest, HasAPoolForHostMemoryAndOneForEachDevice) {
   EXPECT_EQ(report.pools(1).location().device_uuid(), devices->devices()[0].uuid);
 }
 
+TEST_F(StatusReportTest, SaysWhyThereAreNoBroadcastsWithOtherNodes) {
+  EXPECT_EQ(status->Report().node().nccl_version(), "");
+  EXPECT_THAT(status->Report().node().no_nccl(), HasSubstr("security.trusted_fabric"));
+}
+
 TEST_F(StatusReportTest, HasEachDevice) {
   const v1::GetStatusResponse report = status->Report();
+  EXPECT_EQ(report.node().unhealthy_devices_size(), 0);
   ASSERT_EQ(report.devices_size(), 1);
   EXPECT_EQ(report.devices(0).unhealthy(), "");
   EXPECT_FALSE(report.devices(0).has_numa_node()) << "it is no PCI device";

@@ -130,6 +130,11 @@ TEST_F(GlobalStoreServerTest, TellsTheStateOfTheCluster) {
   drain.set_node_id("a");
   drain.set_draining(true);
   ASSERT_TRUE(Call(&Stub::DrainNode, drain).ok());
+  v1::HeartbeatRequest heartbeat;
+  heartbeat.mutable_node()->set_node_id("a");
+  heartbeat.mutable_node()->set_incarnation(1);
+  heartbeat.add_unhealthy_devices(1);
+  ASSERT_TRUE(Call(&Stub::Heartbeat, heartbeat).ok());
   auto status = Call(&Stub::GetClusterStatus, {});
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->artifacts(), 1u);
@@ -138,6 +143,7 @@ TEST_F(GlobalStoreServerTest, TellsTheStateOfTheCluster) {
   EXPECT_EQ(status->metadata_store(), "sqlite");
   ASSERT_THAT(status->nodes(), SizeIs(1));
   EXPECT_TRUE(status->nodes(0).draining());
+  EXPECT_THAT(status->nodes(0).unhealthy_devices(), ElementsAre(1));
   EXPECT_THAT(status->nodes(0).lanes(), ElementsAre("ucx"));
 }
 

@@ -128,6 +128,8 @@ class Directory {
   // Its advertised port does not answer, as it says itself: until it does the node is not offered as a
   // source.
   absl::Status SetUnreachable(const NodeIdentity& node, bool unreachable);
+  // GPUs on which nothing works, by ordinal; for people.
+  absl::Status SetUnhealthyDevices(const NodeIdentity& identity, std::vector<int> devices);
   std::vector<NodeView> ListNodes(SteadyTime now) const;
   absl::StatusOr<NodeView> FindNode(std::string_view node_id, SteadyTime now) const;
   // OK, or why calls of this identity are refused.

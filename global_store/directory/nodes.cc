@@ -215,6 +215,12 @@ absl::Status Directory::SetUnreachable(const NodeIdentity& identity, bool unreac
   return absl::OkStatus();
 }
 
+absl::Status Directory::SetUnhealthyDevices(const NodeIdentity& identity, std::vector<int> devices) {
+  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  node->facts.unhealthy_devices = std::move(devices);
+  return absl::OkStatus();
+}
+
 NodeView Directory::ViewOf(const NodeState& node, SteadyTime now) const {
   return NodeView{.facts = node.facts,
                   .draining = node.draining,

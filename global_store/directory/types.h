@@ -46,7 +46,7 @@ struct BroadcastAbility {
   std::string why_not;       // then, for people
 };
 
-// As a node registers itself.
+// As a node registers itself; what may change since, it says with its heartbeats.
 struct NodeFacts {
   std::string node_id;
   std::string name;
@@ -59,6 +59,7 @@ struct NodeFacts {
   Labels labels;
   uint32_t protocol_version = 0;  // as it says; calls of another than ours are refused before they come here
   BroadcastAbility broadcasts = {};
+  std::vector<int> unhealthy_devices = {};  // by ordinal
 };
 
 struct NodeView {

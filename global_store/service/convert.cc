@@ -40,7 +40,8 @@ NodeFacts FromProto(const v1::Node& node) {
                   .devices = {},
                   .labels = {node.labels().begin(), node.labels().end()},
                   .protocol_version = node.protocol_version(),
-                  .broadcasts = {.nccl_version = node.nccl_version(), .why_not = node.no_nccl()}};
+                  .broadcasts = {.nccl_version = node.nccl_version(), .why_not = node.no_nccl()},
+                  .unhealthy_devices = {node.unhealthy_devices().begin(), node.unhealthy_devices().end()}};
   for (const v1::Device& device : node.devices()) {
     facts.devices.push_back({.ordinal = device.ordinal(),
                              .uuid = device.uuid(),
@@ -132,6 +133,7 @@ v1::Node ToProto(const NodeView& node) {
   message.set_protocol_version(node.facts.protocol_version);
   message.set_nccl_version(node.facts.broadcasts.nccl_version);
   message.set_no_nccl(node.facts.broadcasts.why_not);
+  for (const int device : node.facts.unhealthy_devices) message.add_unhealthy_devices(device);
   message.set_draining(node.draining);
   message.set_unreachable(node.unreachable);
   for (const PoolFacts& pool : node.pools) {

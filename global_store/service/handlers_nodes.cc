@@ -67,6 +67,8 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
         const NodeIdentity node = FromProto(request.node());
         TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
+        TC_RETURN_IF_ERROR(directory.SetUnhealthyDevices(
+            node, {request.unhealthy_devices().begin(), request.unhealthy_devices().end()}));
         TC_RETURN_IF_ERROR(directory.NoteWishes(node, reports));
         TC_ASSIGN_OR_RETURN(wishes, directory.TakeWishes(node, now));
         directory.SetBroadcasts(node.node_id,
