@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
                       (options.devices != nullptr && !options.devices->devices().empty());
   TC_ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging,
                       StagingRing::Create(options.host_pool, stages ? options.staging_buffers : 0,
-                                          options.staging_buffer_bytes));
+                                          options.staging_buffer_bytes, options.numa_nodes));
   auto parts = std::make_unique<Parts>(options, std::move(staging));
   if (options.artifact_store != nullptr) {
     for (std::shared_ptr<PackedFile>& file : options.artifact_store->List()) {

@@ -11,6 +11,7 @@
 #include "core/engine/destination.h"
 #include "core/engine/local_sources.h"
 #include "core/engine/pipeline.h"
+#include "core/memory/numa.h"
 #include "otel/api/span.h"
 
 namespace tensorcast {
@@ -150,6 +151,9 @@ class IngestRun {
   }
 
   void Fill(Destination& destination) {
+    const Location location = request_.location;
+    const NearNumaNode near(
+        location.kind == LocationKind::kGpu ? options_.staging->NumaNodeOf(location.device) : std::nullopt);
     const WaitObserver observe = [this](const std::string& what) {
       job_.progress().SetWaitingFor(what);
       const bool waits = !what.empty();
