@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out gpu-check format clean asan tsan tidy tidy-quick model lint fuzz check-all
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover gpu-check format clean asan tsan tidy tidy-quick model lint fuzz check-all
 
 all: build
 
@@ -41,6 +41,11 @@ bench: binary
 # Every fan-out that something is promised of, beside what is: some twelve minutes, on a quiet machine, as root.
 bench-fan-out: binary
 	@cli/bench/fan_out_table.py --binary $(BUILD)/bin/tensorcast
+
+# How long nobody publishes when the leader of several global stores goes; takes some five minutes.
+bench-failover: binary
+	@tools/setup.sh --tests
+	@cli/bench/failover.py --binary $(BUILD)/bin/tensorcast
 
 # On a machine with GPUs: their tests and figures, into one file (cli/bench/README.md).
 OUT ?= gpu-check.md

@@ -44,8 +44,9 @@ absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool,
                       absl::StrCat(buffers, " staging buffers of ", buffer_bytes,
                                    " bytes do not fit in the host pool; enlarge it or take fewer"));
     }
-    StagingBuffer::Buffer& buffer = ring->buffers_.emplace_back(*std::move(memory));
+    ring->buffers_.push_back({.memory = *std::move(memory), .numa_node = std::nullopt});
     if (nodes.empty()) continue;
+    StagingBuffer::Buffer& buffer = ring->buffers_.back();
     buffer.numa_node = nodes[i % nodes.size()];
     // Whole granules: a buffer shares none with anybody.
     for (const ImageExtent& piece : buffer.memory.extents()) {
