@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ranges>
 #include <set>
 
 #include "absl/base/thread_annotations.h"
@@ -232,9 +231,9 @@ absl::Status LocalCluster::Stop(absl::Duration grace) {
   }
   // After the daemons, which say goodbye to it.
   // The first, which may lead, last: else those that stand by would take over from one another.
-  for (GlobalStore& store : std::views::reverse(global_stores_)) {
-    if (store.process != nullptr) note(*store.process, store.process->Stop(grace));
-    store.process.reset();
+  for (auto store = global_stores_.rbegin(); store != global_stores_.rend(); ++store) {
+    if (store->process != nullptr) note(*store->process, store->process->Stop(grace));
+    store->process.reset();
   }
   for (Daemon& daemon : daemons_) daemon.process.reset();
   if (problems.empty()) return absl::OkStatus();
