@@ -175,9 +175,12 @@ void Leadership::OnLost(std::function<void(const absl::Status&)> lost) {
   {
     absl::MutexLock lock(&mutex_);
     over = over_;
-    if (over.ok()) lost_ = std::move(lost);
+    if (over.ok()) {
+      lost_ = std::move(lost);
+      return;
+    }
   }
-  if (!over.ok() && lost != nullptr) lost(over);
+  if (lost != nullptr) lost(over);
 }
 
 pb::Compare Leadership::Fence() const {

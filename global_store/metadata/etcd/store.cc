@@ -327,11 +327,12 @@ absl::StatusOr<std::optional<std::string>> Store::Get(const std::string& key) {
 absl::StatusOr<DurableFacts> Store::Load() {
   DurableFacts facts;
   const auto load = [this](const std::string& folder, auto decode, auto& into) {
-    return ForEach(folder, /*values=*/true, [&](std::string_view name, const mvccpb::KeyValue& pair) {
-      auto decoded = decode(name, pair.value());
-      if (decoded.ok()) into.push_back(*std::move(decoded));
-      return decoded.status();
-    });
+    return ForEach(folder, /*values=*/true,
+                   [&](std::string_view name, const mvccpb::KeyValue& pair) -> absl::Status {
+                     TC_ASSIGN_OR_RETURN(auto decoded, decode(name, pair.value()));
+                     into.push_back(std::move(decoded));
+                     return absl::OkStatus();
+                   });
   };
   TC_RETURN_IF_ERROR(load(keys_.Artifacts(), DecodeArtifact, facts.artifacts));
   TC_RETURN_IF_ERROR(load(keys_.Names(), DecodeKey, facts.keys));
