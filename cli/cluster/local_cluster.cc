@@ -229,8 +229,8 @@ absl::Status LocalCluster::Stop(absl::Duration grace) {
   for (Daemon& daemon : daemons_) {
     if (daemon.process != nullptr) note(*daemon.process, daemon.process->Wait(deadline));
   }
-  // After the daemons, which say goodbye to it.
-  // The first, which may lead, last: else those that stand by would take over from one another.
+  // After the daemons, which say goodbye to it. Of several those that stand by go before the first, which
+  // leads as a rule: they would only take over from it to be stopped.
   for (auto store = global_stores_.rbegin(); store != global_stores_.rend(); ++store) {
     if (store->process != nullptr) note(*store->process, store->process->Stop(grace));
     store->process.reset();

@@ -49,7 +49,7 @@ class LocalCluster {
  public:
   // Starts everything and waits until it serves; of several global stores the first leads.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const ClusterOptions& options);
-  // Stops the daemons in order (SIGTERM, then SIGKILL), then the global store.
+  // Stops the daemons in order (SIGTERM, then SIGKILL), then the global stores.
   ~LocalCluster();
 
   int daemons() const { return static_cast<int>(daemons_.size()); }

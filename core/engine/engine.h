@@ -23,7 +23,6 @@
 #include "core/engine/pending_replica.h"
 #include "core/engine/replica_lease.h"
 #include "core/memory/host_pool.h"
-#include "core/memory/numa.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast {
@@ -45,7 +44,6 @@ struct EngineOptions {
   int copy_threads = 0;                      // slots of one ingest from memory; 0: one a core, at most 4
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
-  NumaNodes numa_nodes = {};  // of devices: what is staged for one, and who copies it, are to be near it
   // Of what comes from GPU to GPU. A replica that is not verified whole serves nobody but those who lease it
   // for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;

@@ -11,7 +11,6 @@
 #include "core/engine/destination.h"
 #include "core/engine/local_sources.h"
 #include "core/engine/pipeline.h"
-#include "core/memory/numa.h"
 #include "otel/api/span.h"
 
 namespace tensorcast {
@@ -150,10 +149,16 @@ class IngestRun {
     return options_.artifact_store->Create(request_.layout(), manifest->bytes().size());
   }
 
+  // Of the device that it is brought to.
+  std::optional<int> NumaNode() const {
+    const auto found = options_.numa_nodes.find(request_.location.device);
+    if (request_.location.kind != LocationKind::kGpu || found == options_.numa_nodes.end()) {
+      return std::nullopt;
+    }
+    return found->second;
+  }
+
   void Fill(Destination& destination) {
-    const Location location = request_.location;
-    const NearNumaNode near(
-        location.kind == LocationKind::kGpu ? options_.staging->NumaNodeOf(location.device) : std::nullopt);
     const WaitObserver observe = [this](const std::string& what) {
       job_.progress().SetWaitingFor(what);
       const bool waits = !what.empty();
@@ -169,6 +174,7 @@ class IngestRun {
                                .progress = &job_.progress(),
                                .device_verification = options_.device_verification,
                                .distrust_other_hosts = options_.distrust_other_hosts,
+                               .numa_node = NumaNode(),
                                .peer_timeout = options_.peer_timeout,
                                .seed = std::hash<std::string>()(job_.transfer_id()),
                                .context = [this] { return job_.Context(); },

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
 #include "core/device/direct_copies.h"
+#include "core/device/numa.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_verification.h"
 #include "core/engine/evicting_allocator.h"
@@ -36,6 +37,7 @@ struct IngestRunnerOptions {
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   int copy_threads = 1;
+  NumaNodes numa_nodes = {};
   DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;
   absl::Duration peer_timeout = absl::InfiniteDuration();

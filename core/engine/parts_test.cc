@@ -1,8 +1,5 @@
 // The engine's parts that need no engine.
-#include <optional>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
@@ -47,26 +44,6 @@ TEST(StagingRing, EndsAWaitAtCancellationAndDeadline) {
   context = RequestContext();
   context.deadline = SteadyNow() + absl::Milliseconds(1);
   EXPECT_EQ((*ring)->Acquire(context).status().code(), absl::StatusCode::kDeadlineExceeded);
-}
-
-TEST(StagingRing, GivesOneThatIsNearTheDeviceWhileThereIsOne) {
-  const auto pool = SmallPool(4 * kGranuleBytes);
-  // There may be no node 1 here: then its buffers are of any.
-  const auto ring = StagingRing::Create(pool.get(), 4, 4096, {{0, 0}, {1, 1}, {2, 1}});
-  ASSERT_TRUE(ring.ok()) << ring.status();
-  std::vector<StagingBuffer> held;
-  const auto node_of_next = [&](std::optional<int> device) {
-    absl::StatusOr<StagingBuffer> buffer = (*ring)->Acquire(RequestContext(), device);
-    EXPECT_TRUE(buffer.ok()) << buffer.status();
-    return held.emplace_back(*std::move(buffer)).numa_node();
-  };
-  EXPECT_EQ(node_of_next(0), 0);
-  EXPECT_EQ(node_of_next(2), 1);
-  EXPECT_EQ(node_of_next(1), 1);
-  EXPECT_EQ(node_of_next(1), 0) << "the only one that is left";
-  held.clear();
-  EXPECT_TRUE(node_of_next(std::nullopt).has_value());
-  EXPECT_TRUE(node_of_next(7).has_value()) << "a device of which nothing is known";
 }
 
 TEST(StagingRing, SaysThatItDoesNotFit) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "core/artifact/layout.h"
+#include "core/device/numa.h"
 
 namespace tensorcast {
 namespace {
@@ -369,7 +370,10 @@ void IngestPipeline::StartSlots() {
   }
   try {
     while (static_cast<int>(slots_.size()) < wanted) {
-      slots_.emplace_back([this] { TakeSteps(/*in_control=*/false); });
+      slots_.emplace_back([this] {
+        const NearNumaNode near(plan_.numa_node);
+        TakeSteps(/*in_control=*/false);
+      });
     }
   } catch (const std::system_error& error) {
     LOG(WARNING) << "an ingest runs on " << slots_.size() + 1 << " threads instead of " << wanted + 1 << ": "

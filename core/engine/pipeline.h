@@ -72,6 +72,7 @@ struct PipelinePlan {
   ProgressTracker* progress = nullptr;
   DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;  // compare BLAKE3 too of what comes from another host
+  std::optional<int> numa_node = {};  // near which the slots run, but for Run's own thread
   // Sources that have had nothing for so long, while nothing was under way, are given up.
   absl::Duration peer_timeout = absl::InfiniteDuration();
   uint64_t seed = 0;                        // of the order of chunks

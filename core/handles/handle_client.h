@@ -25,8 +25,8 @@ class ClaimedReplica {
  public:
   // Connects, claims the ticket and receives the handles, which are checked. NOT_FOUND for a ticket that is
   // used, expired or unknown; UNAVAILABLE when nobody listens; INVALID_ARGUMENT when the handles are such
-  // that no memory can be behind them. The cancellation ends the wait for the daemon,
-  // which is then UNAVAILABLE, too.
+  // that no memory can be behind them. The cancellation ends the wait for the daemon, which is then
+  // UNAVAILABLE, too.
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline,
                                                                const Cancellation& cancellation = {});

@@ -3,11 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; its number is the same on every architecture
-#endif
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25  // Linux 6.1; likewise
+#define MADV_COLLAPSE 25  // Linux 6.1; its number is the same on every architecture
 #endif
 
 namespace tensorcast {

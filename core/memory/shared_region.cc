@@ -13,10 +13,6 @@
 #include "base/status.h"
 #include "core/memory/huge_pages.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; its number is the same on every architecture
-#endif
-
 namespace tensorcast {
 namespace {
 

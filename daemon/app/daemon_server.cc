@@ -210,7 +210,6 @@ struct EngineSide {
                                              .copy_threads = options.copy_threads,
                                              .staging_buffers = options.staging_buffers,
                                              .staging_buffer_bytes = options.staging_buffer_bytes,
-                                             .numa_nodes = NumaNodesOf(devices->devices()),
                                              .device_verification = options.device_verification,
                                              .distrust_other_hosts = options.credentials != nullptr,
                                              .peer_timeout = options.peer_timeout}));

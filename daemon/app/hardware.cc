@@ -12,7 +12,6 @@
 #include "base/status.h"
 #include "collective/helper/helper_process.h"
 #include "core/device/fake_device.h"
-#include "core/device/pci_place.h"
 #include "rpc/credentials.h"
 #include "transport/lanes/lanes.h"
 
@@ -94,16 +93,6 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& poo
     transports.push_back(*std::move(lane));
   }
   return transports;
-}
-
-NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sysfs) {
-  NumaNodes nodes;
-  if (!HasSeveralNumaNodes(sysfs)) return nodes;
-  for (const DeviceInfo& device : devices) {
-    const PciPlace place = FindPciPlace(sysfs, device.pci_bus_id);
-    if (place.numa_node.has_value()) nodes[device.ordinal] = *place.numa_node;
-  }
-  return nodes;
 }
 
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {

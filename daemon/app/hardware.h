@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "core/device/device_broadcaster.h"
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
-#include "core/memory/numa.h"
 #include "daemon/app/daemon_options.h"
 #include "transport/transport.h"
 
@@ -31,9 +29,6 @@ std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options,
 // when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool);
-
-// The NUMA node of each device, as `sysfs` says; empty on a host that has one.
-NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sysfs = "/sys");
 
 // How fast the links are over which other hosts reach this node, in Mbit/s each way: of the interfaces that
 // have its advertised addresses, as their driver says below `sysfs`, but no more than the options let it

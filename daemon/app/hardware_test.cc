@@ -2,11 +2,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/testing/temp_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transport/loopback/loopback_transport.h"
@@ -89,24 +86,6 @@ TEST_F(Lanes, AnErrorOfOneEndsTheStartAndNamesIt) {
   const absl::Status refused = OpenLanes(options, *pool_).status();
   EXPECT_TRUE(absl::IsUnavailable(refused));
   EXPECT_EQ(refused.message(), "lane a: no cable");
-}
-
-TEST(NumaNodes, AreThoseOfTheDevicesThatHaveOneOnAHostThatHasSeveral) {
-  const ::tensorcast::testing::TempFolder sysfs;
-  const std::filesystem::path root = sysfs.path();
-  const auto write = [&](const std::string& file, const std::string& text) {
-    std::filesystem::create_directories((root / file).parent_path());
-    std::ofstream(root / file) << text << "\n";
-  };
-  write("bus/pci/devices/0000:3b:00.0/numa_node", "1");
-  write("bus/pci/devices/0000:86:00.0/numa_node", "-1");
-  const std::vector<DeviceInfo> devices = {{.ordinal = 0, .pci_bus_id = "0000:86:00.0"},
-                                           {.ordinal = 1, .pci_bus_id = "0000:3b:00.0"},
-                                           {.ordinal = 2}};
-  write("devices/system/node/online", "0");
-  EXPECT_EQ(NumaNodesOf(devices, sysfs.path()), NumaNodes());
-  write("devices/system/node/online", "0-1");
-  EXPECT_EQ(NumaNodesOf(devices, sysfs.path()), NumaNodes({{1, 1}}));
 }
 
 TEST(Link, IsAsFastAsItsInterfaceSaysAndNoFasterThanItMaySend) {

@@ -55,8 +55,7 @@ class Connection {
 
   absl::StatusOr<client::Client*> WithGpus(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_) {
     client::ClientOptions options = options_;
-    options.cancellation =
-        cancellation;  // that of the call that wants it, not that of the one that connected
+    options.cancellation = cancellation;  // of the call that wants it, not of the one that connected first
     {
       absl::MutexLock lock(&mutex_);
       if (with_gpus_ != nullptr) return with_gpus_.get();

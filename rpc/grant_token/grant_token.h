@@ -37,7 +37,7 @@ struct GrantClaims {
   // Of the nodes, which are those of their certificates where they have some (security/name.h).
   std::string receiver_name;
   std::string source_name;
-  uint64_t epoch = 0;  // of the global store that granted it; there is one as yet
+  uint64_t epoch = 0;  // of the global store that granted it; neither set nor looked at as yet
 
   friend bool operator==(const GrantClaims&, const GrantClaims&) = default;
 };

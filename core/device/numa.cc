@@ -1,31 +1,24 @@
-#include "core/memory/numa.h"
-
-#include <linux/mempolicy.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "core/device/numa.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <fstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/status.h"
+#include "core/device/pci_place.h"
 
 namespace tensorcast {
 namespace {
 
-constexpr size_t kMostNodes = 1024;  // as kernels are built at most
-constexpr size_t kWordBits = sizeof(unsigned long) * 8;
-
 // "0-3,8": first and last of each piece. What cannot be read is left out.
 std::vector<std::pair<int, int>> Ranges(const std::string& path) {
+  std::ifstream file(path);
   std::string text;
-  std::getline(std::ifstream(path), text);
+  std::getline(file, text);
   std::vector<std::pair<int, int>> ranges;
   for (const std::string_view piece : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     const std::pair<std::string_view, std::string_view> ends = absl::StrSplit(piece, absl::MaxSplits('-', 1));
@@ -38,25 +31,21 @@ std::vector<std::pair<int, int>> Ranges(const std::string& path) {
   return ranges;
 }
 
-}  // namespace
-
-bool HasSeveralNumaNodes(std::string_view sysfs) {
+bool HasSeveralNodes(const std::string& sysfs) {
   const auto nodes = Ranges(absl::StrCat(sysfs, "/devices/system/node/online"));
   return nodes.size() > 1 || (nodes.size() == 1 && nodes[0].second > nodes[0].first);
 }
 
-absl::Status PreferNumaNode(int node, std::span<std::byte> range) {
-  std::array<unsigned long, kMostNodes / kWordBits> nodes = {};
-  if (node < 0 || static_cast<size_t>(node) >= kMostNodes) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no NUMA node ", node));
+}  // namespace
+
+NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sysfs) {
+  NumaNodes nodes;
+  if (!HasSeveralNodes(sysfs)) return nodes;
+  for (const DeviceInfo& device : devices) {
+    const PciPlace place = FindPciPlace(sysfs, device.pci_bus_id);
+    if (place.numa_node.has_value()) nodes[device.ordinal] = *place.numa_node;
   }
-  nodes[node / kWordBits] = 1UL << (node % kWordBits);
-  const auto begin = reinterpret_cast<uintptr_t>(range.data());
-  if (syscall(SYS_mbind, begin, range.size(), MPOL_PREFERRED, nodes.data(), kMostNodes, MPOL_MF_MOVE) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(
-      ErrnoStatus(errno, "ask for pages of", absl::StrCat("NUMA node ", node)).message());
+  return nodes;
 }
 
 NearNumaNode::NearNumaNode(std::optional<int> node, const std::string& sysfs) {
