@@ -172,6 +172,10 @@ def main():
     parser.add_argument("--etcd", default="build/deps/etcd-server/etcd", help="tools/setup.sh --tests brings it")
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
+    for program in (options.binary, options.etcd):
+        if not os.access(program, os.X_OK):
+            parser.error(f"{program} is no program: build it (make binary), or have tools/setup.sh --tests bring it")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no process is left
     with tempfile.TemporaryDirectory(prefix="tensorcast-failover-") as folder:
         cluster = Cluster(options, folder)
         try:
