@@ -34,7 +34,7 @@ class TelemetryTest : public ::testing::Test {
 
   v1::OtelConfig Config() const {
     v1::OtelConfig config =
-        OtelConfig("enabled: true batch_interval: '20ms' metric_interval: '50ms' resource_metrics: false");
+        OtelConfig("enabled: true batch_interval: '20ms' metric_interval: '400ms' resource_metrics: false");
     config.set_endpoint(collector_->endpoint());
     return config;
   }

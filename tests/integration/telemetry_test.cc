@@ -111,7 +111,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
     }
     expected.emplace_back(info.name);
   }
-  EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
+  EXPECT_TRUE(AwaitMetrics([&] {
     const std::set<std::string> arrived = MetricNames();
     return std::ranges::all_of(expected, [&](const std::string& name) { return arrived.contains(name); });
   }));

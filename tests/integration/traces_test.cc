@@ -37,7 +37,9 @@ TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStage
     EXPECT_EQ(span.parent_span_id.empty(), name == "Client/Get") << name << ": one root";
     EXPECT_TRUE(span.parent_span_id.empty() || name_of.contains(span.parent_span_id))
         << name << " is an orphan";
-    EXPECT_FALSE(span.error) << name << ": " << span.status_message;
+    // Whoever has all that it needs gives up asking for further sources.
+    const bool given_up = name == "GlobalStore/RequestReplicaTransport" && span.status_message == "CANCELLED";
+    EXPECT_TRUE(!span.error || given_up) << name << ": " << span.status_message;
   }
   const auto parent_of = [&](const std::string& name) { return name_of[Only(trace, name).parent_span_id]; };
   for (const char* stage : {"P2P/Pull", "P2P/Verify", "Device/Copy"}) {
