@@ -54,6 +54,8 @@ _TORCH = {
     "U64": "uint64",
     **{name: of_ml for name, of_ml in _ML_DTYPES.items() if name != "BF16"},
 }
+# What torch takes by DLPack, since 1.13: half the time of a buffer that is then given its shape.
+_TORCH_BY_DLPACK = frozenset(("U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64"))
 _OF_NUMPY = {theirs: name for name, theirs in {**_NUMPY, **_ML_DTYPES}.items()}
 _OF_TORCH = {theirs: name for name, theirs in _TORCH.items()}
 
@@ -105,9 +107,12 @@ def to_torch(array: _native.Array) -> Any:
     """A torch.Tensor of the same memory, in host memory or on its GPU."""
     import torch
 
-    dtype = torch_dtype(array.dtype)
     if array.device != "cpu":
+        torch_dtype(array.dtype)  # or the error that names it
         return torch.from_dlpack(array)
+    if array.dtype in _TORCH_BY_DLPACK and array.nbytes:
+        return torch.utils.dlpack.from_dlpack(array.__dlpack__())
+    dtype = torch_dtype(array.dtype)
     if array.nbytes == 0:
         return torch.empty(array.shape, dtype=dtype)
     flat = torch.frombuffer(array.private_raw(), dtype=dtype)

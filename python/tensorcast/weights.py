@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from tensorcast import _native
+from tensorcast import _native, arrays
 from tensorcast.errors import ClosedError, FailedPreconditionError, NotFoundError
 
 
@@ -70,7 +70,7 @@ class Weights(Mapping[str, _native.Array]):
     def numpy(self) -> dict[str, Any]:
         """All of them as numpy.ndarray, read-only. TypeError, naming the dtype, for what numpy has none for."""
         self._open()
-        return {name: tensor.numpy() for name, tensor in self._tensors.items()}
+        return {name: arrays.to_numpy(tensor) for name, tensor in self._tensors.items()}
 
     def torch(self) -> dict[str, Any]:
         """All of them as torch.Tensor.
@@ -79,12 +79,12 @@ class Weights(Mapping[str, _native.Array]):
         was made of these weights, and by nobody else.
         """
         self._open()
-        return {name: tensor.torch() for name, tensor in self._tensors.items()}
+        return {name: arrays.to_torch(tensor) for name, tensor in self._tensors.items()}
 
     def jax(self) -> dict[str, Any]:
         """All of them as jax.Array."""
         self._open()
-        return {name: tensor.jax() for name, tensor in self._tensors.items()}
+        return {name: arrays.to_jax(tensor) for name, tensor in self._tensors.items()}
 
     def slice(self, name: str, index: Any) -> Any:
         """`weights[name].numpy()[index]`: a view, of which only what is looked at is read.
