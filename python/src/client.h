@@ -1,10 +1,10 @@
-// The store daemon's client as Python sees it: each method starts a Call and returns.
+// What programs do with a store: transfers and keys, as methods of Client that each start a Call and return.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include "python/src/connection.h"
 
 namespace tensorcast::python {
 
-void BindClient(nanobind::module_& module);
+void BindClient(nanobind::class_<Client>& type);
 
 }  // namespace tensorcast::python

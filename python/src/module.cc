@@ -1,8 +1,10 @@
 // tensorcast._native: what the Python package is built on, and no interface for users.
 #include <nanobind/nanobind.h>
 
+#include "python/src/administration.h"
 #include "python/src/call.h"
 #include "python/src/client.h"
+#include "python/src/connection.h"
 #include "python/src/replica.h"
 #include "python/src/tracing.h"
 
@@ -12,6 +14,8 @@ NB_MODULE(_native, module) {
   nanobind::set_leak_warnings(false);
   tensorcast::python::BindCall(module);
   tensorcast::python::BindReplica(module);
-  tensorcast::python::BindClient(module);
+  nanobind::class_<tensorcast::python::Client> client = tensorcast::python::BindConnection(module);
+  tensorcast::python::BindClient(client);
+  tensorcast::python::BindAdministration(client);
   tensorcast::python::BindTracing(module);
 }

@@ -1,0 +1,204 @@
+#include "python/src/administration.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "python/src/messages.h"
+#include "rpc/convert/convert.h"
+
+namespace nb = nanobind;
+
+namespace tensorcast::python {
+namespace {
+
+// Starts `work(admin, context, listener)`.
+template <class Work>
+Call StartAdmin(const Client& client, const CallOptions& options, Work work) {
+  return Start(client, options,
+               [work = std::move(work)](Connection& connection, const RequestContext& context,
+                                        const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
+                 TC_ASSIGN_OR_RETURN(client::AdminClient* const admin,
+                                     connection.Admin(context.cancellation));
+                 return work(*admin, context, listener);
+               });
+}
+
+// A call of the administration whose result is a message, or several.
+template <class T>
+absl::StatusOr<Maker> MadeMessage(absl::StatusOr<T> result) {
+  return Made(std::move(result), [](const T& message) { return DictOf(message); });
+}
+template <class T>
+absl::StatusOr<Maker> MadeMessages(absl::StatusOr<std::vector<T>> result) {
+  return Made(std::move(result), [](const std::vector<T>& messages) {
+    nb::list made;
+    for (const T& message : messages) made.append(DictOf(message));
+    return made;
+  });
+}
+
+using Targets = std::vector<std::pair<std::string, std::string>>;
+
+template <class Request>
+absl::Status AddTargets(const Targets& targets, Request& request) {
+  for (const auto& [node, location] : targets) {
+    TC_ASSIGN_OR_RETURN(const Location parsed, Location::Parse(location));
+    auto& target = *request.add_targets();
+    target.set_node_id(node);
+    *target.mutable_location() = rpc::ToProto(parsed);
+  }
+  return absl::OkStatus();
+}
+
+void BindReplicas(nb::class_<Client>& type) {
+  type.def(
+      "status",
+      [](const Client& client, const CallOptions& options) {
+        return StartAdmin(client, options,
+                          [](client::AdminClient& admin, const RequestContext& context,
+                             const Call::Listener&) { return MadeMessage(admin.GetStatus(context)); });
+      },
+      nb::kw_only(), nb::arg("options"), "GetStatusResponse of proto/daemon.proto, as a dictionary.");
+  type.def(
+      "cluster_status",
+      [](const Client& client, const CallOptions& options) {
+        return StartAdmin(client, options,
+                          [](client::AdminClient& admin, const RequestContext& context,
+                             const Call::Listener&) { return MadeMessage(admin.GetClusterStatus(context)); });
+      },
+      nb::kw_only(), nb::arg("options"), "GetClusterStatusResponse of proto/global_store.proto.");
+  type.def(
+      "list_artifacts",
+      [](const Client& client, bool unkeyed_only, double min_age, const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
+              return MadeMessages(admin.ListArtifacts(context, unkeyed_only, absl::Seconds(min_age)));
+            });
+      },
+      nb::kw_only(), nb::arg("unkeyed_only"), nb::arg("min_age"), nb::arg("options"));
+  type.def(
+      "list_replicas",
+      [](const Client& client, const std::string& artifact_id, const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
+              return MadeMessages(admin.ListReplicas(context, artifact_id));
+            });
+      },
+      nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"), "Of this node; empty: of every artifact.");
+  type.def(
+      "delete_artifact",
+      [](const Client& client, const std::string& artifact_id, bool only_if_unkeyed,
+         const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
+              return Made(admin.DeleteArtifact(context, artifact_id, only_if_unkeyed));
+            });
+      },
+      nb::arg("artifact_id"), nb::kw_only(), nb::arg("only_if_unkeyed"), nb::arg("options"));
+  type.def(
+      "evict_replica",
+      [](const Client& client, const std::string& replica_id, bool force, const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
+              return Made(admin.EvictReplica(context, replica_id, force));
+            });
+      },
+      nb::arg("replica_id"), nb::kw_only(), nb::arg("force"), nb::arg("options"));
+  type.def(
+      "set_pinned",
+      [](const Client& client, const std::string& replica_id, bool pinned, const CallOptions& options) {
+        return Start(client, options,
+                     [=](Connection& connection, const RequestContext& context, const Call::Listener&) {
+                       return Made(connection.plain().SetPinned(context, replica_id, pinned));
+                     });
+      },
+      nb::arg("replica_id"), nb::arg("pinned"), nb::kw_only(), nb::arg("options"));
+  type.def(
+      "explain_transfer",
+      [](const Client& client, const std::string& transfer_id, const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
+              return MadeMessage(admin.ExplainTransfer(context, transfer_id));
+            });
+      },
+      nb::arg("transfer_id"), nb::kw_only(), nb::arg("options"),
+      "ExplainTransferResponse of proto/daemon.proto.");
+}
+
+void BindWishes(nb::class_<Client>& type) {
+  type.def(
+      "replicate",
+      [](const Client& client, const std::string& artifact_id, const Targets& targets,
+         const std::string& lane, const CallOptions& options) {
+        return StartAdmin(client, options,
+                          [=](client::AdminClient& admin, const RequestContext& context,
+                              const Call::Listener&) -> absl::StatusOr<Maker> {
+                            v1::ReplicateArtifactRequest request;
+                            request.set_artifact_id(artifact_id);
+                            request.set_lane(lane);
+                            TC_RETURN_IF_ERROR(AddTargets(targets, request));
+                            return MadeMessage(admin.Replicate(context, request));
+                          });
+      },
+      nb::arg("artifact_id"), nb::arg("targets"), nb::kw_only(), nb::arg("lane"), nb::arg("options"),
+      "Targets are pairs of a node (its name or id) and a location.");
+  type.def(
+      "list_wishes",
+      [](const Client& client, const std::string& artifact_id, const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
+              return MadeMessages(admin.ListWishes(context, artifact_id));
+            });
+      },
+      nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
+  type.def(
+      "watch_wishes",
+      [](const Client& client, const std::string& artifact_id, const CallOptions& options) {
+        return StartAdmin(
+            client, options,
+            [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener& listener) {
+              return Made(admin.WatchWishes(context, artifact_id, [&](const v1::WatchWishesResponse& news) {
+                listener.OnNews([news] { return nb::object(DictOf(news)); });
+                return true;
+              }));
+            });
+      },
+      nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"),
+      "A call whose news are WatchWishesResponse of proto/global_store.proto.");
+  type.def(
+      "cancel_wishes",
+      [](const Client& client, const std::string& artifact_id, const Targets& targets,
+         const CallOptions& options) {
+        return StartAdmin(client, options,
+                          [=](client::AdminClient& admin, const RequestContext& context,
+                              const Call::Listener&) -> absl::StatusOr<Maker> {
+                            v1::CancelWishesRequest request;
+                            request.set_artifact_id(artifact_id);
+                            TC_RETURN_IF_ERROR(AddTargets(targets, request));
+                            return MadeMessage(admin.CancelWishes(context, request));
+                          });
+      },
+      nb::arg("artifact_id"), nb::arg("targets"), nb::kw_only(), nb::arg("options"));
+}
+
+}  // namespace
+
+void BindAdministration(nb::class_<Client>& type) {
+  BindReplicas(type);
+  BindWishes(type);
+}
+
+}  // namespace tensorcast::python

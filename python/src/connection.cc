@@ -1,0 +1,100 @@
+#include "python/src/connection.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+
+namespace nb = nanobind;
+
+namespace tensorcast::python {
+namespace {
+
+Call Connect(const std::string& daemon, double connect_timeout_s,
+             const client::ClientCertificates& certificates) {
+  // gRPC does not survive a fork: of all processes that have a copy of it, the first that used it may.
+  static const ProcessMark first;
+  first.Check();
+  return Call(
+      [daemon, certificates, connect_timeout_s](const RequestContext& context, const Call::Listener&) {
+        return Made(Connection::Open({.daemon = daemon,
+                                      .certificates = certificates,
+                                      .connect_timeout = absl::Seconds(connect_timeout_s),
+                                      .cancellation = context.cancellation}),
+                    [](std::unique_ptr<Connection> connection) {
+                      return nb::cast(Client{.connection = LeftAloneAfterFork(std::move(connection))});
+                    });
+      },
+      /*timeout_s=*/-1, /*traceparent=*/"");
+}
+
+void BindOptions(nb::module_& module) {
+  nb::class_<CallOptions>(module, "CallOptions", "What every call may have.")
+      .def(
+          "__init__",
+          [](CallOptions* options, std::optional<double> timeout, const std::string& traceparent) {
+            new (options) CallOptions{.timeout_s = timeout.value_or(-1), .traceparent = traceparent};
+          },
+          nb::arg("timeout") = nb::none(), nb::arg("traceparent") = "");
+  nb::class_<client::ClientCertificates>(module, "Certificates",
+                                         "PEM files that make connections to host:port mutual TLS.")
+      .def(
+          "__init__",
+          [](client::ClientCertificates* certificates, const std::string& ca, const std::string& certificate,
+             const std::string& key, const std::string& trust_domain) {
+            new (certificates) client::ClientCertificates{
+                .ca = ca, .certificate = certificate, .key = key, .trust_domain = trust_domain};
+          },
+          nb::arg("ca") = "", nb::arg("certificate") = "", nb::arg("key") = "", nb::arg("trust_domain") = "");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(client::ClientOptions options) {
+  auto connection = std::unique_ptr<Connection>(new Connection(std::move(options)));
+  TC_ASSIGN_OR_RETURN(connection->plain_, client::Client::Connect(connection->options_));
+  return connection;
+}
+
+absl::StatusOr<client::Client*> Connection::WithGpus(const Cancellation& cancellation) {
+  client::ClientOptions options = options_;
+  options.cancellation = cancellation;  // of the call that wants it, not of the one that connected first
+  {
+    absl::MutexLock lock(&mutex_);
+    if (with_gpus_ != nullptr) return with_gpus_.get();
+    if (devices_ == nullptr) {
+      TC_ASSIGN_OR_RETURN(devices_, CreateCudaRuntime());
+    }
+    options.devices = devices_.get();
+  }
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> connected, client::Client::Connect(options));
+  absl::MutexLock lock(&mutex_);
+  if (with_gpus_ == nullptr) with_gpus_ = std::move(connected);
+  return with_gpus_.get();
+}
+
+absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cancellation) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (admin_ != nullptr) return admin_.get();
+  }
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::AdminClient> connected,
+                      client::AdminClient::Connect(options_.daemon, options_.connect_timeout, cancellation,
+                                                   options_.certificates));
+  absl::MutexLock lock(&mutex_);
+  if (admin_ == nullptr) admin_ = std::move(connected);
+  return admin_.get();
+}
+
+nb::class_<Client> BindConnection(nb::module_& module) {
+  BindOptions(module);
+  nb::class_<Client> type(module, "Client", "A connection to a store daemon; every method starts a call.");
+  module.def("connect", &Connect, nb::arg("daemon"), nb::arg("connect_timeout"), nb::arg("certificates"),
+             "A call that results in a Client.");
+  return type;
+}
+
+}  // namespace tensorcast::python

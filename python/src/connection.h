@@ -1,0 +1,88 @@
+// A connection to a store daemon, and how a call on it starts and ends: what every group of the native
+// Client's methods is written with.
+//
+// Threading: Connection is thread-safe; Start and Made are called with the GIL and on a call's thread.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/admin.h"
+#include "core/device/device_runtime.h"
+#include "python/src/call.h"
+#include "python/src/fork.h"
+#include "tensorcast/client.h"
+
+namespace tensorcast::python {
+
+// What every call may have.
+struct CallOptions {
+  double timeout_s = -1;
+  std::string traceparent;
+};
+
+// The connections to one daemon. What is for programs of the host alone is made when it is first wanted: the
+// CUDA runtime, which takes a while and memory of each GPU, and the connection for administration.
+class Connection {
+ public:
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(client::ClientOptions options);
+
+  client::Client& plain() const { return *plain_; }
+  absl::StatusOr<client::Client*> WithGpus(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<client::AdminClient*> Admin(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  explicit Connection(client::ClientOptions options) : options_(std::move(options)) {}
+
+  const client::ClientOptions options_;
+  absl::Mutex mutex_;
+  // Before the clients that use it.
+  std::unique_ptr<DeviceRuntime> devices_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<client::Client> plain_;
+  std::unique_ptr<client::Client> with_gpus_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<client::AdminClient> admin_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What Python calls Client: its methods are in client.cc and administration.cc.
+struct Client {
+  std::shared_ptr<Connection> connection;
+  ProcessMark process;
+};
+
+// `convert(value)` when the result is asked for.
+template <class T, class Convert>
+absl::StatusOr<Maker> Made(absl::StatusOr<T> result, Convert convert) {
+  if (!result.ok()) return result.status();
+  return Maker([value = *std::move(result), convert]() mutable {
+    return nanobind::object(convert(std::move(value)));
+  });
+}
+inline absl::StatusOr<Maker> Made(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return Maker([] { return nanobind::object(nanobind::none()); });
+}
+
+// Starts `work(connection, context, listener)`.
+template <class Work>
+Call Start(const Client& client, const CallOptions& options, Work work,
+           nanobind::object borrowed = nanobind::none()) {
+  client.process.Check();
+  return Call(
+      [connection = client.connection, work = std::move(work)](
+          const RequestContext& context, const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
+        return work(*connection, context, listener);
+      },
+      options.timeout_s, options.traceparent, std::move(borrowed));
+}
+
+// As Python's Client, whose methods others bind, with what makes one.
+nanobind::class_<Client> BindConnection(nanobind::module_& module);
+
+}  // namespace tensorcast::python
