@@ -182,7 +182,13 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
     *result.mutable_replica()->mutable_location() = request.location();
     result.set_already_present(true);
     if (request.attach()) result.set_ticket(fake_.handles_->IssueTicket(fake_.ClaimOf(stored)));
-    return writer.Write(std::move(response));
+    TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
+    if (!fake_.hang_after_result) return absl::OkStatus();
+    v1::MaterializeReplicaResponse more;
+    more.mutable_progress()->set_bytes_done(kBytesAfterResult);
+    TC_RETURN_IF_ERROR(writer.Write(std::move(more)));
+    while (context.Check("hanging").ok()) absl::SleepFor(absl::Milliseconds(1));
+    return context.Check("materializing");
   }
 
   FakeDaemon& fake_;

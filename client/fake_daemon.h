@@ -40,7 +40,9 @@ class FakeDaemon {
   // Set before the call that they are for.
   std::atomic<int> unavailable_materializes{0};  // the next N fail
   std::atomic<bool> hang_materialize{false};     // until cancelled
-  std::atomic<int> unavailable_puts{0};          // the next N fail, their offers taken
+  std::atomic<bool> hang_after_result{false};    // until cancelled, after progress of kBytesAfterResult
+  static constexpr uint64_t kBytesAfterResult = 7;
+  std::atomic<int> unavailable_puts{0};  // the next N fail, their offers taken
   std::atomic<bool> corrupt_manifest{false};
   std::atomic<bool> no_manifests{false};           // at the daemon; the global store has them
   std::atomic<bool> device_claims{false};          // tickets give device memory

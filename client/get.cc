@@ -18,6 +18,8 @@ namespace {
 
 // The daemon answers on the handle socket at once or not at all.
 constexpr absl::Duration kClaimTimeout = absl::Seconds(10);
+// Whoever gave up is kept no longer by giving the ticket back; it takes a millisecond.
+constexpr absl::Duration kGiveBackTimeout = absl::Seconds(1);
 
 absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artifact,
                                                           const GetOptions& options,
@@ -43,10 +45,17 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   return request;
 }
 
+// A ticket holds its lease until it is claimed or has expired, seconds after its caller gave up. One that was
+// claimed already is nothing to the daemon.
+void GiveBack(const std::string& handle_socket, const std::string& ticket) {
+  ClaimedReplica::Claim(handle_socket, ticket, SteadyNow() + kGiveBackTimeout).status().IgnoreError();
+}
+
 absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,
                                                          const RequestContext& context,
                                                          const v1::MaterializeReplicaRequest& request,
-                                                         const GetOptions& options) {
+                                                         const GetOptions& options,
+                                                         const std::string& handle_socket) {
   std::optional<v1::MaterializeReplicaResult> result;
   const auto on_response = [&](v1::MaterializeReplicaResponse&& response) {
     if (response.has_progress() && options.on_progress) {
@@ -55,9 +64,13 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,
     if (response.has_result()) result = std::move(*response.mutable_result());
     return absl::OkStatus();
   };
-  TC_RETURN_IF_ERROR(rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica, context,
-                                           request, on_response,
-                                           {.retry_for = absl::ZeroDuration(), .what = "materializing"}));
+  absl::Status status =
+      rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
+                            on_response, {.retry_for = absl::ZeroDuration(), .what = "materializing"});
+  if (!status.ok()) {
+    if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
+    return status;
+  }
   if (!result.has_value()) return absl::InternalError("the daemon ended the call without a result");
   return *std::move(result);
 }
@@ -69,6 +82,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& cont
       ClaimedReplica::Claim(handle_socket, result.ticket(),
                             std::min(context.deadline, SteadyNow() + kClaimTimeout), context.cancellation);
   if (claimed.ok()) return claimed;
+  if (!context.Check("claiming").ok()) GiveBack(handle_socket, result.ticket());
   return Annotate(claimed.status(),
                   absl::StrCat("claiming replica ", result.replica().replica_id(), " on ", handle_socket));
 }
@@ -87,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
     TC_ASSIGN_OR_RETURN(handle_socket, session_->link->HandleSocket(context));
   }
   TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
-                      Materialize(*session_->link, context, request, options));
+                      Materialize(*session_->link, context, request, options, handle_socket));
   auto state = std::make_unique<Replica::State>();
   TC_RETURN_IF_ERROR(state->Describe(result));
   // The ticket is good for seconds only, so it goes first; a manifest can be large.

@@ -219,6 +219,20 @@ TEST_F(ReplicaTest, OneGetIsForSeveralPlaces) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
+TEST_F(ReplicaTest, WhoGivesUpAfterTheResultCameLeavesNoTicket) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->hang_after_result = true;
+  const RequestContext context = Context();
+  GetOptions options;
+  options.on_progress = [&context](const TransferProgress& progress) {
+    if (progress.bytes_done == FakeDaemon::kBytesAfterResult) context.cancellation.Cancel();
+  };
+  EXPECT_TRUE(absl::IsCancelled(client_->Get(context, put->artifact_id, options).status()));
+  EXPECT_EQ(daemon_->handles().tickets(), 0) << "and not only when it expires";
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
+}
+
 TEST_F(ReplicaTest, TensorsOnAGpuAreNotPutWithoutADeviceRuntime) {
   auto client = Client::Connect({.daemon = daemon_->address()});
   ASSERT_TRUE(client.ok()) << client.status();

@@ -172,6 +172,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
   TC_ASSIGN_OR_RETURN(Brought brought, Bring(context, ingest, on_progress));
+  TC_RETURN_IF_ERROR(context.Check("materializing"));  // nobody is left to claim a ticket
 
   v1::MaterializeReplicaResult result;
   result.set_artifact_id(target.artifact_id);
