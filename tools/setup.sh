@@ -234,16 +234,28 @@ make_python() {
   touch "$venv/.complete"
 }
 
-# What the Python package's tests run in. PyTorch is the distribution's, which brings no CUDA.
+# What the Python package's tests run in. PyTorch is the distribution's, which brings no CUDA; for the newer interpreters
+# that are here there is none, and what needs it is skipped there.
 make_python_tests() {
-  local venv=$deps_dir/python-tests
-  [[ -f $venv/.complete ]] && return
-  say "creating the environment that tests the Python package"
+  local interpreter
+  python_tests_environment "$deps_dir/python-tests" /usr/bin/python3 --system-site-packages
+  for interpreter in "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9]; do
+    [[ -x $interpreter ]] || continue
+    python_tests_environment "$deps_dir/python-tests-$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
+      "$interpreter"
+  done
+}
+
+# python_tests_environment DIR INTERPRETER [OPTION]: one of these.
+python_tests_environment() {
+  local venv=$1
+  local packages=(pytest mypy 'safetensors==0.8.*' numpy ml_dtypes jax grpcio opentelemetry-sdk pyzmq fsspec auditwheel)
+  [[ -f $venv/.complete && $(<"$venv/.complete") == "${packages[*]}" ]] && return
+  say "creating the environment that tests the Python package with $2"
   rm -rf "$venv"
-  /usr/bin/python3 -m venv --system-site-packages "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check \
-    pytest mypy 'safetensors==0.8.*' numpy ml_dtypes jax grpcio opentelemetry-sdk pyzmq fsspec >&2
-  touch "$venv/.complete"
+  "$2" -m venv "${@:3}" "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
+  echo "${packages[*]}" >"$venv/.complete"
 }
 
 install_packages

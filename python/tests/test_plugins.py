@@ -24,17 +24,17 @@ TENSORS = {"layer.weight": np.arange(32, dtype=np.float32).reshape(8, 4), "layer
 class Half(torch.nn.Module):
     """A rank of two, whose loader takes its rows."""
 
-    def __init__(self, rank):
+    def __init__(self, rank, rows=4, columns=4):
         super().__init__()
-        self.rank = rank
-        self.layer = torch.nn.Linear(4, 4)
+        self.rank, self.rows = rank, rows
+        self.layer = torch.nn.Linear(columns, rows)
 
     def load_weights(self, weights):
         parameters = dict(self.named_parameters())
         loaded = set()
         with torch.no_grad():
             for name, tensor in weights:
-                parameters[name].copy_(tensor.narrow(0, 4 * self.rank, 4))
+                parameters[name].copy_(tensor.narrow(0, self.rows * self.rank, self.rows))
                 loaded.add(name)
         return loaded
 
@@ -58,9 +58,8 @@ def forget_modules(monkeypatch, *names):
             monkeypatch.delattr(sys.modules[parent], child)
 
 
-@pytest.fixture
-def vllm(monkeypatch):
-    """vLLM's register of loaders, with its default loader as far as ours uses it."""
+def install_vllm(monkeypatch):
+    """vLLM's register of loaders, with its default loader as far as ours uses it. Gives what `--load-format tensorcast` loads with."""
     loaders = {}
 
     def register_model_loader(load_format):
@@ -100,6 +99,11 @@ def vllm(monkeypatch):
     vllm.register()
     vllm.register()
     return loaders["tensorcast"]
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    return install_vllm(monkeypatch)
 
 
 def config(**extra):
@@ -143,16 +147,15 @@ def test_vllm_takes_secondary_weights_from_elsewhere_and_skips_unused_ones(vllm,
     assert list(weights) == ["layer.weight", "vision.weight"]
 
 
-@pytest.fixture
-def sglang(monkeypatch):
-    """SGLang's hooks and the parts of its loader that ours uses. Gives what `--load-format tensorcast` loads with."""
+def install_sglang(monkeypatch):
+    """SGLang's hooks and the parts of its loader that ours uses. Gives what chooses a loader for a LoadConfig."""
     hooks, choices = {}, []
 
     def register(cls, target, hook, hook_type="after", *, source=None):
         hooks[target] = (hook, hook_type)
 
     def initialize(model_config, load_config, quant_config=None):
-        return Half(model_config.rank)
+        return model_config.make()
 
     def load(model, weights, target_device):
         model.load_weights(weights)
@@ -193,22 +196,55 @@ def sglang(monkeypatch):
     return choose
 
 
+@pytest.fixture
+def sglang(monkeypatch):
+    return install_sglang(monkeypatch)
+
+
+def load_with_sglang(loader, load_config, model_config, monkeypatch):
+    # PyTorch 1.13 cannot make a device the default of a block, as the engine's can.
+    placing = types.SimpleNamespace(device=lambda name: contextlib.nullcontext(name))
+    monkeypatch.setattr(sys.modules[loader.__module__], "torch", placing)
+    made = loader(load_config)
+    made.download_model(model_config)
+    return made.load_model(model_config=model_config, device_config=types.SimpleNamespace(device="cpu"))
+
+
 def test_sglang_loads_a_rank(sglang, store, key, monkeypatch):
     assert sglang(types.SimpleNamespace(load_format="auto")) == "auto"
     load_config = config(key=key)
     loader = sglang(load_config)
     overrides_fit(loader, loader.__mro__[1])
-    # PyTorch 1.13 cannot make a device the default of a block, as the engine's can.
-    placing = types.SimpleNamespace(device=lambda name: contextlib.nullcontext(name))
-    monkeypatch.setattr(sys.modules[loader.__module__], "torch", placing)
-    model_config = types.SimpleNamespace(model_path="meta/llama", dtype=torch.float32, rank=1)
-    made = loader(load_config)
-    made.download_model(model_config)
-    model = made.load_model(model_config=model_config, device_config=types.SimpleNamespace(device="cpu"))
+    model_config = types.SimpleNamespace(model_path="meta/llama", dtype=torch.float32, make=lambda: Half(1))
+    model = load_with_sglang(loader, load_config, model_config, monkeypatch)
     model.check()
     assert not model.training
     with pytest.raises(ValueError, match="no option"):
         loader(config(unknown=1))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_ranks_of_a_host_share_a_replica_and_read_their_slices_alone(engine, store):
+    rows, columns = 4096, 1024
+    put = store.put({"layer.weight": np.ones((2 * rows, columns), np.float32), "layer.bias": np.ones(2 * rows, np.float32)},
+                    key="plugins/large")
+    before = store.status().leases
+    program = [sys.executable, "-B", str(pathlib.Path(__file__).with_name("rank.py")), engine, "plugins/large"]
+    sizes = ["--rows", str(rows), "--columns", str(columns)]
+    with contextlib.ExitStack() as ranks:
+        started = [ranks.enter_context(subprocess.Popen([*program, str(rank), *sizes], stdin=subprocess.PIPE,
+                                                        stdout=subprocess.PIPE, text=True)) for rank in (0, 1)]
+        counted = [json.loads(rank.stdout.readline()) for rank in started]
+        assert store.status().leases == before + 2, "both hold it just now"
+        assert [replica.artifact_id for replica in store.replicas("plugins/large")] == [put.artifact_id]
+        slice_kib = rows * columns * 4 // 1024
+        for memory in counted:
+            assert memory["Private_Dirty"] == 0, "nothing is copied but into the rank's own parameters"
+            # A huge page at either end of the slice and of the bias, of those that the kernel maps around a fault.
+            assert slice_kib <= memory["Rss"] <= slice_kib + 4 * 2048
+        for rank in started:
+            rank.communicate("on\n")
+            assert rank.returncode == 0
 
 
 def test_the_entry_points_are_those_that_the_engines_look_for():

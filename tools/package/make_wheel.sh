@@ -85,9 +85,9 @@ make_wheel() {
   module=$(ls "$build/python/$1"/tensorcast/_native*.so)
   stage "$module" "$work/$1"
   # TMPDIR: scikit-build-core builds there, by names that it makes up.
-  TMPDIR=$work SKBUILD_CMAKE_DEFINE="TENSORCAST_STAGE=$work/$1" "$tools/bin/pip" wheel --quiet \
+  TMPDIR=$work SKBUILD_CMAKE_DEFINE="TENSORCAST_STAGE=$work/$1" "$tools/bin/python" -m pip wheel --quiet \
     --disable-pip-version-check --no-build-isolation --no-deps --no-index -w "$work/wheels" "$source_dir" >&2
-  wheel=$("$tools/bin/wheel" tags --remove --python-tag "$2" --abi-tag "$3" \
+  wheel=$("$tools/bin/python" -m wheel tags --remove --python-tag "$2" --abi-tag "$3" \
     --platform-tag "manylinux_${glibc/./_}_$(uname -m)" "$work"/wheels/*.whl | tail -1)
   mv "$work/wheels/$wheel" "$out/$wheel"
   rm -rf "$work/wheels"

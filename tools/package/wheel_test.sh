@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The wheels as their users find them: each installed by pip alone into a bare environment, whose `tensorcast demo` runs.
+# The wheels as their users find them: auditwheel finds the platform in their names true, and each is installed by pip alone
+# into a bare environment, whose `tensorcast demo` runs.
 #
 #   tools/package/wheel_test.sh BUILD_DIR
 set -euo pipefail
@@ -25,7 +26,16 @@ interpreter_of() {
   done
 }
 
+tools=$(sed -n 's/^TENSORCAST_PYTHON_ENVIRONMENT:[A-Z]*=//p' "$build/CMakeCache.txt")
+# What UCX's InfiniBand modules want is the machine's (make_wheel.sh); everything else is inside, or every such platform's.
+audit() {
+  local platform=${1##*-}
+  PATH=$tools/bin:$PATH "$tools-tests/bin/python" -m auditwheel repair --only-plat --plat "${platform%.whl}" \
+    --exclude libibverbs.so.1 --exclude libmlx5.so.1 --exclude librdmacm.so.1 --wheel-dir "$work/audited" "$1"
+}
+
 for wheel in "$work"/wheels/*.whl; do
+  audit "$wheel" >"$work/audit" 2>&1 || fail "auditwheel: $(tail -20 "$work/audit")"
   found=$(interpreter_of "$(basename "$wheel")")
   [[ -n $found ]] || fail "no interpreter for $(basename "$wheel")"
   while read -r python; do
