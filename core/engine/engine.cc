@@ -15,6 +15,7 @@
 #include "core/engine/fan_out.h"
 #include "core/engine/ingest_queue.h"
 #include "core/engine/ingest_runner.h"
+#include "core/engine/kept_replicas.h"
 #include "core/engine/name_locks.h"
 #include "core/engine/notifier.h"
 #include "core/engine/replica_removal.h"
@@ -46,11 +47,13 @@ struct StoreEngine::Parts {
         table(options.node_id, options.devices, notifier.get()),
         removal(&table, options.devices, options.artifact_store, &disk_names, options.eviction_guard),
         allocator(&table, options.host_pool, &device_pool, options.eviction_guard, StagingBytes(*staging)),
+        kept(&table, CopyThreads(options)),
         fan_out(&table, options.broadcaster),
         wide_broadcasts(&table, options.broadcaster, options.peer_timeout / 2),
         runner(
             {.table = &table,
              .allocator = &allocator,
+             .kept = &kept,
              .staging = staging.get(),
              .devices = options.devices,
              .direct = &direct,
@@ -73,6 +76,7 @@ struct StoreEngine::Parts {
   NameLocks disk_names;
   ReplicaRemoval removal;
   EvictingAllocator allocator;
+  KeptReplicas kept;
   FanOut fan_out;
   WideBroadcasts wide_broadcasts;
   const IngestRunner runner;
@@ -101,10 +105,15 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
 StoreEngine::StoreEngine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 StoreEngine::~StoreEngine() {
+  parts_->kept.Stop();
   parts_->queue.Stop();
   parts_->wide_broadcasts.Stop();
   // While everything else still stands: the listener may call the engine.
   parts_->notifier.reset();
+}
+
+void StoreEngine::Adopt(std::vector<KeptReplica> replicas, OnKeptSettled on_settled) {
+  parts_->kept.Start(std::move(replicas), std::move(on_settled));
 }
 
 absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const RequestContext& context,
@@ -156,6 +165,7 @@ absl::Status StoreEngine::SetPinned(std::string_view replica_id, bool pinned) {
 }
 
 absl::Status StoreEngine::Forget(std::string_view artifact_id, SteadyTime as_of) {
+  parts_->kept.Forget(artifact_id);
   parts_->queue.Forget(artifact_id);
   return parts_->removal.RemoveArtifact(artifact_id, as_of);
 }
@@ -172,6 +182,7 @@ absl::StatusOr<std::vector<bool>> StoreEngine::PresentChunks(std::string_view re
 
 absl::StatusOr<std::shared_ptr<const Manifest>> StoreEngine::FindManifest(
     std::string_view artifact_id) const {
+  if (std::shared_ptr<const Manifest> manifest = parts_->kept.FindManifest(artifact_id)) return manifest;
   return parts_->table.FindManifest(artifact_id);
 }
 

@@ -6,6 +6,7 @@
 // destroy the engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ namespace tensorcast {
 
 class DeviceBroadcaster;  // core/device
 struct WideGroupPlan;     // core/engine/broadcast_meeting.h
+struct KeptReplica;       // core/engine/kept_replicas.h
 class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {
@@ -70,6 +72,13 @@ class StoreEngine {
   ~StoreEngine();
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
+
+  // Replicas in memory of the pool that a daemon of before left there: each is ready as soon as it was
+  // compared with its digests, in the background, or at once when an ingest of its artifact asks for it.
+  // To be called once, before the rest. `on_settled`: as in kept_replicas.h.
+  void Adopt(
+      std::vector<KeptReplica> replicas,
+      std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)> on_settled);
 
   // The replica of a known artifact: at once when it is ready or has the chunks that are wanted, shared when
   // it is being made, else by an ingest of its own, which goes on from a partial replica where there is one.

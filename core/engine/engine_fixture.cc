@@ -87,7 +87,7 @@ void EngineFixture::Start(const Setup& setup) {
   options.bytes = (setup.host_granules + setup.staging_buffers) * kGranuleBytes;
   options.use_huge_pages = false;
   options.prefault_threads = 0;
-  auto pool = HostPool::Create(options);
+  auto pool = HostPool::Create(std::move(options));
   CHECK_OK(pool.status());
   pool_ = *std::move(pool);
   auto devices =

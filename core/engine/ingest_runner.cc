@@ -49,6 +49,8 @@ class IngestRun {
 
  private:
   absl::StatusOr<std::unique_ptr<ReplicaLease>> MakeReplica() {
+    // For any place: what was kept in host memory is the source nearest by.
+    if (request_.manifest != nullptr) options_.kept->Settle(request_.artifact_id());
     if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
     Plan();
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
@@ -118,8 +120,18 @@ class IngestRun {
     return MakeHostDestination(std::move(memory));
   }
 
+  // Once more where replicas of before were not compared yet: until then none of them could be evicted.
   absl::StatusOr<HostAllocation> AllocateHost(AllocationRequest& space) {
-    const uint64_t image_bytes = space.bytes;
+    absl::StatusOr<HostAllocation> memory = AllocateInPool(space);
+    if (absl::IsResourceExhausted(memory.status()) && options_.kept->SettleAll()) {
+      return AllocateInPool(space);
+    }
+    return memory;
+  }
+
+  absl::StatusOr<HostAllocation> AllocateInPool(AllocationRequest& space) {
+    const uint64_t image_bytes = request_.layout().image_bytes;
+    space.held_bytes = 0;
     if (!chunks_.has_value()) {
       return options_.allocator->AllocateHost(space,
                                               [&](HostPool& pool) { return pool.Allocate(image_bytes); });

@@ -18,6 +18,7 @@
 #include "core/engine/evicting_allocator.h"
 #include "core/engine/fan_out.h"
 #include "core/engine/ingest_job.h"
+#include "core/engine/kept_replicas.h"
 #include "core/engine/name_locks.h"
 #include "core/engine/replica_table.h"
 #include "core/engine/staging_ring.h"
@@ -29,6 +30,7 @@ namespace tensorcast {
 struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
   EvictingAllocator* allocator = nullptr;
+  KeptReplicas* kept = nullptr;
   StagingRing* staging = nullptr;
   DeviceRuntime* devices = nullptr;  // may be null
   DirectCopies* direct = nullptr;

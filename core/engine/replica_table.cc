@@ -245,25 +245,51 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
   return lease;
 }
 
-void ReplicaTable::AddPackedFile(std::shared_ptr<PackedFile> file) {
+ReplicaTable::RecordPtr ReplicaTable::ReadyRecord(std::shared_ptr<const Manifest> manifest, Location location,
+                                                  ReplicaStorage storage) const {
   auto record = std::make_shared<ReplicaRecord>();
-  record->manifest = file->manifest();
-  const ImageLayout& layout = record->manifest->layout();
+  const ImageLayout& layout = manifest->layout();
   record->info = {.id = NewUuid(),
-                  .artifact_id = record->manifest->id(),
+                  .artifact_id = manifest->id(),
                   .node_id = node_id_,
-                  .location = {LocationKind::kDisk, 0},
+                  .location = location,
                   .state = ReplicaState::kReady,
                   .image_bytes = layout.image_bytes,
                   .chunks_total = layout.chunk_count(),
                   .chunks_present = layout.chunk_count(),
                   .ready_since = SteadyNow()};
   record->chunks.assign(layout.chunk_count(), true);
-  record->storage.file = std::move(file);
+  record->manifest = std::move(manifest);
+  record->storage = std::move(storage);
+  return record;
+}
+
+void ReplicaTable::AddPackedFile(std::shared_ptr<PackedFile> file) {
+  std::shared_ptr<const Manifest> manifest = file->manifest();
+  const RecordPtr record = ReadyRecord(std::move(manifest), {LocationKind::kDisk, 0},
+                                       {.host = nullptr, .device = nullptr, .file = std::move(file)});
   absl::MutexLock lock(&mutex_);
   Touch(*record);
   Notify(*record);
   records_.emplace(record->info.id, record);
+}
+
+std::unique_ptr<ReplicaLease> ReplicaTable::AddKept(const std::shared_ptr<const Manifest>& manifest,
+                                                    HostAllocation memory) {
+  const Location location{LocationKind::kCpu, 0};
+  // Its memory goes after the lock where it is not taken.
+  const RecordPtr record = ReadyRecord(manifest, location,
+                                       {.host = std::make_shared<const HostAllocation>(std::move(memory)),
+                                        .device = nullptr,
+                                        .file = nullptr});
+  absl::MutexLock lock(&mutex_);
+  const RecordPtr other = FindIn(ReplicaState::kReady, manifest->id(), location);
+  if (other != nullptr) return LeaseLocked(other);
+  ++space_events_;  // it can be evicted
+  Touch(*record);
+  Notify(*record);
+  records_.emplace(record->info.id, record);
+  return LeaseLocked(record);
 }
 
 absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& options) {

@@ -98,6 +98,10 @@ class ReplicaTable {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
                                                          ReplicaStorage storage);
+  // A replica of a daemon of before, in its memory and verified whole: ready from the beginning, unless there
+  // is another one by now. Returns a lease on the one or the other.
+  std::unique_ptr<ReplicaLease> AddKept(const std::shared_ptr<const Manifest>& manifest,
+                                        HostAllocation memory);
   // A packed file found at start: ready from the beginning.
   void AddPackedFile(std::shared_ptr<PackedFile> file);
 
@@ -169,6 +173,9 @@ class ReplicaTable {
  private:
   friend class ReplicaLease;
   using RecordPtr = std::shared_ptr<ReplicaRecord>;
+  // One that nobody makes: its bytes were found.
+  RecordPtr ReadyRecord(std::shared_ptr<const Manifest> manifest, Location location,
+                        ReplicaStorage storage) const;
 
   // To the context's end at most. `condition` is asked under the mutex.
   void AwaitUnlessCancelled(const RequestContext& context, absl::FunctionRef<bool()> condition) const;

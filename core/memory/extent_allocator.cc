@@ -86,6 +86,12 @@ void ExtentAllocator::Free(GranuleRange range) {
   Insert(range);
 }
 
+void ExtentAllocator::TakeSegment(uint64_t segment) {
+  const uint64_t first = segment * segment_granules_;
+  const GranuleRange taken = TakeFrom(first, segment_granules_, segment);
+  CHECK(free_in_segment_[segment] == 0) << "segment " << segment << " was in use, from " << taken.first;
+}
+
 GranuleRange ExtentAllocator::TakeFrom(uint64_t first, uint64_t wanted, uint64_t segment) {
   const auto found = by_first_.find(first);
   const GranuleRange whole{found->first, found->second};

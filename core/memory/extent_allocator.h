@@ -28,8 +28,11 @@ class ExtentAllocator {
   // of the emptiest segment and so on with the rest. nullopt when fewer are free, and only then.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
 
-  // REQUIRES: handed out by Allocate, not yet given back. Joins free neighbours of one segment.
+  // REQUIRES: handed out, not yet given back. Joins free neighbours of one segment.
   void Free(GranuleRange range);
+
+  // Takes all of a segment that nothing was taken of; back it comes by Free, as one range.
+  void TakeSegment(uint64_t segment);
 
   uint64_t free_granules() const { return free_granules_; }
   uint64_t free_ranges() const { return by_first_.size(); }

@@ -1,5 +1,8 @@
 #include "core/memory/host_pool.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -11,6 +14,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "core/memory/extent_allocator.h"
 #include "core/memory/host_limits.h"
@@ -129,37 +133,84 @@ std::vector<GranuleRange> GranulesInImage(uint64_t image_bytes, std::span<const 
   return GranulesOf(ranges);
 }
 
-absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options) {
-  if (options.use_huge_pages && options.bytes <= FreeHugePageBytes()) {
+// Whether another process can neither write to it nor take its pages away.
+bool IsSealed(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & kPoolSeals) == kPoolSeals;
+}
+
+uint64_t FileBytes(int fd) {
+  struct stat file{};
+  return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
+}
+
+// The place of each kept segment in a pool of so many bytes: names and descriptors, empty where there is
+// none.
+std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
+  std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
+  for (KeptSegment& segment : kept) {
+    if (!IsSealed(segment.fd.get())) continue;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const uint64_t here = std::min(segment_bytes, bytes - i * segment_bytes);
+      if (places[i].fd || FileBytes(segment.fd.get()) != here) continue;
+      places[i] = std::move(segment);
+      break;
+    }
+  }
+  return places;
+}
+
+absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::vector<KeptSegment>& places) {
+  const uint64_t bytes = GranulesFor(options.bytes) * kGranuleBytes;
+  uint64_t new_bytes = options.bytes;
+  std::vector<UniqueFd> kept;
+  for (KeptSegment& place : places) {
+    if (place.fd) new_bytes -= std::min(new_bytes, FileBytes(place.fd.get()));
+    kept.push_back(std::move(place.fd));
+  }
+  if (options.use_huge_pages && new_bytes > 0 && new_bytes <= FreeHugePageBytes()) {
     // Set aside already, so neither counted as available nor taken from anybody.
-    auto region = SharedRegion::Create(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes,
-                                       SharedRegion::Pages::kHugeSetAside);
+    std::vector<UniqueFd> copies;
+    for (const UniqueFd& fd : kept) copies.emplace_back(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    auto region = SharedRegion::Create(bytes, options.segment_bytes, SharedRegion::Pages::kHugeSetAside,
+                                       std::move(copies));
     if (region.ok()) return region;
     LOG(WARNING) << "host pool: ordinary pages, though huge ones seemed free: " << region.status().message();
   }
-  // Before the rounding, which would wrap for a size near 2^64.
   TC_RETURN_IF_ERROR(
-      CheckFits(options.bytes, options.segment_bytes, options.prefault_threads > 0, ReadHostLimits()));
+      CheckFits(new_bytes, options.segment_bytes, options.prefault_threads > 0, ReadHostLimits()));
   return SharedRegion::Create(
-      GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes,
-      options.use_huge_pages ? SharedRegion::Pages::kHugeWhereMade : SharedRegion::Pages::kOrdinary);
+      bytes, options.segment_bytes,
+      options.use_huge_pages ? SharedRegion::Pages::kHugeWhereMade : SharedRegion::Pages::kOrdinary,
+      std::move(kept));
 }
 
 }  // namespace
 
 struct HostPool::State {
-  State(SharedRegion memory, int prefault_threads)
+  State(SharedRegion memory, const Options& options, const std::vector<KeptSegment>& kept)
       : region(std::move(memory)),
+        on_replaced(options.on_replaced),
         allocator(region.bytes() / kGranuleBytes, region.segment_bytes() / kGranuleBytes),
         further_references(region.bytes() / kGranuleBytes),
-        prefaulter(region, prefault_threads) {
+        prefaulter(region, options.prefault_threads) {
     for (uint64_t offset = 0; offset < region.bytes(); offset += region.segment_bytes()) {
       const uint64_t bytes = std::min(region.segment_bytes(), region.bytes() - offset);
+      const std::string& name = kept[segments.size()].name;
+      if (!name.empty()) allocator.TakeSegment(segments.size());
+      places.push_back({.name = name.empty() ? NewUuid() : name, .kept = !name.empty()});
       segments.push_back({offset, bytes, region.fd(segments.size())});
     }
   }
 
-  const SharedRegion region;
+  struct Place {
+    std::string name;
+    bool kept = false;
+    uint64_t adopted = 0;  // of a kept one: granules that allocations name, each as often as it is named
+  };
+
+  SharedRegion region;
+  const decltype(Options::on_replaced) on_replaced;
   std::vector<PoolSegment> segments;  // fixed once made
   mutable absl::Mutex mutex;
   ExtentAllocator allocator ABSL_GUARDED_BY(mutex);
@@ -167,6 +218,9 @@ struct HostPool::State {
   // none is nobody looks through them.
   std::vector<uint32_t> further_references ABSL_GUARDED_BY(mutex);
   uint64_t all_further_references ABSL_GUARDED_BY(mutex) = 0;  // the sum
+  std::string id ABSL_GUARDED_BY(mutex) = NewUuid();
+  std::vector<Place> places ABSL_GUARDED_BY(mutex);  // one a segment
+  bool replaces ABSL_GUARDED_BY(mutex) = true;
   uint64_t high_water_bytes ABSL_GUARDED_BY(mutex) = 0;
   uint64_t failed_allocations ABSL_GUARDED_BY(mutex) = 0;
   Prefaulter prefaulter;  // last: its threads end before what they touch
@@ -180,8 +234,11 @@ struct HostPool::State {
   absl::StatusOr<std::vector<GranuleRange>> Take(uint64_t granules, uint64_t wanted_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Gives back the granules that nobody names any more.
-  void DropReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Gives back the granules that nobody names any more; those of a kept segment all at once, when it is
+  // replaced. True when that is due.
+  bool DropReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  size_t SegmentOf(Extent extent) const { return extent.offset / region.segment_bytes(); }
 };
 
 absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granules, uint64_t wanted_bytes) {
@@ -201,9 +258,10 @@ void HostPool::State::AddReferences(Extent extent) {
   const uint64_t count = extent.bytes / kGranuleBytes;
   for (uint64_t granule = first; granule < first + count; ++granule) ++further_references[granule];
   all_further_references += count;
+  if (Place& place = places[SegmentOf(extent)]; place.kept) place.adopted += count;
 }
 
-void HostPool::State::DropReferences(Extent extent) {
+bool HostPool::State::DropReferences(Extent extent) {
   GranuleRange unnamed{extent.offset / kGranuleBytes, extent.bytes / kGranuleBytes};
   if (all_further_references > 0) {
     const uint64_t end = unnamed.first + unnamed.count;
@@ -220,6 +278,10 @@ void HostPool::State::DropReferences(Extent extent) {
     }
   }
   allocator.Free(unnamed);
+  Place& place = places[SegmentOf(extent)];
+  if (!place.kept) return false;
+  place.adopted -= extent.bytes / kGranuleBytes;
+  return place.adopted == 0 && replaces;
 }
 
 HostAllocation::HostAllocation(HostPool* pool, uint64_t bytes, std::vector<ImageExtent> extents)
@@ -293,7 +355,7 @@ uint64_t GranuleBytes(std::span<const ByteRange> ranges) {
   return CountOf(GranulesOf(ranges)) * kGranuleBytes;
 }
 
-absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(const Options& options) {
+absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(Options options) {
   if (options.bytes == 0 || options.prefault_threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a host pool needs a size and no negative number of threads, not ", options.bytes,
@@ -303,14 +365,25 @@ absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(const Options& option
     return absl::InvalidArgumentError(absl::StrCat("a host pool's segments are of whole granules of ",
                                                    kGranuleBytes, " bytes, not of ", options.segment_bytes));
   }
-  TC_ASSIGN_OR_RETURN(SharedRegion region, MakeRegion(options));
-  return std::unique_ptr<HostPool>(
-      new HostPool(std::make_unique<State>(std::move(region), options.prefault_threads)));
+  // Before the rounding, which would wrap for a size near 2^64.
+  TC_RETURN_IF_ERROR(CheckFits(options.bytes, options.segment_bytes, /*prefaulted=*/false, ReadHostLimits()));
+  std::vector<KeptSegment> places =
+      PlaceKept(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes, std::move(options.kept));
+  TC_ASSIGN_OR_RETURN(SharedRegion region, MakeRegion(options, places));
+  return std::unique_ptr<HostPool>(new HostPool(std::make_unique<State>(std::move(region), options, places)));
 }
 
 HostPool::HostPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-HostPool::~HostPool() { CHECK_EQ(stats().used_bytes, 0u) << "a host allocation outlives its pool"; }
+HostPool::~HostPool() {
+  absl::MutexLock lock(&state_->mutex);
+  uint64_t kept_bytes = 0;
+  for (size_t i = 0; i < state_->places.size(); ++i) {
+    const State::Place& place = state_->places[i];
+    if (place.kept && place.adopted == 0) kept_bytes += state_->segments[i].bytes;
+  }
+  CHECK_EQ(state_->used_bytes(), kept_bytes) << "a host allocation outlives its pool";
+}
 
 absl::StatusOr<HostAllocation> HostPool::Allocate(uint64_t bytes) {
   return Add(bytes, {}, {{0, GranulesFor(bytes)}}, bytes);
@@ -350,8 +423,105 @@ HostAllocation HostPool::Share(uint64_t image_bytes, std::vector<ImageExtent> ex
 }
 
 void HostPool::Release(const std::vector<ImageExtent>& extents) {
+  std::vector<size_t> unused;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    for (const ImageExtent& part : extents) {
+      if (state_->DropReferences(part.extent)) unused.push_back(state_->SegmentOf(part.extent));
+    }
+  }
+  for (const size_t segment : unused) Replace(segment);
+}
+
+// Nobody names anything of the segment, and nobody will: all of it stays taken until it has gone.
+void HostPool::Replace(size_t segment) {
+  const PoolSegment& place = state_->segments[segment];
+  if (const absl::Status made = state_->region.Replace(segment); !made.ok()) {
+    LOG(ERROR) << "A segment of the host pool of before has no replicas any more and stays: " << made;
+    return;
+  }
+  const std::string name = NewUuid();
+  std::string gone;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    gone = std::exchange(state_->places[segment].name, name);
+  }
+  if (state_->on_replaced) state_->on_replaced(place, name, gone);
   absl::MutexLock lock(&state_->mutex);
-  for (const ImageExtent& part : extents) state_->DropReferences(part.extent);
+  state_->places[segment].kept = false;
+  state_->id = NewUuid();
+  state_->allocator.Free({place.offset / kGranuleBytes, place.bytes / kGranuleBytes});
+}
+
+absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents) {
+  absl::MutexLock lock(&state_->mutex);
+  std::vector<ImageExtent> found;
+  uint64_t next = 0;
+  for (const NamedExtent& extent : extents) {
+    const auto place = std::ranges::find(state_->places, extent.segment, &State::Place::name);
+    if (place == state_->places.end() || !place->kept) {
+      return absl::InvalidArgumentError(absl::StrCat("segment ", extent.segment, " was not kept"));
+    }
+    const PoolSegment& segment = state_->segments[place - state_->places.begin()];
+    if (extent.image_offset != next || next >= image_bytes || extent.bytes == 0 ||
+        extent.bytes > segment.bytes || extent.offset > segment.bytes - extent.bytes ||
+        extent.bytes % kGranuleBytes != 0 || extent.offset % kGranuleBytes != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("bytes ", extent.offset, " + ", extent.bytes,
+                                                     " of segment ", extent.segment, " for those from ",
+                                                     extent.image_offset, " of an image of ", image_bytes));
+    }
+    found.push_back({extent.image_offset, {segment.offset + extent.offset, extent.bytes}});
+    next += extent.bytes;
+  }
+  if (next < image_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("an image of ", image_bytes, " bytes ends at ", next));
+  }
+  for (const ImageExtent& part : found) state_->AddReferences(part.extent);
+  return HostAllocation(this, image_bytes, std::move(found));
+}
+
+std::vector<NamedExtent> HostPool::Named(const HostAllocation& allocation) const {
+  absl::MutexLock lock(&state_->mutex);
+  std::vector<NamedExtent> named;
+  for (const ImageExtent& part : allocation.extents()) {
+    const size_t segment = state_->SegmentOf(part.extent);
+    named.push_back({part.image_offset, state_->places[segment].name,
+                     part.extent.offset - state_->segments[segment].offset, part.extent.bytes});
+  }
+  return named;
+}
+
+void HostPool::DropUnusedKept() {
+  std::vector<size_t> unused;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    for (size_t i = 0; i < state_->places.size(); ++i) {
+      if (state_->places[i].kept && state_->places[i].adopted == 0) unused.push_back(i);
+    }
+  }
+  for (const size_t segment : unused) Replace(segment);
+}
+
+void HostPool::StopReplacing() {
+  absl::MutexLock lock(&state_->mutex);
+  state_->replaces = false;
+}
+
+std::vector<std::string> HostPool::segment_names() const {
+  absl::MutexLock lock(&state_->mutex);
+  std::vector<std::string> names;
+  for (const State::Place& place : state_->places) names.push_back(place.name);
+  return names;
+}
+
+std::string HostPool::id() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->id;
+}
+
+bool HostPool::kept(size_t segment) const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->places[segment].kept;
 }
 
 std::byte* HostPool::base() const { return state_->region.base(); }

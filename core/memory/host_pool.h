@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/byte_range.h"
+#include "base/posix/unique_fd.h"
 
 namespace tensorcast {
 
@@ -48,6 +50,21 @@ struct PoolSegment {
   uint64_t offset = 0;  // in the pool
   uint64_t bytes = 0;
   int fd = -1;  // sealed, the pool's; to be passed to readers
+};
+
+// A segment that outlived the pool it was made in. Its memory can be read, and by nobody be written again.
+struct KeptSegment {
+  std::string name;
+  UniqueFd fd;
+};
+
+// A piece of an allocation, by the name of its segment: so that it is found again in another process.
+struct NamedExtent {
+  uint64_t image_offset = 0;
+  std::string segment;
+  uint64_t offset = 0;  // in the segment
+  uint64_t bytes = 0;
+  friend bool operator==(const NamedExtent&, const NamedExtent&) = default;
 };
 
 struct PoolStats {
@@ -106,11 +123,19 @@ class HostPool {
     // pre-faulted; 4 KiB pages where it makes none.
     bool use_huge_pages = true;
     int prefault_threads = 1;  // 0: pages appear at first touch
+    // Of a pool of before. Each takes the place of a new one of its size, is read only and all used until the
+    // last allocation in it goes; then a new one, whose pages appear at first touch, takes its place. Those
+    // that fit no place, or are not sealed as they should be, are let go.
+    std::vector<KeptSegment> kept;
+    // Told of such a change, before anything is allocated in the new segment; on the thread of whoever let go
+    // of that allocation. May be empty.
+    std::function<void(const PoolSegment& made, const std::string& made_name, const std::string& gone_name)>
+        on_replaced;
   };
 
   // RESOURCE_EXHAUSTED when the host cannot give that much memory: more than it has, or, for a pool that is
   // pre-faulted, more than is available right now.
-  static absl::StatusOr<std::unique_ptr<HostPool>> Create(const Options& options);
+  static absl::StatusOr<std::unique_ptr<HostPool>> Create(Options options);
   // Stops the background pre-faulting. REQUIRES: no allocation is left (checked).
   ~HostPool();
 
@@ -128,9 +153,26 @@ class HostPool {
   // ranges lie in its image.
   absl::StatusOr<HostAllocation> Grow(const HostAllocation& allocation, std::span<const ByteRange> ranges);
 
+  // What an allocation of a pool of before was, in segments that were kept. REQUIRES: of each kept segment
+  // something is adopted before anything of it is let go. INVALID_ARGUMENT for what is no whole image in
+  // such segments.
+  absl::StatusOr<HostAllocation> Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents);
+  // Where an allocation of this pool is, for a pool to come. REQUIRES: it is not empty of memory.
+  std::vector<NamedExtent> Named(const HostAllocation& allocation) const;
+  // Replaces the kept segments that nothing was adopted of.
+  void DropUnusedKept();
+  // From now on kept segments stay where they are, also unused: this pool is about to go, and another one
+  // shall find them.
+  void StopReplacing();
+
   std::byte* base() const;
   uint64_t bytes() const;
   const std::vector<PoolSegment>& segments() const;
+  // In their order; unique among the segments of all pools.
+  std::vector<std::string> segment_names() const;
+  // Another one after each change of a segment: the same id and number, the same memory.
+  std::string id() const;
+  bool kept(size_t segment) const;
   bool huge_pages() const;  // of those set aside
   // True once the background has touched every page. WaitPrefaulted blocks until the background has ended; it
   // leaves prefaulted() false when there was none, or memory ran out (logged) and the rest appears at first
@@ -148,6 +190,7 @@ class HostPool {
                                      const std::vector<GranuleRange>& granules, uint64_t wanted_bytes);
   HostAllocation Share(uint64_t image_bytes, std::vector<ImageExtent> extents);
   void Release(const std::vector<ImageExtent>& extents);
+  void Replace(size_t segment);
   std::unique_ptr<State> state_;
 };
 

@@ -524,5 +524,120 @@ TEST(HostPoolThreads, NoTwoAllocationsShareAByte) {
   EXPECT_EQ(pool->stats().used_bytes, 0u);
 }
 
+// What a keeper has of a pool.
+std::vector<KeptSegment> Keep(const HostPool& pool) {
+  std::vector<KeptSegment> kept;
+  const std::vector<std::string> names = pool.segment_names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    kept.push_back({names[i], UniqueFd(fcntl(pool.segments()[i].fd, F_DUPFD_CLOEXEC, 0))});
+  }
+  return kept;
+}
+
+HostPool::Options SmallSegments(uint64_t segments) {
+  return {.bytes = segments * 4 * kMiB,
+          .segment_bytes = 4 * kMiB,
+          .use_huge_pages = false,
+          .prefault_threads = 0};
+}
+
+struct PoolOfBefore {
+  std::vector<KeptSegment> kept;
+  std::vector<NamedExtent> extents;  // of an image of 6 MiB, whose every byte is 7
+};
+
+PoolOfBefore MakePoolOfBefore() {
+  const auto pool = *HostPool::Create(SmallSegments(3));
+  const HostAllocation image = MustAllocate(*pool, 6 * kMiB);
+  for (const HostSpan& span : image.Spans(0, 6 * kMiB)) std::ranges::fill(span, std::byte{7});
+  return {Keep(*pool), pool->Named(image)};
+}
+
+TEST(KeptSegments, WhatWasInThemIsReadWhereItIs) {
+  PoolOfBefore before = MakePoolOfBefore();
+  HostPool::Options options = SmallSegments(3);
+  options.kept = std::move(before.kept);
+  const auto pool = *HostPool::Create(std::move(options));
+  const auto image = pool->Adopt(6 * kMiB, before.extents);
+  ASSERT_TRUE(image.ok()) << image.status();
+  for (const HostSpan& span : image->Spans(0, 6 * kMiB)) {
+    EXPECT_TRUE(std::ranges::all_of(span, [](std::byte byte) { return byte == std::byte{7}; }));
+  }
+  EXPECT_EQ(pool->Named(*image), before.extents);
+}
+
+TEST(KeptSegments, AreNeverAllocatedFrom) {
+  PoolOfBefore before = MakePoolOfBefore();
+  HostPool::Options options = SmallSegments(3);
+  options.kept = std::move(before.kept);
+  std::vector<std::string> gone;
+  options.on_replaced = [&gone](const PoolSegment&, const std::string&, const std::string& name) {
+    gone.push_back(name);
+  };
+  const auto pool = *HostPool::Create(std::move(options));
+  const auto image = pool->Adopt(6 * kMiB, before.extents);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_FALSE(pool->Allocate(2 * kMiB).ok());
+  pool->DropUnusedKept();
+  EXPECT_EQ(gone.size(), 1u);
+  const HostAllocation fresh = MustAllocate(*pool, 4 * kMiB);
+  for (const HostSpan& span : fresh.Spans(0, 4 * kMiB)) std::ranges::fill(span, std::byte{1});
+  EXPECT_FALSE(pool->Allocate(2 * kMiB).ok());
+}
+
+TEST(KeptSegments, GiveWayToNewOnesWithTheirLastAllocation) {
+  PoolOfBefore before = MakePoolOfBefore();
+  HostPool::Options options = SmallSegments(3);
+  options.kept = std::move(before.kept);
+  const auto pool = *HostPool::Create(std::move(options));
+  std::optional<HostAllocation> image = *pool->Adopt(6 * kMiB, before.extents);
+  pool->DropUnusedKept();
+  std::optional<HostAllocation> part = image->Only(std::vector<ByteRange>{{0, kMiB}});
+  image.reset();
+  EXPECT_EQ(pool->stats().used_bytes, 4 * kMiB) << "a part of one segment is still read";
+  part.reset();
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+  const HostAllocation all = MustAllocate(*pool, 12 * kMiB);
+  for (const HostSpan& span : all.Spans(0, 12 * kMiB)) std::ranges::fill(span, std::byte{1});
+}
+
+TEST(KeptSegments, StayForTheNextPoolWhenThisOneGoes) {
+  PoolOfBefore before = MakePoolOfBefore();
+  HostPool::Options options = SmallSegments(3);
+  options.kept = std::move(before.kept);
+  options.on_replaced = [](const PoolSegment&, const std::string&, const std::string&) { ADD_FAILURE(); };
+  const auto pool = *HostPool::Create(std::move(options));
+  const auto image = pool->Adopt(6 * kMiB, before.extents);
+  ASSERT_TRUE(image.ok()) << image.status();
+  pool->StopReplacing();
+}
+
+TEST(KeptSegments, ThoseOfAnotherSizeOrWithoutSealsAreLetGo) {
+  PoolOfBefore before = MakePoolOfBefore();
+  HostPool::Options options = SmallSegments(3);
+  options.segment_bytes = 6 * kMiB;
+  options.kept = std::move(before.kept);
+  UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(unsealed.get(), 6 * kMiB), 0);
+  options.kept.push_back({"unsealed", std::move(unsealed)});
+  const auto pool = *HostPool::Create(std::move(options));
+  EXPECT_TRUE(absl::IsInvalidArgument(pool->Adopt(6 * kMiB, before.extents).status()));
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
+TEST(KeptSegments, ATableThatLiesIsRefused) {
+  PoolOfBefore before = MakePoolOfBefore();
+  HostPool::Options options = SmallSegments(3);
+  options.kept = std::move(before.kept);
+  const auto pool = *HostPool::Create(std::move(options));
+  const std::string name = before.extents[0].segment;
+  using Table = std::vector<NamedExtent>;
+  for (const Table& table :
+       {Table{{0, "another", 0, 2 * kMiB}}, Table{{0, name, 4 * kMiB, 2 * kMiB}},
+        Table{{0, name, ~uint64_t{0} - kMiB + 1, 2 * kMiB}}, Table{{0, name, 0, ~uint64_t{0}}},
+        Table{{2 * kMiB, name, 0, 2 * kMiB}}, Table{{0, name, kMiB, 2 * kMiB}}, Table{}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(pool->Adopt(2 * kMiB, table).status()));
+  }
+}
 }  // namespace
 }  // namespace tensorcast

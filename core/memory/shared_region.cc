@@ -20,9 +20,6 @@ namespace {
 // <sys/mman.h>.
 constexpr unsigned kHuge2MiB = 21u << 26;
 constexpr char kName[] = "tensorcast-host-pool";  // of each segment, as /proc shows it
-// FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
-// /proc/<pid>/fd.
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 std::string Describe(uint64_t bytes) { return absl::StrCat("a host pool of ", bytes, " bytes"); }
 
@@ -31,30 +28,54 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages) {
+absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
+                                                  std::vector<UniqueFd> kept) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
   SharedRegion region(std::move(mapping), segment_bytes, pages);
-  for (uint64_t begin = 0; begin < bytes; begin += segment_bytes) TC_RETURN_IF_ERROR(region.AddSegment());
+  kept.resize((bytes + segment_bytes - 1) / segment_bytes);
+  for (size_t segment = 0; segment < kept.size(); ++segment) {
+    UniqueFd fd = std::move(kept[segment]);
+    region.was_kept_.push_back(static_cast<bool>(fd));
+    if (fd) {
+      TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, fd.get(), 0, region.BytesAt(segment),
+                                             ReservedRange::Access::kRead));
+    } else {
+      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside));
+    }
+    region.fds_.push_back(std::move(fd));
+  }
   // A core file of the daemon should not hold every model.
   madvise(region.base(), bytes, MADV_DONTDUMP);
   return region;
 }
 
-absl::Status SharedRegion::AddSegment() {
-  const uint64_t begin = fds_.size() * segment_bytes_;
-  const uint64_t bytes = std::min(segment_bytes_, this->bytes() - begin);
-  const unsigned flags =
-      MFD_CLOEXEC | MFD_ALLOW_SEALING | (pages_ == Pages::kHugeSetAside ? MFD_HUGETLB | kHuge2MiB : 0);
+uint64_t SharedRegion::BytesAt(size_t segment) const {
+  return std::min(segment_bytes_, bytes() - segment * segment_bytes_);
+}
+
+absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_aside) {
+  const uint64_t bytes = BytesAt(segment);
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (set_aside ? MFD_HUGETLB | kHuge2MiB : 0);
   UniqueFd fd(memfd_create(kName, flags));
   if (!fd) return ErrnoStatus(errno, "memfd_create for", Describe(this->bytes()));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, "ftruncate for", Describe(this->bytes()));
   }
-  TC_RETURN_IF_ERROR(mapping_.Map(begin, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
+  TC_RETURN_IF_ERROR(
+      mapping_.Map(segment * segment_bytes_, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
+  if (fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0) {
     return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }
-  fds_.push_back(std::move(fd));
+  return fd;
+}
+
+absl::Status SharedRegion::Replace(size_t segment) {
+  absl::StatusOr<UniqueFd> made = MakeSegment(segment, pages_ == Pages::kHugeSetAside);
+  // Somebody may still have the huge pages of the one that goes.
+  if (!made.ok() && pages_ == Pages::kHugeSetAside) made = MakeSegment(segment, /*set_aside=*/false);
+  TC_RETURN_IF_ERROR(made.status());
+  if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
+  madvise(base() + segment * segment_bytes_, BytesAt(segment), MADV_DONTDUMP);
   return absl::OkStatus();
 }
 
@@ -91,32 +112,36 @@ void Prefaulter::Run() {
 }
 
 absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
+  while (bytes > 0) {
+    const size_t segment = offset / region_.segment_bytes();
+    const uint64_t here = std::min(bytes, (segment + 1) * region_.segment_bytes() - offset);
+    if (!region_.was_kept(segment)) TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
+    offset += here;
+    bytes -= here;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t bytes) {
   if (region_.pages() == SharedRegion::Pages::kHugeWhereMade) AskForHugePages(region_.base() + offset, bytes);
   int result;
   do {
     result = madvise(region_.base() + offset, bytes, MADV_POPULATE_WRITE);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN) && !stop_);
   if (result == 0 || stop_) return absl::OkStatus();
-  // An older kernel: give the files their pages, which is the dear part; mapping them at first touch costs
+  // An older kernel: give the file its pages, which is the dear part; mapping them at first touch costs
   // little. A write to each page from here would race with those who use the pool already.
-  const int error = errno == EINVAL ? PopulateFiles(offset, bytes) : errno;
+  const int error = errno == EINVAL ? PopulateFile(segment, offset, bytes) : errno;
   if (error == 0 || stop_) return absl::OkStatus();
   return ErrnoStatus(
       error, "pre-faulting",
       absl::StrCat("host pool bytes ", offset, " to ", offset + bytes, " of ", region_.bytes()));
 }
 
-int Prefaulter::PopulateFiles(uint64_t offset, uint64_t bytes) {
-  while (bytes > 0 && !stop_) {
-    const uint64_t begin = offset % region_.segment_bytes();
-    const uint64_t here = std::min(bytes, region_.segment_bytes() - begin);
-    const int fd = region_.fd(offset / region_.segment_bytes());
-    if (fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(here)) != 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    offset += here;
-    bytes -= here;
+int Prefaulter::PopulateFile(size_t segment, uint64_t offset, uint64_t bytes) {
+  const auto begin = static_cast<off_t>(offset - segment * region_.segment_bytes());
+  while (!stop_ && fallocate(region_.fd(segment), 0, begin, static_cast<off_t>(bytes)) != 0) {
+    if (errno != EINTR) return errno;
   }
   return 0;
 }

@@ -2,6 +2,8 @@
 // their pages. Private to this folder.
 #pragma once
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +20,12 @@
 
 namespace tensorcast {
 
-// Owns the descriptors and the mapping. Movable; immutable once made, so its accessors are thread-safe.
+// FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
+// /proc/<pid>/fd.
+inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+// Owns the descriptors and the mapping. Movable; its accessors are thread-safe, since what they give never
+// changes.
 class SharedRegion {
  public:
   // Huge ones are of 2 MiB: as far as the kernel makes them while they are pre-faulted, or those that the
@@ -27,7 +34,14 @@ class SharedRegion {
 
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
   // reserved here, or this fails.
-  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages);
+  // `kept` has a descriptor, or none, for each place: a segment of its size that another process made and
+  // sealed, which is mapped for reading only; shorter, it has none for the rest.
+  static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
+                                             std::vector<UniqueFd> kept = {});
+
+  // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
+  // and names the new one. REQUIRES: nobody reads that place. May be called beside any other call.
+  absl::Status Replace(size_t segment);
 
   std::byte* base() const { return mapping_.base(); }
   uint64_t bytes() const { return mapping_.bytes(); }
@@ -36,16 +50,20 @@ class SharedRegion {
   size_t segments() const { return fds_.size(); }
   int fd(size_t segment) const { return fds_[segment].get(); }
   Pages pages() const { return pages_; }
+  // Whether it was in this place that a segment of before was: then nobody need give it pages.
+  bool was_kept(size_t segment) const { return was_kept_[segment]; }
 
  private:
   SharedRegion(ReservedRange mapping, uint64_t segment_bytes, Pages pages)
       : mapping_(std::move(mapping)), segment_bytes_(segment_bytes), pages_(pages) {}
-  absl::Status AddSegment();
+  uint64_t BytesAt(size_t segment) const;
+  absl::StatusOr<UniqueFd> MakeSegment(size_t segment, bool set_aside);
 
   ReservedRange mapping_;
   uint64_t segment_bytes_;
   Pages pages_;
   std::vector<UniqueFd> fds_;
+  std::vector<bool> was_kept_;
 };
 
 // Touches every page of a region in the background, so that nobody pays for it later. Changes no byte: the
@@ -65,9 +83,11 @@ class Prefaulter {
 
  private:
   void Run();
+  // Each segment for itself.
   absl::Status Populate(uint64_t offset, uint64_t bytes);
-  // Gives the files their pages; 0, or an errno.
-  int PopulateFiles(uint64_t offset, uint64_t bytes);
+  absl::Status PopulateIn(size_t segment, uint64_t offset, uint64_t bytes);
+  // Gives the file its pages; 0, or an errno.
+  int PopulateFile(size_t segment, uint64_t offset, uint64_t bytes);
 
   const SharedRegion& region_;
   std::atomic<uint64_t> next_offset_{0};

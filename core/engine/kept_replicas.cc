@@ -1,0 +1,127 @@
+#include "core/engine/kept_replicas.h"
+
+#include <utility>
+
+#include "absl/log/log.h"
+#include "core/artifact/digest.h"
+
+namespace tensorcast {
+
+KeptReplicas::~KeptReplicas() { Stop(); }
+
+void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled) {
+  on_settled_ = std::move(on_settled);
+  absl::MutexLock lock(&mutex_);
+  for (KeptReplica& replica : replicas) {
+    const std::string id = replica.manifest->id();
+    entries_.emplace(id, std::make_shared<Entry>(Entry{.replica = std::move(replica)}));
+  }
+  if (!entries_.empty()) thread_ = std::thread([this] { SettleAll(); });
+}
+
+void KeptReplicas::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void KeptReplicas::Settle(std::string_view artifact_id) {
+  std::shared_ptr<Entry> entry;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = entries_.find(artifact_id);
+    if (found == entries_.end() || stopping_) return;
+    entry = found->second;
+    if (std::exchange(entry->taken, true)) {
+      const auto settled = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !entries_.contains(artifact_id);
+      };
+      mutex_.Await(absl::Condition(&settled));
+      return;
+    }
+  }
+  Compare(entry);
+}
+
+bool KeptReplicas::SettleAll() {
+  bool any = false;
+  while (true) {
+    std::string next;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (entries_.empty() || stopping_) return any;
+      next = entries_.begin()->first;
+      for (const auto& [id, entry] : entries_) {
+        if (!entry->taken) next = id;
+      }
+    }
+    Settle(next);
+    any = true;
+  }
+}
+
+void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry) {
+  const std::string id = entry->replica.manifest->id();
+  const bool matches = Matches(entry->replica);
+  if (stopping_) return;
+  bool forgotten = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    forgotten = entry->forgotten;
+  }
+  if (matches && !forgotten) {
+    on_settled_(id, table_->AddKept(entry->replica.manifest, std::move(entry->replica.memory)));
+  } else {
+    LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
+                            << "digests any more: it is not served";
+    entry->replica.memory = HostAllocation();
+    on_settled_(id, nullptr);
+  }
+  absl::MutexLock lock(&mutex_);
+  entries_.erase(id);
+}
+
+bool KeptReplicas::Matches(const KeptReplica& replica) const {
+  std::atomic<uint32_t> next_chunk{0};
+  std::atomic<bool> all{true};
+  const auto compare = [&] {
+    if (!MatchesFrom(replica, next_chunk)) all = false;
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads_; ++i) others.emplace_back(compare);
+  compare();
+  for (std::thread& other : others) other.join();
+  return all;
+}
+
+bool KeptReplicas::MatchesFrom(const KeptReplica& replica, std::atomic<uint32_t>& next_chunk) const {
+  const ImageLayout& layout = replica.manifest->layout();
+  DigestBuilder digest;
+  for (uint32_t chunk = next_chunk++; chunk < layout.chunk_count(); chunk = next_chunk++) {
+    if (stopping_) return false;
+    const ByteRange range = layout.chunk(chunk);
+    digest.Reset();
+    for (const HostSpan& span : replica.memory.Spans(range.offset, range.bytes)) digest.Update(span);
+    if (digest.Finish() != replica.manifest->digests()[chunk].xxh3) {
+      next_chunk = layout.chunk_count();
+      return false;
+    }
+  }
+  return true;
+}
+
+void KeptReplicas::Forget(std::string_view artifact_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(artifact_id);
+  if (found != entries_.end()) found->second->forgotten = true;
+}
+
+std::shared_ptr<const Manifest> KeptReplicas::FindManifest(std::string_view artifact_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(artifact_id);
+  return found == entries_.end() || found->second->forgotten ? nullptr : found->second->replica.manifest;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,78 @@
+// Replicas of a daemon of before, in memory that was kept, until they are compared with their digests: then
+// they are ready in the table, or gone. In the background one after the other; one that an ingest asks for is
+// compared at once, on that ingest's thread.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "core/artifact/manifest.h"
+#include "core/engine/replica_table.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+struct KeptReplica {
+  std::shared_ptr<const Manifest> manifest;
+  HostAllocation memory;  // of its whole image
+};
+
+// Told of each kept replica once: the lease is on the ready one; null where the kept one did not match, or
+// was forgotten, and its memory was given back.
+using OnKeptSettled =
+    std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)>;
+
+class KeptReplicas {
+ public:
+  // `table` must outlive it. `threads` compare one replica.
+  KeptReplicas(ReplicaTable* table, int threads) : table_(table), threads_(threads) {}
+  ~KeptReplicas();
+  KeptReplicas(const KeptReplicas&) = delete;
+  KeptReplicas& operator=(const KeptReplicas&) = delete;
+
+  // To be called once. `on_settled` is called with no lock held.
+  void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
+  // Returns when there is no word of this artifact any more, or after Stop.
+  void Settle(std::string_view artifact_id);
+  // The same of all; false when there was none.
+  bool SettleAll();
+  // It will not be in the table.
+  void Forget(std::string_view artifact_id);
+  // Null where there is none that waits or is compared.
+  std::shared_ptr<const Manifest> FindManifest(std::string_view artifact_id) const;
+  // What is not settled stays so. Waits for what is being compared to be given up.
+  void Stop();
+
+ private:
+  struct Entry {
+    KeptReplica replica;
+    bool taken = false;  // somebody compares it
+    bool forgotten = false;
+  };
+
+  void Compare(const std::shared_ptr<Entry>& entry);
+  // False also when it was stopped.
+  bool Matches(const KeptReplica& replica) const;
+  bool MatchesFrom(const KeptReplica& replica, std::atomic<uint32_t>& next_chunk) const;
+
+  ReplicaTable* const table_;
+  const int threads_;
+  OnKeptSettled on_settled_;
+  std::atomic<bool> stopping_{false};
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace tensorcast
