@@ -27,7 +27,8 @@
   COMMAND(Config)                    \
   COMMAND(Certs)                     \
   COMMAND(Bench)                     \
-  COMMAND(NcclHelper)
+  COMMAND(NcclHelper)                \
+  COMMAND(Keeper)
 
 namespace tensorcast::cli {
 

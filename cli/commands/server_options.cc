@@ -98,6 +98,17 @@ absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   TC_ASSIGN_OR_RETURN(options.host_pool_bytes, Size("daemon.host_pool", config.host_pool()));
   TC_ASSIGN_OR_RETURN(options.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
   options.huge_pages = config.huge_pages();
+  TC_ASSIGN_OR_RETURN(const absl::Duration keep_for,
+                      Interval("daemon.keep_pool_for", config.keep_pool_for()));
+  if (config.keep_pool() == "keeper") {
+    options.keeper = {"tensorcast", "keeper",
+                      absl::StrCat("--linger-ms=", absl::ToInt64Milliseconds(keep_for))};
+    if (!config.ucx_listen().empty()) {
+      return absl::InvalidArgumentError(
+          "daemon.keep_pool: keeper goes without daemon.ucx_listen: a network card keeps the pages that it "
+          "registered, also of a segment that another one took the place of; unset one of them");
+    }
+  }
   options.max_concurrent_ingests = config.max_concurrent_ingests();
   options.max_connections = config.max_connections();
   options.copy_threads = config.copy_threads();

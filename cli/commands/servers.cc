@@ -41,7 +41,8 @@ constexpr absl::Duration kDrain = absl::Seconds(15);
 constexpr int kStoreDescriptors = 64;
 constexpr int kStoreThreads = 80;  // 64 for calls, and the libraries'
 constexpr int kDaemonDescriptors = 128;
-constexpr int kDaemonThreads = 640;  // 576 for calls (daemon/app), and the libraries'
+constexpr int kKeptDescriptors = 64;  // more where a keeper has the pool; and one a replica in it
+constexpr int kDaemonThreads = 640;   // 576 for calls (daemon/app), and the libraries'
 constexpr absl::Duration kRegistration = absl::Seconds(5);
 
 // One line of JSON for whoever started this process and waits for it.
@@ -166,7 +167,9 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
   options.insecure = config.security().insecure();
   // A descriptor each. Of more than this the limits of memory speak, later.
-  const int segments = static_cast<int>(std::min(options.host_pool_bytes / kSegmentBytes, uint64_t{1} << 20));
+  int segments = static_cast<int>(std::min(options.host_pool_bytes / kSegmentBytes, uint64_t{1} << 20));
+  // Another one each for the keeper, and a small pool is of several.
+  if (!options.keeper.empty()) segments = 2 * segments + kKeptDescriptors;
   TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
                                          .descriptors = kDaemonDescriptors + segments,
                                          .threads = kDaemonThreads,

@@ -67,6 +67,17 @@ std::string LimitText(uint64_t bytes_per_second) {
   return bytes_per_second == 0 ? "none" : absl::StrCat(FormatBytes(bytes_per_second), " a second");
 }
 
+std::string KeptText(const v1::KeptPool& kept) {
+  std::string text = absl::StrCat(kept.replicas(), " replicas of the daemon before");
+  if (kept.waiting() > 0) absl::StrAppend(&text, ", ", kept.waiting(), " still to be verified");
+  if (kept.mismatched() > 0) absl::StrAppend(&text, ", ", kept.mismatched(), " DID NOT MATCH");
+  if (kept.gone_on_gpus() > 0) absl::StrAppend(&text, "; ", kept.gone_on_gpus(), " on GPUs went with it");
+  if (kept.awaited_holders() > 0) {
+    absl::StrAppend(&text, "; ", kept.awaited_holders(), " attachments of before are still there");
+  }
+  return text;
+}
+
 void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
               status.node().node_id().c_str(), status.node().grpc_address().c_str(),
@@ -88,6 +99,7 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
                   device.unhealthy().c_str());
     }
   }
+  if (status.has_kept_pool()) std::printf("  kept       %s\n", KeptText(status.kept_pool()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
   std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());

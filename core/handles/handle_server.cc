@@ -225,7 +225,7 @@ class HandleServer::Loop {
 
   std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket, uint64_t id) {
     return std::make_unique<ServerConnection>(
-        std::move(socket), ServerConnection::Shared{&tickets, &offers, &leases},
+        std::move(socket), ServerConnection::Shared{&tickets, &offers, &leases, &options.on_host_claim},
         SteadyNow() + options.exchange_timeout, [this, id] { NoteNews(id); });
   }
 

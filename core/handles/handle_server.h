@@ -40,6 +40,7 @@ class HandleServer {
     // For a client to say what it wants and to take the answer; then its connection may last as long as it
     // likes.
     absl::Duration exchange_timeout = absl::Seconds(10);
+    OnHostClaim on_host_claim;    // may be empty
     int max_connections = 16384;  // more, and those for whom only reserved descriptors are left, are told
                                   // RESOURCE_EXHAUSTED
   };

@@ -2,8 +2,11 @@
 // behind them; and what a ticket and an offer's token stand for at the daemon's end.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -37,7 +40,7 @@ struct SegmentExtent {
 // A host replica: whole granules, in the order of the image. Where it has none, its image has a hole. The
 // descriptors are those of the segments, in their order.
 struct HostHandles {
-  std::string pool_id;  // UUID, new each time a daemon starts: the same id and number, the same memory
+  std::string pool_id;                  // HostPool::id(): the same id and number, the same memory
   std::vector<SegmentHandle> segments;  // that the extents lie in, in ascending order
   std::vector<SegmentExtent> extents;
 
@@ -89,6 +92,10 @@ struct Claim {
   // claim and asks for it.
   std::shared_ptr<const Availability> availability;
 };
+
+// Told of each claim on host memory that a client makes, before it is answered: who made it, with its pidfd.
+// What it returns lives as long as the lease. On the server's thread; must not block.
+using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd process, const Claim& claim)>;
 
 // Makes the claim one on a host replica's memory: its extents, and the segments of the pool that they lie in.
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);

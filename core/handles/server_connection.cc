@@ -199,11 +199,23 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
     TC_ASSIGN_OR_RETURN(process_, OpenPeerProcess(socket_.get()));
     TC_RETURN_IF_ERROR(CheckNotReserved(process_));
   }
+  NoteHolder(*held);
   TC_RETURN_IF_ERROR(AddHandles(held->claim()));
   held_ = std::move(held);
   of_daemon_ = held_->claim().holder == Holder::kDaemon;
   state_ = State::kLeased;
   return absl::OkStatus();
+}
+
+void ServerConnection::NoteHolder(HeldClaim& held) const {
+  const Claim& claim = held.claim();
+  if (!*shared_.on_host_claim || claim.holder != Holder::kClient) return;
+  if (!std::holds_alternative<HostHandles>(claim.handles.memory)) return;
+  const absl::StatusOr<ucred> peer = PeerCredentials(socket_.get());
+  absl::StatusOr<UniqueFd> process = OpenPeerProcess(socket_.get());
+  // One that cannot be watched is a client like any other, of whom nobody knows later.
+  if (!peer.ok() || !process.ok() || IsReserved(process->get())) return;
+  held.Accompany((*shared_.on_host_claim)(peer->pid, *std::move(process), claim));
 }
 
 absl::Status ServerConnection::AddHandles(const Claim& claim) {

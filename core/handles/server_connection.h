@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -44,9 +45,12 @@ class HeldClaim {
 
   const Claim& claim() const { return claim_; }
   bool is_device() const { return std::holds_alternative<DeviceHandles>(claim_.handles.memory); }
+  // What ends with the hold.
+  void Accompany(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
 
  private:
   Claim claim_;
+  std::shared_ptr<void> companion_;
   std::atomic<int>& count_;
 };
 
@@ -62,6 +66,7 @@ class ServerConnection {
     TicketTable* tickets;
     OfferTable* offers;
     LeaseCounts* leases;
+    const OnHostClaim* on_host_claim;
   };
 
   // `deadline` bounds the exchange up to the last byte of its answer. `on_news` is called on any thread when
@@ -113,6 +118,7 @@ class ServerConnection {
   absl::Status HandleOffer(const OfferFrame& offer, UniqueFd fd);
   absl::Status HandleClosed();
   absl::Status HandleFollow();
+  void NoteHolder(HeldClaim& held) const;
   // HANDLES, and DESCRIPTORS for those that it does not carry.
   absl::Status AddHandles(const Claim& claim);
   bool Flush();

@@ -64,6 +64,9 @@ struct DaemonOptions {
 
   uint64_t host_pool_bytes = uint64_t{1} << 30;
   bool huge_pages = true;
+  // What keeps the host pool when this process ends, for the next one (daemon/keeper): this program with
+  // these arguments; empty: nothing does.
+  std::vector<std::string> keeper;
   int prefault_threads = 1;
   std::string device_runtime =
       "none";  // the GPUs: "cuda", "none", "fake", or "auto": cuda where there are any

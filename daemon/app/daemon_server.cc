@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/background.h"
-#include "base/ids.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -21,6 +20,7 @@
 #include "daemon/app/storage.h"
 #include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/own_port.h"
+#include "daemon/keeper/kept_pool.h"
 #include "daemon/node/node_state.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/global_store_proxy.h"
@@ -187,6 +187,13 @@ struct SourceSide {
   const SourceFinder finder;
 };
 
+OnHostClaim OnHostClaimOf(KeptPool* kept) {
+  if (kept == nullptr) return nullptr;
+  return [kept](pid_t pid, UniqueFd process, const Claim& claim) {
+    return kept->NoteHolder(pid, std::move(process), claim.handles.artifact_id);
+  };
+}
+
 // The replicas of this node, and who gets at them. The engine must see its last lease end before it goes: the
 // servings and the handle server (tickets and connections) end before it.
 struct EngineSide {
@@ -194,9 +201,14 @@ struct EngineSide {
                                                            const std::string& node_id, DeviceRuntime* devices,
                                                            const Storage& storage,
                                                            std::vector<transport::Transport*> transports,
-                                                           GlobalStoreSide& store) {
+                                                           GlobalStoreSide& store, KeptPool* kept) {
     auto side = std::make_unique<EngineSide>();
     side->broadcaster = OpenBroadcaster(options, devices);
+    ReplicaListener* listener = &store.feed;
+    if (kept != nullptr) {
+      kept->SetNext(listener);
+      listener = kept;
+    }
     TC_ASSIGN_OR_RETURN(side->engine,
                         StoreEngine::Create({.node_id = node_id,
                                              .host_pool = &storage.pool(),
@@ -204,7 +216,7 @@ struct EngineSide {
                                              .device_pool_bytes = options.device_pool_bytes,
                                              .artifact_store = storage.artifacts(),
                                              .eviction_guard = &store.guard,
-                                             .listener = &store.feed,
+                                             .listener = listener,
                                              .broadcaster = side->broadcaster.get(),
                                              .max_concurrent_ingests = options.max_concurrent_ingests,
                                              .copy_threads = options.copy_threads,
@@ -213,11 +225,19 @@ struct EngineSide {
                                              .device_verification = options.device_verification,
                                              .distrust_other_hosts = options.credentials != nullptr,
                                              .peer_timeout = options.peer_timeout}));
+    if (kept != nullptr) {
+      kept->SetEngine(side->engine.get());
+      side->engine->Adopt(kept->TakeReplicas(),
+                          [kept](const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease) {
+                            kept->OnSettled(artifact_id, std::move(lease));
+                          });
+    }
     TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start({.path = options.handle_socket,
                                                             .allowed_groups = options.handle_groups,
                                                             .ticket_ttl = options.ticket_life,
+                                                            .on_host_claim = OnHostClaimOf(kept),
                                                             .max_connections = options.max_connections}));
-    side->sessions.emplace(side->handles.get(), &storage.pool(), NewUuid(), devices);
+    side->sessions.emplace(side->handles.get(), &storage.pool(), devices);
     const bool stages = storage.artifacts() != nullptr || !devices->devices().empty();
     TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers> staging,
                         StagingBuffers::Create(&storage.pool(), stages ? options.serving_buffers : 0));
@@ -244,7 +264,7 @@ struct EngineSide {
 struct CallSide {
   CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices, const Storage& storage,
            const std::vector<transport::Transport*>& transports, GlobalStoreSide& store, SourceSide& sources,
-           EngineSide& replicas, const BroadcastGroups& groups)
+           EngineSide& replicas, const BroadcastGroups& groups, const KeptPool* kept)
       : status({.node = node,
                 .global_store_label = options.global_store_label,
                 .link = &store.link,
@@ -256,6 +276,7 @@ struct CallSide {
                 .servings = &*replicas.servings,
                 .transfers = &store.transfers,
                 .groups = &groups,
+                .kept = kept,
                 .credentials = options.credentials.get(),
                 .insecure = options.insecure,
                 .send_limit = options.lane_config.send_limit,
@@ -340,6 +361,7 @@ struct DaemonServer::Parts {
 
   absl::Status Start();
   absl::Status OpenNode();
+  void OpenKeeper();
   void StartUpkeep(const std::string& grpc_address);
   void DoChores();
   void AwaitTransfers(SteadyTime deadline) const;
@@ -350,6 +372,7 @@ struct DaemonServer::Parts {
   std::unique_ptr<NodeState> state;
   std::unique_ptr<DeviceRuntime> own_devices;  // null: those of the options
   DeviceRuntime* devices = nullptr;
+  std::unique_ptr<KeptPool> kept;  // null: nothing keeps the pool
   std::unique_ptr<Storage> storage;
   Transports transports;
   std::optional<LocalNode> node;
@@ -385,10 +408,21 @@ absl::Status DaemonServer::Parts::OpenNode() {
     TC_ASSIGN_OR_RETURN(own_devices, OpenDevices(options));
     devices = own_devices.get();
   }
-  TC_ASSIGN_OR_RETURN(storage, Storage::Open(options, devices));
+  if (!options.keeper.empty()) OpenKeeper();
+  TC_ASSIGN_OR_RETURN(storage, Storage::Open(options, devices, kept.get()));
   TC_ASSIGN_OR_RETURN(transports, OpenLanes(options, storage->pool()));
   node.emplace(DescribeNode(options, *state, *devices, transports));
   return absl::OkStatus();
+}
+
+// Without one this daemon serves like any other, and comes back with nothing.
+void DaemonServer::Parts::OpenKeeper() {
+  const std::string socket = absl::StrCat(options.state_dir, "/keeper.sock");
+  std::vector<std::string> argv = options.keeper;
+  argv.push_back(absl::StrCat("--socket=", socket));
+  absl::StatusOr<std::unique_ptr<KeptPool>> opened = KeptPool::Open(socket, std::move(argv));
+  if (opened.ok()) kept = *std::move(opened);
+  LOG_IF(ERROR, !opened.ok()) << "Nothing keeps the host pool when this daemon ends: " << opened.status();
 }
 
 absl::Status DaemonServer::Parts::Start() {
@@ -397,7 +431,8 @@ absl::Status DaemonServer::Parts::Start() {
   for (const auto& transport : transports) lanes.push_back(transport.get());
   store = std::make_unique<GlobalStoreSide>(options, node->Describe(), storage.get());
   sources = std::make_unique<SourceSide>(options, node->id(), devices, *storage, lanes, *store);
-  TC_ASSIGN_OR_RETURN(replicas, EngineSide::Start(options, node->id(), devices, *storage, lanes, *store));
+  TC_ASSIGN_OR_RETURN(replicas,
+                      EngineSide::Start(options, node->id(), devices, *storage, lanes, *store, kept.get()));
   groups = std::make_unique<BroadcastGroups>(
       BroadcastGroups::Options{.node_name = options.name,
                                .global_store = store->client.get(),
@@ -406,7 +441,7 @@ absl::Status DaemonServer::Parts::Start() {
                                .broadcaster = replicas->broadcaster.get(),
                                .trusted_fabric = options.lane_config.trusted_fabric});
   calls = std::make_unique<CallSide>(options, &*node, devices, *storage, lanes, *store, *sources, *replicas,
-                                     *groups);
+                                     *groups, kept.get());
   TC_RETURN_IF_ERROR(calls->Listen(options));
   const std::vector<std::string>& addresses = calls->server->addresses();
   TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options, addresses.front()));
@@ -457,6 +492,7 @@ void DaemonServer::Parts::DoChores() {
   replicas->engine->WithdrawUnhealthy();
   store->guard.WithdrawUnused(replicas->engine->ListReplicas());
   store->known_keys.Save();
+  if (kept != nullptr) kept->Mend();
   const SteadyTime now = SteadyNow();
   if (now >= next_peer_check) {
     next_peer_check = now + kPeerCheckInterval;
@@ -500,6 +536,7 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   lost_files.reset();
   gauges.reset();
   if (store != nullptr) store->link.Stop(/*goodbye=*/true);
+  if (kept != nullptr) kept->Stop();
   if (replicas != nullptr) replicas->servings->CloseAll();
   if (store != nullptr) store->known_keys.Save();
 }

@@ -2,6 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/posix/state_files.h"
@@ -21,30 +24,67 @@ absl::Status CheckPackedFile(const PackedFile& packed) {
       "again"));
 }
 
+// A segment is kept or new as a whole, so that a small pool is of several, too.
+uint64_t KeptSegmentBytes(uint64_t pool_bytes) {
+  return std::clamp(pool_bytes / 8 / kGranuleBytes * kGranuleBytes, kGranuleBytes, kSegmentBytes);
+}
+
+// What a daemon that comes back has to write into: its staging buffers, and at least a segment beside.
+uint64_t BytesForNew(const DaemonOptions& options, uint64_t segment_bytes) {
+  const uint64_t staging =
+      options.staging_buffers * options.staging_buffer_bytes + options.serving_buffers * kGranuleBytes;
+  return (staging + segment_bytes - 1) / segment_bytes * segment_bytes + segment_bytes;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices) {
+absl::Status Storage::PageLock(std::byte* begin, uint64_t bytes) {
+  TC_RETURN_IF_ERROR(devices_->RegisterHost(begin, bytes));
+  absl::MutexLock lock(&mutex_);
+  page_locked_.insert(begin);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices,
+                                                       KeptPool* kept) {
   std::unique_ptr<Storage> storage(new Storage(devices));
-  TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create({.bytes = options.host_pool_bytes,
-                                                        .use_huge_pages = options.huge_pages,
-                                                        .prefault_threads = options.prefault_threads}));
+  HostPool::Options pool{.bytes = options.host_pool_bytes,
+                         .use_huge_pages = options.huge_pages,
+                         .prefault_threads = options.prefault_threads};
+  if (kept != nullptr) {
+    pool.segment_bytes = KeptSegmentBytes(pool.bytes);
+    pool.kept =
+        kept->TakeSegments(pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
+    pool.on_replaced = [storage = storage.get(), kept](const PoolSegment& made, const std::string& made_name,
+                                                       const std::string& gone_name) {
+      const absl::Status locked = storage->PageLock(storage->pool_->base() + made.offset, made.bytes);
+      LOG_IF(WARNING, !locked.ok()) << "A segment of the host pool is not page-locked: " << locked;
+      kept->OnReplaced(made, made_name, gone_name);
+    };
+  }
+  TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(std::move(pool)));
   // Each segment, since CUDA says nothing of a range that is several mappings. No copy reaches from one into
-  // the next, as no extent does.
-  for (const PoolSegment& segment : storage->pool_->segments()) {
-    TC_RETURN_IF_ERROR(devices->RegisterHost(storage->pool_->base() + segment.offset, segment.bytes));
-    ++storage->page_locked_segments_;
+  // the next, as no extent does. One that was kept can be read only, which not every device page-locks: the
+  // driver stages what is copied from there.
+  for (size_t i = 0; i < storage->pool_->segments().size(); ++i) {
+    const PoolSegment& segment = storage->pool_->segments()[i];
+    if (storage->pool_->kept(i)) continue;
+    TC_RETURN_IF_ERROR(storage->PageLock(storage->pool_->base() + segment.offset, segment.bytes));
   }
   if (options.disk_tier) {
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk_dir, ""));
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk_dir));
   }
   TC_ASSIGN_OR_RETURN(storage->import_roots_, ImportRoots::Beneath(options.import_roots));
+  // Last: from here on there are allocations in the pool.
+  if (kept != nullptr) kept->Attach(storage->pool_.get());
   return storage;
 }
 
 Storage::~Storage() {
-  for (size_t i = 0; i < page_locked_segments_; ++i) {
-    const absl::Status status = devices_->UnregisterHost(pool_->base() + pool_->segments()[i].offset);
+  absl::MutexLock lock(&mutex_);
+  for (std::byte* const segment : page_locked_) {
+    const absl::Status status = devices_->UnregisterHost(segment);
     LOG_IF(WARNING, !status.ok()) << "A segment of the host pool stays page-locked: " << status;
   }
 }

@@ -4,21 +4,26 @@
 
 #include <cstddef>
 #include <memory>
+#include <set>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
 #include "core/disk/import_roots.h"
 #include "core/memory/host_pool.h"
 #include "core/replica/replica.h"
 #include "daemon/app/daemon_options.h"
+#include "daemon/keeper/kept_pool.h"
 
 namespace tensorcast::daemon {
 
 class Storage {
  public:
-  // `devices` must outlive it.
-  static absl::StatusOr<std::unique_ptr<Storage>> Open(const DaemonOptions& options, DeviceRuntime* devices);
+  // `devices` and `kept` must outlive it; the latter may be null.
+  static absl::StatusOr<std::unique_ptr<Storage>> Open(const DaemonOptions& options, DeviceRuntime* devices,
+                                                       KeptPool* kept);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -34,9 +39,12 @@ class Storage {
  private:
   explicit Storage(DeviceRuntime* devices) : devices_(devices) {}
 
+  absl::Status PageLock(std::byte* begin, uint64_t bytes);
+
   DeviceRuntime* const devices_;
+  absl::Mutex mutex_;
+  std::set<std::byte*> page_locked_ ABSL_GUARDED_BY(mutex_);  // segments of the pool
   std::unique_ptr<HostPool> pool_;
-  size_t page_locked_segments_ = 0;  // of those from the pool's start on
   std::unique_ptr<ArtifactStore> artifacts_;
   ImportRoots import_roots_;
 };

@@ -56,7 +56,7 @@ class ServiceTest : public ::testing::Test {
     auto started = HandleServer::Start({.path = folder + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
     ASSERT_TRUE(started.ok()) << started.status();
     handles = *std::move(started);
-    sessions = std::make_unique<Sessions>(handles.get(), pool.get(), "pool", devices.get());
+    sessions = std::make_unique<Sessions>(handles.get(), pool.get(), devices.get());
     known_keys = std::make_unique<KnownKeys>(&store, folder + "/known_keys");
     link = std::make_unique<GlobalStoreLink>(LinkOptions());
     servings = std::make_unique<ServeRegistry>(

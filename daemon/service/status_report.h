@@ -12,6 +12,7 @@
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
 #include "daemon/global_store_link/global_store_link.h"
+#include "daemon/keeper/kept_pool.h"
 #include "daemon/node/local_node.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/serving/serve_registry.h"
@@ -38,6 +39,7 @@ class StatusReporter {
     const ServeRegistry* servings = nullptr;
     const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
     const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
+    const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
     bool insecure = false;                          // and is so beyond this host
     uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
@@ -62,6 +64,7 @@ class StatusReporter {
                google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
   void FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) const;
   void FillTransfers(v1::GetStatusResponse* out) const;
+  void FillKeptPool(v1::KeptPool* out) const;
   // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
   v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;
 

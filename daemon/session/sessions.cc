@@ -96,7 +96,7 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
   const ReplicaMemory& memory = lease->memory();
   switch (lease->location().kind) {
     case LocationKind::kCpu:
-      SetHostMemory(claim, *pool_, pool_id_, *memory.host);
+      SetHostMemory(claim, *pool_, pool_->id(), *memory.host);
       break;
     case LocationKind::kGpu: {
       TC_ASSIGN_OR_RETURN(IpcHandle ipc, devices_->Export(memory.device));

@@ -21,10 +21,9 @@ namespace tensorcast::daemon {
 
 class Sessions {
  public:
-  // All must outlive it. `pool_id` is new each time the daemon starts: who has mapped a pool of this id has
-  // this memory.
-  Sessions(HandleServer* handles, const HostPool* pool, std::string pool_id, DeviceRuntime* devices)
-      : handles_(handles), pool_(pool), pool_id_(std::move(pool_id)), devices_(devices) {}
+  // All must outlive it.
+  Sessions(HandleServer* handles, const HostPool* pool, DeviceRuntime* devices)
+      : handles_(handles), pool_(pool), devices_(devices) {}
 
   // Gives the lease to whoever claims the returned ticket; it ends when nobody does within the ticket's life.
   // `holder` is who that is to be; `companion` lives as long as the lease.
@@ -41,7 +40,6 @@ class Sessions {
  private:
   HandleServer* const handles_;
   const HostPool* const pool_;
-  const std::string pool_id_;
   DeviceRuntime* const devices_;
 };
 

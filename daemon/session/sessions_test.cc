@@ -38,7 +38,7 @@ class SessionsTest : public ::testing::Test {
         HandleServer::Start({.path = folder_.path() + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
     ASSERT_TRUE(handles.ok()) << handles.status();
     handles_ = *std::move(handles);
-    sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), "pool", devices_.get());
+    sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), devices_.get());
   }
 
   std::unique_ptr<ReplicaLease> MakeReplica(Location location) {
@@ -87,7 +87,7 @@ TEST_F(SessionsTest, ATicketGivesTheImageAndTheConnectionIsTheLease) {
   auto claim = ClaimedReplica::Claim(handles_->path(), *ticket, context_.deadline);
   ASSERT_TRUE(claim.ok()) << claim.status();
   EXPECT_EQ((*claim)->handles().artifact_id, artifact_.manifest->id());
-  EXPECT_EQ(std::get<HostHandles>((*claim)->handles().memory).pool_id, "pool");
+  EXPECT_EQ(std::get<HostHandles>((*claim)->handles().memory).pool_id, pool_->id());
   auto image = (*claim)->MapImage();
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_TRUE(std::equal(image->begin(), image->end(), artifact_.image.begin(), artifact_.image.end()));

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -17,20 +18,28 @@ std::string ReadAll(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace
-
-std::vector<pid_t> HelpersOf(pid_t daemon) {
-  std::vector<pid_t> helpers;
+// Those that have this on their command line, and this in their status.
+std::vector<pid_t> Find(std::string_view argument, std::string_view status) {
+  std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     pid_t pid = 0;
     if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
-    const std::string status = ReadAll(entry.path() / "status");
-    if (absl::StrContains(status, absl::StrCat("\nPPid:\t", daemon, "\n")) &&
-        absl::StrContains(ReadAll(entry.path() / "cmdline"), "nccl-helper")) {
-      helpers.push_back(pid);
+    if (absl::StrContains(ReadAll(entry.path() / "status"), status) &&
+        absl::StrContains(ReadAll(entry.path() / "cmdline"), argument)) {
+      found.push_back(pid);
     }
   }
-  return helpers;
+  return found;
+}
+
+}  // namespace
+
+std::vector<pid_t> HelpersOf(pid_t daemon) {
+  return Find("nccl-helper", absl::StrCat("\nPPid:\t", daemon, "\n"));
+}
+
+std::vector<pid_t> KeepersOf(const std::string& state_dir) {
+  return Find(absl::StrCat("--socket=", state_dir, "/keeper.sock"), "");
 }
 
 }  // namespace tensorcast

@@ -1,0 +1,126 @@
+#include "daemon/keeper/keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/testing/temp_folder.h"
+#include "core/memory/host_pool.h"
+#include "daemon/keeper/kept_record.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::IsEmpty;
+
+// A keeper on a thread, which ends soon after its last daemon has gone.
+class Keeper : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    thread_ = std::thread(
+        [this, ready = ends[1]] { EXPECT_TRUE(RunKeeper(Path(), absl::Milliseconds(200), ready).ok()); });
+    char none;
+    EXPECT_EQ(read(ends[0], &none, 1), 0);
+    close(ends[0]);
+  }
+  void TearDown() override { thread_.join(); }
+
+  std::string Path() const { return folder_.path() + "/keeper.sock"; }
+  KeeperClient NewDaemon() const { return KeeperClient(Path(), {"never started"}); }
+  // A file of so many bytes.
+  static UniqueFd File(off_t bytes) {
+    UniqueFd fd(memfd_create("kept", MFD_CLOEXEC));
+    EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
+    return fd;
+  }
+  static std::vector<std::string> Contents(const std::vector<KeptDescriptor>& kept) {
+    std::vector<std::string> contents;
+    for (const KeptDescriptor& one : kept) {
+      struct stat file{};
+      EXPECT_EQ(fstat(one.fd.get(), &file), 0);
+      contents.push_back(one.name + " " + std::to_string(file.st_size));
+    }
+    std::ranges::sort(contents);
+    return contents;
+  }
+
+  const ::tensorcast::testing::TempFolder folder_;
+  std::thread thread_;
+};
+
+TEST_F(Keeper, GivesTheNextDaemonWhatTheOneBeforeLeft) {
+  {
+    KeeperClient before = NewDaemon();
+    const auto nothing = before.Open();
+    ASSERT_TRUE(nothing.ok()) << nothing.status();
+    EXPECT_THAT(*nothing, IsEmpty());
+    before.Put("a", File(1));
+    before.Put("b", File(2));
+    before.Put("a", File(3));
+    before.Put("c", File(4));
+    before.Drop("c");
+  }
+  for (int i = 0; i < 2; ++i) {
+    KeeperClient next = NewDaemon();
+    const auto kept = next.Open();
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    EXPECT_EQ(Contents(*kept), (std::vector<std::string>{"a 3", "b 2"}));
+  }
+}
+
+TEST_F(Keeper, HearsOutADaemonThatIsStillConnectedWhenTheNextOneComes) {
+  KeeperClient before = NewDaemon();
+  ASSERT_TRUE(before.Open().ok());
+  for (int i = 0; i < 50; ++i) before.Put(std::to_string(i), File(i));
+  KeeperClient next = NewDaemon();
+  const auto kept = next.Open();
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->size(), 50u);
+}
+
+KeptRecord SomeRecord() {
+  return {.manifest = "bytes of a manifest",
+          .extents = {{.image_offset = 0, .segment = "s1", .offset = kGranuleBytes, .bytes = kGranuleBytes},
+                      {.image_offset = kGranuleBytes, .segment = "s2", .offset = 0, .bytes = kGranuleBytes}}};
+}
+
+TEST(KeptRecordTest, IsReadAsItWasWritten) {
+  const auto read = DecodeRecord(EncodeRecord(SomeRecord()));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, SomeRecord());
+}
+
+TEST(KeptRecordTest, IsLaidOutAsTheFormatSays) {
+  const std::string bytes = EncodeRecord({.manifest = "M", .extents = {{0, "s", 1, 2}}});
+  EXPECT_EQ(bytes.substr(0, bytes.size() - 16), std::string("TCKR\1\0\1\0\0\0"
+                                                            "\0\0\0\0\0\0\0\0"
+                                                            "\1\0s"
+                                                            "\1\0\0\0\0\0\0\0"
+                                                            "\2\0\0\0\0\0\0\0"
+                                                            "\1\0\0\0M",
+                                                            42));
+}
+
+TEST(KeptRecordTest, IsRefusedWithAnyByteChangedAddedOrMissing) {
+  const std::string good = EncodeRecord(SomeRecord());
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] ^= 1;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRecord(bad).status())) << i;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRecord(good.substr(0, i)).status())) << i;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(DecodeRecord(good + "x").status()));
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon

@@ -1,0 +1,115 @@
+// The host pool beyond the life of its daemon: its segments, a record of each ready replica in them, and who
+// is attached to those, are held by a keeper. At the start what an earlier daemon left is taken back.
+//
+// A replica to which a process of then is still attached is leased until that process is gone, or was given a
+// lease of its own: its memory is not given away while it is read.
+//
+// In this order: Open, TakeSegments, OnReplaced as the pool's, Attach with that pool, SetEngine, TakeReplicas
+// for the engine; from then on it is the engine's listener, and passes on what it hears. Thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/engine/callbacks.h"
+#include "core/engine/engine.h"
+#include "core/engine/kept_replicas.h"
+#include "core/engine/replica_lease.h"
+#include "core/memory/host_pool.h"
+#include "daemon/keeper/keeper.h"
+#include "daemon/keeper/kept_record.h"
+
+namespace tensorcast::daemon {
+
+class KeptPool final : public ReplicaListener {
+ public:
+  // `argv` as for KeeperClient.
+  static absl::StatusOr<std::unique_ptr<KeptPool>> Open(const std::string& socket,
+                                                        std::vector<std::string> argv);
+
+  // Those that replicas are in, of at most so many bytes: whole replicas, those that add least first.
+  std::vector<KeptSegment> TakeSegments(uint64_t most_bytes);
+  void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
+  // What is not in this pool any more is let go. `pool` must outlive the listening.
+  void Attach(HostPool* pool);
+  std::vector<KeptReplica> TakeReplicas();
+  // `next` is told of everything, too. Both must outlive the engine's notifications.
+  void SetNext(ReplicaListener* next) { next_ = next; }
+  void SetEngine(StoreEngine* engine);
+  // As OnKeptSettled.
+  void OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease);
+  // A process is attached to this artifact in host memory for as long as what this returns lives, or this
+  // daemon. It needs no lease from before any more.
+  std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const std::string& artifact_id);
+  // Looks after the keeper, and for processes that are gone. To be called now and then.
+  void Mend();
+  // What is kept now stays with the keeper: this daemon ends. Leases end.
+  void Stop();
+
+  struct Stats {  // as v1::KeptPool
+    uint32_t replicas = 0;
+    uint32_t waiting = 0;
+    uint32_t mismatched = 0;
+    uint32_t gone_on_gpus = 0;
+    uint32_t awaited_holders = 0;
+    uint64_t read_only_bytes = 0;
+  };
+  Stats stats() const;
+
+  void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
+  void OnTransferEnded(const TransferReport& report) override;
+
+ private:
+  struct Found {
+    KeptRecord record;
+    std::shared_ptr<const Manifest> manifest;
+  };
+
+  // A process that was attached to the daemon before.
+  struct Holder {
+    std::string name;  // with the keeper
+    UniqueFd process;  // pidfd
+    bool of(pid_t pid) const;
+  };
+  // Those of one artifact, and what they keep where it is; null until it is verified.
+  struct Held {
+    std::vector<Holder> holders;
+    std::unique_ptr<ReplicaLease> lease;
+  };
+
+  KeptPool(const std::string& socket, std::vector<std::string> argv) : keeper_(socket, std::move(argv)) {}
+  void Add(KeptDescriptor kept);
+  void AddReplica(std::string_view artifact_id, int record_file);
+  void Record(const ReplicaInfo& replica, const Manifest& manifest);
+  void RecordOnGpu(const ReplicaInfo& replica);
+  // Lets go of those holders; and of what none is left of.
+  void DropHolders(absl::FunctionRef<bool(const std::string& artifact_id, const Holder& holder)> goes);
+
+  KeeperClient keeper_;
+  // Of the start.
+  std::vector<std::string> names_;
+  std::vector<KeptSegment> segments_;
+  std::vector<Found> found_;
+  std::vector<KeptReplica> replicas_;
+
+  HostPool* pool_ = nullptr;
+  ReplicaListener* next_ = nullptr;
+  mutable absl::Mutex mutex_;
+  Stats stats_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<std::string, Held> held_ ABSL_GUARDED_BY(mutex_);  // by artifact
+  StoreEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;                // null: nothing is recorded
+  absl::flat_hash_map<std::string, std::string> recorded_ ABSL_GUARDED_BY(mutex_);  // artifact -> replica
+};
+
+}  // namespace tensorcast::daemon
