@@ -114,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   if (claimed != nullptr) {
     TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));
   }
+  if (!state->image.empty()) session_->leases.Watch(state->artifact_id, state->claimed);
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));
 }

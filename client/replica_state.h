@@ -43,7 +43,7 @@ struct Replica::State {
   TensorSelection chosen;
   std::vector<TensorView> tensors;  // as chosen.tensors
 
-  std::unique_ptr<ClaimedReplica> claimed;  // null: not attached
+  std::shared_ptr<ClaimedReplica> claimed;  // null: not attached
   std::span<const std::byte> image;         // of host memory; chunks that were not chosen may not be readable
   DevicePtr device;                         // of device memory, opened with `devices`
   DeviceRuntime* devices = nullptr;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/daemon_link.h"
+#include "client/lease_keeper.h"
 #include "client/manifest_cache.h"
 #include "tensorcast/client.h"
 
@@ -16,11 +17,13 @@ struct Session {
       : telemetry(options.telemetry),
         link(std::move(link_to_daemon)),
         manifests(link.get()),
+        leases(link.get()),
         devices(options.devices) {}
 
   const std::shared_ptr<void> telemetry;  // ends after all else
   const std::unique_ptr<DaemonLink> link;
   ManifestCache manifests;
+  LeaseKeeper leases;
   DeviceRuntime* const devices;  // may be null
 };
 

@@ -145,6 +145,10 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseReplica(std::str
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::string_view artifact_id,
                                                                          Location location) {
+  if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("the replica of ", artifact_id, " of before is still to be verified; ask again"));
+  }
   return parts_->table.Lease(artifact_id, location);
 }
 

@@ -87,7 +87,8 @@ class StoreEngine {
   absl::StatusOr<std::unique_ptr<PendingReplica>> Ingest(const RequestContext& context,
                                                          IngestRequest request);
 
-  // A lease on a ready replica. NOT_FOUND when there is none (or none ready) of that id, or at that location.
+  // A lease on a ready replica. NOT_FOUND when there is none (or none ready) of that id, or at that location;
+  // UNAVAILABLE while one of before is still to be verified.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);

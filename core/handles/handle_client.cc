@@ -40,9 +40,33 @@ absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>&
 
 ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles,
                                std::vector<UniqueFd> fds)
-    : channel_(std::move(channel)), handles_(std::move(handles)), fds_(std::move(fds)) {}
+    : channel_(std::move(channel)), handles_(std::move(handles)), fds_(std::move(fds)) {
+  const auto* host = std::get_if<HostHandles>(&handles_.memory);
+  if (host == nullptr) return;
+  for (const SegmentExtent& extent : host->extents) {
+    struct stat segment{};
+    fstat(fds_[extent.segment].get(), &segment);  // which CheckSegments did before
+    pieces_.push_back({extent.image_offset, segment.st_dev, segment.st_ino, extent.offset, extent.bytes});
+  }
+}
 
 ClaimedReplica::~ClaimedReplica() = default;
+
+ClientChannel* ClaimedReplica::channel() const {
+  absl::MutexLock lock(&mutex_);
+  return channel_.get();
+}
+
+absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
+  if (pieces_.empty() || mirror_ != nullptr || pieces_ != again->pieces_) {
+    return absl::FailedPreconditionError(absl::StrCat("replica ", again->handles_.replica_id,
+                                                      " is not in the memory of ", handles_.replica_id));
+  }
+  absl::MutexLock lock(&mutex_);
+  absl::MutexLock other(&again->mutex_);
+  channel_.swap(again->channel_);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std::string& socket_path,
                                                                       std::string_view ticket,
@@ -104,7 +128,7 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
         absl::StrCat("replica ", handles_.replica_id,
                      mirror_ != nullptr ? " is followed already" : " is not in host memory, so it is ready"));
   }
-  TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel_.get(), handles_, chunk_bytes, deadline));
+  TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
   return mirror_->availability();
 }
 
@@ -115,7 +139,7 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   }
   if (acknowledged_) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer,
-                      channel_->Exchange(ClosedFrame{}, -1, SteadyNow() + kCloseTimeout));
+                      channel()->Exchange(ClosedFrame{}, -1, SteadyNow() + kCloseTimeout));
   if (!std::holds_alternative<ClosedFrame>(answer.frame)) {
     return absl::InternalError(absl::StrCat("the daemon answered CLOSED with ", FrameName(answer.frame)));
   }
@@ -123,7 +147,10 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   return absl::OkStatus();
 }
 
-bool ClaimedReplica::lost() const { return channel_->closed(); }
+bool ClaimedReplica::lost() const {
+  absl::MutexLock lock(&mutex_);
+  return channel_->closed();
+}
 
 OfferedMemory::OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string token)
     : channel_(std::move(channel)), token_(std::move(token)) {}

@@ -2,12 +2,18 @@
 // lease: destroying the object, or dying, ends it. Thread-compatible.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
@@ -59,15 +65,31 @@ class ClaimedReplica {
   absl::Status AcknowledgeClosed();
 
   // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
-  // over.
+  // over, unless it is taken again.
   bool lost() const;
+  // Goes on with the lease of `again`, a claim on a daemon that was started anew. FAILED_PRECONDITION unless
+  // both are of the very same host memory, whole, and nobody follows this one. On any thread.
+  absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
-  ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, std::vector<UniqueFd> fds);
+  // Of host memory: an extent by its file, whatever process made it and whoever numbers it.
+  struct Piece {
+    uint64_t image_offset = 0;
+    dev_t device = 0;
+    ino_t file = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    friend bool operator==(const Piece&, const Piece&) = default;
+  };
 
+  ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, std::vector<UniqueFd> fds);
+  ClientChannel* channel() const;
+
+  mutable absl::Mutex mutex_;
   // The mapping goes before the connection: the daemon may reuse the memory as soon as that is closed.
-  const std::unique_ptr<ClientChannel> channel_;
+  std::unique_ptr<ClientChannel> channel_ ABSL_GUARDED_BY(mutex_);
   const ReplicaHandles handles_;
+  std::vector<Piece> pieces_;  // of host memory
   std::vector<UniqueFd> fds_;
   std::unique_ptr<AvailabilityMirror> mirror_;  // once it is followed
   std::optional<ReservedRange> image_;          // once it is mapped

@@ -282,6 +282,24 @@ TEST_F(HandleSocket, AClientLearnsThatTheServerIsGoneAndKeepsItsMapping) {
   EXPECT_EQ(Claim("x").status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(HandleSocket, TheLeaseOfAServerThatWasStartedAnewIsTakenOverWhereItIsOfTheSameMemory) {
+  auto claimed = Claim(HostTicket());
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  server_.reset();
+  server_ = StartServer(folder_.socket());
+  auto elsewhere = Claim(HostTicket({{kGranuleBytes, kGranuleBytes}}, 4096));
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+  EXPECT_EQ((*claimed)->TakeOver(*std::move(elsewhere)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE((*claimed)->lost());
+  auto again = Claim(HostTicket());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*claimed)->TakeOver(*std::move(again)), absl::OkStatus());
+  EXPECT_FALSE((*claimed)->lost());
+  EXPECT_TRUE(testing::Eventually([&] { return held_ == 1; }));
+  claimed->reset();
+  EXPECT_TRUE(testing::Eventually([&] { return held_ == 0; }));
+}
+
 TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
   const std::string path = folder_.path() + "/file";
   std::ofstream(path) << "packed";

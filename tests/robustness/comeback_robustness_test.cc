@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/testing/eventually.h"
 #include "daemon/keeper/keeper.h"
 #include "tests/e2e/helper_processes.h"
 #include "tests/e2e/process_memory.h"
@@ -168,33 +169,50 @@ TEST_F(Comeback, AClientThatWasAttachedGoesOnReadingWhatItHadThoughThePoolFillsW
   TC_ASSERT_OK(Compare(*again, model).status());
 }
 
-TEST_F(Comeback, WhatAProcessIsAttachedToStaysUntilItIsGoneOrBack) {
+bool HoldsSegments(const v1::KeptPool& kept) { return kept.read_only_bytes() > 0; }
+
+TEST_F(Comeback, WhatAProcessIsAttachedToStaysUntilItIsGone) {
+  StartKept();
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
+  TC_ASSERT_OK_AND_ASSIGN(
+      const auto holder,
+      Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, "m", "cpu"},
+                      .log_path = absl::StrCat(directory_->path(), "/holder.log"),
+                      .ready_pipe = true}));
+  TC_ASSERT_OK(holder->WaitReady(Soon()).status());
+  TC_ASSERT_OK(holder->Signal(SIGSTOP));  // it cannot come back
+  for (int i = 0; i < 2; ++i) {
+    Kill();
+    Return();
+    TC_ASSERT_OK(AwaitKept(
+        [](const v1::KeptPool& kept) { return kept.waiting() == 0 && kept.awaited_holders() == 1; }));
+  }
+  TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
+  TC_ASSERT_OK(AwaitKept(HoldsSegments));
+  TC_ASSERT_OK(holder->Signal(SIGKILL));
+  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return !HoldsSegments(kept); }));
+}
+
+TEST_F(Comeback, AClientTakesItsLeaseAgainByItself) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
   TC_ASSERT_OK_AND_ASSIGN(auto attached, client(0).Get(Context(), "m", {}));
-  Kill();
-  Return();
-  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.waiting() == 0; }));
-  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.awaited_holders() == 1; }));
-  TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
-  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.read_only_bytes() > 0; }));
-  TC_ASSERT_OK(Compare(*attached, model).status());
-}
-
-TEST_F(Comeback, WhoIsBackIsNotWaitedFor) {
-  StartKept();
-  const std::string model = MakeModel("model.safetensors", 20 << 20);
-  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
-  TC_ASSERT_OK_AND_ASSIGN(const auto attached, client(0).Get(Context(), "m", {}));
-  Kill();
-  Return();
-  TC_ASSERT_OK_AND_ASSIGN(auto again, client(0).Get(Context(), "m", {}));
+  const std::byte* const where = attached->image().data();
+  for (int i = 0; i < 3; ++i) {
+    Kill();
+    EXPECT_TRUE(attached->lost());
+    TC_ASSERT_OK(cluster_->RestartDaemon(0));
+    EXPECT_TRUE(testing::Eventually([&] { return !attached->lost(); }));
+  }
   TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.awaited_holders() == 0; }));
-  again.reset();
-  TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
-  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.read_only_bytes() == 0; }));
+  EXPECT_EQ(attached->image().data(), where);
   TC_ASSERT_OK(Compare(*attached, model).status());
+  TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
+  TC_ASSERT_OK(AwaitKept(HoldsSegments));
+  attached.reset();
+  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return !HoldsSegments(kept); }));
 }
 
 UniqueFd FileOf(std::string_view bytes) {

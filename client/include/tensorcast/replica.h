@@ -91,6 +91,8 @@ class Replica {
   // How it came to this node; nullopt when it was already there.
   const std::optional<TransferReport>& transfer() const;
   // True once the daemon went away. The bytes stay readable, but the lease is over: for a new one, Get again.
+  // False again when the daemon came back with this memory (daemon.keep_pool): then the client took the lease
+  // again by itself, for as long as it lives.
   bool lost() const;
 
  private:

@@ -1,0 +1,91 @@
+#include "client/lease_keeper.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "core/replica/replica.h"
+#include "rpc/call.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::client {
+namespace {
+
+// How often it looks. There is no hurry: the daemon keeps the memory for those who were attached until they
+// are back or gone.
+constexpr absl::Duration kLook = absl::Milliseconds(500);
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+
+}  // namespace
+
+LeaseKeeper::~LeaseKeeper() {
+  std::thread thread;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    thread = std::move(thread_);
+  }
+  stop_.Cancel();
+  if (!thread.joinable()) return;
+  // A child that was forked has the object, and no such thread.
+  getpid() == process_ ? thread.join() : thread.detach();
+}
+
+void LeaseKeeper::Watch(const std::string& artifact_id, const std::shared_ptr<ClaimedReplica>& claimed) {
+  absl::MutexLock lock(&mutex_);
+  watched_.push_back({artifact_id, claimed});
+  if (thread_.joinable() || stopping_) return;
+  process_ = getpid();
+  thread_ = std::thread([this] { Run(); });
+}
+
+void LeaseKeeper::Run() {
+  while (true) {
+    std::vector<Watched> watched;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
+      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping), kLook)) return;
+      watched.swap(watched_);
+    }
+    std::erase_if(watched, [this](const Watched& one) {
+      const std::shared_ptr<ClaimedReplica> claimed = one.claimed.lock();
+      return claimed == nullptr ||
+             (claimed->lost() && TakeAgain(one.artifact_id, *claimed).ok() && claimed->lost());
+    });
+    absl::MutexLock lock(&mutex_);
+    std::ranges::move(watched, std::back_inserter(watched_));
+  }
+}
+
+absl::Status LeaseKeeper::TakeAgain(const std::string& artifact_id, ClaimedReplica& claimed) {
+  RequestContext context;
+  context.deadline = SteadyNow() + kTimeout;
+  context.cancellation = stop_;
+  const RequestContext operation = OperationContext(context);
+  v1::AttachReplicaRequest request;
+  request.set_artifact_id(artifact_id);
+  *request.mutable_location() = rpc::ToProto(Location{LocationKind::kCpu, 0});
+  const absl::StatusOr<v1::AttachReplicaResponse> attached =
+      rpc::CallUnary(link_->daemon(), &v1::StoreDaemon::Stub::AttachReplica, operation, request,
+                     {.retry_for = absl::ZeroDuration(), .what = "taking a lease again"});
+  absl::Status taken = attached.status();
+  if (attached.ok()) {
+    auto again =
+        ClaimedReplica::Claim(attached->handle_socket(), attached->ticket(), operation.deadline, stop_);
+    taken = again.ok() ? claimed.TakeOver(*std::move(again)) : again.status();
+  }
+  // Anything else is for good.
+  if (absl::IsUnavailable(taken) || absl::IsDeadlineExceeded(taken) || absl::IsCancelled(taken)) return taken;
+  LOG_IF(WARNING, !taken.ok()) << "The daemon was restarted, and a lease on " << artifact_id
+                               << " is over; the memory stays readable: " << taken;
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::client
