@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out bench-failover gpu-check format clean asan tsan tidy tidy-quick model lint fuzz check-all
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback gpu-check format clean asan tsan tidy tidy-quick model lint fuzz check-all
 
 all: build
 
@@ -46,6 +46,10 @@ bench-fan-out: binary
 bench-failover: binary
 	@tools/setup.sh --tests
 	@cli/bench/failover.py --binary $(BUILD)/bin/tensorcast
+
+# How soon a daemon that was killed serves what it had in host memory; a minute, and 10 GiB of memory.
+bench-comeback: binary
+	@cli/bench/comeback.py --binary $(BUILD)/bin/tensorcast
 
 # On a machine with GPUs: their tests and figures, into one file (cli/bench/README.md).
 OUT ?= gpu-check.md

@@ -35,7 +35,7 @@ void KeptReplicas::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void KeptReplicas::Settle(std::string_view artifact_id) {
+void KeptReplicas::Settle(std::string_view artifact_id, bool wanted) {
   std::shared_ptr<Entry> entry;
   {
     absl::MutexLock lock(&mutex_);
@@ -50,7 +50,7 @@ void KeptReplicas::Settle(std::string_view artifact_id) {
       return;
     }
   }
-  Compare(entry);
+  Compare(entry, wanted);
 }
 
 bool KeptReplicas::SettleAll() {
@@ -65,14 +65,19 @@ bool KeptReplicas::SettleAll() {
         if (!entry->taken) next = id;
       }
     }
-    Settle(next);
+    Settle(next, /*wanted=*/false);
     any = true;
   }
 }
 
-void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry) {
+void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   const std::string id = entry->replica.manifest->id();
-  const bool matches = Matches(entry->replica);
+  if (wanted) ++wanted_;
+  const bool matches = Matches(entry->replica, wanted);
+  if (wanted) {
+    absl::MutexLock lock(&mutex_);  // so that who waits for it looks again
+    --wanted_;
+  }
   if (stopping_) return;
   bool forgotten = false;
   {
@@ -91,11 +96,19 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry) {
   entries_.erase(id);
 }
 
-bool KeptReplicas::Matches(const KeptReplica& replica) const {
+// By chunk, so that nobody waits for long.
+void KeptReplicas::LetWantedPass() const {
+  if (wanted_ == 0) return;
+  absl::MutexLock lock(&mutex_);
+  const auto passed = [this] { return wanted_ == 0 || stopping_; };
+  mutex_.Await(absl::Condition(&passed));
+}
+
+bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
   std::atomic<uint32_t> next_chunk{0};
   std::atomic<bool> all{true};
   const auto compare = [&] {
-    if (!MatchesFrom(replica, next_chunk)) all = false;
+    if (!MatchesFrom(replica, wanted, next_chunk)) all = false;
   };
   std::vector<std::thread> others;
   for (int i = 1; i < threads_; ++i) others.emplace_back(compare);
@@ -104,10 +117,12 @@ bool KeptReplicas::Matches(const KeptReplica& replica) const {
   return all;
 }
 
-bool KeptReplicas::MatchesFrom(const KeptReplica& replica, std::atomic<uint32_t>& next_chunk) const {
+bool KeptReplicas::MatchesFrom(const KeptReplica& replica, bool wanted,
+                               std::atomic<uint32_t>& next_chunk) const {
   const ImageLayout& layout = replica.manifest->layout();
   DigestBuilder digest;
   for (uint32_t chunk = next_chunk++; chunk < layout.chunk_count(); chunk = next_chunk++) {
+    if (!wanted) LetWantedPass();
     if (stopping_) return false;
     const ByteRange range = layout.chunk(chunk);
     digest.Reset();

@@ -1,6 +1,6 @@
 // Replicas of a daemon of before, in memory that was kept, until they are compared with their digests: then
 // they are ready in the table, or gone. In the background one after the other; one that an ingest asks for is
-// compared at once, on that ingest's thread.
+// compared at once, on that ingest's thread, while the background waits.
 //
 // Thread-safe.
 #pragma once
@@ -44,7 +44,7 @@ class KeptReplicas {
   // To be called once. `on_settled` is called with no lock held.
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
   // Returns when there is no word of this artifact any more, or after Stop.
-  void Settle(std::string_view artifact_id);
+  void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
   // The same of all; false when there was none.
   bool SettleAll();
   // It will not be in the table.
@@ -61,15 +61,18 @@ class KeptReplicas {
     bool forgotten = false;
   };
 
-  void Compare(const std::shared_ptr<Entry>& entry);
+  void Settle(std::string_view artifact_id, bool wanted);
+  void Compare(const std::shared_ptr<Entry>& entry, bool wanted);
   // False also when it was stopped.
-  bool Matches(const KeptReplica& replica) const;
-  bool MatchesFrom(const KeptReplica& replica, std::atomic<uint32_t>& next_chunk) const;
+  bool Matches(const KeptReplica& replica, bool wanted) const;
+  bool MatchesFrom(const KeptReplica& replica, bool wanted, std::atomic<uint32_t>& next_chunk) const;
+  void LetWantedPass() const;
 
   ReplicaTable* const table_;
   const int threads_;
   OnKeptSettled on_settled_;
   std::atomic<bool> stopping_{false};
+  std::atomic<int> wanted_{0};  // that are compared at this moment
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
