@@ -61,7 +61,7 @@ AccessControl::AccessControl(std::shared_ptr<const Credentials> credentials, Rol
 AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& call, std::string_view label,
                                               std::string_view on_behalf_of) const {
   Decision decision;
-  if (admit_ != nullptr) decision.refused = admit_();
+  decision.refused = Admit();
   if (!decision.refused.ok()) return decision;
   RoleSet roles = unix_roles_;
   std::string_view role = TextOfUnix(unix_roles_);

@@ -41,6 +41,8 @@ class AccessControl {
     absl::Status refused;                  // PERMISSION_DENIED, UNAUTHENTICATED, or what `admit` says
     Credentials::Certificate certificate;  // null: there was none
   };
+  // What `admit` says now.
+  absl::Status Admit() const { return admit_ != nullptr ? admit_() : absl::OkStatus(); }
   // `label` is "GlobalStore/BindKey"; `on_behalf_of` the metadata, empty where there was none.
   Decision Decide(const grpc::ServerContextBase& call, std::string_view label,
                   std::string_view on_behalf_of) const;

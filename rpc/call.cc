@@ -6,8 +6,10 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
+#include "rpc/epoch.h"
 #include "rpc/protocol_version.h"
 #include "rpc/retry.h"
 #include "rpc/status_mapping.h"
@@ -24,9 +26,9 @@ void NoteRetry(otel::Span& span, const Attempt& attempt) {
 
 // What a call carries is filed before gRPC sees it: the interceptor that looks it up runs within the call's
 // first operation.
-ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt, const std::string& on_behalf_of)
-    : context_(context) {
-  if (!on_behalf_of.empty()) call_.AddMetadata(kCallerKey, on_behalf_of);
+ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt, const CallOptions& options)
+    : context_(context), fence_(options.fence) {
+  if (!options.on_behalf_of.empty()) call_.AddMetadata(kCallerKey, options.on_behalf_of);
   if (attempt.number > 1) call_.AddMetadata(kAttemptKey, std::to_string(attempt.number));
   CallContexts::ForClient().File(&call_, context);
   if (context.deadline != SteadyTime::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));
@@ -36,10 +38,14 @@ ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt, co
 
 ClientCall::~ClientCall() { CallContexts::ForClient().Remove(&call_); }
 
-absl::Status ClientCall::CheckServer() const { return CheckServersVersion(call_); }
+absl::Status ClientCall::CheckServer() const {
+  TC_RETURN_IF_ERROR(CheckServersVersion(call_));
+  return fence_ != nullptr ? fence_->Check(call_) : absl::OkStatus();
+}
 
 absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   if (status.ok()) return CheckServer();
+  if (fence_ != nullptr) TC_RETURN_IF_ERROR(fence_->Check(call_));
   if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
     return absl::UnavailableError(absl::StrCat("the server gave the call up: ", status.error_message()));
   }

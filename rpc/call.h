@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "otel/api/span.h"
+#include "rpc/epoch.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::rpc {
@@ -35,6 +36,7 @@ struct CallOptions {
   Backoff::Options backoff;
   const char* what = "call";  // names the work in errors that arise here
   std::string on_behalf_of;   // who asked for it, where it is forwarded (Caller::asking); empty: this process
+  EpochFence* fence = nullptr;  // what answers are to pass; must outlive the call
 };
 
 // One try of something that is tried again while it is UNAVAILABLE.
@@ -52,7 +54,7 @@ void NoteRetry(otel::Span& span, const Attempt& attempt);
 class ClientCall {
  public:
   explicit ClientCall(const RequestContext& context, const Attempt& attempt = {},
-                      const std::string& on_behalf_of = {});
+                      const CallOptions& options = {});
   ~ClientCall();
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
@@ -61,14 +63,16 @@ class ClientCall {
   // Tells the server how many messages it is to expect of this client's stream.
   void AnnounceMessages(size_t count);
   // Whether what the server says may be used: FAILED_PRECONDITION when it speaks another version of the
-  // protocol. REQUIRES: the first response was read.
+  // protocol, UNAVAILABLE when it does not pass the fence. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
   // How the call went, once gRPC says that it ended: its error, or CheckServer's. CANCELLED where nobody here
-  // cancelled is UNAVAILABLE: a server that ends cancels what it has under way.
+  // cancelled is UNAVAILABLE: a server that ends cancels what it has under way. So is any error of a server
+  // that does not pass the fence.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
   const RequestContext& context_;
+  EpochFence* const fence_;
   grpc::ClientContext call_;
   Cancellation::Registration cancel_;
 };
@@ -85,7 +89,7 @@ absl::StatusOr<Response> CallUnary(
     const CallOptions& options = {}) {
   std::optional<Response> response;
   absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
-    ClientCall call(context, attempt, options.on_behalf_of);
+    ClientCall call(context, attempt, options);
     return call.Outcome((stub.*method)(call.get(), request, &response.emplace()));
   });
   if (!status.ok()) return status;
@@ -135,7 +139,7 @@ absl::Status CallServerStream(
     const RequestContext& context, const std::type_identity_t<Request>& request,
     Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
   return RetryUnavailable(context, options, [&](Attempt& attempt) {
-    ClientCall call(context, attempt, options.on_behalf_of);
+    ClientCall call(context, attempt, options);
     auto stream = (stub.*method)(call.get(), request);
     return internal::ReadAll<Response>(*stream, call, on_response, attempt);
   });
@@ -151,7 +155,7 @@ absl::StatusOr<Response> CallClientStream(
     const CallOptions& options = {}) {
   std::optional<Response> response;
   absl::Status status = RetryUnavailable(context, options, [&](const Attempt& attempt) {
-    ClientCall call(context, attempt, options.on_behalf_of);
+    ClientCall call(context, attempt, options);
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get(), &response.emplace());
     internal::WriteAll<Request>(*stream, count, make_request);
@@ -169,7 +173,7 @@ absl::Status CallBidiStream(
     const RequestContext& context, size_t count, Callback<Request(size_t)> make_request,
     Callback<absl::Status(Response&&)> on_response, const CallOptions& options = {}) {
   return RetryUnavailable(context, options, [&](Attempt& attempt) {
-    ClientCall call(context, attempt, options.on_behalf_of);
+    ClientCall call(context, attempt, options);
     call.AnnounceMessages(count);
     auto stream = (stub.*method)(call.get());
     internal::WriteAll<Request>(*stream, count, make_request);

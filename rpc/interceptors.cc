@@ -16,6 +16,7 @@
 #include "rpc/access.h"
 #include "rpc/call_contexts.h"
 #include "rpc/call_observer.h"
+#include "rpc/epoch.h"
 #include "rpc/protocol_version.h"
 #include "rpc/status_mapping.h"
 
@@ -92,11 +93,13 @@ bool IsId(std::string_view text) {
 
 class ServerInterceptor final : public grpc::experimental::Interceptor {
  public:
-  ServerInterceptor(grpc::ServerContextBase* call, const char* method, AccessControl* access)
+  ServerInterceptor(grpc::ServerContextBase* call, const char* method, AccessControl* access,
+                    const std::string& epoch)
       : call_(call),
         method_(method),
         ours_(ParseMethod(method).service.starts_with("tensorcast.")),
-        access_(ours_ ? access : nullptr) {}
+        access_(ours_ ? access : nullptr),
+        epoch_(epoch) {}
   // gRPC destroys its interceptors with the call's context object, so an address is never filed twice at a
   // time.
   ~ServerInterceptor() override {
@@ -121,9 +124,11 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     }
     if (ours_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
       methods->GetSendInitialMetadata()->emplace(kProtocolKey, kProtocolText);
+      if (!epoch_.empty()) methods->GetSendInitialMetadata()->emplace(kEpochKey, epoch_);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       ExplainUnreadable(*methods);
+      AdmitAgain(*methods);
       End(methods->GetSendStatus());
     }
     methods->Proceed();
@@ -143,6 +148,14 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
                                  : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                                 "the request cannot be read: a key, a path or another "
                                                 "text in it is not valid UTF-8"));
+  }
+
+  // What let the call in may have ended while its handler ran: then the answer is nobody's any more.
+  void AdmitAgain(InterceptorBatchMethods& methods) const {
+    if (access_ == nullptr) return;
+    if (const absl::Status refused = access_->Admit(); !refused.ok()) {
+      methods.ModifySendStatus(ToGrpcStatus(refused));
+    }
   }
 
   void End(const grpc::Status& status) {
@@ -182,19 +195,22 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
   const char* const method_;
   const bool ours_;
   AccessControl* const access_;  // null: nothing is checked
+  const std::string& epoch_;     // the factory's; empty: there is none
   bool unreadable_ = false;      // the last message that was received
   CallObserver observer_;
 };
 
 class ServerInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit ServerInterceptorFactory(AccessControl* access) : access_(access) {}
+  ServerInterceptorFactory(AccessControl* access, const Epoch& epoch)
+      : access_(access), epoch_(epoch.number != 0 ? epoch.ToText() : "") {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new ServerInterceptor(info->server_context(), info->method(), access_);
+    return new ServerInterceptor(info->server_context(), info->method(), access_, epoch_);
   }
 
  private:
   AccessControl* const access_;
+  const std::string epoch_;
 };
 
 }  // namespace
@@ -205,8 +221,8 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
-    AccessControl* access) {
-  return std::make_unique<ServerInterceptorFactory>(access);
+    AccessControl* access, const Epoch& epoch) {
+  return std::make_unique<ServerInterceptorFactory>(access, epoch);
 }
 
 }  // namespace tensorcast::rpc

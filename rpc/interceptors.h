@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "rpc/epoch.h"
+
 namespace grpc::experimental {
 class ClientInterceptorFactoryInterface;
 class ServerInterceptorFactoryInterface;
@@ -25,7 +27,8 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 // that fails is a line in the log (failure_log.h).
 //
 // `access` says who may make a call, and must outlive the server's last one; null: everybody may everything.
+// `epoch` is said with each answer, unless its number is 0.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
-    AccessControl* access);
+    AccessControl* access, const Epoch& epoch);
 
 }  // namespace tensorcast::rpc

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "rpc/channel.h"
+#include "rpc/epoch.h"
 #include "security/roles.h"
 
 namespace grpc {
@@ -44,8 +45,10 @@ struct ServerOptions {
   std::shared_ptr<const Credentials> credentials;
   // What those may do who come by a unix path.
   security::RoleSet unix_roles = security::kEveryRole;
-  // Asked before each call of ours: its error is the call's. Empty: all are admitted.
+  // Asked before each call of ours and again before it is answered: its error is the call's. Empty: all are
+  // admitted.
   std::function<absl::Status()> admit;
+  Epoch epoch;  // said with each answer of ours; number 0: none is
 };
 
 // Thread-safe.

@@ -176,6 +176,7 @@ class FakeGlobalStore : public GlobalStoreClient {
 
   absl::Duration away_for() const override { return absl::ZeroDuration(); }
   absl::Status Noted(absl::Status status, SteadyTime, Timeout) override { return status; }
+  rpc::EpochFence& fence() override { return fence_; }
 
   absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(
       const RequestContext&, const v1::RequestReplicaTransportRequest& request) override {
@@ -209,6 +210,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   }
 
   absl::Mutex mutex_;
+  rpc::EpochFence fence_;
 };
 
 }  // namespace tensorcast::daemon

@@ -26,9 +26,6 @@ constexpr absl::Duration kLongEnoughToAnswer = absl::Milliseconds(200);
 
 constexpr int32_t kArtifactsInAPage = 1000;
 
-// The link and what runs in the background have retries of their own, as have clients.
-rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of the global store"}; }
-
 class GrpcGlobalStoreClient : public GlobalStoreClient {
  public:
   GrpcGlobalStoreClient(std::shared_ptr<grpc::Channel> channel, std::string address)
@@ -187,6 +184,8 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return away_for() < short_absence_ ? error : rpc::WithoutRetry(error);
   }
 
+  rpc::EpochFence& fence() override { return fence_; }
+
  private:
   bool IsAway() const { return away_for() >= short_absence_; }
 
@@ -197,11 +196,13 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return call;
   }
 
-  // Requests on behalf of a client ride out a short absence.
-  rpc::CallOptions Patient() const {
-    return {.retry_for = std::max(short_absence_ - away_for(), absl::ZeroDuration()),
-            .what = "call of the global store"};
+  rpc::CallOptions TriedFor(absl::Duration retry_for) {
+    return {.retry_for = retry_for, .what = "call of the global store", .fence = &fence_};
   }
+  // The link and what runs in the background have retries of their own, as have clients.
+  rpc::CallOptions Once() { return TriedFor(absl::ZeroDuration()); }
+  // Requests on behalf of a client ride out a short absence.
+  rpc::CallOptions Patient() { return TriedFor(std::max(short_absence_ - away_for(), absl::ZeroDuration())); }
 
   template <class Request, class Response>
   absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -228,6 +229,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   const std::unique_ptr<Stub> stub_;
   const std::string address_;
   const absl::Duration short_absence_;
+  rpc::EpochFence fence_;
   mutable absl::Mutex mutex_;
   SteadyTime away_since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // that: it answers
   SteadyTime answered_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();      // a call, the last time

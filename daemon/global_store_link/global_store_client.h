@@ -4,7 +4,8 @@
 // Every call is bounded by its context's deadline and returns the global store's status as it is. When it
 // cannot be reached, or does not answer in time what it answers at once when it is well, that is UNAVAILABLE
 // with its address; once it is away for longer than kShortAbsence (several that stand by for each other:
-// kTakeOver), such an error is not to be retried (rpc/retry.h). Thread-safe.
+// kTakeOver), such an error is not to be retried (rpc/retry.h). An answer of a global store that led before
+// one that was heard of (rpc/epoch.h) is none. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "proto/global_store.pb.h"
+#include "rpc/epoch.h"
 
 namespace grpc {
 class Channel;
@@ -82,6 +84,8 @@ class GlobalStoreClient {
   // For calls of it that others make on the same channel: notes whether it answered, and returns their error
   // as those of the calls above are. REQUIRES: the call began at `began`.
   virtual absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) = 0;
+  // Of the answers to all calls of this global store, also to those that are not made here.
+  virtual rpc::EpochFence& fence() = 0;
 };
 
 // A restart of the global store takes less: until then it is worth waiting for.

@@ -236,7 +236,8 @@ absl::Status GlobalStoreLink::Register() {
             << options_.node.node_id() << ")";
   absl::MutexLock lock(&mutex_);
   grant_key_ = {.bytes = response.grant_key(),
-                .given = SteadyNow() - rpc::FromProto(response.grant_key_age())};
+                .given = SteadyNow() - rpc::FromProto(response.grant_key_age()),
+                .epoch = response.store_epoch()};
   registered_ = true;
   return absl::OkStatus();
 }

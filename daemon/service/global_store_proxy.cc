@@ -19,10 +19,11 @@ using Stub = v1::GlobalStore::Stub;
 
 // A client retries what is UNAVAILABLE; twice retried would be retried too long.
 // The global store is told who asked: a node's own certificate does not give it a client's rights.
-rpc::CallOptions OnceFor(const grpc::CallbackServerContext& call) {
+rpc::CallOptions OnceFor(const grpc::CallbackServerContext& call, rpc::EpochFence& fence) {
   return {.retry_for = absl::ZeroDuration(),
           .what = "call of the global store",
-          .on_behalf_of = rpc::CallerOf(call).asking};
+          .on_behalf_of = rpc::CallerOf(call).asking,
+          .fence = &fence};
 }
 
 class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
@@ -121,17 +122,17 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   Unary* Forward(Call* call, rpc::Executor& executor,
                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                  const Request* request, Response* response, Timeout timeout, OnAnswer on_answer) {
-    return rpc::HandleUnary(call, executor,
-                            [this, method, request, response, timeout, on_answer,
-                             options = OnceFor(*call)](const RequestContext& context) -> absl::Status {
-                              const SteadyTime asked = SteadyNow();
-                              absl::StatusOr<Response> answer =
-                                  rpc::CallUnary(*stub_, method, context, *request, options);
-                              TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
-                              *response = *std::move(answer);
-                              on_answer(asked);
-                              return absl::OkStatus();
-                            });
+    return rpc::HandleUnary(
+        call, executor,
+        [this, method, request, response, timeout, on_answer,
+         options = OnceFor(*call, client_.fence())](const RequestContext& context) -> absl::Status {
+          const SteadyTime asked = SteadyNow();
+          absl::StatusOr<Response> answer = rpc::CallUnary(*stub_, method, context, *request, options);
+          TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
+          *response = *std::move(answer);
+          on_answer(asked);
+          return absl::OkStatus();
+        });
   }
 
   template <class Response, class Request, class PassOn>
@@ -141,8 +142,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
       const Request* request, PassOn pass_on) {
     return rpc::HandleWriteStream<Response>(
         call, executor,
-        [this, method, request, pass_on, options = OnceFor(*call)](const RequestContext& context,
-                                                                   rpc::StreamWriter<Response>& writer) {
+        [this, method, request, pass_on, options = OnceFor(*call, client_.fence())](
+            const RequestContext& context, rpc::StreamWriter<Response>& writer) {
           const SteadyTime asked = SteadyNow();
           Timeout timeout =
               Timeout::kMeansSilence;  // until it says something: a watch lasts as long as wanted

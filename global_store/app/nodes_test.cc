@@ -69,7 +69,7 @@ TEST_F(GlobalStoreServerTest, AnInventoryWithoutANodeIsRefused) {
 }
 
 TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
-  const std::string key = Register("a").grant_key();
+  const v1::RegisterNodeResponse registered = Register("a");
   const SteadyTime given = options_.clock();
   Pass(absl::Seconds(3));
   EXPECT_EQ(Beat("a")->grant_key_age().seconds(), 3);
@@ -84,7 +84,8 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
   EXPECT_EQ(grant.source().node_id(), "a");
   EXPECT_EQ(grant.lane(), "ucx");
   EXPECT_EQ(grant.ttl().seconds(), 30);
-  auto claims = rpc::VerifyGrant({key, given}, grant.token(), options_.clock());
+  auto claims = rpc::VerifyGrant({registered.grant_key(), given, registered.store_epoch()}, grant.token(),
+                                 options_.clock());
   ASSERT_TRUE(claims.ok()) << claims.status();
   EXPECT_EQ(claims->grant_id, grant.grant_id());
   EXPECT_EQ(claims->replica_id, "r");

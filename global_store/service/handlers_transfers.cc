@@ -31,8 +31,8 @@ absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
   }
 }
 
-// `receiver` is its node's name.
-v1::TransportGrant ToProto(const OfferedGrant& granted, std::string receiver) {
+// `receiver` is its node's name, `epoch` this global store's.
+v1::TransportGrant ToProto(const OfferedGrant& granted, std::string receiver, uint64_t epoch) {
   const Grant& grant = granted.grant;
   v1::TransportGrant message;
   message.set_grant_id(grant.grant_id);
@@ -49,7 +49,8 @@ v1::TransportGrant ToProto(const OfferedGrant& granted, std::string receiver) {
                                                         .lane = grant.lane,
                                                         .expires = grant.token_expires,
                                                         .receiver_name = std::move(receiver),
-                                                        .source_name = granted.source.facts.name}));
+                                                        .source_name = granted.source.facts.name,
+                                                        .epoch = epoch}));
   return message;
 }
 
@@ -84,7 +85,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
                           return directory.FindNode(wanted.receiver.node_id, now);
                         }));
     for (const OfferedGrant& granted : offer.granted) {
-      *response.add_grants() = ToProto(granted, receiver.facts.name);
+      *response.add_grants() = ToProto(granted, receiver.facts.name, coordinator_.epoch());
     }
   }
   if (offer.look_again < absl::InfiniteDuration()) {

@@ -82,6 +82,11 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
         "the grant token was not signed for this source: ask the global store for a new grant");
   }
   TC_ASSIGN_OR_RETURN(GrantClaims claims, DecodeClaims(signed_bytes.substr(1)));
+  if (claims.epoch != key.epoch) {
+    return absl::PermissionDeniedError(absl::StrCat("the grant is of a global store of epoch ", claims.epoch,
+                                                    ", and this source's key of ", key.epoch,
+                                                    ": ask the global store for a new grant"));
+  }
   if (const absl::Duration late = now - key.given - claims.expires; late > kGrantAllowance) {
     return absl::DeadlineExceededError(absl::StrCat("the grant expired ",
                                                     absl::FormatDuration(absl::Trunc(late, absl::Seconds(1))),

@@ -25,6 +25,7 @@ inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
 struct GrantKey {
   std::string bytes;  // empty: not registered yet
   SteadyTime given;
+  uint64_t epoch = 0;  // of the global store that gave it
 };
 
 struct GrantClaims {
@@ -37,7 +38,7 @@ struct GrantClaims {
   // Of the nodes, which are those of their certificates where they have some (security/name.h).
   std::string receiver_name;
   std::string source_name;
-  uint64_t epoch = 0;  // of the global store that granted it; neither set nor looked at as yet
+  uint64_t epoch = 0;  // of the global store that granted it
 
   friend bool operator==(const GrantClaims&, const GrantClaims&) = default;
 };
@@ -46,8 +47,8 @@ struct GrantClaims {
 std::string SignGrant(std::string_view key, const GrantClaims& claims);
 
 // INVALID_ARGUMENT for bytes that are no token, FAILED_PRECONDITION for a token of another version,
-// PERMISSION_DENIED when the key did not sign it, DEADLINE_EXCEEDED when it expired more than kGrantAllowance
-// before `now`.
+// PERMISSION_DENIED when the key did not sign it or is of another global store's time, DEADLINE_EXCEEDED when
+// it expired more than kGrantAllowance before `now`.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now);
 
 }  // namespace tensorcast::rpc

@@ -17,7 +17,7 @@ constexpr char kKeyBytes[] = "0123456789abcdef0123456789abcdef";
 const SteadyTime kGiven = SteadyTime() + absl::Seconds(1'700'000'000);
 constexpr absl::Duration kLife = absl::Seconds(1800);
 const SteadyTime kExpires = kGiven + kLife;
-const GrantKey kKey = {kKeyBytes, kGiven};
+const GrantKey kKey = {kKeyBytes, kGiven, /*epoch=*/7};
 
 GrantClaims Claims() {
   return {.grant_id = "t1",
@@ -61,12 +61,18 @@ TEST(GrantToken, HasTheBytesThatTheFormatSays) {
 }
 
 TEST(GrantToken, OfAnotherKeyIsRefused) {
-  auto claims = VerifyGrant({"another key", kGiven}, SignGrant(kKeyBytes, Claims()), kExpires);
+  auto claims = VerifyGrant({"another key", kGiven, /*epoch=*/7}, SignGrant(kKeyBytes, Claims()), kExpires);
   EXPECT_EQ(claims.status().code(), absl::StatusCode::kPermissionDenied);
 }
 
+TEST(GrantToken, OfAnotherLeadersTimeIsRefused) {
+  auto claims = VerifyGrant({kKeyBytes, kGiven, /*epoch=*/8}, SignGrant(kKeyBytes, Claims()), kExpires);
+  EXPECT_EQ(claims.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(claims.status().message(), HasSubstr("of epoch 7, and this source's key of 8"));
+}
+
 TEST(GrantToken, IsRefusedByASourceThatHasNoKeyYet) {
-  EXPECT_EQ(VerifyGrant({"", kGiven}, SignGrant(kKeyBytes, Claims()), kExpires).status().code(),
+  EXPECT_EQ(VerifyGrant({"", kGiven, /*epoch=*/7}, SignGrant(kKeyBytes, Claims()), kExpires).status().code(),
             absl::StatusCode::kPermissionDenied);
 }
 

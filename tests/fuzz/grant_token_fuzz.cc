@@ -15,7 +15,7 @@ constexpr std::string_view kKey = "0123456789abcdef0123456789abcdef";
 constexpr size_t kMacBytes = 32;
 constexpr absl::Duration kAge = absl::Hours(10);
 const SteadyTime kNow = SteadyTime() + absl::Seconds(1'800'000'000);
-const rpc::GrantKey kGrantKey = {std::string(kKey), kNow - kAge};
+const rpc::GrantKey kGrantKey = {std::string(kKey), kNow - kAge, /*epoch=*/7};
 
 std::string Signed(std::string_view claims) {
   unsigned char mac[EVP_MAX_MD_SIZE];

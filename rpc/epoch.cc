@@ -1,0 +1,55 @@
+#include "rpc/epoch.h"
+
+#include <grpcpp/client_context.h>
+
+#include "absl/log/log.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tensorcast::rpc {
+namespace {
+
+constexpr size_t kClusterDigits = 16;
+
+}  // namespace
+
+std::string Epoch::ToText() const { return absl::StrFormat("%016x-%u", cluster, number); }
+
+std::optional<Epoch> ParseEpoch(std::string_view text) {
+  Epoch epoch;
+  const bool parsed = text.size() > kClusterDigits &&
+                      absl::SimpleHexAtoi(text.substr(0, kClusterDigits), &epoch.cluster) &&
+                      absl::SimpleAtoi(text.substr(kClusterDigits + 1), &epoch.number);
+  // One way to write each, no signs, blanks or zeros in front.
+  if (!parsed || epoch.ToText() != text) return std::nullopt;
+  return epoch;
+}
+
+absl::Status EpochFence::Check(const grpc::ClientContext& call) {
+  const auto& metadata = call.GetServerInitialMetadata();
+  const auto said = metadata.find(kEpochKey);
+  if (said == metadata.end()) return absl::OkStatus();
+  const std::optional<Epoch> epoch = ParseEpoch(std::string_view(said->second.data(), said->second.size()));
+  if (!epoch.has_value()) {
+    return absl::UnavailableError(
+        absl::StrCat("the server at ", call.peer(), " says an epoch that cannot be read"));
+  }
+  return Check(*epoch, call.peer());
+}
+
+absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
+  absl::MutexLock lock(&mutex_);
+  if (latest_.has_value() && latest_->cluster == epoch.cluster && epoch.number < latest_->number) {
+    return absl::UnavailableError(absl::StrCat(
+        "the server at ", server, " is of epoch ", epoch.number, ", and another has led since, of epoch ",
+        latest_->number, " (if the cluster's etcd was restored from a snapshot, start this process again)"));
+  }
+  LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)
+      << "The server at " << server << " is of another cluster, " << epoch.ToText() << ", than those before, "
+      << latest_->ToText() << ": believing it from now on";
+  latest_ = epoch;
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::rpc
