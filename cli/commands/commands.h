@@ -21,6 +21,7 @@
   COMMAND(Explain)                   \
   COMMAND(Top)                       \
   COMMAND(Key)                       \
+  COMMAND(Metadata)                  \
   COMMAND(MakeModel)                 \
   COMMAND(Demo)                      \
   COMMAND(OtelSmoke)                 \

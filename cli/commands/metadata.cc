@@ -1,0 +1,124 @@
+// `tensorcast metadata copy`: from SQLite to etcd or back, while no global store runs on either.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "cli/commands/command.h"
+#include "cli/commands/server_options.h"
+#include "cli/output/output.h"
+#include "global_store/app/etcd_group.h"
+#include "global_store/app/global_store_server.h"
+#include "global_store/metadata/copy.h"
+#include "global_store/metadata/etcd/store.h"
+#include "global_store/metadata/metadata_store.h"
+
+namespace tensorcast::cli {
+namespace {
+
+using global_store::MetadataStore;
+
+constexpr absl::Duration kPatience = absl::Seconds(10);  // with an etcd that does not answer
+
+struct CopyFlags {
+  std::string from;
+  std::string to;
+};
+
+void AddFlags(Flags& flags, CopyFlags& values) {
+  const std::vector<std::string> kinds = {"sqlite", "etcd"};
+  flags.Add("from", values.from, "sqlite (global_store.metadata_path) or etcd (global_store.etcd)",
+            {.required = true, .choices = kinds});
+  flags.Add("to", values.to, "The other one", {.required = true, .choices = kinds});
+}
+
+// On etcd it leads while it copies, so that no global store can.
+struct OpenStore {
+  std::unique_ptr<global_store::etcd::Client> client;
+  std::unique_ptr<global_store::etcd::Leadership> leadership;
+  std::unique_ptr<MetadataStore> store;
+};
+
+absl::StatusOr<OpenStore> OpenOnEtcd(const v1::GlobalStoreConfig& config) {
+  namespace etcd = global_store::etcd;
+  TC_ASSIGN_OR_RETURN(global_store::EtcdOptions options, ToEtcdOptions(config));
+  if (options.client.endpoints.empty()) {
+    return absl::InvalidArgumentError("global_store.etcd.endpoints: name the members of etcd");
+  }
+  options.leadership.name = options.leadership.address = "tensorcast metadata copy";
+  OpenStore open;
+  TC_ASSIGN_OR_RETURN(open.client, etcd::Client::Create(options.client));
+  const RequestContext waits = RequestContext::Background(kPatience);
+  std::string leader;
+  absl::StatusOr<std::unique_ptr<etcd::Leadership>> leads = etcd::Leadership::Campaign(
+      open.client.get(), options.leadership, waits, [&](const etcd::StoreAddress& other) {
+        leader = other.address;
+        waits.cancellation.Cancel();
+      });
+  if (!leader.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a global store leads on this etcd (", leader, "): stop all of them before a copy"));
+  }
+  TC_ASSIGN_OR_RETURN(open.leadership, std::move(leads));
+  open.store = etcd::MakeStore(open.client.get(), open.leadership.get(), options.leadership.prefix);
+  return open;
+}
+
+absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::GlobalStoreConfig& config) {
+  if (kind == "etcd") return OpenOnEtcd(config);
+  // Opened, it would be made.
+  if (reads && !std::filesystem::exists(config.metadata_path())) {
+    return absl::NotFoundError(
+        absl::StrCat(config.metadata_path(), " does not exist: set global_store.metadata_path"));
+  }
+  OpenStore open;
+  TC_ASSIGN_OR_RETURN(open.store, global_store::OpenMetadataStore(kind, config.metadata_path()));
+  return open;
+}
+
+absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
+  if (flags.from == flags.to) {
+    return absl::InvalidArgumentError("copies go from sqlite to etcd or from etcd to sqlite");
+  }
+  TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
+  TC_ASSIGN_OR_RETURN(const OpenStore from, Open(flags.from, /*reads=*/true, config.global_store()));
+  TC_ASSIGN_OR_RETURN(const OpenStore to, Open(flags.to, /*reads=*/false, config.global_store()));
+  TC_ASSIGN_OR_RETURN(const global_store::CopySummary copied,
+                      global_store::CopyMetadata(*from.store, *to.store));
+  if (common.json) {
+    const nlohmann::json json = {{"artifacts", copied.artifacts},
+                                 {"keys", copied.keys},
+                                 {"nodes", copied.nodes},
+                                 {"wishes", copied.wishes},
+                                 {"manifest_bytes", copied.manifest_bytes},
+                                 {"written", copied.written}};
+    std::printf("%s\n", json.dump().c_str());
+    return absl::OkStatus();
+  }
+  std::printf(
+      "%llu artifacts (%s of manifests), %llu keys, %llu nodes and %llu wishes are in both; %llu of "
+      "these were written now\n",
+      static_cast<unsigned long long>(copied.artifacts), FormatBytes(copied.manifest_bytes).c_str(),
+      static_cast<unsigned long long>(copied.keys), static_cast<unsigned long long>(copied.nodes),
+      static_cast<unsigned long long>(copied.wishes), static_cast<unsigned long long>(copied.written));
+  return absl::OkStatus();
+}
+
+int RunCopy(const CommonFlags& common, const CopyFlags& flags) { return ExitCode(Copy(common, flags)); }
+
+}  // namespace
+
+Command MetadataCommand() {
+  return {.name = "metadata",
+          .help = "Work with what the global store keeps",
+          .commands = {{.name = "copy",
+                        .help = "Copy it from one metadata store to another, while no global store runs",
+                        .role = Role::kSilent,
+                        .config_section = "global_store",
+                        .bind = Bind(AddFlags, RunCopy)}}};
+}
+
+}  // namespace tensorcast::cli
