@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/log/log.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -70,40 +71,78 @@ absl::Status Coordinator::Load() {
 absl::StatusOr<std::string> Coordinator::Mutate(
     std::string_view request,
     absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare) {
-  absl::MutexLock write_lock(&write_mutex_);
-  if (!request.empty()) {
-    TC_ASSIGN_OR_RETURN(std::optional<std::string> recorded, store_->FindResponse(request));
-    // Looked for under the mutex: a repetition that comes while the first is being committed waits, and finds
-    // its record.
-    if (recorded.has_value()) return *std::move(recorded);
-  }
-  const absl::Time wall_now = options_.wall_clock();
-  // Planned with the directory still, so that the commit below can wait for the disk with only `write_mutex_`
-  // held. The plan stays right until then: durable facts change under that mutex only.
-  absl::StatusOr<Change> change = absl::UnknownError("not prepared");
+  if (request.empty()) return Make(request, prepare);
+  // A repetition that comes while the first is being committed waits, and finds its record.
   {
-    absl::MutexLock lock(&mutex_);
-    change = prepare(directory_, wall_now);
+    absl::MutexLock lock(&write_mutex_);
+    const auto alone = [&]()
+                           ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) { return !requests_.contains(request); };
+    write_mutex_.Await(absl::Condition(&alone));
+    requests_.emplace(request);
   }
-  TC_RETURN_IF_ERROR(change.status());
+  const absl::Cleanup ended = [&] {
+    absl::MutexLock lock(&write_mutex_);
+    requests_.erase(request);
+  };
+  TC_ASSIGN_OR_RETURN(std::optional<std::string> recorded, store_->FindResponse(request));
+  if (recorded.has_value()) return *std::move(recorded);
+  return Make(request, prepare);
+}
 
-  WriteBatch batch{.facts = change->facts, .manifest = change->manifest, .request = std::nullopt};
-  if (!request.empty()) batch.request = RequestRecord{std::string(request), change->response, wall_now};
-  // Nothing was applied yet: where this fails (a full disk) the directory is as before, and the caller may
-  // try again.
+absl::StatusOr<Change> Coordinator::Plan(
+    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare,
+    absl::Time wall_now, ClaimedNames& names) {
+  absl::MutexLock write_lock(&write_mutex_);
+  const auto free = [&]() ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) {
+    return !purging_ && under_way_.AreFree(names);
+  };
+  while (true) {
+    absl::StatusOr<Change> change = absl::UnknownError("not prepared");
+    {
+      absl::MutexLock lock(&mutex_);
+      change = prepare(directory_, wall_now);
+    }
+    TC_RETURN_IF_ERROR(change.status());
+    names = NamesOf(change->facts, change->artifact);
+    if (free()) {
+      under_way_.Take(names);
+      return change;
+    }
+    write_mutex_.Await(absl::Condition(&free));
+  }
+}
+
+absl::StatusOr<std::string> Coordinator::Make(
+    std::string_view request,
+    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare) {
+  const absl::Time wall_now = options_.wall_clock();
+  // Planned with the directory still; the plan stays right until it is applied, since what it touches is
+  // claimed. So the commit waits for the disk, or for etcd, with no mutex held, beside others.
+  ClaimedNames names;
+  TC_ASSIGN_OR_RETURN(Change change, Plan(prepare, wall_now, names));
+  WriteBatch batch{.facts = change.facts, .manifest = change.manifest, .request = std::nullopt};
+  if (!request.empty()) batch.request = RequestRecord{std::string(request), change.response, wall_now};
+  absl::Status committed;
   if (!batch.facts.empty() || batch.manifest.has_value() || batch.request.has_value()) {
-    TC_RETURN_IF_ERROR(store_->Commit(batch));
+    committed = store_->Commit(batch);
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    directory_.Apply(change->facts, options_.clock());
-    if (change->also_apply) change->also_apply(directory_);
-    NoteEndedGrants();
+  absl::MutexLock write_lock(&write_mutex_);
+  // Nothing was applied yet: where the commit failed (a full disk) the directory is as before, and the caller
+  // may try again.
+  if (committed.ok()) {
+    {
+      absl::MutexLock lock(&mutex_);
+      directory_.Apply(change.facts, options_.clock());
+      if (change.also_apply) change.also_apply(directory_);
+      NoteEndedGrants();
+    }
+    // While it is claimed still, so that watchers hear of a key's changes in their order.
+    for (const KeyRecord& record : change.facts.keys) key_watches_.Tell(record);
+    TellOfWishes();
   }
-  // Under `write_mutex_` still, so that watchers hear of changes in the order of their commits.
-  for (const KeyRecord& record : change->facts.keys) key_watches_.Tell(record);
-  TellOfWishes();
-  return std::move(change->response);
+  under_way_.Release(names);
+  TC_RETURN_IF_ERROR(committed);
+  return std::move(change.response);
 }
 
 absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, const GrantRequest& wanted) {
@@ -254,6 +293,11 @@ void Coordinator::CheckStore() {
 void Coordinator::Purge() {
   const PurgeTimes before = OldAt(options_.wall_clock());
   absl::MutexLock write_lock(&write_mutex_);
+  // What is old may be what a change under way was planned from.
+  purging_ = true;
+  const auto still = [this]() ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) { return under_way_.empty(); };
+  write_mutex_.Await(absl::Condition(&still));
+  purging_ = false;
   const absl::Status purged = store_->Purge(before);
   if (!purged.ok()) {
     LOG(WARNING) << "cannot purge old requests, will try again: " << purged;

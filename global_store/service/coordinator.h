@@ -18,6 +18,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -26,6 +27,7 @@
 #include "base/trace_context.h"
 #include "global_store/directory/directory.h"
 #include "global_store/metadata/metadata_store.h"
+#include "global_store/service/claims.h"
 #include "global_store/service/watches.h"
 
 namespace tensorcast::global_store {
@@ -53,6 +55,7 @@ struct Change {
   std::optional<ManifestBlob> manifest;
   std::string response;                        // recorded, and returned to every repetition
   std::function<void(Directory&)> also_apply;  // soft state that comes with it; may be empty
+  std::string artifact;                        // that this is about, where the facts may not say so
 };
 
 class Coordinator {
@@ -61,8 +64,9 @@ class Coordinator {
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              MetadataStore* store, Secrets* secrets);
 
-  // `prepare` plans against the directory as it is; its error changes nothing. Returns the change's response,
-  // or the one recorded for the same `request` (empty: not recorded) within kRequestAge.
+  // `prepare` plans against the directory as it is; its error changes nothing. It is called again where a
+  // change under way (claims.h) has to be waited for. Returns the change's response, or the one recorded for
+  // the same `request` (empty: not recorded) within kRequestAge.
   absl::StatusOr<std::string> Mutate(
       std::string_view request,
       absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
@@ -114,6 +118,14 @@ class Coordinator {
   absl::Time wall_now() const { return options_.wall_clock(); }
 
  private:
+  absl::StatusOr<std::string> Make(
+      std::string_view request,
+      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
+      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+  // Plans it, once nothing that it touches is under way, and claims that.
+  absl::StatusOr<Change> Plan(
+      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare,
+      absl::Time wall_now, ClaimedNames& names) ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
@@ -135,7 +147,11 @@ class Coordinator {
   Watches<KeyWatcher> key_watches_;
   Watches<WishWatcher> wish_watches_;
 
+  // Of planning and of applying durable changes; not held while one is committed.
   absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(tell_mutex_, mutex_);
+  Claims under_way_ ABSL_GUARDED_BY(write_mutex_);
+  absl::flat_hash_set<std::string> requests_ ABSL_GUARDED_BY(write_mutex_);  // under way
+  bool purging_ ABSL_GUARDED_BY(write_mutex_) = false;                       // nothing begins
   absl::Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   Directory directory_ ABSL_GUARDED_BY(mutex_);

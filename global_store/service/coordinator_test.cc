@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "global_store/metadata/metadata_store.h"
 
@@ -23,6 +27,7 @@ class FragileStore final : public MetadataStore {
   absl::Status Check() const override { return absl::OkStatus(); }
   absl::Status Commit(const WriteBatch& batch) override {
     ++commits;
+    if (on_commit != nullptr) on_commit(batch);
     return commit_error.ok() ? store_->Commit(batch) : commit_error;
   }
   absl::StatusOr<DurableFacts> Load() override { return store_->Load(); }
@@ -36,7 +41,8 @@ class FragileStore final : public MetadataStore {
   }
 
   absl::Status commit_error;
-  int commits = 0;
+  std::function<void(const WriteBatch&)> on_commit;  // may be empty
+  std::atomic<int> commits = 0;
   int purges = 0;
 
  private:
@@ -198,6 +204,78 @@ TEST_F(CoordinatorTest, WhatCannotBeCommittedIsNotAppliedOrAnnounced) {
   store_.commit_error = absl::OkStatus();
   EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
   EXPECT_THAT(seen, ElementsAre("k@1"));
+}
+
+TEST_F(CoordinatorTest, ChangesThatHaveNothingInCommonAreCommittedAtTheSameTime) {
+  Publish("x");
+  absl::Notification first, second;
+  store_.on_commit = [&](const WriteBatch& batch) {
+    const bool is_first = batch.facts.keys.front().name == "k1";
+    (is_first ? first : second).Notify();
+    // Each goes on once the other has begun.
+    EXPECT_TRUE((is_first ? second : first).WaitForNotificationWithTimeout(absl::Seconds(30)));
+  };
+  std::thread one([&] { EXPECT_EQ(Bind("r1", "k1", "x").value(), "1"); });
+  std::thread two([&] { EXPECT_EQ(Bind("r2", "k2", "x").value(), "1"); });
+  one.join();
+  two.join();
+}
+
+TEST_F(CoordinatorTest, ChangesOfOneKeyAreMadeOneAfterTheOtherAndToldInThatOrder) {
+  Publish("x");
+  constexpr int kThreads = 6, kBinds = 50;
+  std::atomic<int> committing = 0;
+  store_.on_commit = [&](const WriteBatch&) {
+    EXPECT_EQ(committing.fetch_add(1), 0);
+    std::this_thread::yield();
+    --committing;
+  };
+  std::vector<std::string> seen;
+  coordinator_->Watch(Collector(&seen, ""));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kBinds; ++i) EXPECT_TRUE(Bind(absl::StrCat(t, "/", i), "k", "x").ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_THAT(seen, SizeIs(kThreads * kBinds));
+  for (int i = 0; i < kThreads * kBinds; ++i) EXPECT_EQ(seen[i], absl::StrCat("k@", i + 1));
+}
+
+// Where both were planned beside each other, a key of a deleted artifact would be left.
+TEST_F(CoordinatorTest, AnArtifactIsNotDeletedWhileAKeyIsBoundToIt) {
+  for (int round = 0; round < 50; ++round) {
+    const std::string artifact = absl::StrCat("a", round);
+    Publish(artifact);
+    std::thread deletes([&] {
+      (void)coordinator_->Mutate("",
+                                 [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+                                   auto facts = directory.PrepareDeleteArtifact(artifact, now);
+                                   if (!facts.ok()) return facts.status();
+                                   return Change{.facts = *std::move(facts)};
+                                 });
+    });
+    const bool bound = Bind("", artifact, artifact).ok();
+    deletes.join();
+    const bool there = coordinator_->WithDirectory(
+        [&](Directory& directory, SteadyTime) { return directory.DescribeArtifact(artifact).ok(); });
+    EXPECT_EQ(bound, there) << artifact;
+  }
+}
+
+TEST_F(CoordinatorTest, ARepetitionWaitsForTheFirst) {
+  Publish("x");
+  absl::Notification committing;
+  store_.on_commit = [&](const WriteBatch&) {
+    if (committing.HasBeenNotified()) return ADD_FAILURE() << "made twice";
+    committing.Notify();
+  };
+  std::thread first([&] { EXPECT_EQ(Bind("r", "k", "x").value(), "1"); });
+  EXPECT_TRUE(committing.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_EQ(Bind("r", "k", "x").value(), "1");
+  first.join();
+  EXPECT_EQ(Revision("k"), 1u);
 }
 
 TEST_F(CoordinatorTest, WatchersSeeTheKeysAsTheyAreAndThenEachChange) {

@@ -1,0 +1,61 @@
+#include "global_store/service/claims.h"
+
+#include <algorithm>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "global_store/directory/directory.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+std::string ArtifactName(const std::string& id) { return absl::StrCat("artifact ", id); }
+std::string NodeName(const std::string& id) { return absl::StrCat("node ", id); }
+
+}  // namespace
+
+ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
+  ClaimedNames names;
+  for (const ArtifactRecord& record : facts.artifacts) names.writes.insert(ArtifactName(record.artifact_id));
+  for (const KeyRecord& record : facts.keys) {
+    names.writes.insert(absl::StrCat("key ", record.name));
+    names.reads.insert(ArtifactName(record.artifact_id));
+  }
+  for (const NodeBinding& binding : facts.nodes) {
+    names.writes.insert(NodeName(binding.node_id));
+    names.writes.insert(absl::StrCat("name ", binding.name));
+  }
+  for (const WishRecord& record : facts.wishes) {
+    names.writes.insert(absl::StrCat("wish ", Directory::PlaceOf(record)));
+    names.reads.insert(ArtifactName(record.artifact_id));
+    names.reads.insert(NodeName(record.node_id));
+  }
+  if (!artifact.empty()) names.reads.insert(ArtifactName(artifact));
+  std::erase_if(names.reads, [&](const std::string& name) { return names.writes.contains(name); });
+  return names;
+}
+
+bool Claims::AreFree(const ClaimedNames& names) const {
+  return std::ranges::none_of(names.writes, [&](const auto& name) { return holders_.contains(name); }) &&
+         std::ranges::none_of(names.reads, [&](const auto& name) {
+           const auto held = holders_.find(name);
+           return held != holders_.end() && held->second == kWriter;
+         });
+}
+
+void Claims::Take(const ClaimedNames& names) {
+  DCHECK(AreFree(names));
+  for (const std::string& name : names.writes) holders_[name] = kWriter;
+  for (const std::string& name : names.reads) ++holders_[name];
+}
+
+void Claims::Release(const ClaimedNames& names) {
+  for (const std::string& name : names.writes) holders_.erase(name);
+  for (const std::string& name : names.reads) {
+    const auto held = holders_.find(name);
+    CHECK(held != holders_.end());
+    if (--held->second == 0) holders_.erase(held);
+  }
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,36 @@
+// What durable changes under way read and write, by name, so that those which have nothing to do with each
+// other are committed at the same time: a name has one writer or any number of readers. Not thread-safe.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "global_store/directory/facts.h"
+
+namespace tensorcast::global_store {
+
+struct ClaimedNames {
+  std::set<std::string> writes;
+  std::set<std::string> reads;
+};
+
+// What these facts were planned from and will replace. `artifact`: what else the change is about; may be
+// empty.
+ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact);
+
+class Claims {
+ public:
+  bool AreFree(const ClaimedNames& names) const;
+  // REQUIRES: they are free.
+  void Take(const ClaimedNames& names);
+  // REQUIRES: they were taken.
+  void Release(const ClaimedNames& names);
+  bool empty() const { return holders_.empty(); }
+
+ private:
+  static constexpr int kWriter = -1;
+  absl::flat_hash_map<std::string, int> holders_;  // kWriter, or how many readers
+};
+
+}  // namespace tensorcast::global_store
