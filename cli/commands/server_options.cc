@@ -134,26 +134,6 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   return absl::OkStatus();
 }
 
-absl::Status FillEtcd(const v1::GlobalStoreConfig& whole, global_store::EtcdOptions& options) {
-  if (whole.metadata_store() != "etcd") return absl::OkStatus();
-  const v1::EtcdConfig& config = whole.etcd();
-  options.client = {.endpoints = {config.endpoints().begin(), config.endpoints().end()},
-                    .ca = config.ca(),
-                    .certificate = config.certificate(),
-                    .key = config.key(),
-                    .user = config.user()};
-  if (!config.password_file().empty()) {
-    std::ifstream file(config.password_file());
-    if (!std::getline(file, options.client.password)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("global_store.etcd.password_file: ", config.password_file(), " cannot be read"));
-    }
-  }
-  options.leadership = {.prefix = config.prefix(), .name = whole.listen(), .address = whole.listen()};
-  TC_ASSIGN_OR_RETURN(options.leadership.ttl, Interval("global_store.etcd.lease", config.lease()));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config) {
@@ -174,13 +154,36 @@ absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config) 
   return rules;
 }
 
+absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& whole) {
+  global_store::EtcdOptions options;
+  const v1::EtcdConfig& config = whole.etcd();
+  options.client = {.endpoints = {config.endpoints().begin(), config.endpoints().end()},
+                    .ca = config.ca(),
+                    .certificate = config.certificate(),
+                    .key = config.key(),
+                    .user = config.user()};
+  if (!config.password_file().empty()) {
+    std::ifstream file(config.password_file());
+    if (!std::getline(file, options.client.password)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("global_store.etcd.password_file: ", config.password_file(), " cannot be read"));
+    }
+  }
+  options.leadership = {.prefix = config.prefix(), .name = whole.listen(), .address = whole.listen()};
+  TC_ASSIGN_OR_RETURN(options.leadership.ttl, Interval("global_store.etcd.lease", config.lease()));
+  TC_ASSIGN_OR_RETURN(options.quota_bytes, Size("global_store.etcd.quota", config.quota()));
+  return options;
+}
+
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config) {
   global_store::GlobalStoreOptions options;
   options.listen = config.listen();
   options.metadata_store = config.metadata_store();
   options.metadata_path = config.metadata_path();
   options.max_connections = config.max_connections();
-  TC_RETURN_IF_ERROR(FillEtcd(config, options.etcd));
+  if (options.metadata_store == "etcd") {
+    TC_ASSIGN_OR_RETURN(options.etcd, ToEtcdOptions(config));
+  }
   TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
                       Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));

@@ -22,6 +22,8 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1
 // INVALID_ARGUMENT, with security.keys in front, for a rule that cannot be read.
 absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config);
 
+// Of metadata_store: etcd.
+absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& config);
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
 
 absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config);

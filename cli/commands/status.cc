@@ -117,12 +117,31 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   std::printf("\n");
 }
 
+// Of global stores that stand in for each other.
+void PrintStores(const v1::GetClusterStatusResponse& cluster) {
+  if (cluster.stores().empty()) return;
+  std::vector<std::string> stores;
+  for (const v1::StoreMember& store : cluster.stores()) {
+    stores.push_back(absl::StrCat(store.address(), store.leads() ? " leads" : " stands by"));
+  }
+  std::printf("stores: %s (epoch %llu, for %s s)", absl::StrJoin(stores, ", ").c_str(),
+              static_cast<unsigned long long>(cluster.store_epoch()),
+              FormatSeconds(rpc::FromProto(cluster.leads_for())).c_str());
+  const uint64_t held = cluster.metadata_bytes(), quota = cluster.metadata_quota_bytes();
+  if (held > 0) std::printf(", etcd holds %s of %s", FormatBytes(held).c_str(), FormatBytes(quota).c_str());
+  std::printf("\n");
+  if (held > quota / 5 * 4) {
+    std::printf("  WARNING    etcd is almost full: compact and defragment it, or raise its quota\n");
+  }
+}
+
 void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   std::printf("cluster: %llu artifacts, %llu keys, %llu replicas, %llu grants running, metadata in %s\n",
               static_cast<unsigned long long>(cluster.artifacts()),
               static_cast<unsigned long long>(cluster.keys()),
               static_cast<unsigned long long>(cluster.replicas()),
               static_cast<unsigned long long>(cluster.active_grants()), cluster.metadata_store().c_str());
+  PrintStores(cluster);
   Table table({"node", "id", "address", "lanes", "labels", "heartbeat", "pools"});
   for (const v1::Node& node : cluster.nodes()) {
     const double age =

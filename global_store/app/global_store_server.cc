@@ -45,6 +45,14 @@ std::function<absl::Status()> AdmissionOf(const etcd::Leadership* leadership) {
   return [leadership] { return leadership->Check(); };
 }
 
+std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> DescriptionBy(
+    const EtcdGroup* group) {
+  if (group == nullptr) return nullptr;
+  return [group](const RequestContext& context, v1::GetClusterStatusResponse& response) {
+    group->Describe(context, response);
+  };
+}
+
 absl::Duration TickInterval(const GlobalStoreOptions& options) {
   // Often enough to notice silence well within a node's time to live.
   return std::clamp(options.heartbeat_interval / 2, absl::Milliseconds(10), absl::Seconds(1));
@@ -57,8 +65,7 @@ struct GlobalStoreServer::State {
   absl::Status Open(const GlobalStoreOptions& options);
 
   RandomSecrets secrets;
-  std::unique_ptr<etcd::Client> etcd;  // with the next one, on etcd alone
-  std::unique_ptr<etcd::Leadership> leadership;
+  std::unique_ptr<EtcdGroup> group;  // on etcd alone
   std::unique_ptr<MetadataStore> store;
   std::unique_ptr<Coordinator> coordinator;
   std::unique_ptr<grpc::Service> service;
@@ -72,15 +79,8 @@ absl::Status GlobalStoreServer::State::Open(const GlobalStoreOptions& options) {
     TC_ASSIGN_OR_RETURN(store, OpenMetadataStore(options.metadata_store, options.metadata_path));
     return absl::OkStatus();
   }
-  TC_ASSIGN_OR_RETURN(etcd, etcd::Client::Create(options.etcd.client));
-  RequestContext waits = RequestContext::Background();
-  waits.cancellation = options.etcd.stop_waiting;
-  TC_ASSIGN_OR_RETURN(leadership,
-                      etcd::Leadership::Campaign(
-                          etcd.get(), options.etcd.leadership, waits, [](const etcd::LeaderInfo& leader) {
-                            LOG(INFO) << "stands by: " << leader.name << " (" << leader.address << ") leads";
-                          }));
-  store = etcd::MakeStore(etcd.get(), leadership.get(), options.etcd.leadership.prefix);
+  TC_ASSIGN_OR_RETURN(group, EtcdGroup::JoinAndLead(options.etcd));
+  store = etcd::MakeStore(group->client(), group->leadership(), options.etcd.leadership.prefix);
   return absl::OkStatus();
 }
 
@@ -90,7 +90,9 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   auto state = std::make_unique<State>();
   TC_RETURN_IF_ERROR(state->Open(options));
   state->store = MakeObservedStore(std::move(state->store));
-  const etcd::Leadership* const leadership = state->leadership.get();
+  EtcdGroup* const group = state->group.get();
+  const etcd::Leadership* const leadership = group != nullptr ? group->leadership() : nullptr;
+  const rpc::Epoch epoch = leadership != nullptr ? leadership->epoch() : rpc::Epoch();
   const CoordinatorOptions coordinator{.directory = {.node_ttl = options.node_ttl,
                                                      .grant_ttl = options.grant_ttl,
                                                      .soft_grants_per_source = options.soft_grants_per_source,
@@ -98,25 +100,27 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                                      .awaits_nodes = options.awaits_nodes},
                                        .clock = options.clock,
                                        .wall_clock = options.wall_clock,
-                                       .epoch = leadership != nullptr ? leadership->epoch() : 0};
+                                       .epoch = epoch.number};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   state->service =
       MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval,
                                                         .own_host_only = IsUnixAddress(options.listen),
                                                         .credentials = options.credentials,
-                                                        .key_rules = options.key_rules});
+                                                        .key_rules = options.key_rules,
+                                                        .describe_stores = DescriptionBy(group)});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections,
                                                          .credentials = options.credentials,
-                                                         .admit = AdmissionOf(leadership)}));
+                                                         .admit = AdmissionOf(leadership),
+                                                         .epoch = epoch}));
   state->expiry = std::make_unique<PeriodicTask>(
       TickInterval(options), [coordinator = state->coordinator.get()] { coordinator->Tick(); });
   state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
   if (leadership != nullptr && options.etcd.on_lost != nullptr) {
-    state->leadership->OnLost(options.etcd.on_lost);
+    group->leadership()->OnLost(options.etcd.on_lost);
   }
   return std::unique_ptr<GlobalStoreServer>(new GlobalStoreServer(std::move(state)));
 }

@@ -11,10 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/request_context.h"
 #include "base/steady_time.h"
-#include "global_store/metadata/etcd/client.h"
-#include "global_store/metadata/etcd/leadership.h"
+#include "global_store/app/etcd_group.h"
 #include "security/key_rules.h"
 
 namespace tensorcast::rpc {
@@ -22,14 +20,6 @@ class Credentials;
 }  // namespace tensorcast::rpc
 
 namespace tensorcast::global_store {
-
-// Several global stores on one etcd: one leads and listens, the others stand by.
-struct EtcdOptions {
-  etcd::ClientOptions client;
-  etcd::LeadershipOptions leadership;
-  Cancellation stop_waiting;                         // of one that stands by
-  std::function<void(const absl::Status&)> on_lost;  // it leads no more, and is to be shut down; called once
-};
 
 struct GlobalStoreOptions {
   std::string listen = "127.0.0.1:0";     // host:port (0 picks one) or unix:/path

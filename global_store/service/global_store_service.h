@@ -1,10 +1,13 @@
 // The GlobalStore service of proto/global_store.proto on top of a Coordinator. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "global_store/service/coordinator.h"
+#include "proto/global_store.pb.h"
 #include "security/key_rules.h"
 
 namespace grpc {
@@ -23,6 +26,8 @@ struct ServiceOptions {
   bool own_host_only = false;
   std::shared_ptr<const rpc::Credentials> credentials;  // for the calls of daemons; null: those are in clear
   security::KeyRules key_rules;
+  // Fills in who else there is, and what the metadata takes; may block. Empty: this global store is alone.
+  std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> describe_stores;
 };
 
 // To be registered with an rpc::Server, and to be destroyed after it. `coordinator` must outlive the service.

@@ -203,7 +203,7 @@ absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext
 }
 
 absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
-    const RequestContext&, const v1::GetClusterStatusRequest& request) {
+    const RequestContext& context, const v1::GetClusterStatusRequest& request) {
   std::vector<NodeView> nodes;
   const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     nodes = directory.ListNodes(now);
@@ -222,6 +222,8 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_open_wishes(counts.open_wishes);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
+  // Who asks for nodes by name looks for addresses.
+  if (names.empty() && options_.describe_stores != nullptr) options_.describe_stores(context, response);
   return response;
 }
 

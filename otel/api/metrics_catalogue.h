@@ -76,6 +76,10 @@
   X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "1", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, expired, revoked)") \
   X(Histogram, 1, GlobalSelectionWaitSeconds, "tc_global_store_selection_wait_seconds", "s", kSeconds, ("outcome"), "Time from a request for a transport to a source being granted or refused") \
   X(Histogram, 2, MetadataOperationSeconds, "tc_metadata_store_operation_seconds", "s", kSeconds, ("backend", "operation"), "Time of a metadata-store operation") \
+  X(Gauge, 0, MetadataBytes, "tc_metadata_store_bytes", "By", kNone, (), "What etcd holds on disk, as its member last said, which its quota bounds") \
+  X(Gauge, 0, LeaderLeads, "tc_leader_leads", "1", kNone, (), "1 where this global store leads, 0 where it stands by for the one that does") \
+  X(Gauge, 0, LeaderEpoch, "tc_leader_epoch", "1", kNone, (), "The number of the leader's epoch, of one that leads; each leader of a cluster has a greater one than those before") \
+  X(Gauge, 0, LeaderLeaseSeconds, "tc_leader_lease_seconds", "s", kNone, (), "For how long this global store still leads without a word of etcd") \
   X(Counter, 2, MetadataErrors, "tc_metadata_store_errors_total", "1", kNone, ("backend", "operation"), "Metadata-store operations that failed") \
   /* Disk. */ \
   X(Counter, 1, DiskReadBytes, "tc_disk_read_bytes_total", "By", kNone, ("kind"), "Image bytes read from disk (kind: packed, origin)") \

@@ -19,6 +19,8 @@ class Keys {
 
   std::string Format() const { return root_ + "format"; }
   std::string Leader() const { return root_ + "leader"; }
+  std::string Members() const { return root_ + "members/"; }
+  std::string Member(int64_t lease) const { return absl::StrFormat("%s%016x", Members(), lease); }
   std::string Epoch() const { return root_ + "epoch"; }
   std::string Sequence() const { return root_ + "sequence"; }
 

@@ -47,7 +47,7 @@ pb::PutRequest& Put(pb::TxnRequest& request, const std::string& key, std::string
 }  // namespace
 
 absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const LeadershipOptions& options,
-                                                     const RequestContext& context, LeaderInfo& other) {
+                                                     const RequestContext& context, StoreAddress& other) {
   const Keys keys(options.prefix);
   pb::TxnRequest look;
   for (const std::string& key : {keys.Leader(), keys.Epoch(), keys.Format()}) Get(look, key);
@@ -72,7 +72,7 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
     ++epoch;
   }
 
-  Term term{.since = SinceBoot(), .epoch = epoch};
+  Term term{.since = SinceBoot(), .epoch = {.cluster = seen.header().cluster_id(), .number = epoch}};
   TC_ASSIGN_OR_RETURN(const Client::Lease lease, client->Grant(context, options.ttl));
   absl::Cleanup revoke = [&] { client->Revoke(context, lease.id).IgnoreError(); };
   term.lease = lease.id;
@@ -109,16 +109,17 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
 
 absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
     Client* client, const LeadershipOptions& options, const RequestContext& context,
-    absl::FunctionRef<void(const LeaderInfo&)> on_leader) {
-  LeaderInfo told;
+    absl::FunctionRef<void(const StoreAddress&)> on_leader) {
+  StoreAddress told;
   std::string silent;
   while (true) {
     RequestContext attempt = context.Child();
     attempt.deadline = std::min(context.deadline, SteadyNow() + options.ttl);
-    LeaderInfo other = told;
+    StoreAddress other = told;
     const absl::StatusOr<Term> term = TryOnce(client, options, attempt, other);
     if (term.ok()) {
-      LOG(INFO) << "leads the global stores on etcd at " << client->endpoints() << ", epoch " << term->epoch;
+      LOG(INFO) << "leads the global stores on etcd at " << client->endpoints() << ", epoch "
+                << term->epoch.number;
       return std::unique_ptr<Leadership>(new Leadership(client, options, *term));
     }
     if (other != told) on_leader(told = other);
@@ -141,6 +142,7 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
       lease_(term.lease),
       created_(term.created),
       epoch_(term.epoch),
+      since_(term.since),
       until_ns_(absl::ToInt64Nanoseconds(term.since + term.ttl * (1 - kMargin))),
       keep_alive_(std::make_unique<PeriodicTask>(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
 
@@ -151,8 +153,14 @@ Leadership::~Leadership() {
   client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
 }
 
+absl::Duration Leadership::led_for() const { return SinceBoot() - since_; }
+
+absl::Duration Leadership::left() const {
+  return std::max(absl::Nanoseconds(until_ns_.load()) - SinceBoot(), absl::ZeroDuration());
+}
+
 absl::Status Leadership::Check() const {
-  if (SinceBoot() < absl::Nanoseconds(until_ns_.load())) return absl::OkStatus();
+  if (left() > absl::ZeroDuration()) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   if (!over_.ok()) return over_;
   return absl::UnavailableError("this global store does not lead any more: etcd was not heard from in time");

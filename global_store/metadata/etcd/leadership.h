@@ -23,6 +23,7 @@
 #include "base/request_context.h"
 #include "etcd/rpc.pb.h"
 #include "global_store/metadata/etcd/client.h"
+#include "rpc/epoch.h"
 
 namespace tensorcast::global_store::etcd {
 
@@ -33,10 +34,11 @@ struct LeadershipOptions {
   std::string address;                    // where its clients call it
 };
 
-struct LeaderInfo {
+// A global store, as it says of itself.
+struct StoreAddress {
   std::string name;
   std::string address;
-  friend bool operator==(const LeaderInfo&, const LeaderInfo&) = default;
+  friend bool operator==(const StoreAddress&, const StoreAddress&) = default;
 };
 
 class Leadership {
@@ -46,12 +48,15 @@ class Leadership {
   // CANCELLED as the context says. `client` must outlive it.
   static absl::StatusOr<std::unique_ptr<Leadership>> Campaign(
       Client* client, const LeadershipOptions& options, const RequestContext& context,
-      absl::FunctionRef<void(const LeaderInfo&)> on_leader);
+      absl::FunctionRef<void(const StoreAddress&)> on_leader);
   // Resigns, so that another need not wait for the lease to end.
   ~Leadership();
   Leadership(const Leadership&) = delete;
   Leadership& operator=(const Leadership&) = delete;
 
+  absl::Duration led_for() const;
+  // For how long it still leads without a word of etcd; zero when it does no more.
+  absl::Duration left() const;
   // OK while nobody else can lead; UNAVAILABLE from then on, for ever.
   absl::Status Check() const;
   // Ends it here and now; the first reason is the one that Check says.
@@ -63,7 +68,8 @@ class Leadership {
   // What a transaction has to compare to be this leader's.
   etcdserverpb::Compare Fence() const;
 
-  uint64_t epoch() const { return epoch_; }  // grows with each leader of this cluster
+  // Its number grows with each leader of this cluster; the cluster is etcd's.
+  const rpc::Epoch& epoch() const { return epoch_; }
 
  private:
   struct Term {
@@ -71,18 +77,19 @@ class Leadership {
     absl::Duration ttl;
     absl::Duration since;  // boot, when the lease was asked for
     int64_t created = 0;   // revision of the leader key's creation
-    uint64_t epoch = 0;
+    rpc::Epoch epoch;
   };
   Leadership(Client* client, const LeadershipOptions& options, const Term& term);
   static absl::StatusOr<Term> TryOnce(Client* client, const LeadershipOptions& options,
-                                      const RequestContext& context, LeaderInfo& other);
+                                      const RequestContext& context, StoreAddress& other);
   void KeepAlive();
 
   Client* const client_;
   const LeadershipOptions options_;
   const int64_t lease_;
   const int64_t created_;
-  const uint64_t epoch_;
+  const rpc::Epoch epoch_;
+  const absl::Duration since_;     // boot
   std::atomic<int64_t> until_ns_;  // since boot
   mutable absl::Mutex mutex_;
   absl::Status over_ ABSL_GUARDED_BY(mutex_);

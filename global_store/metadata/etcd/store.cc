@@ -4,11 +4,14 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 #include "absl/log/log.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -32,6 +35,8 @@ constexpr size_t kTxnsInTxn = 63;
 constexpr size_t kOperations = 64;
 constexpr size_t kMaxRequestBytes = (size_t{3} << 19) - (size_t{64} << 10);
 constexpr size_t kPieceBytes = size_t{1} << 20;
+// Of which several go with one transaction, and leave room for all else.
+constexpr size_t kSmallManifestBytes = size_t{64} << 10;
 constexpr int64_t kPage = 4096;
 // Changes are small, so a page of these is; of pieces it is not.
 constexpr int64_t kPiecesPage = 16;
@@ -129,7 +134,7 @@ class Store final : public MetadataStore {
   using EachPair = std::function<absl::Status(std::string_view name, const mvccpb::KeyValue& pair)>;
 
   Operations OperationsOf(const WriteBatch& batch) const;
-  absl::StatusOr<record::Manifest> WritePieces(const ManifestBlob& manifest)
+  absl::Status AddManifest(const ManifestBlob& manifest, Operations& change)
       ABSL_SHARED_LOCKS_REQUIRED(commit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const Operations& operations) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WriteTogether(const Operations& operations);
@@ -152,6 +157,9 @@ class Store final : public MetadataStore {
   std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // one of those who wait writes, for several of them
   uint64_t writings_ ABSL_GUARDED_BY(mutex_) = 0;  // of manifests
+  // By their hashes, the requests that were recorded: any other need not be asked for, since nobody else
+  // writes. Nothing until Load.
+  std::optional<absl::flat_hash_set<size_t>> requests_ ABSL_GUARDED_BY(mutex_);
 
   // Who writes has these: the value of the sequence key, as far as is known, and the last one that was tried.
   uint64_t sequence_ = 0;
@@ -187,30 +195,42 @@ Operations Store::OperationsOf(const WriteBatch& batch) const {
 
 absl::Status Store::Commit(const WriteBatch& batch) {
   Operations operations = OperationsOf(batch);
+  if (batch.request.has_value()) {
+    // Before it is written, whatever becomes of that.
+    absl::MutexLock lock(&mutex_);
+    if (requests_.has_value()) requests_->insert(absl::HashOf(std::string_view(batch.request->request)));
+  }
   absl::ReaderMutexLock lock(&commit_mutex_);
   if (!batch.manifest.has_value()) return Write(operations);
-  TC_ASSIGN_OR_RETURN(const record::Manifest manifest, WritePieces(*batch.manifest));
-  operations.Put(keys_.Manifests() + batch.manifest->artifact_id, manifest.SerializeAsString());
+  TC_RETURN_IF_ERROR(AddManifest(*batch.manifest, operations));
   return Write(operations);
 }
 
-absl::StatusOr<record::Manifest> Store::WritePieces(const ManifestBlob& manifest) {
+// What does not go with the change itself is written here; only the change names it.
+absl::Status Store::AddManifest(const ManifestBlob& manifest, Operations& change) {
   record::Manifest named;
   {
     absl::MutexLock lock(&mutex_);
     // Unique in the cluster: below the epoch, and never the same one again in it.
-    named.set_writing(leadership_.epoch() << 32 | ++writings_);
+    named.set_writing(leadership_.epoch().number << 32 | ++writings_);
   }
   named.set_bytes(manifest.bytes.size());
+  const bool small = manifest.bytes.size() <= kSmallManifestBytes;
   const std::string folder = keys_.PiecesOf(manifest.artifact_id, named.writing());
   for (size_t offset = 0; offset < manifest.bytes.size(); offset += kPieceBytes) {
-    Operations piece;
-    piece.Put(absl::StrFormat("%s%08x", folder, named.pieces()),
-              std::string(manifest.bytes.substr(offset, kPieceBytes)));
-    TC_RETURN_IF_ERROR(Write(piece));
+    const std::string key = absl::StrFormat("%s%08x", folder, named.pieces());
+    std::string bytes(manifest.bytes.substr(offset, kPieceBytes));
+    if (small) {
+      change.Put(key, std::move(bytes));
+    } else {
+      Operations piece;
+      piece.Put(key, std::move(bytes));
+      TC_RETURN_IF_ERROR(Write(piece));
+    }
     named.set_pieces(named.pieces() + 1);
   }
-  return named;
+  change.Put(keys_.Manifests() + manifest.artifact_id, named.SerializeAsString());
+  return absl::OkStatus();
 }
 
 // Who finds nobody writing writes what waits, as far as that fits into one transaction, until its own is
@@ -326,6 +346,16 @@ absl::StatusOr<std::optional<std::string>> Store::Get(const std::string& key) {
 
 absl::StatusOr<DurableFacts> Store::Load() {
   DurableFacts facts;
+  absl::flat_hash_set<size_t> requests;
+  TC_RETURN_IF_ERROR(ForEach(keys_.Requests(), /*values=*/false,
+                             [&](std::string_view request, const mvccpb::KeyValue&) -> absl::Status {
+                               requests.insert(absl::HashOf(request));
+                               return absl::OkStatus();
+                             }));
+  {
+    absl::MutexLock lock(&mutex_);
+    requests_ = std::move(requests);
+  }
   const auto load = [this](const std::string& folder, auto decode, auto& into) {
     return ForEach(folder, /*values=*/true,
                    [&](std::string_view name, const mvccpb::KeyValue& pair) -> absl::Status {
@@ -368,6 +398,13 @@ absl::StatusOr<std::string> Store::ReadManifest(std::string_view artifact_id) {
 }
 
 absl::StatusOr<std::optional<std::string>> Store::FindResponse(std::string_view request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (requests_.has_value() && !requests_->contains(absl::HashOf(request))) {
+      TC_RETURN_IF_ERROR(leadership_.Check());
+      return std::nullopt;
+    }
+  }
   TC_ASSIGN_OR_RETURN(const std::optional<std::string> value, Get(absl::StrCat(keys_.Requests(), request)));
   if (!value.has_value()) return std::nullopt;
   TC_ASSIGN_OR_RETURN(std::string response, DecodeResponse(*value));
@@ -398,8 +435,10 @@ absl::Status Store::PurgeRequests(absl::Time before) {
     Operations drop;
     for (const mvccpb::KeyValue& pair : page.kvs()) {
       drop.Delete(pair.key());
-      const size_t name = keys_.RequestAge(0, "").size();
-      drop.Delete(keys_.Requests() + pair.key().substr(name));
+      const std::string name = pair.key().substr(keys_.RequestAge(0, "").size());
+      drop.Delete(keys_.Requests() + name);
+      absl::MutexLock lock(&mutex_);
+      if (requests_.has_value()) requests_->erase(absl::HashOf(std::string_view(name)));
     }
     if (drop.count() > 0) TC_RETURN_IF_ERROR(Write(drop));
     if (!page.more()) return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "global_store/metadata/copy.h"
 #include "global_store/metadata/etcd/records.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "global_store/metadata/testing/metadata_store_contract.h"
@@ -42,7 +43,7 @@ std::shared_ptr<Member> Lead(std::shared_ptr<EtcdCluster> cluster, const std::st
   member->client = *std::move(client);
   auto leadership = Leadership::Campaign(
       member->client.get(), {.prefix = kPrefix, .ttl = ttl, .name = name, .address = name + ":1"},
-      RequestContext::Background(absl::Minutes(1)), [](const LeaderInfo&) {});
+      RequestContext::Background(absl::Minutes(1)), [](const StoreAddress&) {});
   EXPECT_TRUE(leadership.ok()) << leadership.status();
   if (!leadership.ok()) return nullptr;
   member->leadership = *std::move(leadership);
@@ -131,7 +132,7 @@ TEST_F(EtcdStore, WhoIsNotHeardFromLeadsNoMoreAndChangesNothing) {
   cluster_->Signal(0, SIGCONT);
   const auto second = Lead(cluster_, "second");
   ASSERT_NE(second, nullptr);
-  EXPECT_GT(second->leadership->epoch(), first->leadership->epoch());
+  EXPECT_GT(second->leadership->epoch().number, first->leadership->epoch().number);
   EXPECT_EQ(first->store->Commit(Bind("k", 7)).code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(second->store->Commit(Bind("k", 2)).ok());
   EXPECT_EQ(RevisionOf(*second->store, "k"), 2u);
@@ -146,8 +147,8 @@ TEST_F(EtcdStore, OneLeadsAndTheNextBeginsWhenItResigns) {
   std::thread campaign([&] {
     auto leads =
         Leadership::Campaign(second->client.get(), {.prefix = kPrefix, .name = "second"},
-                             RequestContext::Background(absl::Minutes(1)), [&](const LeaderInfo& leader) {
-                               EXPECT_EQ(leader, (LeaderInfo{"first", "first:1"}));
+                             RequestContext::Background(absl::Minutes(1)), [&](const StoreAddress& leader) {
+                               EXPECT_EQ(leader, (StoreAddress{"first", "first:1"}));
                                heard = true;
                              });
     ASSERT_TRUE(leads.ok()) << leads.status();
@@ -213,6 +214,29 @@ TEST_F(EtcdStore, PiecesThatNothingNamesAreSwept) {
   EXPECT_EQ(*leader->store->ReadManifest("a"), bytes);
 }
 
+TEST_F(EtcdStore, IsCopiedFromAndTo) {
+  Start(1);
+  const auto leader = Lead(cluster_);
+  auto sqlite = OpenSqliteStore({.path = folder_.File("there")});
+  ASSERT_TRUE(sqlite.ok()) << sqlite.status();
+  const std::string manifest((1 << 20) + 7, 'x');  // two pieces
+  for (int i = 0; i < 40; ++i) {
+    WriteBatch batch = Bind(absl::StrCat("k", i), 3);
+    batch.facts.artifacts = {{.artifact_id = absl::StrCat("a", i), .created = absl::UnixEpoch()}};
+    batch.facts.nodes = {{.node_id = absl::StrCat("n", i), .name = "n"}};
+    batch.manifest = ManifestBlob{.artifact_id = absl::StrCat("a", i), .bytes = manifest};
+    ASSERT_TRUE((*sqlite)->Commit(batch).ok());
+  }
+  const auto copied = CopyMetadata(**sqlite, *leader->store);
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->written, 120);
+  const auto back = CopyMetadata(*leader->store, **sqlite);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->written, 0) << "they hold the same";
+  EXPECT_EQ(RevisionOf(*leader->store, "k39"), 3u);
+  EXPECT_EQ(*leader->store->ReadManifest("a39"), manifest);
+}
+
 TEST_F(EtcdStore, AnotherFormatIsLeftAlone) {
   Start(1);
   auto client = *Client::Create({.endpoints = cluster_->endpoints()});
@@ -222,7 +246,7 @@ TEST_F(EtcdStore, AnotherFormatIsLeftAlone) {
   put.set_value("2");
   ASSERT_TRUE(client->Txn(RequestContext::Background(), newer).ok());
   const auto leads = Leadership::Campaign(client.get(), {.prefix = kPrefix}, RequestContext::Background(),
-                                          [](const LeaderInfo&) {});
+                                          [](const StoreAddress&) {});
   EXPECT_EQ(leads.status().code(), absl::StatusCode::kFailedPrecondition) << leads.status();
   EXPECT_THAT(std::string(leads.status().message()), HasSubstr("has format 2"));
 }

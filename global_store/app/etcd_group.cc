@@ -1,0 +1,91 @@
+#include "global_store/app/etcd_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+namespace metrics = otel::metrics;
+
+constexpr absl::Duration kMeasureInterval = absl::Seconds(10);
+constexpr absl::Duration kPatience = absl::Seconds(1);  // of who asks for the status
+
+}  // namespace
+
+EtcdGroup::EtcdGroup(const EtcdOptions& options, std::unique_ptr<etcd::Client> client)
+    : options_(options), client_(std::move(client)), membership_(client_.get(), options.leadership) {}
+
+absl::StatusOr<std::unique_ptr<EtcdGroup>> EtcdGroup::JoinAndLead(const EtcdOptions& options) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<etcd::Client> client, etcd::Client::Create(options.client));
+  std::unique_ptr<EtcdGroup> group(new EtcdGroup(options, std::move(client)));
+  RequestContext waits = RequestContext::Background();
+  waits.cancellation = options.stop_waiting;
+  const otel::GaugeRegistration standing_by =
+      metrics::kLeaderLeads.Observe([](auto& observer) { observer.Observe(0); });
+  TC_ASSIGN_OR_RETURN(group->leadership_,
+                      etcd::Leadership::Campaign(
+                          group->client(), options.leadership, waits, [](const etcd::StoreAddress& leader) {
+                            LOG(INFO) << "stands by: " << leader.name << " (" << leader.address << ") leads";
+                          }));
+  group->ObserveLeadership();
+  group->MeasureSize();
+  group->measuring_ =
+      std::make_unique<PeriodicTask>(kMeasureInterval, [raw = group.get()] { raw->MeasureSize(); });
+  return group;
+}
+
+void EtcdGroup::ObserveLeadership() {
+  const etcd::Leadership* const leads = leadership_.get();
+  gauges_.push_back(metrics::kLeaderLeads.Observe(
+      [leads](auto& observer) { observer.Observe(leads->left() > absl::ZeroDuration() ? 1 : 0); }));
+  gauges_.push_back(metrics::kLeaderEpoch.Observe(
+      [leads](auto& observer) { observer.Observe(static_cast<double>(leads->epoch().number)); }));
+  gauges_.push_back(metrics::kLeaderLeaseSeconds.Observe(
+      [leads](auto& observer) { observer.Observe(absl::ToDoubleSeconds(leads->left())); }));
+  gauges_.push_back(metrics::kMetadataBytes.Observe([this](auto& observer) {
+    if (bytes_ > 0) observer.Observe(static_cast<double>(bytes_));
+  }));
+}
+
+void EtcdGroup::MeasureSize() {
+  const auto status = client_->Status(RequestContext::Background(kPatience));
+  if (!status.ok()) return;
+  bytes_ = static_cast<uint64_t>(std::max<int64_t>(status->dbsize(), 0));
+  const bool filling = bytes_ > options_.quota_bytes / 5 * 4;
+  LOG_IF(WARNING, filling && !warned_)
+      << "etcd holds " << bytes_ << " bytes, more than 80 % of its quota of " << options_.quota_bytes
+      << ": compact and defragment it, or raise its --quota-backend-bytes and global_store.etcd.quota. When "
+         "it "
+         "is full nothing can be published";
+  warned_ = filling;
+}
+
+void EtcdGroup::Describe(const RequestContext& context, v1::GetClusterStatusResponse& response) const {
+  *response.mutable_leads_for() = rpc::ToProto(leadership_->led_for());
+  response.set_metadata_bytes(bytes_);
+  response.set_metadata_quota_bytes(options_.quota_bytes);
+  const etcd::LeadershipOptions& self = options_.leadership;
+  v1::StoreMember& leader = *response.add_stores();
+  leader.set_name(self.name);
+  leader.set_address(self.address);
+  leader.set_leads(true);
+  RequestContext asks = context.Child();
+  asks.deadline = std::min(asks.deadline, SteadyNow() + kPatience);
+  const absl::StatusOr<std::vector<etcd::StoreAddress>> members = membership_.List(asks);
+  if (!members.ok()) return;
+  for (const etcd::StoreAddress& member : *members) {
+    if (member == etcd::StoreAddress{self.name, self.address}) continue;
+    v1::StoreMember& other = *response.add_stores();
+    other.set_name(member.name);
+    other.set_address(member.address);
+  }
+}
+
+}  // namespace tensorcast::global_store

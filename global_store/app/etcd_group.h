@@ -1,0 +1,61 @@
+// One of several global stores that share an etcd: it stands by until it leads, and tells people who else
+// there is, who leads, and how full etcd is. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/background.h"
+#include "base/request_context.h"
+#include "global_store/metadata/etcd/client.h"
+#include "global_store/metadata/etcd/leadership.h"
+#include "global_store/metadata/etcd/membership.h"
+#include "otel/api/metrics.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::global_store {
+
+// Several global stores on one etcd: one leads and listens, the others stand by.
+struct EtcdOptions {
+  etcd::ClientOptions client;
+  etcd::LeadershipOptions leadership;
+  uint64_t quota_bytes = 2ULL << 30;                 // etcd's own: a warning at 80 % of it
+  Cancellation stop_waiting;                         // of one that stands by
+  std::function<void(const absl::Status&)> on_lost;  // it leads no more, and is to be shut down; called once
+};
+
+class EtcdGroup {
+ public:
+  // Blocks until this one leads; errors are those of etcd::Leadership::Campaign.
+  static absl::StatusOr<std::unique_ptr<EtcdGroup>> JoinAndLead(const EtcdOptions& options);
+  // Its end resigns and leaves.
+  EtcdGroup(const EtcdGroup&) = delete;
+  EtcdGroup& operator=(const EtcdGroup&) = delete;
+
+  etcd::Client* client() { return client_.get(); }
+  etcd::Leadership* leadership() { return leadership_.get(); }
+
+  // Its part of the cluster's status. Where etcd does not answer at once, without who else there is.
+  void Describe(const RequestContext& context, v1::GetClusterStatusResponse& response) const;
+
+ private:
+  EtcdGroup(const EtcdOptions& options, std::unique_ptr<etcd::Client> client);
+  void ObserveLeadership();
+  void MeasureSize();
+
+  const EtcdOptions options_;
+  const std::unique_ptr<etcd::Client> client_;
+  etcd::Membership membership_;
+  std::atomic<uint64_t> bytes_{0};  // 0: not known yet
+  bool warned_ = false;             // the task's: once each time that it grows past the mark
+  std::unique_ptr<etcd::Leadership> leadership_;
+  std::unique_ptr<PeriodicTask> measuring_;
+  std::vector<otel::GaugeRegistration> gauges_;
+};
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,38 @@
+// The global stores that share an etcd and a prefix, whether they lead or stand by: for people who look, and
+// for nobody who decides. Each keeps a key under a lease of its own while it runs. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/background.h"
+#include "base/request_context.h"
+#include "global_store/metadata/etcd/client.h"
+#include "global_store/metadata/etcd/leadership.h"
+
+namespace tensorcast::global_store::etcd {
+
+class Membership {
+ public:
+  // Says so in the background, and again where etcd has forgotten it. `client` must outlive it; of the
+  // options it takes the prefix and who this is.
+  Membership(Client* client, const LeadershipOptions& options);
+  // Takes it back, where etcd answers.
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  // Those that run, by name. Asks etcd.
+  absl::StatusOr<std::vector<StoreAddress>> List(const RequestContext& context) const;
+
+ private:
+  absl::Status Renew();
+
+  Client* const client_;
+  const LeadershipOptions options_;
+  int64_t lease_ = 0;  // the task's; 0: none
+  std::unique_ptr<PeriodicTask> task_;
+};
+
+}  // namespace tensorcast::global_store::etcd
