@@ -31,6 +31,10 @@ class Notifier {
     if (listener_ == nullptr) return;
     thread_->Run([listener = listener_, report = std::move(report)] { listener->OnTransferEnded(report); });
   }
+  // Blocks until the listener was told all that came before. Not for the listener itself.
+  void Flush() {
+    if (listener_ != nullptr) thread_->Flush();
+  }
 
  private:
   ReplicaListener* const listener_;

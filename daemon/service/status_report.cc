@@ -104,13 +104,14 @@ v1::TransferHop StatusReporter::HopOf(absl::FunctionRef<bool(const TransferRepor
   hop.set_node(options_.node->Describe().name());
   hop.mutable_limits()->set_send(options_.send_limit);
   hop.mutable_limits()->set_receive(options_.receive_limit);
-  // One that ends between the two looks is found by the second.
+  // One that ends between the two looks is found by the second: its end was told, maybe not heard yet.
   for (const TransferReport& report : options_.engine->RunningTransfers()) {
     if (!wanted(report)) continue;
     *hop.mutable_transfer() = daemon::ToProto(report, options_.devices);
     hop.set_under_way(true);
   }
   if (!hop.under_way()) {
+    options_.engine->AwaitListener();
     for (const TransferReport& report : options_.transfers->Newest()) {
       if (!wanted(report)) continue;
       *hop.mutable_transfer() = daemon::ToProto(report, options_.devices);

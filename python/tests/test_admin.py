@@ -63,7 +63,9 @@ def test_replicas_are_wished_for(store, stored, cluster):
     deadline = time.monotonic() + 60
     while (state := store.wishes("admin/one")[0].state) != "done":
         assert state != "failed" and time.monotonic() < deadline
-    assert store.replicate("admin/one", ["b:cpu"])[0].state == "there"
+    # The wish is done before the global store has heard of the replica.
+    while store.replicate("admin/one", ["b:cpu"])[0].state != "there":
+        assert time.monotonic() < deadline
     with pytest.raises(tc.NotFoundError, match="nobody"):
         store.replicate("admin/one", ["nobody"])
 
