@@ -8,13 +8,17 @@ folder. A ratio above 1 says that the store is faster than the reference.
 """
 
 import argparse
+import asyncio
+import contextlib
 import gc
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
@@ -59,9 +63,42 @@ def touch(tensors):
     return sum(int(tensor.view(-1).view(torch.uint8)[::PAGE].sum()) for tensor in tensors.values())
 
 
+# What is ended is under way by then: a put in its copy, the rest waiting for the daemon.
+UNDER_WAY_SECONDS = 0.2
+
+
+def interrupted(work):
+    """Seconds from SIGINT until the main thread has its exception."""
+    sent = []
+
+    def interrupt():
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(UNDER_WAY_SECONDS, interrupt)
+    timer.start()
+    try:
+        work()
+    except KeyboardInterrupt:
+        return time.perf_counter() - sent[0]
+    raise RuntimeError("it ended by itself")
+
+
+async def cancelled(work):
+    """Seconds from a task's cancel() until it has ended."""
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(UNDER_WAY_SECONDS)
+    begun = time.perf_counter()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+        raise RuntimeError("it ended by itself")
+    return time.perf_counter() - begun
+
+
 class Bench:
     def __init__(self, cluster, store, folder, pairs):
-        self.store, self.pairs = store, pairs
+        self.cluster, self.store, self.pairs = cluster, store, pairs
         self.path = folder / "model.safetensors"
         self.unknown = folder / "unknown.safetensors"
         safetensors.torch.save_file(model(), self.path)
@@ -141,6 +178,40 @@ class Bench:
 
         self._ratio("import tensorcast / import numpy", importing("numpy"), importing("tensorcast"), 1)
 
+    @contextlib.contextmanager
+    def _stopped(self):
+        """The daemon answers nobody."""
+        self.cluster.processes["a"].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.cluster.processes["a"].send_signal(signal.SIGCONT)
+
+    def _ended(self, name, times):
+        print(f"{name:<34} {'':>10} {statistics.median(times) * 1e3:>10.2f} {'':>8}  "
+              f"{f'to {max(times) * 1e3:.1f}':<18} at most 100", flush=True)
+
+    def cancel(self):
+        """From Ctrl-C, or a task's cancel(), to the exception in the program, while the daemon is stopped: nothing can end by itself."""
+        tensors = model(3)
+        blocking = {
+            "get": lambda: self.store.get("bench", progress=False),
+            "put": lambda: self.store.put(tensors, key="bench/cancel", progress=False),
+            "watch": lambda: next(iter(self.store.watch("bench/"))),
+            "replicate": lambda: self.store.replicate("bench", ["b"]),
+        }
+        awaiting = {
+            "get": lambda: self.store.get_async("bench"),
+            "put": lambda: self.store.put_async(tensors, key="bench/cancel"),
+            "watch": lambda: anext(aiter(self.store.watch("bench/"))),
+        }
+        for name, work in blocking.items():
+            with self._stopped():
+                self._ended(f"Ctrl-C in a {name}", [interrupted(work) for _ in range(self.pairs)])
+        for name, work in awaiting.items():
+            with self._stopped():
+                self._ended(f"cancel() of a {name}", [asyncio.run(cancelled(work)) for _ in range(self.pairs)])
+
     def drop_in(self):
         self._ratio(
             "drop-in, unknown path / original",
@@ -152,7 +223,7 @@ class Bench:
         )
 
 
-FIGURES = ("get_cold", "get_warm", "attach", "first_touch", "put", "import_time", "drop_in")
+FIGURES = ("get_cold", "get_warm", "attach", "first_touch", "put", "import_time", "drop_in", "cancel")
 
 
 def main():
