@@ -15,11 +15,12 @@ START_SECONDS = 60
 class Cluster:
     """Nodes "a" and "b". A context manager; everything is gone afterwards."""
 
-    def __init__(self, host_pool="1GiB", import_roots="/"):
+    def __init__(self, host_pool="1GiB", import_roots="/", device_runtime="fake"):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-python-"))
         self.processes = {}
         self._host_pool = host_pool
         self._import_roots = import_roots
+        self._device_runtime = device_runtime
 
     def __enter__(self):
         try:
@@ -35,7 +36,7 @@ class Cluster:
                     f"daemon.global_store={store}",
                     f"daemon.import_roots={self._import_roots}",
                     f"daemon.host_pool={self._host_pool}",
-                    "daemon.device_runtime=fake",
+                    f"daemon.device_runtime={self._device_runtime}",
                 )
             for name in ("a", "b"):
                 self._await_socket(name, f"{name}/daemon.sock")

@@ -1,0 +1,59 @@
+"""Gets and puts of GPU memory, on a host whose GPUs are stand-ins (tests/stand_ins): the module and the program are linked with them.
+
+Not of those that pytest finds by itself: the test python_on_stand_in_gpus names it.
+"""
+
+import gc
+import time
+
+import numpy as np
+import pytest
+from cluster import Cluster
+
+import tensorcast as tc
+
+X = np.arange(1 << 20, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(host_pool="512MiB", device_runtime="cuda") as running:
+        yield running
+
+
+@pytest.fixture
+def store(cluster):
+    with tc.connect(cluster.address("a")) as connected:
+        connected.put({"x": X}, key="gpus/x")
+        before = connected.status().leases
+        yield connected
+        deadline = time.monotonic() + 60
+        while connected.status().leases > before:
+            gc.collect()
+            assert time.monotonic() < deadline, "the test left leases"
+
+
+def test_a_get_at_all_gpus_is_at_each_of_them(store):
+    at = store.get_at("gpus/x", "gpu:all", pin=True)
+    assert list(at) == ["gpu:0", "gpu:1"]
+    for ordinal, weights in enumerate(at.values()):
+        assert weights.device == f"gpu:{ordinal}" and weights["x"].__dlpack_device__() == (2, ordinal)
+        with pytest.raises(BufferError, match="GPU"):
+            memoryview(weights["x"])
+        with pytest.raises(tc.FailedPreconditionError, match="torch"):
+            weights["x"].numpy()
+    assert {replica.location for replica in store.replicas("gpus/x") if replica.pinned} == {"gpu:0", "gpu:1"}
+    store.unpin("gpus/x")
+
+
+def test_what_is_on_a_gpu_can_be_put(store):
+    with store.get("gpus/x", device="cuda:1") as weights:
+        put = store.put({"again": weights["x"], "beside": X[:3]})
+    with store.get(put.artifact_id) as weights:
+        np.testing.assert_array_equal(weights["again"].numpy(), X)
+        np.testing.assert_array_equal(weights["beside"].numpy(), X[:3])
+
+
+def test_a_get_at_several_is_all_or_none(store):
+    with pytest.raises(tc.Error, match="at gpu:7"):
+        store.get_at("gpus/x", ["gpu:0", "gpu:7", "cpu"])
