@@ -52,8 +52,3 @@ def test_what_is_on_a_gpu_can_be_put(store):
     with store.get(put.artifact_id) as weights:
         np.testing.assert_array_equal(weights["again"].numpy(), X)
         np.testing.assert_array_equal(weights["beside"].numpy(), X[:3])
-
-
-def test_a_get_at_several_is_all_or_none(store):
-    with pytest.raises(tc.Error, match="at gpu:7"):
-        store.get_at("gpus/x", ["gpu:0", "gpu:7", "cpu"])
