@@ -62,6 +62,10 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::GlobalStoreConfig& config) {
     return absl::FailedPreconditionError(
         absl::StrCat("a global store leads on this etcd (", leader, "): stop all of them before a copy"));
   }
+  if (absl::IsDeadlineExceeded(leads.status())) {
+    return absl::UnavailableError(absl::StrCat("etcd at ", open.client->endpoints(),
+                                               " does not answer: look at global_store.etcd.endpoints"));
+  }
   TC_ASSIGN_OR_RETURN(open.leadership, std::move(leads));
   open.store = etcd::MakeStore(open.client.get(), open.leadership.get(), options.leadership.prefix);
   return open;
