@@ -171,6 +171,7 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
   if (options.use_huge_pages && new_bytes > 0 && new_bytes <= FreeHugePageBytes()) {
     // Set aside already, so neither counted as available nor taken from anybody.
     std::vector<UniqueFd> copies;
+    copies.reserve(kept.size());
     for (const UniqueFd& fd : kept) copies.emplace_back(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
     auto region = SharedRegion::Create(bytes, options.segment_bytes, SharedRegion::Pages::kHugeSetAside,
                                        std::move(copies));
