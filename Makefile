@@ -24,6 +24,7 @@ build: setup $(BUILD)/build.ninja
 
 test: build python
 	@tools/setup.sh --tests --python
+	@cmake -S . -B $(BUILD) >/dev/null  # which finds the environments of Python's that were made just now
 	@tests/run.sh $(BUILD) -LE gpu -j 2
 
 # MODEL: a .safetensors file or a sharded directory; without it a Llama-shaped model is made.

@@ -239,6 +239,7 @@ absl::Status GlobalStoreLink::Register() {
                 .given = SteadyNow() - rpc::FromProto(response.grant_key_age()),
                 .epoch = response.store_epoch()};
   registered_ = true;
+  standing_ = absl::OkStatus();  // it has answered: who waited for this asks for the other next
   return absl::OkStatus();
 }
 

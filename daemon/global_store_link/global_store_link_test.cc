@@ -73,6 +73,7 @@ TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
   node_.inventory = {Info("one"), Info("two"), {.id = "first ingest, without an artifact yet"}};
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  EXPECT_TRUE(link_.standing().ok()) << link_.standing();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) {
     EXPECT_EQ(store.registrations.front().node().grpc_address(), "127.0.0.1:1");
