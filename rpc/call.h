@@ -33,7 +33,8 @@ namespace tensorcast::rpc {
 struct CallOptions {
   // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
   absl::Duration retry_for = absl::Seconds(10);
-  Backoff::Options backoff;
+  // Somebody waits: a server that is back, or another in its place, is found soon.
+  Backoff::Options backoff = {.max = absl::Milliseconds(200)};
   const char* what = "call";  // names the work in errors that arise here
   std::string on_behalf_of;   // who asked for it, where it is forwarded (Caller::asking); empty: this process
   EpochFence* fence = nullptr;  // what answers are to pass; must outlive the call
