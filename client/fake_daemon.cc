@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/log/check.h"
+#include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
 #include "rpc/convert/convert.h"
@@ -187,7 +188,10 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
     v1::MaterializeReplicaResponse more;
     more.mutable_progress()->set_bytes_done(kBytesAfterResult);
     TC_RETURN_IF_ERROR(writer.Write(std::move(more)));
-    while (context.Check("hanging").ok()) absl::SleepFor(absl::Milliseconds(1));
+    absl::Notification cancelled;
+    const Cancellation::Registration registration =
+        context.cancellation.OnCancel([&cancelled] { cancelled.Notify(); });
+    cancelled.WaitForNotification();
     return context.Check("materializing");
   }
 

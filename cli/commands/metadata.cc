@@ -4,6 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -78,6 +80,7 @@ absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Gl
     return absl::NotFoundError(
         absl::StrCat(config.metadata_path(), " does not exist: set global_store.metadata_path"));
   }
+  TC_RETURN_IF_ERROR(MakeMetadataPrivate(config.metadata_path()));
   OpenStore open;
   TC_ASSIGN_OR_RETURN(open.store, global_store::OpenMetadataStore(kind, config.metadata_path()));
   return open;

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -152,6 +153,15 @@ absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config) 
       security::KeyRules::Parse(std::vector<std::string>(config.keys().begin(), config.keys().end()));
   if (!rules.ok()) return Annotate(rules.status(), "security.keys");
   return rules;
+}
+
+absl::Status MakeMetadataPrivate(const std::string& metadata_path) {
+  const std::filesystem::path path = metadata_path;
+  if (const auto folder = path.parent_path(); !folder.empty()) {
+    TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder.string(), path.filename().string()),
+                                "the folder of global_store.metadata_path"));
+  }
+  return Annotate(MakePrivateFile(metadata_path), "global_store.metadata_path");
 }
 
 absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& whole) {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/app/daemon_options.h"
 #include "global_store/app/global_store_server.h"
@@ -21,6 +23,10 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1
 
 // INVALID_ARGUMENT, with security.keys in front, for a rule that cannot be read.
 absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config);
+
+// SQLite's file and its folder are the business of this process's user alone. Makes both where they are
+// missing.
+absl::Status MakeMetadataPrivate(const std::string& metadata_path);
 
 // Of metadata_store: etcd.
 absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& config);

@@ -80,16 +80,6 @@ class Termination {
   const Cancellation::Registration registration_;
 };
 
-// The metadata file and its folder are the business of this process's user alone.
-absl::Status MakePrivate(const std::string& metadata_path) {
-  const std::filesystem::path path = metadata_path;
-  if (const auto folder = path.parent_path(); !folder.empty()) {
-    TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder.string(), path.filename().string()),
-                                "the folder of global_store.metadata_path"));
-  }
-  return Annotate(MakePrivateFile(metadata_path), "global_store.metadata_path");
-}
-
 // The folder of a unix socket, where there is none yet; one that is there is somebody's decision.
 absl::Status MakeSocketFolder(std::string_view key, const std::string& path, mode_t others) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -140,7 +130,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
   TC_ASSIGN_OR_RETURN(options.key_rules, ToKeyRules(config.security()));
-  if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakePrivate(options.metadata_path));
+  if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakeMetadataPrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   Termination termination;  // outlives the server, which may demand it
   options.etcd.stop_waiting = OnTerminationSignal();

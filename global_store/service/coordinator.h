@@ -3,8 +3,9 @@
 // expire. Knows nothing of protobuf or gRPC. Thread-safe.
 //
 // Three locks, taken in this order:
-//   write_mutex_  one durable change at a time, from its plan to its announcement; held over the commit, and
-//                 over calls of watchers, which do not block and do not call back;
+//   write_mutex_  planning a durable change, and applying and announcing it; not held over the commit, while
+//                 what the change is about is claimed (claims.h); held over calls of watchers, which do not
+//                 block and do not call back;
 //   tell_mutex_   wishes that changed, from the directory to those who watch them, so that these hear of them
 //                 in order: most of it is soft state, which changes without `write_mutex_`;
 //   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
