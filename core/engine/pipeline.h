@@ -170,6 +170,7 @@ class IngestPipeline {
   [[nodiscard]] std::vector<Cancellation> GiveUp(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Cancellation> UnderWay() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void CancelFetches();
+  static void CancelAll(const std::vector<Cancellation>& fetches);
 
   const PipelinePlan plan_;
   const std::string what_;             // for messages
