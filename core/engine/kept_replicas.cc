@@ -1,5 +1,6 @@
 #include "core/engine/kept_replicas.h"
 
+#include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -20,11 +21,16 @@ void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_set
     entries_.emplace(id, std::make_shared<Entry>(Entry{.replica = std::move(replica)}));
   }
   if (entries_.empty()) return;
-  thread_ = std::thread([this, bytes, begin = SteadyNow()] {
-    SettleAll();
-    LOG(INFO) << bytes << " bytes that were kept in host memory were compared with their digests in "
-              << SteadyNow() - begin;
-  });
+  try {
+    thread_ = std::thread([this, bytes, begin = SteadyNow()] {
+      SettleAll();
+      LOG(INFO) << bytes << " bytes that were kept in host memory were compared with their digests in "
+                << SteadyNow() - begin;
+    });
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "what was kept in host memory is compared with its digests only when it is asked for: "
+                 << error.what();
+  }
 }
 
 void KeptReplicas::Stop() {
@@ -111,7 +117,12 @@ bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
     if (!MatchesFrom(replica, wanted, next_chunk)) all = false;
   };
   std::vector<std::thread> others;
-  for (int i = 1; i < threads_; ++i) others.emplace_back(compare);
+  try {
+    for (int i = 1; i < threads_; ++i) others.emplace_back(compare);
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "what was kept in host memory is compared on " << others.size() + 1
+                 << " threads instead of " << threads_ << ": " << error.what();
+  }
   compare();
   for (std::thread& other : others) other.join();
   return all;
