@@ -103,11 +103,15 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
                            Targets* targets) {
   const absl::StatusOr<Labels> wanted = ParseLabels(flags.where);
   TC_RETURN_IF_ERROR(Annotate(wanted.status(), "--where"));
+  bool fitting = false;
   for (const v1::Node& node : cluster.nodes()) {
     if (node.draining() || !HasLabels({node.labels().begin(), node.labels().end()}, *wanted)) continue;
+    fitting = true;
+    if (flags.device == kAllGpus && node.devices().empty()) continue;  // all of none
     TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node.node_id(), flags.device, targets), "--device"));
   }
   if (!targets->empty()) return absl::OkStatus();
+  if (fitting) return absl::NotFoundError("--device gpu:all: none of these nodes has a GPU");
   return absl::NotFoundError(
       absl::StrCat("none of the ", cluster.nodes_size(), " nodes that are registered now ",
                    wanted->empty() ? "takes copies" : absl::StrCat("has the labels ", LabelsText(*wanted))));

@@ -194,6 +194,8 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   if (options.metadata_store == "etcd") {
     TC_ASSIGN_OR_RETURN(options.etcd, ToEtcdOptions(config));
   }
+  TC_ASSIGN_OR_RETURN(options.broadcast_least_bytes,
+                      Size("global_store.broadcast_least", config.broadcast_least()));
   TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
                       Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));

@@ -65,6 +65,9 @@ struct DirectoryOptions {
   absl::Duration group_forming = absl::Seconds(15);
   // Smaller artifacts are broadcast between nodes only when that is asked for: to form takes seconds.
   uint64_t group_least_bytes = uint64_t{1} << 30;
+  // Nodes whose broadcast failed once all had come are in none together for so long, unless that is asked
+  // for.
+  absl::Duration group_pause = absl::Minutes(10);
   // After Load, nodes that were here before get a node's time to live to come back: until then what nobody
   // has is waited for. False where no other node can be (a daemon that works alone).
   bool awaits_nodes = true;
@@ -194,7 +197,8 @@ class Directory {
   absl::StatusOr<std::optional<GroupRoot>> JoinGroup(const NodeIdentity& node, std::string_view group_id,
                                                      const std::optional<GroupRoot>& root, SteadyTime now);
   // This node does not take part, or does no more. Nothing happens to one that is not known or is over.
-  absl::Status EndGroup(const NodeIdentity& node, std::string_view group_id, const absl::Status& why);
+  absl::Status EndGroup(const NodeIdentity& node, std::string_view group_id, const absl::Status& why,
+                        SteadyTime now);
 
   // ---- Grants (grants.cc) ----
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
@@ -303,6 +307,11 @@ class Directory {
     std::optional<GroupRoot> root;
     absl::Status over;
   };
+  // Soft: why the nodes of a group could not broadcast may not have changed yet.
+  struct FailedGroup {
+    std::set<std::string, std::less<>> nodes;
+    SteadyTime until;
+  };
   // What a node that is gone held when it was last heard: it may come back with it.
   struct AwayNode {
     std::string name;
@@ -401,6 +410,8 @@ class Directory {
   // A replica of the artifact that is ready on a GPU of a node that may take part; nullopt: there is none.
   std::optional<GroupPlan::Rank> FindReadyRoot(std::string_view artifact_id,
                                                const std::string& nccl_version) const;
+  // Whether two of them failed together a while ago.
+  bool FailedTogether(const std::set<std::string>& nodes) const;
   // The node goes: its groups are over.
   void LeaveGroups(std::string_view node_id);
   void ExpireGroups(SteadyTime now);
@@ -494,6 +505,7 @@ class Directory {
   std::set<std::string> wishes_to_settle_;                   // places of those whose attempt ended
   absl::btree_map<std::string, WishChange> changed_wishes_;  // by place
   std::map<std::string, Group, std::less<>> groups_;         // by id
+  std::vector<FailedGroup> failed_groups_;
 
   std::map<std::string, NodeState, std::less<>> nodes_;    // pointed at by the index of sources
   absl::btree_map<std::string, AwayNode> away_;            // by node id

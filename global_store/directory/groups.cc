@@ -105,8 +105,8 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const WishRequest&
     const auto best = std::ranges::find_if(group.ranks, has_it);
     group.root_node = best == group.ranks.end() ? group.ranks.front().node_id : best->node_id;
   }
-  if (nodes.size() < (asked_for ? 2 : kFewestNodesUnasked)) {
-    if (!asked_for) return std::nullopt;
+  if (!asked_for && (nodes.size() < kFewestNodesUnasked || FailedTogether(nodes))) return std::nullopt;
+  if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
         "a broadcast by nccl cannot be: it is for GPUs of two nodes or more, and within one it needs nobody "
         "to ask for it");
@@ -114,6 +114,13 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const WishRequest&
   std::ranges::sort(group.ranks, {},
                     [](const GroupPlan::Rank& rank) { return std::pair(rank.node_id, rank.location); });
   return group;
+}
+
+bool Directory::FailedTogether(const std::set<std::string>& nodes) const {
+  return std::ranges::any_of(failed_groups_, [&](const FailedGroup& failed) {
+    return std::ranges::count_if(nodes,
+                                 [&](const std::string& node) { return failed.nodes.contains(node); }) >= 2;
+  });
 }
 
 void Directory::AddGroup(GroupPlan plan) {
@@ -170,14 +177,22 @@ absl::StatusOr<std::optional<GroupRoot>> Directory::JoinGroup(const NodeIdentity
 }
 
 absl::Status Directory::EndGroup(const NodeIdentity& identity, std::string_view group_id,
-                                 const absl::Status& why) {
+                                 const absl::Status& why, SteadyTime now) {
   TC_RETURN_IF_ERROR(CheckIdentity(identity));
-  const auto group = groups_.find(group_id);
+  const auto found = groups_.find(group_id);
   const auto is_here = [&](const GroupPlan::Rank& rank) { return rank.node_id == identity.node_id; };
-  if (group != groups_.end() && group->second.over.ok() &&
-      std::ranges::any_of(group->second.plan.ranks, is_here)) {
-    group->second.over = absl::AbortedError(
-        absl::StrCat("node ", nodes_.find(identity.node_id)->second.facts.name, ": ", why.ToString()));
+  if (found == groups_.end() || !found->second.over.ok() ||
+      std::ranges::none_of(found->second.plan.ranks, is_here)) {
+    return absl::OkStatus();
+  }
+  Group& group = found->second;
+  group.over = absl::AbortedError(
+      absl::StrCat("node ", nodes_.find(identity.node_id)->second.facts.name, ": ", why.ToString()));
+  // Nobody is to blame where somebody did not want it any more.
+  if (group.nodes.empty() && !absl::IsCancelled(why)) {
+    FailedGroup failed{.nodes = {}, .until = now + options_.group_pause};
+    for (const GroupPlan::Rank& rank : group.plan.ranks) failed.nodes.insert(rank.node_id);
+    failed_groups_.push_back(std::move(failed));
   }
   return absl::OkStatus();
 }
@@ -193,6 +208,7 @@ void Directory::LeaveGroups(std::string_view node_id) {
 
 // One that is over is kept for as long as any node may ask what became of it.
 void Directory::ExpireGroups(SteadyTime now) {
+  std::erase_if(failed_groups_, [&](const FailedGroup& failed) { return failed.until <= now; });
   std::erase_if(groups_, [&](const auto& entry) {
     const Group& group = entry.second;
     const bool forms = group.over.ok() && !group.nodes.empty();

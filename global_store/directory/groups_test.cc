@@ -159,12 +159,37 @@ TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
   const std::string first = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu0});
   EXPECT_TRUE(Join("b", first).ok());
   EXPECT_THAT(WhyNot({"a", "b"}, {kGpu1}), HasSubstr("takes part in the broadcast of x"));
-  EXPECT_TRUE(directory_.EndGroup(Id("c"), first, absl::UnavailableError("no helper")).ok());
+  EXPECT_TRUE(directory_.EndGroup(Id("c"), first, absl::UnavailableError("no helper"), now_).ok());
   EXPECT_THAT(std::string(Join("b", first).status().message()), HasSubstr("name-c: UNAVAILABLE: no helper"));
   const std::string second = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu1});
   ASSERT_NE(second, "") << "nobody is in one any more";
   Register("c", 2);
   EXPECT_TRUE(absl::IsAborted(Join("b", second).status()));
+}
+
+TEST_F(Groups, ThatFailedOnceAllHadComeAreNotTriedAgainForAWhileUnlessAskedFor) {
+  Prepare({"a", "b", "c", "d", "e", "f"});
+  const auto fail = [&](const std::vector<std::string>& nodes, const absl::Status& why) {
+    const std::string id = Wish(nodes, WishLane::kAuto, {kGpu0});
+    ASSERT_NE(id, "");
+    for (const std::string& node : nodes) {
+      ASSERT_TRUE(Join(node, id, node == nodes[0] ? std::optional(kRoot) : std::nullopt).ok());
+    }
+    ASSERT_TRUE(directory_.EndGroup(Id(nodes[1]), id, why, now_).ok());
+  };
+  fail({"d", "e", "f"}, absl::CancelledError("a receiver left"));
+  fail({"a", "b", "c"}, absl::UnavailableError("no route to host"));
+  const auto makes_one = [this](const std::vector<std::string>& nodes, WishLane lane) {
+    return Plan(nodes, lane, {kGpu1}).value().group.has_value();
+  };
+  EXPECT_FALSE(makes_one({"b", "c", "d"}, WishLane::kAuto)) << "b and c cannot";
+  EXPECT_TRUE(makes_one({"c", "d", "e"}, WishLane::kAuto)) << "these have not failed together";
+  EXPECT_TRUE(makes_one({"a", "b"}, WishLane::kNccl));
+
+  now_ += options_.group_pause;
+  directory_.Tick(now_);  // the nodes were not heard from for so long
+  Prepare({"a", "b", "c"});
+  EXPECT_TRUE(makes_one({"a", "b", "c"}, WishLane::kAuto));
 }
 
 TEST_F(Groups, ThatAreOverBeforeAnybodyHeardOfThemAreForgotten) {

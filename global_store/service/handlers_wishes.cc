@@ -76,8 +76,8 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
   const NodeIdentity node = FromProto(request.node());
   v1::JoinBroadcastResponse response;
   if (request.has_error()) {
-    TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-      return directory.EndGroup(node, request.group_id(), rpc::FromProto(request.error()));
+    TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+      return directory.EndGroup(node, request.group_id(), rpc::FromProto(request.error()), now);
     }));
     return response;
   }

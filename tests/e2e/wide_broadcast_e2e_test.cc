@@ -31,6 +31,7 @@ class WideBroadcast : public E2eTest {
   void Start(bool slowly, bool trusted = true) {
     ClusterOptions options = DefaultOptions();
     options.daemons = kNodes + 1;
+    options.global_store_settings.push_back("global_store.broadcast_least=16MiB");
     options.daemon_settings.insert(options.daemon_settings.end(),
                                    {absl::StrCat("security.trusted_fabric=", trusted ? "true" : "false"),
                                     absl::StrCat("daemon.nccl=", TENSORCAST_NCCL_STAND_IN),
@@ -135,6 +136,21 @@ TEST_F(WideBroadcast, AllGpusOfFourNodesTakeItByOneBroadcast) {
   Start(/*slowly=*/false);
   if (HasFatalFailure()) return;
   const CommandResult result = Replicate("nccl");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  uint64_t broadcast = 0;
+  for (int node = 0; node < kNodes; ++node) {
+    ExpectThere(node);
+    broadcast += BroadcastAt(node);
+  }
+  EXPECT_GE(broadcast, (kNodes * kGpus - 1) * kModelBytes) << "all but the root";
+  ExpectNothingLeft();
+}
+
+TEST_F(WideBroadcast, AllNodesAndGpusTakeALargeOneSoWithoutBeingAskedTo) {
+  Start(/*slowly=*/false);
+  if (HasFatalFailure()) return;
+  const CommandResult result = RunCommand({"replicate", "m", "--all", "--device", "gpu:all", "--daemon",
+                                           cluster_->addresses(kNodes).unix_socket});
   EXPECT_EQ(result.exit_code, 0) << result.output;
   uint64_t broadcast = 0;
   for (int node = 0; node < kNodes; ++node) {
