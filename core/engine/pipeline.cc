@@ -46,7 +46,7 @@ SourceLoss LossOf(const SourceFailure& failure, bool opened) {
 IngestPipeline::IngestPipeline(PipelinePlan plan)
     : plan_(std::move(plan)),
       what_(absl::StrCat("ingest of ", plan_.subject)),
-      digests_(plan_.layout->chunk_count()),
+      verifier_(plan_.layout, plan_.expected, plan_.distrust_other_hosts),
       sources_(plan_.layout->chunk_count(), plan_.chunks, plan_.seed),
       idle_(plan_.peer_timeout) {}
 
@@ -71,7 +71,7 @@ IngestOutcome IngestPipeline::Run() {
   left.clear();
   absl::MutexLock lock(&mutex_);
   return {.status = fatal_,
-          .digests = std::move(digests_),
+          .digests = verifier_.TakeDigests(),
           .changes = std::move(changes_),
           .untold = std::move(untold_),
           .refetched_chunks = sources_.refetched(),

@@ -49,6 +49,7 @@
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
+#include "core/engine/chunk_verifier.h"
 #include "core/engine/destination.h"
 #include "core/engine/device_verification.h"
 #include "core/engine/idle_watch.h"
@@ -153,7 +154,6 @@ class IngestPipeline {
   void AwaitPlace(const FetchPtr& fetch);
   bool Placed(ChunkFetch& fetch);  // whether it is in its place now, or else missing again
   void Finish(ChunkFetch& fetch, bool placed);
-  bool WantsBlake3(const ChunkFetch& fetch) const;
   absl::Status Verify(const ChunkFetch& fetch);
   absl::Status Place(ChunkFetch& fetch);
 
@@ -173,8 +173,8 @@ class IngestPipeline {
   static void CancelAll(const std::vector<Cancellation>& fetches);
 
   const PipelinePlan plan_;
-  const std::string what_;             // for messages
-  std::vector<ChunkDigests> digests_;  // each written by the slot that has the chunk
+  const std::string what_;  // for messages
+  ChunkVerifier verifier_;
 
   // Run's thread only.
   std::vector<std::thread> slots_;

@@ -14,33 +14,6 @@ namespace {
 // So many refusals in a row of chunks that a source says it has, and it is given up.
 constexpr int kMaxRefusals = 16;
 
-// Those that are wanted: what the source did not compute on the way is computed here.
-ChunkDigests DigestsOf(const ChunkFetch& fetch, std::optional<ChunkDigests> delivered) {
-  const ChunkRequest& request = fetch.request;
-  if (!delivered.has_value()) {
-    DigestBuilder builder(request.blake3);
-    for (const ConstHostSpan& span : fetch.bytes) builder.Update(span);
-    return builder.FinishChunk();
-  }
-  if (request.blake3 && !delivered->blake3.has_value()) {
-    delivered->blake3 = Blake3OfPieces(request.destination);
-  }
-  return *delivered;
-}
-
-// What a chunk has to match, and does not; empty where it does. XXH3 first: bytes that differ by accident are
-// no forgery.
-std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
-  if (found.xxh3 != expected.xxh3) {
-    return absl::StrCat("has digest ", found.xxh3.ToHex(), ", its manifest says ", expected.xxh3.ToHex());
-  }
-  if (found.blake3.has_value() && expected.blake3.has_value() && *found.blake3 != *expected.blake3) {
-    return absl::StrCat("is forged: its XXH3 is right, but its BLAKE3 is ", found.blake3->ToHex(),
-                        ", its manifest says ", expected.blake3->ToHex());
-  }
-  return "";
-}
-
 }  // namespace
 
 FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
@@ -65,7 +38,7 @@ FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
 void IngestPipeline::Begin(const FetchPtr& fetch) {
   ChunkRequest& request = fetch->request;
   request.range = plan_.layout->chunk(request.chunk);
-  request.blake3 = WantsBlake3(*fetch);
+  request.blake3 = verifier_.WantsBlake3(fetch->source->source->info().type, request.chunk);
   fetch->context = plan_.context();
   fetch->context.cancellation = fetch->cancellation;
   if (fetch->direct && BeginDirect(fetch)) return;
@@ -177,12 +150,6 @@ void IngestPipeline::StopAcquiring() {
   WakeSlots();
 }
 
-bool IngestPipeline::WantsBlake3(const ChunkFetch& fetch) const {
-  if (plan_.expected == nullptr) return true;
-  return plan_.distrust_other_hosts && fetch.source->source->info().type == SourceType::kRemote &&
-         plan_.expected->digests()[fetch.request.chunk].blake3.has_value();
-}
-
 void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
   plan_.progress->Answered(*fetch.source->clock);
   if (!fetch.digests.ok()) return;
@@ -238,17 +205,13 @@ void IngestPipeline::Finish(ChunkFetch& fetch, bool placed) {
 }
 
 bool IngestPipeline::Accept(ChunkFetch& fetch) {
-  const ChunkRequest& request = fetch.request;
   if (!fetch.digests.ok()) {
     EndInVain(fetch);
     return false;
   }
-  if (plan_.expected == nullptr) {
-    const absl::Status padding = CheckPadding(*plan_.layout, request.range, request.destination);
-    if (!padding.ok()) {
-      PutBackAndGiveUp(fetch, padding);
-      return false;
-    }
+  if (absl::Status padding = verifier_.CheckPadding(fetch.request); !padding.ok()) {
+    PutBackAndGiveUp(fetch, std::move(padding));
+    return false;
   }
   if (absl::Status verified = Verify(fetch); !verified.ok()) {
     PutBackWrong(fetch, std::move(verified));
@@ -277,26 +240,19 @@ bool IngestPipeline::Placed(ChunkFetch& fetch) {
 }
 
 absl::Status IngestPipeline::Verify(const ChunkFetch& fetch) {
-  const ChunkRequest& request = fetch.request;
   SourceInUse& source = *fetch.source;
-  const std::optional<ChunkDigests>& delivered = *fetch.digests;
   const SteadyTime start = SteadyNow();
-  const bool complete = delivered.has_value() && (delivered->blake3.has_value() || !request.blake3);
-  const uint64_t bytes_read = complete ? 0 : request.range.bytes;
-  const ChunkDigests digests = DigestsOf(fetch, delivered);
-  if (plan_.expected != nullptr) {
-    const std::string wrong = Mismatch(digests, plan_.expected->digests()[request.chunk]);
-    if (!wrong.empty()) {
-      absl::Status mismatch = absl::DataLossError(absl::StrCat("chunk ", request.chunk, " of ", plan_.subject,
-                                                               " from ", source.source->info().lane, " ",
-                                                               source.source->info().name, " ", wrong));
-      source.clock->Failed(Stage::kVerify, start, mismatch);
-      return mismatch;
-    }
+  const ChunkVerifier::Verdict verdict = verifier_.Verify(fetch.request, fetch.bytes, *fetch.digests);
+  if (verdict.wrong.empty()) {
+    source.clock->Passed(Stage::kVerify, start, verdict.bytes_read);
+    return absl::OkStatus();
   }
-  digests_[request.chunk] = digests;
-  source.clock->Passed(Stage::kVerify, start, bytes_read);
-  return absl::OkStatus();
+  const SourceInfo& info = source.source->info();
+  absl::Status wrong =
+      absl::DataLossError(absl::StrCat("chunk ", fetch.request.chunk, " of ", plan_.subject, " from ",
+                                       info.lane, " ", info.name, " ", verdict.wrong));
+  source.clock->Failed(Stage::kVerify, start, wrong);
+  return wrong;
 }
 
 absl::Status IngestPipeline::Place(ChunkFetch& fetch) {
