@@ -48,9 +48,7 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
 // A ticket holds its lease until it is claimed or has expired, seconds after its caller gave up. One that was
 // claimed already is nothing to the daemon.
 void GiveBack(const std::string& handle_socket, const std::string& ticket) {
-  auto claimed = ClaimedReplica::Claim(handle_socket, ticket, SteadyNow() + kGiveBackTimeout);
-  // Of GPU memory the daemon waits to hear that it is not open, which it never was.
-  if (claimed.ok()) (*claimed)->AcknowledgeClosed().IgnoreError();
+  ClaimedReplica::Claim(handle_socket, ticket, SteadyNow() + kGiveBackTimeout).IgnoreError();
 }
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,

@@ -111,7 +111,13 @@ absl::Status Replica::State::OpenDevice(const IpcHandle& handle, DeviceRuntime* 
   if (device_runtime == nullptr) {
     return absl::FailedPreconditionError("attaching to a GPU replica needs ClientOptions::devices");
   }
-  TC_ASSIGN_OR_RETURN(device, device_runtime->OpenIpc(handle));
+  TC_RETURN_IF_ERROR(claimed->AnnounceOpening());
+  absl::StatusOr<DevicePtr> opened = device_runtime->OpenIpc(handle);
+  if (!opened.ok()) {
+    claimed->AcknowledgeClosed().IgnoreError();  // it never was open here
+    return opened.status();
+  }
+  device = *opened;
   devices = device_runtime;
   return absl::OkStatus();
 }

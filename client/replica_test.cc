@@ -308,8 +308,18 @@ TEST_F(ReplicaTest, AGpuHandleThatCannotBeOpenedFailsTheGetAndGivesTheLeaseBack)
   auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
   EXPECT_TRUE(absl::IsNotFound(replica.status())) << replica.status();
   EXPECT_THAT(devices_.closed, IsEmpty());
-  // The daemon waits for who may have opened it, until that process is gone or gets another.
-  EXPECT_EQ(daemon_->handles().leases(), 1);
+  EXPECT_EQ(daemon_->handles().leases(), 0);
+}
+
+TEST_F(ReplicaTest, AGetThatEndsBeforeItOpensGpuMemoryLeavesNoLease) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->device_claims = true;
+  daemon_->image_bytes_of_claims = 4096;  // which is found after the claim
+  auto replica = client_->Get(Context(), put->artifact_id, {.location = "gpu:0"});
+  EXPECT_TRUE(absl::IsDataLoss(replica.status())) << replica.status();
+  EXPECT_THAT(devices_.opened, IsEmpty());
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
 // Memory that this process may still have mapped is not for another replica.

@@ -1,5 +1,5 @@
-// What the chunks of one ingest have to be: what their manifest says, or, of an artifact that is new here, what
-// its manifest is going to say.
+// What the chunks of one ingest have to be: what their manifest says, or, of an artifact that is new here,
+// what its manifest is going to say.
 //
 // Thread-safe: each chunk by one thread at a time.
 #pragma once
@@ -22,8 +22,8 @@ namespace tensorcast {
 
 class ChunkVerifier {
  public:
-  // `expected` null: a first ingest, whose chunks are right as they come, with both digests computed. Pointers
-  // must outlive it.
+  // `expected` null: a first ingest, whose chunks are right as they come, with both digests computed.
+  // Pointers must outlive it.
   ChunkVerifier(const ImageLayout* layout, const Manifest* expected, bool distrust_other_hosts)
       : layout_(layout),
         expected_(expected),
@@ -40,7 +40,8 @@ class ChunkVerifier {
     uint64_t bytes_read = 0;  // 0: the source had digested the chunk on the way
     std::string wrong;        // what its digest is, and should be, for people; empty: it is right
   };
-  // `bytes`: the chunk's. `delivered`: what its source has digested; what is missing of that is computed here.
+  // `bytes`: the chunk's. `delivered`: what its source has digested; what is missing of that is computed
+  // here.
   Verdict Verify(const ChunkRequest& request, std::span<const ConstHostSpan> bytes,
                  std::optional<ChunkDigests> delivered);
 

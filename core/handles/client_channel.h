@@ -30,7 +30,9 @@ class ClientChannel {
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
                                                                 const Cancellation& cancellation = {});
 
-  // Sends a frame, with a descriptor unless it is -1, and waits for the answer. An ERROR frame is returned as
+  // Sends a frame, with a descriptor unless it is -1.
+  absl::Status Send(const Frame& frame, int fd, SteadyTime deadline);
+  // Likewise, and waits for the answer. An ERROR frame is returned as
   // its status.
   absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, int fd, SteadyTime deadline);
   // The next frame, likewise.
@@ -45,7 +47,6 @@ class ClientChannel {
  private:
   ClientChannel(UniqueFd socket, std::string path) : socket_(std::move(socket)), path_(std::move(path)) {}
 
-  absl::Status Send(const Frame& frame, int fd, SteadyTime deadline);
   absl::Status WaitFor(short events, SteadyTime deadline);
 
   const UniqueFd socket_;

@@ -27,6 +27,7 @@ constexpr uint8_t kDescriptors = 9;
 constexpr uint8_t kFollow = 10;
 constexpr uint8_t kHave = 11;
 constexpr uint8_t kHaveEnd = 12;
+constexpr uint8_t kOpening = 13;
 
 // What a HANDLES or OFFER frame describes.
 constexpr uint8_t kHostMemory = 1;
@@ -218,9 +219,9 @@ HaveFrame ReadHave(ByteReader& in) {
 }  // namespace
 
 const char* FrameName(const Frame& frame) {
-  static constexpr const char* kNames[] = {"HELLO",       "HELLO_ACK", "CLAIM",  "HANDLES",
-                                           "OFFER",       "OFFERED",   "CLOSED", "ERROR",
-                                           "DESCRIPTORS", "FOLLOW",    "HAVE",   "HAVE_END"};
+  static constexpr const char* kNames[] = {"HELLO",   "HELLO_ACK", "CLAIM",  "HANDLES",     "OFFER",
+                                           "OFFERED", "CLOSED",    "ERROR",  "DESCRIPTORS", "FOLLOW",
+                                           "HAVE",    "HAVE_END",  "OPENING"};
   return kNames[frame.index()];
 }
 
@@ -270,7 +271,8 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
                         [&](const HaveEndFrame& f) {
                           out.Put(kHaveEnd);
                           WriteStatus(out, f.status);
-                        }},
+                        },
+                        [&](const OpeningFrame&) { out.Put(kOpening); }},
              frame);
   if (!out.ok()) {
     return absl::InvalidArgumentError("a field is longer than the 65535 bytes that fit its length");
@@ -335,6 +337,9 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       break;
     case kHaveEnd:
       frame = ReadHaveEnd(in);
+      break;
+    case kOpening:
+      frame = OpeningFrame{};
       break;
     default:
       in.Fail("an unknown type of frame");

@@ -19,8 +19,8 @@
 
 namespace tensorcast {
 
-inline constexpr uint16_t kHandleProtocolMin = 2;  // the oldest version that this build speaks
-inline constexpr uint16_t kHandleProtocolMax = 2;  // the newest
+inline constexpr uint16_t kHandleProtocolMin = 3;  // the oldest version that this build speaks
+inline constexpr uint16_t kHandleProtocolMax = 3;  // the newest
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
@@ -68,9 +68,12 @@ struct HaveFrame {
 struct HaveEndFrame {
   absl::Status status;
 };
+// From here on the device memory that was claimed may be open at the client.
+struct OpeningFrame {};
 
-using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
-                           ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame>;
+using Frame =
+    std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame, ClosedFrame,
+                 ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame, OpeningFrame>;
 
 // "HELLO", "CLAIM", ...: for messages.
 const char* FrameName(const Frame& frame);

@@ -66,14 +66,15 @@ std::vector<Frame> EveryFrame() {
           FollowFrame{},
           HaveFrame{64, {0x8000000000000001, 0}},
           HaveEndFrame{absl::OkStatus()},
-          HaveEndFrame{absl::CancelledError("going")}};
+          HaveEndFrame{absl::CancelledError("going")},
+          OpeningFrame{}};
 }
 
 TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
-  EXPECT_EQ(Hex(HelloFrame{2, 2}),
-            "0900000001544348530200"
-            "0200");
-  EXPECT_EQ(Hex(HelloAckFrame{2}), "0700000002544348530200");
+  EXPECT_EQ(Hex(HelloFrame{3, 3}),
+            "0900000001544348530300"
+            "0300");
+  EXPECT_EQ(Hex(HelloAckFrame{3}), "0700000002544348530300");
   EXPECT_EQ(Hex(ClaimFrame{"ab"}), "050000000302006162");
   EXPECT_EQ(Hex(HandlesFrame{HostReplica()}),
             "70000000"
@@ -131,6 +132,7 @@ TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
             "0500000000000000");
   EXPECT_EQ(Hex(OfferedFrame{"ab"}), "050000000602006162");
   EXPECT_EQ(Hex(ClosedFrame{}), "0100000007");
+  EXPECT_EQ(Hex(OpeningFrame{}), "010000000d");
   EXPECT_EQ(Hex(ErrorFrame{absl::NotFoundError("no")}),
             "07000000"
             "08"

@@ -15,6 +15,7 @@
 namespace tensorcast {
 namespace {
 
+constexpr absl::Duration kOpeningTimeout = absl::Seconds(5);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
 uint64_t RoundUpToGranule(uint64_t bytes) {
@@ -132,11 +133,22 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
   return mirror_->availability();
 }
 
+absl::Status ClaimedReplica::CheckIsDevice() const {
+  if (std::holds_alternative<DeviceHandles>(handles_.memory)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("replica ", handles_.replica_id, " is not in device memory; there is nothing to open"));
+}
+
+absl::Status ClaimedReplica::AnnounceOpening() {
+  TC_RETURN_IF_ERROR(CheckIsDevice());
+  if (announced_) return absl::OkStatus();
+  TC_RETURN_IF_ERROR(channel()->Send(OpeningFrame{}, -1, SteadyNow() + kOpeningTimeout));
+  announced_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status ClaimedReplica::AcknowledgeClosed() {
-  if (!std::holds_alternative<DeviceHandles>(handles_.memory)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "replica ", handles_.replica_id, " is not in device memory; there is nothing to acknowledge"));
-  }
+  TC_RETURN_IF_ERROR(CheckIsDevice());
   if (acknowledged_) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer,
                       channel()->Exchange(ClosedFrame{}, -1, SteadyNow() + kCloseTimeout));

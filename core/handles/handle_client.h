@@ -60,8 +60,12 @@ class ClaimedReplica {
   // answer. FAILED_PRECONDITION for other kinds, and a second time.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
-  // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more. Without it
-  // the daemon keeps the memory until this process ends.
+  // For device memory, before OpenIpc: from then on the daemon keeps it until AcknowledgeClosed, or this
+  // process ends. UNAVAILABLE: the daemon is gone, and nothing may be opened.
+  absl::Status AnnounceOpening();
+
+  // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more, or ever
+  // had.
   absl::Status AcknowledgeClosed();
 
   // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
@@ -84,6 +88,7 @@ class ClaimedReplica {
 
   ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, std::vector<UniqueFd> fds);
   ClientChannel* channel() const;
+  absl::Status CheckIsDevice() const;
 
   mutable absl::Mutex mutex_;
   // The mapping goes before the connection: the daemon may reuse the memory as soon as that is closed.
@@ -93,6 +98,7 @@ class ClaimedReplica {
   std::vector<UniqueFd> fds_;
   std::unique_ptr<AvailabilityMirror> mirror_;  // once it is followed
   std::optional<ReservedRange> image_;          // once it is mapped
+  bool announced_ = false;
   bool acknowledged_ = false;
 };
 

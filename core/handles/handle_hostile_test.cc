@@ -100,12 +100,14 @@ TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
 }
 
 TEST_F(HostileHandlePeer, AHostLeaseEndsWhenItsHolderBreaksTheProtocol) {
-  UniqueFd socket = ConnectAndGreet();
-  SendFrame(socket.get(), ClaimFrame{Ticket()});
-  EXPECT_TRUE(ReceiveFrame(socket.get()).has_value());
-  EXPECT_EQ(server_->leases(), 1);
-  SendFrame(socket.get(), ClosedFrame{});  // only for device memory
-  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
+  for (const Frame& of_device_memory : {Frame(ClosedFrame{}), Frame(OpeningFrame{})}) {
+    UniqueFd socket = ConnectAndGreet();
+    SendFrame(socket.get(), ClaimFrame{Ticket()});
+    EXPECT_TRUE(ReceiveFrame(socket.get()).has_value());
+    EXPECT_EQ(server_->leases(), 1);
+    SendFrame(socket.get(), of_device_memory);
+    EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
+  }
 }
 
 TEST_F(HostileHandlePeer, VersionsAreAgreedOnWhereTheRangesMeetAndRefusedWhereTheyDoNot) {

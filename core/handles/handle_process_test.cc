@@ -140,6 +140,7 @@ TEST_F(HandleProcess, NoClientCanWriteThePool) {
 TEST_F(HandleProcess, DeviceMemoryIsHeldUntilTheProcessIsGoneThoughItsConnectionClosed) {
   Child child([&](const std::string& ticket) -> char {
     const char result = ClaimAndKeep(folder_.socket(), ticket);
+    if (!g_claimed->AnnounceOpening().ok()) return 'o';
     g_claimed.reset();  // closes the connection without CLOSED
     return result;
   });
@@ -154,7 +155,10 @@ TEST_F(HandleProcess, DeviceMemoryIsHeldUntilTheProcessIsGoneThoughItsConnection
 }
 
 TEST_F(HandleProcess, DeviceMemoryOfAKilledProcessIsReleased) {
-  Child child([&](const std::string& ticket) { return ClaimAndKeep(folder_.socket(), ticket); });
+  Child child([&](const std::string& ticket) -> char {
+    const char result = ClaimAndKeep(folder_.socket(), ticket);
+    return g_claimed->AnnounceOpening().ok() ? result : 'o';
+  });
   Start();
   ASSERT_EQ(child.Do(DeviceTicket()), 'k');
   EXPECT_EQ(server_->leases(), 1);

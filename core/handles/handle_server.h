@@ -3,7 +3,7 @@
 //
 // One thread runs every connection (epoll, never blocking on a peer). Peers must be of the daemon's own user
 // or of an allowed group (SO_PEERCRED). A client that dies closes its connection, and that releases its lease
-// at once; a lease on device memory that was not given back in order is held until the process itself is gone
+// at once; a lease on device memory that the client may have open is held until the process itself is gone
 // (pidfd). Thread-safe.
 #pragma once
 

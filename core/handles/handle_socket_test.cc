@@ -314,6 +314,7 @@ TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
   EXPECT_EQ(std::string_view(bytes, 6), "packed");
   EXPECT_NE(fcntl((*claimed)->fds().front().get(), F_GETFD) & FD_CLOEXEC, 0);
   EXPECT_EQ((*claimed)->MapImage().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*claimed)->AnnounceOpening().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ((*claimed)->AcknowledgeClosed().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -331,9 +332,28 @@ TEST_F(HandleSocket, DeviceMemoryIsReleasedByItsAcknowledgement) {
   EXPECT_FALSE((*claimed)->lost());
 }
 
+TEST_F(HandleSocket, DeviceMemoryThatWasNotToBeOpenedIsReleasedWithItsConnection) {
+  auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  claimed->reset();
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+
+  // Its client went without reading what it was sent, which the kernel calls a reset.
+  UniqueFd gone = RawConnect(folder_.socket());
+  SendFrame(gone.get(), HelloFrame{});
+  SendFrame(gone.get(), ClaimFrame{server_->IssueTicket(DeviceClaim(Hold()))});
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 1; }));
+  gone = UniqueFd();
+  EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
+  EXPECT_EQ(held_, 0);
+}
+
 TEST_F(HandleSocket, DeviceMemoryOfALivingProcessStaysHeldWhenOnlyTheConnectionEnds) {
   auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_TRUE((*claimed)->AnnounceOpening().ok());
+  EXPECT_TRUE((*claimed)->AnnounceOpening().ok()) << "idempotent";
   claimed->reset();
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(server_->leases(), 1);

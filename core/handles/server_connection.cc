@@ -171,6 +171,10 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   } else if (state_ == State::kLeased) {
     if (std::holds_alternative<FollowFrame>(frame) && follower_ == nullptr) return HandleFollow();
     if (std::holds_alternative<ClosedFrame>(frame) && held_->is_device()) return HandleClosed();
+    if (std::holds_alternative<OpeningFrame>(frame) && held_->is_device() && !opening_) {
+      opening_ = true;
+      return absl::OkStatus();
+    }
   }
   return absl::InvalidArgumentError(absl::StrCat("handle socket: ", FrameName(frame), " out of turn"));
 }
@@ -266,6 +270,8 @@ absl::Status ServerConnection::HandleFollow() {
 
 std::optional<OrphanedClaim> ServerConnection::TakeOrphan() {
   if (held_ == nullptr || !held_->is_device()) return std::nullopt;
+  // OPENING may lie unread, unless all that the client sent was read.
+  if (!opening_ && reader_.closed()) return std::nullopt;
   return OrphanedClaim{std::move(process_), std::move(held_)};
 }
 

@@ -54,7 +54,8 @@ class HeldClaim {
   std::atomic<int>& count_;
 };
 
-// A claim on device memory whose connection ended without CLOSED: held until the process is gone.
+// A claim on device memory whose connection ended with OPENING and without CLOSED: held until the process is
+// gone.
 struct OrphanedClaim {
   UniqueFd process;  // pidfd
   std::unique_ptr<HeldClaim> held;
@@ -98,11 +99,12 @@ class ServerConnection {
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
   //                      '----OFFER-> kOffered
   //
-  // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are.
+  // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are. OPENING,
+  // once, while kLeased, of device memory: from then on the client may have it open.
   //
   // A frame that the state does not wait for, or one that is refused, ends the connection: an ERROR, then
-  // kEnding. A client may hang up in any state; what it held is released, but for device memory that it did
-  // not give back with CLOSED: that is held until its process is gone (TakeOrphan).
+  // kEnding. A client may hang up in any state; what it held is released, but for device memory that it
+  // may have open: that is held until its process is gone (TakeOrphan).
   enum class State {
     kHello,     // waits for HELLO
     kReady,     // waits for CLAIM or OFFER
@@ -135,6 +137,7 @@ class ServerConnection {
   std::unique_ptr<Follower> follower_;  // of what is held
   bool of_daemon_ = false;
   UniqueFd process_;  // pidfd of the peer, for device memory
+  bool opening_ = false;
   std::string offer_token_;
 };
 

@@ -82,6 +82,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
     return absl::InvalidArgumentError(absl::StrCat("the source's allocation has ", handles.ipc.bytes,
                                                    " bytes, fewer than the image's ", image_bytes));
   }
+  TC_RETURN_IF_ERROR(claim->AnnounceOpening());
   absl::StatusOr<DevicePtr> opened = devices->OpenIpc(handles.ipc);
   if (!opened.ok()) {
     claim->AcknowledgeClosed().IgnoreError();  // it never was open here

@@ -66,7 +66,8 @@ std::vector<std::string> Seeds() {
                                      FollowFrame{},
                                      HaveFrame{.first_chunk = 64, .words = {1, ~uint64_t{0}}},
                                      HaveEndFrame{absl::OkStatus()},
-                                     HaveEndFrame{absl::CancelledError("the ingest was cancelled")}};
+                                     HaveEndFrame{absl::CancelledError("the ingest was cancelled")},
+                                     OpeningFrame{}};
   std::vector<std::string> seeds;
   for (const Frame& frame : frames) seeds.push_back(EncodeFrame(frame).value());
   return seeds;
