@@ -130,6 +130,11 @@ bool Readable(int fd) {
 
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd) {
   TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
+  // The program blocks it, for servers that end in their own time. There is nothing to be done here.
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGTERM);
+  pthread_sigmask(SIG_UNBLOCK, &end, nullptr);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<UnixListener> listener, UnixListener::Listen(socket, {}));
   close(ready_fd);
   Held held;
