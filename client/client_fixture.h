@@ -27,7 +27,7 @@ class StubDevices final : public DeviceRuntime {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
     return absl::UnimplementedError("stub");
   }
-  absl::Status RegisterHost(std::byte*, uint64_t) override { return absl::OkStatus(); }
+  absl::Status RegisterHost(std::byte*, uint64_t, HostAccess) override { return absl::OkStatus(); }
   absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
   absl::StatusOr<IpcHandle> Export(DevicePtr) override { return absl::UnimplementedError("stub"); }
   absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) override {

@@ -90,7 +90,7 @@ void CopyAll(const RequestContext& context, const std::vector<CopyPiece>& pieces
 class PageLocked {
  public:
   PageLocked(DeviceRuntime& devices, std::byte* base, uint64_t bytes)
-      : devices_(devices), base_(base), status_(devices.RegisterHost(base, bytes)) {
+      : devices_(devices), base_(base), status_(devices.RegisterHost(base, bytes, HostAccess::kReadWrite)) {
     LOG_IF(WARNING, !status_.ok()) << "copying from GPUs to memory that is not page-locked: " << status_;
   }
   ~PageLocked() {

@@ -26,7 +26,8 @@ absl::StatusOr<double> Measure(Stream& stream, uint64_t bytes, const std::functi
 absl::StatusOr<std::unique_ptr<GpuYardsticks>> GpuYardsticks::Open(uint64_t bytes) {
   TC_ASSIGN_OR_RETURN(auto devices, CreateCudaRuntime());
   std::unique_ptr<GpuYardsticks> yardsticks(new GpuYardsticks(std::move(devices), bytes));
-  TC_RETURN_IF_ERROR(yardsticks->devices_->RegisterHost(yardsticks->host_.data(), bytes));
+  TC_RETURN_IF_ERROR(
+      yardsticks->devices_->RegisterHost(yardsticks->host_.data(), bytes, HostAccess::kReadWrite));
   return yardsticks;
 }
 

@@ -191,7 +191,12 @@ absl::Status LocalCluster::AwaitDaemon(int index) {
   return absl::OkStatus();
 }
 
-absl::Status LocalCluster::RestartDaemon(int index) {
+absl::Status LocalCluster::RestartDaemon(int index, const std::vector<std::string>& settings) {
+  if (options_.settings_of_daemon.size() <= static_cast<size_t>(index)) {
+    options_.settings_of_daemon.resize(index + 1);
+  }
+  std::vector<std::string>& all = options_.settings_of_daemon[index];
+  all.insert(all.end(), settings.begin(), settings.end());
   TC_RETURN_IF_ERROR(LaunchDaemon(index));
   return AwaitDaemon(index);
 }

@@ -75,6 +75,10 @@ std::string KeptText(const v1::KeptPool& kept) {
   if (kept.awaited_holders() > 0) {
     absl::StrAppend(&text, "; ", kept.awaited_holders(), " attachments of before are still there");
   }
+  if (kept.unserved_bytes() > 0) {
+    absl::StrAppend(&text, "; ", FormatBytes(kept.unserved_bytes()),
+                    " is mapped by them though nothing there is served");
+  }
   return text;
 }
 

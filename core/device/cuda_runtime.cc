@@ -1,6 +1,7 @@
 // The cuda backend: the devices, their memory, and what other processes share of it.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -45,7 +46,8 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        .total_bytes = properties.totalGlobalMem,
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
                                                      properties.pciBusID, properties.pciDeviceID),
-                       .can_digest = properties.major * 10 + properties.minor >= LeastDigestCapability()});
+                       .can_digest = properties.major * 10 + properties.minor >= LeastDigestCapability(),
+                       .locks_read_only = properties.hostRegisterReadOnlySupported != 0});
   }
   return devices;
 }
@@ -106,12 +108,17 @@ class CudaRuntime final : public DeviceRuntime {
     return MakeCudaStream(device, devices_[device].can_digest, shared_);
   }
 
-  absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
+  absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
     if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    const bool read_only = access == HostAccess::kReadOnly;
+    if (read_only && !std::ranges::all_of(devices_, &DeviceInfo::locks_read_only)) {
+      return absl::UnimplementedError("not every device page-locks memory that is mapped for reading only");
+    }
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
     // Portable: page-locked for the contexts of all devices, not only the current one's.
-    return CudaStatus(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "page-locking",
+    const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0);
+    return CudaStatus(cudaHostRegister(base, bytes, flags), "page-locking",
                       absl::StrCat(bytes, " bytes of host memory"));
   }
 

@@ -20,7 +20,7 @@ class NullRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return NoDevice("device allocation"); }
   absl::Status Free(DevicePtr) override { return NoDevice("device free"); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override { return NoDevice("device stream"); }
-  absl::Status RegisterHost(std::byte*, uint64_t) override { return absl::OkStatus(); }
+  absl::Status RegisterHost(std::byte*, uint64_t, HostAccess) override { return absl::OkStatus(); }
   absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
   absl::StatusOr<IpcHandle> Export(DevicePtr) override { return NoDevice("device export"); }
   absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle&) override { return NoDevice("opening device memory"); }

@@ -29,8 +29,9 @@ struct DeviceInfo {
   std::string uuid;  // "GPU-xxxxxxxx-xxxx-..." as NVML writes it; "FAKE-..." for the double
   std::string name;
   uint64_t total_bytes = 0;
-  std::string pci_bus_id;   // "0000:3b:00.0", as sysfs writes it; empty for the double
-  bool can_digest = false;  // Stream::Digest
+  std::string pci_bus_id;        // "0000:3b:00.0", as sysfs writes it; empty for the double
+  bool can_digest = false;       // Stream::Digest
+  bool locks_read_only = false;  // RegisterHost of memory that is mapped for reading only
 };
 
 // An address in a device's memory; never to be dereferenced by the host.
@@ -99,6 +100,9 @@ struct IpcHandle {
   uint64_t bytes = 0;
 };
 
+// How host memory is mapped here.
+enum class HostAccess : uint8_t { kReadWrite, kReadOnly };
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -122,8 +126,9 @@ class DeviceRuntime {
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) = 0;
 
   // Page-locks host memory for fast copies. Once for a pool, never per tensor. OK and nothing done without
-  // devices.
-  virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes) = 0;
+  // devices. Memory that is mapped for reading only is to be said so, and is only copied from then;
+  // UNIMPLEMENTED where a device cannot.
+  virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) = 0;
   virtual absl::Status UnregisterHost(std::byte* base) = 0;
 
   // `allocation` is what Allocate returned, not a place within it.

@@ -102,7 +102,7 @@ absl::Status DirectCopies::PageLockRoom() {
       mmap(nullptr, kRoomBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (pages == MAP_FAILED) return ErrnoStatus(errno, "mmap", "room for digests");
   auto* const room = static_cast<std::byte*>(pages);
-  if (absl::Status locked = devices_->RegisterHost(room, kRoomBytes); !locked.ok()) {
+  if (absl::Status locked = devices_->RegisterHost(room, kRoomBytes, HostAccess::kReadWrite); !locked.ok()) {
     munmap(pages, kRoomBytes);
     return Annotate(locked, "room for digests");
   }

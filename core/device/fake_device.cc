@@ -217,7 +217,8 @@ class FakeRuntime final : public DeviceRuntime {
                           .uuid = absl::StrFormat("FAKE-00000000-0000-0000-0000-%012x", i),
                           .name = "fake device",
                           .total_bytes = options.device_bytes,
-                          .can_digest = true});
+                          .can_digest = true,
+                          .locks_read_only = true});
     }
   }
 
@@ -251,7 +252,7 @@ class FakeRuntime final : public DeviceRuntime {
     return std::make_unique<FakeStream>(device, allocations_, hooks_.get());
   }
 
-  absl::Status RegisterHost(std::byte* base, uint64_t bytes) override {
+  absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess) override {
     if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
     absl::MutexLock lock(&mutex_);
     if (!registered_.insert(base).second) {

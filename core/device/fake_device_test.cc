@@ -191,7 +191,7 @@ TEST(NullRuntime, HasNoDeviceAndSaysSo) {
   EXPECT_EQ(runtime->backend(), "none");
   EXPECT_TRUE(runtime->devices().empty());
   std::byte byte;
-  EXPECT_TRUE(runtime->RegisterHost(&byte, 1).ok());
+  EXPECT_TRUE(runtime->RegisterHost(&byte, 1, HostAccess::kReadWrite).ok());
   EXPECT_TRUE(runtime->UnregisterHost(&byte).ok());
   EXPECT_EQ(runtime->Allocate(0, 1).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(runtime->CreateStream(0).status().code(), absl::StatusCode::kFailedPrecondition);

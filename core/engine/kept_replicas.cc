@@ -95,8 +95,8 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   } else {
     LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
                             << "digests any more: it is not served";
-    entry->replica.memory = HostAllocation();
     on_settled_(id, nullptr);
+    entry->replica.memory = HostAllocation();
   }
   absl::MutexLock lock(&mutex_);
   entries_.erase(id);

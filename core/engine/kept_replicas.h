@@ -29,7 +29,7 @@ struct KeptReplica {
 };
 
 // Told of each kept replica once: the lease is on the ready one; null where the kept one did not match, or
-// was forgotten, and its memory was given back.
+// was forgotten, and its memory is given back next.
 using OnKeptSettled =
     std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)>;
 

@@ -144,15 +144,19 @@ uint64_t FileBytes(int fd) {
   return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
 }
 
+uint64_t PlaceBytes(uint64_t bytes, uint64_t segment_bytes, size_t place) {
+  return std::min(segment_bytes, bytes - place * segment_bytes);
+}
+
 // The place of each kept segment in a pool of so many bytes: names and descriptors, empty where there is
 // none.
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
   std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
   for (KeptSegment& segment : kept) {
-    if (!IsSealed(segment.fd.get())) continue;
+    if (segment.fd && !IsSealed(segment.fd.get())) continue;
     for (size_t i = 0; i < places.size(); ++i) {
-      const uint64_t here = std::min(segment_bytes, bytes - i * segment_bytes);
-      if (places[i].fd || FileBytes(segment.fd.get()) != here) continue;
+      const bool fits = !segment.fd || FileBytes(segment.fd.get()) == PlaceBytes(bytes, segment_bytes, i);
+      if (!places[i].name.empty() || !fits) continue;
       places[i] = std::move(segment);
       break;
     }
@@ -160,19 +164,22 @@ std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::
   return places;
 }
 
-absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::vector<KeptSegment>& places) {
+absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::vector<KeptSegment>& places,
+                                        const std::vector<bool>& stays_empty) {
   const uint64_t bytes = GranulesFor(options.bytes) * kGranuleBytes;
   uint64_t new_bytes = options.bytes;
-  std::vector<UniqueFd> kept;
-  for (KeptSegment& place : places) {
-    if (place.fd) new_bytes -= std::min(new_bytes, FileBytes(place.fd.get()));
-    kept.push_back(std::move(place.fd));
+  std::vector<SharedRegion::Place> kept;
+  for (size_t i = 0; i < places.size(); ++i) {
+    KeptSegment& place = places[i];
+    if (!place.name.empty()) new_bytes -= std::min(new_bytes, PlaceBytes(bytes, options.segment_bytes, i));
+    kept.push_back({.kept = std::move(place.fd), .stays_empty = stays_empty[i]});
   }
   if (options.use_huge_pages && new_bytes > 0 && new_bytes <= FreeHugePageBytes()) {
     // Set aside already, so neither counted as available nor taken from anybody.
-    std::vector<UniqueFd> copies;
-    copies.reserve(kept.size());
-    for (const UniqueFd& fd : kept) copies.emplace_back(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    std::vector<SharedRegion::Place> copies;
+    for (const auto& [fd, empty] : kept) {
+      copies.push_back({UniqueFd(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1), empty});
+    }
     auto region = SharedRegion::Create(bytes, options.segment_bytes, SharedRegion::Pages::kHugeSetAside,
                                        std::move(copies));
     if (region.ok()) return region;
@@ -189,8 +196,11 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
 }  // namespace
 
 struct HostPool::State {
-  State(SharedRegion memory, const Options& options, const std::vector<KeptSegment>& kept)
+  // Of `kept` only the names are there.
+  State(SharedRegion memory, const Options& options, const std::vector<KeptSegment>& kept,
+        const std::vector<bool>& stays_empty)
       : region(std::move(memory)),
+        before_replaced(options.before_replaced),
         on_replaced(options.on_replaced),
         allocator(region.bytes() / kGranuleBytes, region.segment_bytes() / kGranuleBytes),
         further_references(region.bytes() / kGranuleBytes),
@@ -199,7 +209,9 @@ struct HostPool::State {
       const uint64_t bytes = std::min(region.segment_bytes(), region.bytes() - offset);
       const std::string& name = kept[segments.size()].name;
       if (!name.empty()) allocator.TakeSegment(segments.size());
-      places.push_back({.name = name.empty() ? NewUuid() : name, .kept = !name.empty()});
+      places.push_back({.name = name.empty() ? NewUuid() : name,
+                        .kept = !name.empty(),
+                        .room = stays_empty[segments.size()]});
       segments.push_back({offset, bytes, region.fd(segments.size())});
     }
   }
@@ -207,10 +219,12 @@ struct HostPool::State {
   struct Place {
     std::string name;
     bool kept = false;
+    bool room = false;     // of a kept one: there is no memory
     uint64_t adopted = 0;  // of a kept one: granules that allocations name, each as often as it is named
   };
 
   SharedRegion region;
+  const decltype(Options::before_replaced) before_replaced;
   const decltype(Options::on_replaced) on_replaced;
   std::vector<PoolSegment> segments;  // fixed once made
   mutable absl::Mutex mutex;
@@ -370,8 +384,11 @@ absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(Options options) {
   TC_RETURN_IF_ERROR(CheckFits(options.bytes, options.segment_bytes, /*prefaulted=*/false, ReadHostLimits()));
   std::vector<KeptSegment> places =
       PlaceKept(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes, std::move(options.kept));
-  TC_ASSIGN_OR_RETURN(SharedRegion region, MakeRegion(options, places));
-  return std::unique_ptr<HostPool>(new HostPool(std::make_unique<State>(std::move(region), options, places)));
+  std::vector<bool> stays_empty;
+  for (const KeptSegment& place : places) stays_empty.push_back(!place.name.empty() && !place.fd);
+  TC_ASSIGN_OR_RETURN(SharedRegion region, MakeRegion(options, places, stays_empty));
+  return std::unique_ptr<HostPool>(
+      new HostPool(std::make_unique<State>(std::move(region), options, places, stays_empty)));
 }
 
 HostPool::HostPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -437,6 +454,7 @@ void HostPool::Release(const std::vector<ImageExtent>& extents) {
 // Nobody names anything of the segment, and nobody will: all of it stays taken until it has gone.
 void HostPool::Replace(size_t segment) {
   const PoolSegment& place = state_->segments[segment];
+  if (state_->before_replaced) state_->before_replaced(place);
   if (const absl::Status made = state_->region.Replace(segment); !made.ok()) {
     LOG(ERROR) << "A segment of the host pool of before has no replicas any more and stays: " << made;
     return;
@@ -508,11 +526,9 @@ void HostPool::StopReplacing() {
   state_->replaces = false;
 }
 
-std::vector<std::string> HostPool::segment_names() const {
+std::string HostPool::segment_name(size_t segment) const {
   absl::MutexLock lock(&state_->mutex);
-  std::vector<std::string> names;
-  for (const State::Place& place : state_->places) names.push_back(place.name);
-  return names;
+  return state_->places[segment].name;
 }
 
 std::string HostPool::id() const {
@@ -520,9 +536,10 @@ std::string HostPool::id() const {
   return state_->id;
 }
 
-bool HostPool::kept(size_t segment) const {
+SegmentKind HostPool::kind(size_t segment) const {
   absl::MutexLock lock(&state_->mutex);
-  return state_->places[segment].kept;
+  const State::Place& place = state_->places[segment];
+  return !place.kept ? SegmentKind::kOwn : place.room ? SegmentKind::kRoom : SegmentKind::kKept;
 }
 
 std::byte* HostPool::base() const { return state_->region.base(); }

@@ -53,6 +53,7 @@ struct PoolSegment {
 };
 
 // A segment that outlived the pool it was made in. Its memory can be read, and by nobody be written again.
+// Without a descriptor: none, but the room that one takes.
 struct KeptSegment {
   std::string name;
   UniqueFd fd;
@@ -66,6 +67,9 @@ struct NamedExtent {
   uint64_t bytes = 0;
   friend bool operator==(const NamedExtent&, const NamedExtent&) = default;
 };
+
+// What is in the place of a segment: memory of this pool; that of one of before, for reading; none.
+enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 
 struct PoolStats {
   uint64_t capacity_bytes = 0;
@@ -125,10 +129,12 @@ class HostPool {
     int prefault_threads = 1;  // 0: pages appear at first touch
     // Of a pool of before. Each takes the place of a new one of its size, is read only and all used until the
     // last allocation in it goes; then a new one, whose pages appear at first touch, takes its place. Those
-    // that fit no place, or are not sealed as they should be, are let go.
+    // that fit no place, or are not sealed as they should be, are let go. The place of one without a
+    // descriptor has no memory meanwhile, whatever its size.
     std::vector<KeptSegment> kept;
-    // Told of such a change, before anything is allocated in the new segment; on the thread of whoever let go
-    // of that allocation. May be empty.
+    // Told of such a change, before the old segment is unmapped and before anything is allocated in the new
+    // one; on the thread of whoever let go of that allocation. May be empty.
+    std::function<void(const PoolSegment& gone)> before_replaced;
     std::function<void(const PoolSegment& made, const std::string& made_name, const std::string& gone_name)>
         on_replaced;
   };
@@ -168,11 +174,11 @@ class HostPool {
   std::byte* base() const;
   uint64_t bytes() const;
   const std::vector<PoolSegment>& segments() const;
-  // In their order; unique among the segments of all pools.
-  std::vector<std::string> segment_names() const;
+  // Unique among the segments of all pools.
+  std::string segment_name(size_t segment) const;
   // Another one after each change of a segment: the same id and number, the same memory.
   std::string id() const;
-  bool kept(size_t segment) const;
+  SegmentKind kind(size_t segment) const;
   bool huge_pages() const;  // of those set aside
   // True once the background has touched every page. WaitPrefaulted blocks until the background has ended; it
   // leaves prefaulted() false when there was none, or memory ran out (logged) and the rest appears at first

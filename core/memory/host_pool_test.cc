@@ -527,9 +527,8 @@ TEST(HostPoolThreads, NoTwoAllocationsShareAByte) {
 // What a keeper has of a pool.
 std::vector<KeptSegment> Keep(const HostPool& pool) {
   std::vector<KeptSegment> kept;
-  const std::vector<std::string> names = pool.segment_names();
-  for (size_t i = 0; i < names.size(); ++i) {
-    kept.push_back({names[i], UniqueFd(fcntl(pool.segments()[i].fd, F_DUPFD_CLOEXEC, 0))});
+  for (size_t i = 0; i < pool.segments().size(); ++i) {
+    kept.push_back({pool.segment_name(i), UniqueFd(fcntl(pool.segments()[i].fd, F_DUPFD_CLOEXEC, 0))});
   }
   return kept;
 }
@@ -623,6 +622,26 @@ TEST(KeptSegments, ThoseOfAnotherSizeOrWithoutSealsAreLetGo) {
   const auto pool = *HostPool::Create(std::move(options));
   EXPECT_TRUE(absl::IsInvalidArgument(pool->Adopt(6 * kMiB, before.extents).status()));
   EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
+TEST(KeptSegments, WithoutADescriptorTakeRoomAndNoMemoryUntilTheyAreLetGo) {
+  HostPool::Options options = SmallSegments(3);
+  options.prefault_threads = 1;
+  options.kept.push_back({"elsewhere", UniqueFd()});
+  const auto pool = *HostPool::Create(std::move(options));
+  pool->WaitPrefaulted();
+  ASSERT_EQ(pool->segment_name(0), "elsewhere");
+  const std::vector<NamedExtent> all = {{0, "elsewhere", 0, 4 * kMiB}};
+  std::optional<HostAllocation> elsewhere = *pool->Adopt(4 * kMiB, all);
+  pool->DropUnusedKept();
+  EXPECT_EQ(pool->stats().used_bytes, 4 * kMiB);
+  struct stat file{};
+  ASSERT_EQ(fstat(pool->segments()[0].fd, &file), 0);
+  EXPECT_EQ(file.st_blocks, 0);
+  elsewhere.reset();
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+  const HostAllocation here = MustAllocate(*pool, 12 * kMiB);
+  for (const HostSpan& span : here.Spans(0, 12 * kMiB)) std::ranges::fill(span, std::byte{1});
 }
 
 TEST(KeptSegments, ATableThatLiesIsRefused) {

@@ -29,18 +29,19 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 }  // namespace
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                                  std::vector<UniqueFd> kept) {
+                                                  std::vector<Place> places) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
   SharedRegion region(std::move(mapping), segment_bytes, pages);
-  kept.resize((bytes + segment_bytes - 1) / segment_bytes);
-  for (size_t segment = 0; segment < kept.size(); ++segment) {
-    UniqueFd fd = std::move(kept[segment]);
-    region.was_kept_.push_back(static_cast<bool>(fd));
+  places.resize((bytes + segment_bytes - 1) / segment_bytes);
+  for (size_t segment = 0; segment < places.size(); ++segment) {
+    UniqueFd fd = std::move(places[segment].kept);
+    const bool stays_empty = places[segment].stays_empty;
+    region.is_prefaulted_.push_back(!fd && !stays_empty);
     if (fd) {
       TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, fd.get(), 0, region.BytesAt(segment),
                                              ReservedRange::Access::kRead));
     } else {
-      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside));
+      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside && !stays_empty));
     }
     region.fds_.push_back(std::move(fd));
   }
@@ -115,7 +116,7 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
   while (bytes > 0) {
     const size_t segment = offset / region_.segment_bytes();
     const uint64_t here = std::min(bytes, (segment + 1) * region_.segment_bytes() - offset);
-    if (!region_.was_kept(segment)) TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
+    if (region_.is_prefaulted(segment)) TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
     offset += here;
     bytes -= here;
   }

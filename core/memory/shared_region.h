@@ -32,12 +32,18 @@ class SharedRegion {
   // host has set aside.
   enum class Pages : uint8_t { kOrdinary, kHugeWhereMade, kHugeSetAside };
 
+  // What a segment is at first: one of its size that another process made and sealed, which is mapped for
+  // reading only; without a descriptor a new one.
+  struct Place {
+    UniqueFd kept;
+    bool stays_empty = false;  // of a new one: pre-faulting leaves it out
+  };
+
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
   // reserved here, or this fails.
-  // `kept` has a descriptor, or none, for each place: a segment of its size that another process made and
-  // sealed, which is mapped for reading only; shorter, it has none for the rest.
+  // `places`: one for each segment; shorter, the rest is new.
   static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                             std::vector<UniqueFd> kept = {});
+                                             std::vector<Place> places = {});
 
   // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
   // and names the new one. REQUIRES: nobody reads that place. May be called beside any other call.
@@ -50,8 +56,8 @@ class SharedRegion {
   size_t segments() const { return fds_.size(); }
   int fd(size_t segment) const { return fds_[segment].get(); }
   Pages pages() const { return pages_; }
-  // Whether it was in this place that a segment of before was: then nobody need give it pages.
-  bool was_kept(size_t segment) const { return was_kept_[segment]; }
+  // Whether pre-faulting is to give it pages.
+  bool is_prefaulted(size_t segment) const { return is_prefaulted_[segment]; }
 
  private:
   SharedRegion(ReservedRange mapping, uint64_t segment_bytes, Pages pages)
@@ -63,7 +69,7 @@ class SharedRegion {
   uint64_t segment_bytes_;
   Pages pages_;
   std::vector<UniqueFd> fds_;
-  std::vector<bool> was_kept_;
+  std::vector<bool> is_prefaulted_;
 };
 
 // Touches every page of a region in the background, so that nobody pays for it later. Changes no byte: the

@@ -190,7 +190,7 @@ struct SourceSide {
 OnHostClaim OnHostClaimOf(KeptPool* kept) {
   if (kept == nullptr) return nullptr;
   return [kept](pid_t pid, UniqueFd process, const Claim& claim) {
-    return kept->NoteHolder(pid, std::move(process), claim.handles.artifact_id);
+    return kept->NoteHolder(pid, std::move(process), claim.handles);
   };
 }
 

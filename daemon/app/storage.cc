@@ -38,11 +38,43 @@ uint64_t BytesForNew(const DaemonOptions& options, uint64_t segment_bytes) {
 
 }  // namespace
 
-absl::Status Storage::PageLock(std::byte* begin, uint64_t bytes) {
-  TC_RETURN_IF_ERROR(devices_->RegisterHost(begin, bytes));
+absl::Status Storage::PageLock(std::byte* begin, uint64_t bytes, HostAccess access) {
+  TC_RETURN_IF_ERROR(devices_->RegisterHost(begin, bytes, access));
   absl::MutexLock lock(&mutex_);
   page_locked_.insert(begin);
   return absl::OkStatus();
+}
+
+// Each segment, since CUDA says nothing of a range that is several mappings. No copy reaches from one into
+// the next, as no extent does. One that was kept can be read only, which not every device page-locks: then
+// the driver stages what is copied from there.
+absl::Status Storage::PageLockAll() {
+  for (size_t i = 0; i < pool_->segments().size(); ++i) {
+    const PoolSegment& segment = pool_->segments()[i];
+    std::byte* const begin = pool_->base() + segment.offset;
+    switch (pool_->kind(i)) {
+      case SegmentKind::kOwn:
+        TC_RETURN_IF_ERROR(PageLock(begin, segment.bytes, HostAccess::kReadWrite));
+        break;
+      case SegmentKind::kKept:
+        if (const absl::Status locked = PageLock(begin, segment.bytes, HostAccess::kReadOnly); !locked.ok()) {
+          LOG(WARNING) << "Copies to GPUs from a segment of before are slower: " << locked;
+        }
+        break;
+      case SegmentKind::kRoom:
+        break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Storage::Unlock(std::byte* begin) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (page_locked_.erase(begin) == 0) return;
+  }
+  const absl::Status status = devices_->UnregisterHost(begin);
+  LOG_IF(WARNING, !status.ok()) << "A segment of the host pool stays page-locked: " << status;
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices,
@@ -52,25 +84,23 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
                          .use_huge_pages = options.huge_pages,
                          .prefault_threads = options.prefault_threads};
   if (kept != nullptr) {
-    pool.segment_bytes = KeptSegmentBytes(pool.bytes);
+    pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
     pool.kept =
-        kept->TakeSegments(pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
+        kept->TakeSegments(pool.bytes, pool.segment_bytes,
+                           pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
+    pool.before_replaced = [storage = storage.get()](const PoolSegment& gone) {
+      storage->Unlock(storage->pool_->base() + gone.offset);
+    };
     pool.on_replaced = [storage = storage.get(), kept](const PoolSegment& made, const std::string& made_name,
                                                        const std::string& gone_name) {
-      const absl::Status locked = storage->PageLock(storage->pool_->base() + made.offset, made.bytes);
+      const absl::Status locked =
+          storage->PageLock(storage->pool_->base() + made.offset, made.bytes, HostAccess::kReadWrite);
       LOG_IF(WARNING, !locked.ok()) << "A segment of the host pool is not page-locked: " << locked;
       kept->OnReplaced(made, made_name, gone_name);
     };
   }
   TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(std::move(pool)));
-  // Each segment, since CUDA says nothing of a range that is several mappings. No copy reaches from one into
-  // the next, as no extent does. One that was kept can be read only, which not every device page-locks: the
-  // driver stages what is copied from there.
-  for (size_t i = 0; i < storage->pool_->segments().size(); ++i) {
-    const PoolSegment& segment = storage->pool_->segments()[i];
-    if (storage->pool_->kept(i)) continue;
-    TC_RETURN_IF_ERROR(storage->PageLock(storage->pool_->base() + segment.offset, segment.bytes));
-  }
+  TC_RETURN_IF_ERROR(storage->PageLockAll());
   if (options.disk_tier) {
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk_dir, ""));
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk_dir));

@@ -39,7 +39,9 @@ class Storage {
  private:
   explicit Storage(DeviceRuntime* devices) : devices_(devices) {}
 
-  absl::Status PageLock(std::byte* begin, uint64_t bytes);
+  absl::Status PageLock(std::byte* begin, uint64_t bytes, HostAccess access);
+  absl::Status PageLockAll();
+  void Unlock(std::byte* begin);
 
   DeviceRuntime* const devices_;
   absl::Mutex mutex_;

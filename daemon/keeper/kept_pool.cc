@@ -1,20 +1,18 @@
 #include "daemon/keeper/kept_pool.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <iterator>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "absl/log/log.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -23,57 +21,14 @@ namespace tensorcast::daemon {
 namespace {
 
 // With the version of what is in them.
-constexpr std::string_view kSegmentPrefix = "segment1/";
 constexpr std::string_view kReplicaPrefix = "replica1/";
-// Of a manifest, generously; whoever writes there is this daemon's user.
-constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
-
-constexpr std::string_view kHolderPrefix = "holder1/";
 constexpr std::string_view kGpuPrefix = "gpu1/";
 
-std::string SegmentName(std::string_view name) { return absl::StrCat(kSegmentPrefix, name); }
+// Segments of before keep their size in a pool of so many at least and, below kSegmentBytes, at most.
+constexpr uint64_t kFewestSegments = 4;
+constexpr uint64_t kMostSmallSegments = 32;
+
 std::string ReplicaName(std::string_view artifact_id) { return absl::StrCat(kReplicaPrefix, artifact_id); }
-
-// "holder1/PID/ARTIFACT-ID/UUID"
-std::string HolderName(pid_t pid, std::string_view artifact_id) {
-  return absl::StrCat(kHolderPrefix, pid, "/", artifact_id, "/", NewUuid());
-}
-
-// Of a pidfd.
-bool HasEnded(int process) {
-  pollfd poller{process, POLLIN, 0};
-  return poll(&poller, 1, 0) != 0;
-}
-
-uint64_t FileBytes(int fd) {
-  struct stat file{};
-  return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
-}
-
-absl::StatusOr<UniqueFd> WriteRecord(std::string_view bytes) {
-  UniqueFd fd(memfd_create("tensorcast-kept-replica", MFD_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "memfd_create for", "a kept record");
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t written = write(fd.get(), bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return ErrnoStatus(errno, "writing", "a kept record");
-    done += static_cast<size_t>(written);
-  }
-  return fd;
-}
-
-absl::StatusOr<std::string> ReadRecord(int fd) {
-  const uint64_t size = FileBytes(fd);
-  if (size > kMaxRecordBytes) return absl::InvalidArgumentError("a kept record that is too large");
-  std::string bytes(size, '\0');
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t read = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return ErrnoStatus(errno, "reading", "a kept record");
-    done += static_cast<size_t>(read);
-  }
-  return bytes;
-}
 
 absl::StatusOr<UniqueFd> Duplicate(int fd) {
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -87,23 +42,19 @@ absl::StatusOr<std::unique_ptr<KeptPool>> KeptPool::Open(const std::string& sock
                                                          std::vector<std::string> argv) {
   std::unique_ptr<KeptPool> pool(new KeptPool(socket, std::move(argv)));
   TC_ASSIGN_OR_RETURN(std::vector<KeptDescriptor> all, pool->keeper_.Open());
+  for (const KeptDescriptor& kept : all) pool->names_.push_back(kept.name);
+  pool->holders_ = TakeAttachments(all);
   for (KeptDescriptor& kept : all) pool->Add(std::move(kept));
   return pool;
 }
 
 // What has none of these names is of another version.
 void KeptPool::Add(KeptDescriptor kept) {
-  names_.push_back(kept.name);
   std::string_view name = kept.name;
   if (absl::ConsumePrefix(&name, kSegmentPrefix)) {
     segments_.push_back({std::string(name), std::move(kept.fd)});
   } else if (absl::ConsumePrefix(&name, kReplicaPrefix)) {
     AddReplica(name, kept.fd.get());
-  } else if (absl::ConsumePrefix(&name, kHolderPrefix)) {
-    const std::vector<std::string> parts = absl::StrSplit(name, '/');
-    if (parts.size() != 3 || HasEnded(kept.fd.get())) return;
-    absl::MutexLock lock(&mutex_);
-    held_[parts[1]].holders.push_back({kept.name, std::move(kept.fd)});
   } else if (absl::ConsumePrefix(&name, kGpuPrefix)) {
     absl::MutexLock lock(&mutex_);
     ++stats_.gone_on_gpus;
@@ -112,7 +63,7 @@ void KeptPool::Add(KeptDescriptor kept) {
 
 void KeptPool::AddReplica(std::string_view name, int record_file) {
   const auto read = [&]() -> absl::Status {
-    TC_ASSIGN_OR_RETURN(const std::string bytes, ReadRecord(record_file));
+    TC_ASSIGN_OR_RETURN(const std::string bytes, ReadKept(record_file));
     TC_ASSIGN_OR_RETURN(KeptRecord record, DecodeRecord(bytes));
     TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(record.manifest));
     if (manifest->id() != name) return absl::InvalidArgumentError("a kept record of another artifact");
@@ -123,16 +74,45 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
   LOG_IF(WARNING, !status.ok()) << "What was kept of " << name << " cannot be used: " << status.message();
 }
 
-std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t most_bytes) {
+uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
+  absl::flat_hash_map<uint64_t, int> segments;
+  for (const KeptSegment& segment : segments_) ++segments[KeptBytes(segment.fd.get())];
+  const auto most = std::ranges::max_element(segments, {}, [](const auto& size) { return size.second; });
+  if (most == segments.end()) return otherwise;
+  const uint64_t bytes = most->first;
+  const bool good = bytes > 0 && bytes % kGranuleBytes == 0 && bytes <= kSegmentBytes &&
+                    pool_bytes / bytes >= kFewestSegments && pool_bytes / bytes <= kMostSmallSegments;
+  return good ? bytes : otherwise;
+}
+
+std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes,
+                                                uint64_t most_bytes) {
   absl::flat_hash_map<std::string, uint64_t> bytes;
-  for (const KeptSegment& segment : segments_) bytes[segment.name] = FileBytes(segment.fd.get());
+  for (const KeptSegment& segment : segments_) bytes[segment.name] = KeptBytes(segment.fd.get());
+  std::set<std::string> wanted;
+  uint64_t wanted_bytes = 0;
+  // What is mapped is memory of this host anyway.
+  for (const Attachment& holder : holders_) {
+    for (const std::string& name : holder.segments) {
+      const uint64_t here = bytes[name];
+      if (here == 0 || wanted.contains(name)) continue;
+      const bool fits = here == segment_bytes || here == pool_bytes % segment_bytes;
+      if (!fits || here > most_bytes - wanted_bytes) {
+        outside_.emplace(name, here);
+        continue;
+      }
+      wanted.insert(name);
+      wanted_bytes += here;
+    }
+  }
+  std::vector<KeptSegment> room = TakeRoom(segment_bytes, most_bytes - wanted_bytes);
+  wanted_bytes += room.size() * segment_bytes;
+
   const auto needs = [](const Found& found) {
     std::set<std::string> names;
     for (const NamedExtent& extent : found.record.extents) names.insert(extent.segment);
     return names;
   };
-  std::set<std::string> wanted;
-  uint64_t wanted_bytes = 0;
   // By the number of segments, so that a replica which is spread over many leaves no room for the others.
   std::ranges::stable_sort(found_, {}, [&](const Found& found) { return needs(found).size(); });
   for (const Found& found : found_) {
@@ -148,7 +128,24 @@ std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t most_bytes) {
     if (wanted.contains(segment.name)) taken.push_back(std::move(segment));
   }
   segments_.clear();
+  std::ranges::move(room, std::back_inserter(taken));
   return taken;
+}
+
+// For those outside, as far as there is any.
+std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t most_bytes) {
+  uint64_t outside = 0;
+  for (const auto& [name, bytes] : outside_) outside += bytes;
+  std::vector<KeptSegment> room;
+  uint64_t taken = 0;
+  for (; taken < outside && segment_bytes <= most_bytes - taken; taken += segment_bytes) {
+    room_.push_back(NewUuid());
+    room.push_back({room_.back(), UniqueFd()});
+  }
+  LOG_IF(WARNING, taken < outside) << "Processes still map " << outside
+                                   << " bytes of the host pool of before. "
+                                   << "Until they end, " << outside - taken << " of them are beyond its size";
+  return room;
 }
 
 void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
@@ -173,28 +170,49 @@ void KeptPool::Attach(HostPool* pool) {
     replicas_.push_back({std::move(found.manifest), *std::move(memory)});
   }
   found_.clear();
-  const std::vector<std::string> segments = pool->segment_names();
-  for (size_t i = 0; i < segments.size(); ++i) {
-    stay.insert(SegmentName(segments[i]));
-    if (pool->kept(i)) continue;
+  for (size_t i = 0; i < pool->segments().size(); ++i) {
+    stay.insert(SegmentName(pool->segment_name(i)));
+    if (pool->kind(i) != SegmentKind::kOwn) continue;
     absl::StatusOr<UniqueFd> fd = Duplicate(pool->segments()[i].fd);
-    if (fd.ok()) keeper_.Put(SegmentName(segments[i]), *std::move(fd));
+    if (fd.ok()) keeper_.Put(SegmentName(pool->segment_name(i)), *std::move(fd));
     LOG_IF(WARNING, !fd.ok()) << fd.status();
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    stats_.replicas = stats_.waiting = static_cast<uint32_t>(replicas_.size());
-    // Who was attached to something else has memory that is nobody's any more.
-    absl::erase_if(held_, [&](const auto& held) { return !stay.contains(ReplicaName(held.first)); });
-    for (const auto& [artifact_id, held] : held_) {
-      for (const Holder& holder : held.holders) stay.insert(holder.name);
-    }
-  }
+  AttachHolders(stay);
   for (const std::string& name : names_) {
     if (!stay.contains(name)) keeper_.Drop(name);
   }
   names_.clear();
   pool->DropUnusedKept();
+}
+
+// Those of what is taken back wait for it; of anything else they have memory in which nothing is served.
+void KeptPool::AttachHolders(std::set<std::string>& stay) {
+  std::vector<HostAllocation> room;
+  for (const std::string& name : room_) {
+    for (size_t i = 0; i < pool_->segments().size(); ++i) {
+      if (pool_->segment_name(i) != name) continue;
+      const uint64_t bytes = pool_->segments()[i].bytes;
+      const std::vector<NamedExtent> whole = {
+          {.image_offset = 0, .segment = name, .offset = 0, .bytes = bytes}};
+      absl::StatusOr<HostAllocation> taken = pool_->Adopt(bytes, whole);
+      if (taken.ok()) room.push_back(*std::move(taken));
+    }
+  }
+  for (const auto& [segment, bytes] : outside_) stay.insert(SegmentName(segment));
+  unserved_.Open(pool_, std::move(outside_), std::move(room));
+  for (Attachment& holder : holders_) {
+    const std::vector<std::string> names = NamesOf(holder);
+    stay.insert(names.begin(), names.end());
+    if (!stay.contains(ReplicaName(holder.artifact_id))) {
+      unserved_.Add(std::move(holder));
+      continue;
+    }
+    absl::MutexLock lock(&mutex_);
+    held_[holder.artifact_id].holders.push_back(std::move(holder));
+  }
+  holders_.clear();
+  absl::MutexLock lock(&mutex_);
+  stats_.replicas = stats_.waiting = static_cast<uint32_t>(replicas_.size());
 }
 
 std::vector<KeptReplica> KeptPool::TakeReplicas() { return std::move(replicas_); }
@@ -214,12 +232,14 @@ void KeptPool::Stop() {
   }
   if (pool_ == nullptr) return;
   pool_->StopReplacing();
+  unserved_.Stop();
   held.clear();
   replicas_.clear();  // of a start that failed
 }
 
 void KeptPool::OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease) {
   const bool matched = lease != nullptr;
+  std::vector<Attachment> unserved;
   {
     absl::MutexLock lock(&mutex_);
     if (stopped_) return;
@@ -227,57 +247,61 @@ void KeptPool::OnSettled(const std::string& artifact_id, std::unique_ptr<Replica
     stats_.mismatched += matched ? 0 : 1;
     const auto held = held_.find(artifact_id);
     if (held != held_.end() && matched) held->second.lease = std::move(lease);
+    if (held != held_.end() && !matched) {
+      unserved = std::move(held->second.holders);
+      held_.erase(held);
+    }
   }
   if (matched) return;
   keeper_.Drop(ReplicaName(artifact_id));
-  DropHolders([&](const std::string& artifact, const Holder&) { return artifact == artifact_id; });
+  for (Attachment& holder : unserved) unserved_.Add(std::move(holder));
 }
 
-bool KeptPool::Holder::of(pid_t pid) const {
-  return pid > 0 && absl::StartsWith(name, absl::StrCat(kHolderPrefix, pid, "/")) && !HasEnded(process.get());
-}
-
-void KeptPool::DropHolders(absl::FunctionRef<bool(const std::string&, const Holder&)> goes) {
-  std::vector<std::string> names;
+void KeptPool::DropHolders(absl::FunctionRef<bool(const Attachment&)> goes) {
+  std::vector<Attachment> gone;
   std::vector<std::unique_ptr<ReplicaLease>> leases;  // end without the lock
   {
     absl::MutexLock lock(&mutex_);
     for (auto held = held_.begin(); held != held_.end();) {
       const auto here = held++;
-      Held& one = here->second;
-      std::erase_if(one.holders, [&](const Holder& holder) {
-        if (!goes(here->first, holder)) return false;
-        names.push_back(holder.name);
-        return true;
-      });
-      if (!one.holders.empty()) continue;
-      leases.push_back(std::move(one.lease));
+      std::vector<Attachment>& holders = here->second.holders;
+      const auto stay = std::stable_partition(holders.begin(), holders.end(), std::not_fn(goes));
+      std::move(stay, holders.end(), std::back_inserter(gone));
+      holders.erase(stay, holders.end());
+      if (!holders.empty()) continue;
+      leases.push_back(std::move(here->second.lease));
       held_.erase(here);
     }
   }
-  for (const std::string& name : names) keeper_.Drop(name);
+  for (const Attachment& holder : gone) DropAttachment(keeper_, holder);
 }
 
-std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const std::string& artifact_id) {
-  const std::string name = HolderName(pid, artifact_id);
-  keeper_.Put(name, std::move(process));
-  DropHolders([&](const std::string& artifact, const Holder& holder) {
-    return artifact == artifact_id && holder.of(pid);
+std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles) {
+  auto holder = std::make_unique<Attachment>(Attachment{
+      .id = NewUuid(), .pid = pid, .artifact_id = handles.artifact_id, .process = std::move(process)});
+  for (const SegmentHandle& segment : std::get<HostHandles>(handles.memory).segments) {
+    holder->segments.push_back(pool_->segment_name(segment.number));
+  }
+  NoteAttachment(keeper_, *holder);
+  holder->process = UniqueFd();  // the keeper's end has it
+  DropHolders([&](const Attachment& before) {
+    return pid > 0 && before.pid == pid && before.artifact_id == handles.artifact_id && !before.ended();
   });
-  // The pointer is never looked at: only its end is.
-  return std::shared_ptr<void>(this, [name](void* pool) {
-    auto* const self = static_cast<KeptPool*>(pool);
+  // Only its end is looked at.
+  return std::shared_ptr<Attachment>(holder.release(), [this](Attachment* noted) {
+    const std::unique_ptr<Attachment> owned(noted);
     {
-      absl::MutexLock lock(&self->mutex_);
-      if (self->stopped_) return;
+      absl::MutexLock lock(&mutex_);
+      if (stopped_) return;
     }
-    self->keeper_.Drop(name);
+    DropAttachment(keeper_, *noted);
   });
 }
 
 void KeptPool::Mend() {
   keeper_.Mend();
-  DropHolders([](const std::string&, const Holder& holder) { return HasEnded(holder.process.get()); });
+  DropHolders([](const Attachment& holder) { return holder.ended(); });
+  unserved_.DropEnded();
 }
 
 KeptPool::Stats KeptPool::stats() const {
@@ -286,8 +310,11 @@ KeptPool::Stats KeptPool::stats() const {
   for (const auto& [artifact_id, held] : held_) {
     stats.awaited_holders += static_cast<uint32_t>(held.holders.size());
   }
+  const UnservedSegments::Stats unserved = unserved_.stats();
+  stats.awaited_holders += unserved.holders;
+  stats.unserved_bytes = unserved.bytes;
   for (size_t i = 0; pool_ != nullptr && i < pool_->segments().size(); ++i) {
-    if (pool_->kept(i)) stats.read_only_bytes += pool_->segments()[i].bytes;
+    if (pool_->kind(i) == SegmentKind::kKept) stats.read_only_bytes += pool_->segments()[i].bytes;
   }
   return stats;
 }
@@ -334,7 +361,7 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
   if (engine == nullptr) return keeper_.Drop(ReplicaName(manifest.id()));
   const absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine->LeaseReplica(replica.id);
   if (!lease.ok() || replica.image_bytes == 0) return;  // it is on its way out; or there is nothing to keep
-  absl::StatusOr<UniqueFd> fd = WriteRecord(
+  absl::StatusOr<UniqueFd> fd = WriteKept(
       EncodeRecord({.manifest = manifest.bytes(), .extents = pool_->Named(*(*lease)->memory().host)}));
   if (fd.ok()) keeper_.Put(ReplicaName(manifest.id()), *std::move(fd));
   LOG_IF(WARNING, !fd.ok()) << fd.status();

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,12 @@
 #include "core/engine/engine.h"
 #include "core/engine/kept_replicas.h"
 #include "core/engine/replica_lease.h"
+#include "core/handles/handles.h"
 #include "core/memory/host_pool.h"
+#include "daemon/keeper/attachments.h"
 #include "daemon/keeper/keeper.h"
 #include "daemon/keeper/kept_record.h"
+#include "daemon/keeper/unserved_segments.h"
 
 namespace tensorcast::daemon {
 
@@ -37,8 +41,11 @@ class KeptPool final : public ReplicaListener {
   static absl::StatusOr<std::unique_ptr<KeptPool>> Open(const std::string& socket,
                                                         std::vector<std::string> argv);
 
-  // Those that replicas are in, of at most so many bytes: whole replicas, those that add least first.
-  std::vector<KeptSegment> TakeSegments(uint64_t most_bytes);
+  // Of the segments that were kept, where that is one for a pool of so many bytes.
+  uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
+  // Those that processes map or replicas are in, of at most so many bytes: whole replicas, those that add
+  // least first. With them room for what processes map that fits nowhere in that pool.
+  std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t most_bytes);
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
   // What is not in this pool any more is let go. `pool` must outlive the listening.
   void Attach(HostPool* pool);
@@ -48,9 +55,9 @@ class KeptPool final : public ReplicaListener {
   void SetEngine(StoreEngine* engine);
   // As OnKeptSettled.
   void OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease);
-  // A process is attached to this artifact in host memory for as long as what this returns lives, or this
-  // daemon. It needs no lease from before any more.
-  std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const std::string& artifact_id);
+  // A process is attached to this replica in host memory for as long as what this returns lives, or this
+  // daemon. It needs no lease on the artifact from before any more.
+  std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles);
   // Looks after the keeper, and for processes that are gone. To be called now and then.
   void Mend();
   // What is kept now stays with the keeper: this daemon ends. Leases end.
@@ -63,6 +70,7 @@ class KeptPool final : public ReplicaListener {
     uint32_t gone_on_gpus = 0;
     uint32_t awaited_holders = 0;
     uint64_t read_only_bytes = 0;
+    uint64_t unserved_bytes = 0;
   };
   Stats stats() const;
 
@@ -75,32 +83,35 @@ class KeptPool final : public ReplicaListener {
     std::shared_ptr<const Manifest> manifest;
   };
 
-  // A process that was attached to the daemon before.
-  struct Holder {
-    std::string name;  // with the keeper
-    UniqueFd process;  // pidfd
-    bool of(pid_t pid) const;
-  };
-  // Those of one artifact, and what they keep where it is; null until it is verified.
+  // Those who were attached to one artifact before, and what they keep where it is; null until it is
+  // verified.
   struct Held {
-    std::vector<Holder> holders;
+    std::vector<Attachment> holders;
     std::unique_ptr<ReplicaLease> lease;
   };
 
-  KeptPool(const std::string& socket, std::vector<std::string> argv) : keeper_(socket, std::move(argv)) {}
+  KeptPool(const std::string& socket, std::vector<std::string> argv)
+      : keeper_(socket, std::move(argv)), unserved_(&keeper_) {}
   void Add(KeptDescriptor kept);
   void AddReplica(std::string_view artifact_id, int record_file);
+  std::vector<KeptSegment> TakeRoom(uint64_t segment_bytes, uint64_t most_bytes);
+  void AttachHolders(std::set<std::string>& stay);
   void Record(const ReplicaInfo& replica, const Manifest& manifest);
   void RecordOnGpu(const ReplicaInfo& replica);
   // Lets go of those holders; and of what none is left of.
-  void DropHolders(absl::FunctionRef<bool(const std::string& artifact_id, const Holder& holder)> goes);
+  void DropHolders(absl::FunctionRef<bool(const Attachment& holder)> goes);
 
   KeeperClient keeper_;
+  UnservedSegments unserved_;
   // Of the start.
   std::vector<std::string> names_;
   std::vector<KeptSegment> segments_;
   std::vector<Found> found_;
   std::vector<KeptReplica> replicas_;
+  std::vector<Attachment> holders_;
+  absl::flat_hash_map<std::string, uint64_t> outside_;  // segments that are mapped and not in the pool: bytes
+
+  std::vector<std::string> room_;  // names of segments that are none
 
   HostPool* pool_ = nullptr;
   ReplicaListener* next_ = nullptr;

@@ -1,5 +1,5 @@
-// What is written down of a ready replica so that another daemon finds it again: FORMAT.md. A pure function
-// of bytes; what it gives is still to be compared with its digests.
+// What is written down so that another daemon finds it again: FORMAT.md. Of a ready replica that is a record,
+// which is still to be compared with its digests.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast::daemon {
@@ -21,5 +22,15 @@ struct KeptRecord {
 std::string EncodeRecord(const KeptRecord& record);
 // INVALID_ARGUMENT for what was not written so, or by another version.
 absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes);
+
+// A file in memory, for the keeper.
+absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes);
+absl::StatusOr<std::string> ReadKept(int fd);
+// 0 of what is no file.
+uint64_t KeptBytes(int fd);
+
+// The name of a segment with the keeper.
+inline constexpr std::string_view kSegmentPrefix = "segment1/";
+std::string SegmentName(std::string_view name);
 
 }  // namespace tensorcast::daemon

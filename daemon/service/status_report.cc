@@ -148,6 +148,7 @@ void StatusReporter::FillKeptPool(v1::KeptPool* out) const {
   out->set_gone_on_gpus(stats.gone_on_gpus);
   out->set_awaited_holders(stats.awaited_holders);
   out->set_read_only_bytes(stats.read_only_bytes);
+  out->set_unserved_bytes(stats.unserved_bytes);
 }
 
 v1::GetStatusResponse StatusReporter::Report() const {

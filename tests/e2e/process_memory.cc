@@ -1,12 +1,16 @@
 #include "tests/e2e/process_memory.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
@@ -39,6 +43,25 @@ absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, c
     }
   }
   return places;
+}
+
+uint64_t HostPoolMemory(const std::vector<pid_t>& processes) {
+  std::map<ino_t, uint64_t> files;
+  for (const pid_t process : processes) {
+    for (const std::string_view folder : {"fd", "map_files"}) {
+      std::error_code error;
+      for (const auto& entry :
+           std::filesystem::directory_iterator(absl::StrCat("/proc/", process, "/", folder), error)) {
+        const std::string name = std::filesystem::read_symlink(entry.path(), error).string();
+        struct stat file{};
+        if (!name.starts_with("/memfd:tensorcast-host-pool")) continue;
+        if (stat(entry.path().c_str(), &file) == 0) files[file.st_ino] = uint64_t{512} * file.st_blocks;
+      }
+    }
+  }
+  uint64_t bytes = 0;
+  for (const auto& [inode, here] : files) bytes += here;
+  return bytes;
 }
 
 }  // namespace tensorcast

@@ -11,6 +11,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -30,25 +31,37 @@ namespace tensorcast {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kPoolMib = 192;
+
+uint64_t HostPoolUsed(const v1::GetStatusResponse& status) {
+  for (const v1::Pool& pool : status.pools()) {
+    if (pool.location().kind() == v1::LOCATION_KIND_CPU) return pool.used_bytes();
+  }
+  return 0;
+}
 
 class Comeback : public RobustnessTest {
  protected:
-  void StartKept(int host_pool_mib = 192) {
+  ClusterOptions KeptOptions() const {
     ClusterOptions options = FastOptions();
     options.daemons = 1;
     options.daemon_settings.push_back("daemon.keep_pool=keeper");
     options.daemon_settings.push_back("daemon.keep_pool_for=60s");
-    options.daemon_settings.push_back(absl::StrCat("daemon.host_pool=", host_pool_mib, "MiB"));
-    StartRobustCluster(options);
+    options.daemon_settings.push_back(HostPool(kPoolMib));
+    return options;
   }
+  static std::string HostPool(uint64_t mib) { return absl::StrCat("daemon.host_pool=", mib, "MiB"); }
+  void StartKept() { StartRobustCluster(KeptOptions()); }
   void TearDown() override {
     const std::string folder = cluster_ == nullptr ? "" : cluster_->daemon_directory(0);
     RobustnessTest::TearDown();
     cluster_.reset();
     if (!folder.empty()) KillKeeper(folder);
   }
-  static void KillKeeper(const std::string& folder) {
-    for (const pid_t keeper : KeepersOf(folder)) kill(keeper, SIGKILL);
+  static void KillKeeper(const std::string& folder, int signal_number = SIGKILL) {
+    for (const pid_t keeper : KeepersOf(folder)) kill(keeper, signal_number);
   }
   // That a process has open; 0 when it is gone.
   static size_t Descriptors(pid_t pid) {
@@ -60,9 +73,44 @@ class Comeback : public RobustnessTest {
     TC_ASSERT_OK(cluster_->daemon(0).Signal(signal_number));
     TC_ASSERT_OK(cluster_->daemon(0).Wait(Soon()).status());
   }
-  void Return() {
-    TC_ASSERT_OK(cluster_->RestartDaemon(0));
+  void Return(const std::vector<std::string>& settings = {}) {
+    TC_ASSERT_OK(cluster_->RestartDaemon(0, settings));
     Reconnect(0);
+  }
+  // A process that is attached to it in host memory, and cannot come back.
+  std::unique_ptr<Process> StartHolder(const std::string& key) {
+    auto holder =
+        Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, key, "cpu"},
+                        .log_path = absl::StrCat(directory_->path(), "/holder.log"),
+                        .ready_pipe = true});
+    EXPECT_TRUE(holder.ok()) << holder.status();
+    EXPECT_TRUE((*holder)->WaitReady(Soon()).ok());
+    EXPECT_TRUE((*holder)->Signal(SIGSTOP).ok());
+    return *std::move(holder);
+  }
+  // Of the first daemon, its keeper, this process and one more.
+  uint64_t PoolMemory(pid_t another) {
+    std::vector<pid_t> processes = KeepersOf(cluster_->daemon_directory(0));
+    processes.insert(processes.end(), {cluster_->daemon(0).pid(), getpid(), another});
+    return HostPoolMemory(processes);
+  }
+  void FillThePool(uint64_t model_mib = 20) {
+    for (int i = 0; i < 12; ++i) {
+      const std::string other = MakeModel(absl::StrCat("other", i), model_mib << 20, 1, /*seed=*/100 + i);
+      TC_ASSERT_OK(client(0).Import(Context(), other, {.key = absl::StrCat("other", i)}).status());
+    }
+  }
+  // In the daemon's own memory, and so in what is kept of it.
+  void FlipABitOf(const std::string& model) {
+    std::ifstream file(model, std::ios::binary);
+    std::string bytes(64, '\0');
+    file.seekg(10 << 20);
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::string changed = bytes;
+    changed[0] ^= 1;
+    TC_ASSERT_OK_AND_ASSIGN(const int places,
+                            OverwriteSharedMemory(cluster_->daemon(0).pid(), bytes, changed));
+    ASSERT_GT(places, 0);
   }
   absl::Status AwaitKept(const std::function<bool(const v1::KeptPool&)>& condition) {
     return invariants().Await(0, Soon(), [&](const v1::GetStatusResponse& status) {
@@ -106,12 +154,17 @@ TEST_F(Comeback, WithItsKeeperKilledTooTheDaemonStartsEmpty) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
-  Kill();
-  KillKeeper(cluster_->daemon_directory(0));
-  Return();
-  TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 0));
-  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(0).Get(Context(), "m", {}));
-  TC_ASSERT_OK(Compare(*again, model).status());
+  const std::string folder = cluster_->daemon_directory(0);
+  for (const int signal_number : {SIGKILL, SIGTERM}) {
+    SCOPED_TRACE(strsignal(signal_number));
+    Kill();
+    KillKeeper(folder, signal_number);
+    ASSERT_TRUE(testing::Eventually([&] { return KeepersOf(folder).empty(); }));
+    Return();
+    TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 0));
+    TC_ASSERT_OK_AND_ASSIGN(const auto again, client(0).Get(Context(), "m", {}));
+    TC_ASSERT_OK(Compare(*again, model).status());
+  }
 }
 
 TEST_F(Comeback, AKeeperThatIsKilledIsReplacedAndToldEverything) {
@@ -138,14 +191,7 @@ TEST_F(Comeback, ABitThatFlippedIsFoundAndTheReplicaIsNotServed) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
-  std::ifstream file(model, std::ios::binary);
-  std::string bytes(64, '\0');
-  file.seekg(10 << 20);
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  std::string changed = bytes;
-  changed[0] ^= 1;
-  TC_ASSERT_OK_AND_ASSIGN(const int places, OverwriteSharedMemory(cluster_->daemon(0).pid(), bytes, changed));
-  ASSERT_GT(places, 0);
+  FlipABitOf(model);
   Kill();
   Return();
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(0).Get(Context(), "m", {}));
@@ -161,10 +207,7 @@ TEST_F(Comeback, AClientThatWasAttachedGoesOnReadingWhatItHadThoughThePoolFillsW
   Kill();
   Return();
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(0).Get(Context(), "m", {}));
-  for (int i = 0; i < 12; ++i) {
-    const std::string other = MakeModel(absl::StrCat("other", i), 20 << 20, 1, /*seed=*/100 + i);
-    TC_ASSERT_OK(Import(0, absl::StrCat("other", i), other).status());
-  }
+  FillThePool();
   TC_ASSERT_OK(Compare(*attached, model).status());
   TC_ASSERT_OK(Compare(*again, model).status());
 }
@@ -175,13 +218,7 @@ TEST_F(Comeback, WhatAProcessIsAttachedToStaysUntilItIsGone) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
-  TC_ASSERT_OK_AND_ASSIGN(
-      const auto holder,
-      Process::Start({.argv = {TENSORCAST_LEASE_HOLDER, cluster_->addresses(0).unix_socket, "m", "cpu"},
-                      .log_path = absl::StrCat(directory_->path(), "/holder.log"),
-                      .ready_pipe = true}));
-  TC_ASSERT_OK(holder->WaitReady(Soon()).status());
-  TC_ASSERT_OK(holder->Signal(SIGSTOP));  // it cannot come back
+  const std::unique_ptr<Process> holder = StartHolder("m");
   for (int i = 0; i < 2; ++i) {
     Kill();
     Return();
@@ -192,6 +229,146 @@ TEST_F(Comeback, WhatAProcessIsAttachedToStaysUntilItIsGone) {
   TC_ASSERT_OK(AwaitKept(HoldsSegments));
   TC_ASSERT_OK(holder->Signal(SIGKILL));
   TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return !HoldsSegments(kept); }));
+}
+
+TEST_F(Comeback, WhatIsMappedThoughItIsNotServedIsTakenFromThePool) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to write to another process and to see what it maps";
+  StartKept();
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+  const std::unique_ptr<Process> holder = StartHolder("m");
+  FlipABitOf(model);
+  for (int i = 0; i < 2; ++i) {
+    Kill();
+    Return();
+    TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) {
+      return kept.waiting() == 0 && kept.awaited_holders() == 1 && kept.unserved_bytes() > 0;
+    }));
+    FillThePool();
+    EXPECT_LE(PoolMemory(holder->pid()), kPoolMib << 20);
+  }
+  TC_ASSERT_OK(holder->Signal(SIGKILL));
+  TC_ASSERT_OK(AwaitKept(
+      [](const v1::KeptPool& kept) { return kept.awaited_holders() == 0 && kept.unserved_bytes() == 0; }));
+  FillThePool();
+  EXPECT_LE(PoolMemory(getpid()), kPoolMib << 20);
+}
+
+TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to see what another process maps";
+  StartKept();
+  for (int i = 0; i < 4; ++i) {
+    const std::string model = MakeModel(absl::StrCat("model", i), 20 << 20, 1, /*seed=*/i + 1);
+    TC_ASSERT_OK(Import(0, absl::StrCat("m", i), model).status());
+  }
+  const std::unique_ptr<Process> holder = StartHolder("m2");
+  struct Size {
+    uint64_t mib;
+    uint32_t replicas;
+    bool served;  // what the process maps
+  };
+  for (const Size& size : {Size{2 * kPoolMib, 4, true}, Size{96, 1, true}, Size{kPoolMib, 1, true},
+                           // Its segments are of another size, and room is all that there is for the process.
+                           Size{94, 0, false}}) {
+    SCOPED_TRACE(size.mib);
+    Kill();
+    Return({HostPool(size.mib)});
+    TC_ASSERT_OK(AwaitKept([&](const v1::KeptPool& kept) {
+      return kept.waiting() == 0 && kept.mismatched() == 0 && kept.replicas() == size.replicas &&
+             kept.awaited_holders() == 1 && (kept.unserved_bytes() == 0) == size.served;
+    }));
+    if (size.served) ExpectHere("m2", absl::StrCat(directory_->path(), "/model2"));
+    EXPECT_LE(PoolMemory(holder->pid()), size.mib << 20);
+  }
+  FillThePool(/*model_mib=*/8);
+  EXPECT_LE(PoolMemory(holder->pid()), uint64_t{94} << 20);
+  TC_ASSERT_OK(holder->Signal(SIGKILL));
+  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.unserved_bytes() == 0; }));
+}
+
+TEST_F(Comeback, WhatWasBeingFilledIsGoneAndItsMemoryIsFree) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to see what another process maps";
+  ClusterOptions options = KeptOptions();
+  options.daemons = 2;
+  options.settings_of_daemon = {{},
+                                {"daemon.keep_pool=off", "daemon.limits.send=4MiB"}};  // a pull takes seconds
+  const std::string rules = directory_->path() + "/rules";
+  options.daemon_environments = {{{"LD_PRELOAD", TENSORCAST_FAULTY_FILES}, {"FAULTY_FILES", rules}}};
+  StartRobustCluster(options);
+  const std::string model = MakeModel("model", 20 << 20);
+  const std::string local = MakeModel("local", 20 << 20, 1, /*seed=*/2);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+  TC_ASSERT_OK(Import(1, "remote", MakeModel("remote", 40 << 20, 1, /*seed=*/3)).status());
+  uint64_t used = 0;  // with the one replica
+  size_t descriptors = 0;
+  const auto look = [&] {
+    TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) {
+      return kept.replicas() == 1 && kept.waiting() == 0 && kept.unserved_bytes() == 0;
+    }));
+    TC_ASSERT_OK(invariants().Await(0, Soon(), [&](const v1::GetStatusResponse& status) {
+      const uint64_t now = HostPoolUsed(status);
+      if (used == 0) used = now;
+      return now == used ? absl::OkStatus() : absl::InternalError(absl::StrCat(now, " instead of ", used));
+    }));
+    const std::vector<pid_t> keepers = KeepersOf(cluster_->daemon_directory(0));
+    ASSERT_EQ(keepers.size(), 1u);
+    if (descriptors == 0) descriptors = Descriptors(keepers.front());
+    EXPECT_EQ(Descriptors(keepers.front()), descriptors);
+    EXPECT_LE(PoolMemory(getpid()), kPoolMib << 20);
+  };
+  Kill();
+  Return();
+  ASSERT_NO_FATAL_FAILURE(look());
+  for (int round = 0; round < 10; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    const bool pulls = round % 2 == 0;
+    TC_ASSERT_OK_AND_ASSIGN(auto loader, NewClient(0));
+    if (!pulls) std::ofstream(rules) << "read hold 8388608 " << local << "\n";
+    RequestContext context = Context();
+    const Cancellation give_up = context.cancellation;  // else it waits for the daemon to come back
+    std::thread load([&] {
+      const absl::Status done = pulls ? loader->Get(context, "remote", {.lane = "tcp"}).status()
+                                      : loader->Import(context, local, {.key = "local"}).status();
+      EXPECT_FALSE(done.ok());
+    });
+    EXPECT_TRUE(invariants()
+                    .Await(0, Soon(),
+                           [&](const v1::GetStatusResponse& status) {
+                             const bool middle = pulls ? status.active_transfers() > 0
+                                                       : std::filesystem::exists(rules + ".held");
+                             return middle && HostPoolUsed(status) > used
+                                        ? absl::OkStatus()
+                                        : absl::UnavailableError("it did not come to its middle");
+                           })
+                    .ok());
+    Kill();
+    give_up.Cancel();
+    load.join();
+    std::filesystem::remove(rules);
+    std::filesystem::remove(rules + ".held");
+    Return();
+    ASSERT_NO_FATAL_FAILURE(look());
+  }
+  ExpectHere("m", model);
+}
+
+TEST_F(Comeback, WhatIsKeptIsCopiedToAGpu) {
+  StartKept();
+  const std::string model = MakeModel("model.safetensors", 20 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
+  const client::GetOptions on_gpu{.location = "gpu:0"};
+  TC_ASSERT_OK(client(0).Get(Context(), "m", on_gpu).status());
+  for (int i = 0; i < 2; ++i) {
+    Kill();
+    Return();
+    TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.gone_on_gpus() == 1; }));
+    std::filesystem::rename(model, model + ".aside");  // it is no source
+    auto on_device = client(0).Get(Context(), "m", on_gpu);
+    std::filesystem::rename(model + ".aside", model);
+    TC_ASSERT_OK(on_device.status());
+    TC_ASSERT_OK(Compare(**on_device, model).status());
+  }
+  EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 200), Not(HasSubstr("are slower")));
 }
 
 TEST_F(Comeback, AClientTakesItsLeaseAgainByItself) {
@@ -258,13 +435,57 @@ TEST_F(Comeback, WhatIsNoTableOrNoSegmentIsLetGo) {
 }
 
 // TENSORCAST_COMEBACKS: how often; more by hand.
+int Rounds(int otherwise) {
+  const char* const asked = std::getenv("TENSORCAST_COMEBACKS");
+  int rounds = otherwise;
+  if (asked != nullptr) {
+    EXPECT_TRUE(absl::SimpleAtoi(asked, &rounds));
+  }
+  return rounds;
+}
+
+// Records come and go all the time, and the moment of the kill is any.
+TEST_F(Comeback, WhatIsServedMatchesWhereverTheDaemonAndItsKeeperWereKilled) {
+  StartKept();
+  std::vector<std::string> models;
+  std::vector<std::string> artifacts;
+  for (int i = 0; i < 8; ++i) {
+    models.push_back(MakeModel(absl::StrCat("model", i), 3 << 20, 1, /*seed=*/i + 1));
+    TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, absl::StrCat("m", i), models.back()));
+    artifacts.push_back(put.artifact_id);
+  }
+  std::minstd_rand random(1);
+  const int rounds = Rounds(6);
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    TC_ASSERT_OK_AND_ASSIGN(auto loader, NewClient(0));
+    std::atomic<bool> stop{false};
+    std::thread load([&] {
+      for (size_t i = round; !stop; ++i) {
+        const size_t which = i % models.size();
+        loader->Import(Context(), models[which], {.key = absl::StrCat("m", which)}).IgnoreError();
+        if (!stop) DropReplicas(0, artifacts[(i + 3) % artifacts.size()]).IgnoreError();
+      }
+    });
+    // After so many of the daemon's answers.
+    for (unsigned i = random() % 60; i > 0; --i) {
+      EXPECT_TRUE(
+          invariants().Await(0, Soon(), [](const v1::GetStatusResponse&) { return absl::OkStatus(); }).ok());
+    }
+    const unsigned keeper = random() % 4;
+    if (keeper == 0) KillKeeper(cluster_->daemon_directory(0));
+    stop = true;
+    Kill();
+    if (keeper == 1) KillKeeper(cluster_->daemon_directory(0));
+    Return();
+    load.join();
+    TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
+  }
+}
+
 TEST_F(Comeback, UnderLoadEveryByteIsRightAfterEachKill) {
   StartKept();
-  const char* const asked = std::getenv("TENSORCAST_COMEBACKS");
-  int rounds = 8;
-  if (asked != nullptr) {
-    ASSERT_TRUE(absl::SimpleAtoi(asked, &rounds));
-  }
+  const int rounds = Rounds(8);
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
   std::vector<std::string> others;

@@ -91,7 +91,7 @@ TEST_F(PoisonedDevice, LeavesTheOthersAlone) {
     // A thread's first device is 0, which is the broken one.
     std::thread([&] { EXPECT_EQ(Download(*runtime, memory, kBytes).value(), Pattern(2, kBytes)); }).join();
     std::vector<std::byte> host(kBytes);
-    EXPECT_TRUE(runtime->RegisterHost(host.data(), host.size()).ok());
+    EXPECT_TRUE(runtime->RegisterHost(host.data(), host.size(), HostAccess::kReadWrite).ok());
     EXPECT_TRUE(runtime->UnregisterHost(host.data()).ok());
     EXPECT_TRUE(runtime->Free(memory).ok());
   });

@@ -294,8 +294,9 @@ TEST_P(DeviceContract, HostMemoryIsRegisteredOnce) {
   auto* host = static_cast<std::byte*>(
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(host, MAP_FAILED);
-  ASSERT_TRUE(runtime_->RegisterHost(host, bytes).ok());
-  EXPECT_EQ(runtime_->RegisterHost(host, bytes).code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(runtime_->RegisterHost(host, bytes, HostAccess::kReadWrite).ok());
+  EXPECT_EQ(runtime_->RegisterHost(host, bytes, HostAccess::kReadWrite).code(),
+            absl::StatusCode::kAlreadyExists);
 
   const std::vector<std::byte> sent = Pattern(6, bytes);
   std::memcpy(host, sent.data(), bytes);
@@ -307,7 +308,26 @@ TEST_P(DeviceContract, HostMemoryIsRegisteredOnce) {
 
   EXPECT_TRUE(runtime_->UnregisterHost(host).ok());
   EXPECT_EQ(runtime_->UnregisterHost(host).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(runtime_->RegisterHost(nullptr, bytes).code(), kInvalid);
+  EXPECT_EQ(runtime_->RegisterHost(nullptr, bytes, HostAccess::kReadWrite).code(), kInvalid);
+  munmap(host, bytes);
+}
+
+TEST_P(DeviceContract, HostMemoryThatCanBeReadOnlyIsRegisteredAsSuch) {
+  if (!runtime_->devices().front().locks_read_only) GTEST_SKIP() << "this device cannot";
+  const uint64_t bytes = 4 * kMiB;
+  auto* host = static_cast<std::byte*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(host, MAP_FAILED);
+  const std::vector<std::byte> sent = Pattern(6, bytes);
+  std::memcpy(host, sent.data(), bytes);
+  ASSERT_EQ(mprotect(host, bytes, PROT_READ), 0);
+  ASSERT_TRUE(runtime_->RegisterHost(host, bytes, HostAccess::kReadOnly).ok());
+  const DevicePtr memory = MustAllocate(bytes);
+  const auto stream = MustCreateStream();
+  ASSERT_TRUE(stream->CopyToDevice(memory, host, bytes).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(Download(*runtime_, memory, bytes).value_or(std::vector<std::byte>{}), sent);
+  EXPECT_TRUE(runtime_->UnregisterHost(host).ok());
   munmap(host, bytes);
 }
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -24,6 +26,21 @@ namespace {
 constexpr uint64_t kIpcGranularity = uint64_t{2} << 20;
 
 [[noreturn]] void Wrong(std::string_view what) { Violation("cuda", what); }
+
+// All of it, by this process.
+bool IsWritable(const void* base, uint64_t bytes) {
+  const auto begin = reinterpret_cast<uint64_t>(base);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t from = 0;
+    uint64_t to = 0;
+    char dash;
+    std::string rights;
+    std::istringstream(line) >> std::hex >> from >> dash >> to >> rights;
+    if (from < begin + bytes && begin < to && rights.find('w') == std::string::npos) return false;
+  }
+  return true;
+}
 
 // Which GPUs of the host CUDA_VISIBLE_DEVICES lets the process see, in its order: by number. As in
 // CUDA the first one that is not there ends the list.
@@ -81,6 +98,7 @@ cudaError_t Runtime::Properties(cudaDeviceProp* properties, int gpu) {
   properties->major = 9;
   properties->asyncEngineCount = 2;
   properties->unifiedAddressing = 1;
+  properties->hostRegisterReadOnlySupported = 1;
   return cudaSuccess;
 }
 
@@ -130,8 +148,9 @@ cudaError_t Runtime::PointerAttributes(cudaPointerAttributes* attributes, const 
   return cudaSuccess;
 }
 
-cudaError_t Runtime::RegisterHost(void* base, size_t bytes) {
+cudaError_t Runtime::RegisterHost(void* base, size_t bytes, bool read_only) {
   if (base == nullptr || bytes == 0) return cudaErrorInvalidValue;
+  if (!read_only && !IsWritable(base, bytes)) return cudaErrorInvalidValue;
   absl::MutexLock lock(&mutex_);
   const auto address = reinterpret_cast<uint64_t>(base);
   for (const auto& [other, other_bytes] : pinned_) {

@@ -55,7 +55,7 @@ class Runtime {
 
   cudaError_t PointerAttributes(cudaPointerAttributes* attributes, const void* pointer);
 
-  cudaError_t RegisterHost(void* base, size_t bytes);
+  cudaError_t RegisterHost(void* base, size_t bytes, bool read_only);
   cudaError_t UnregisterHost(void* base);
 
   cudaError_t GetHandle(cudaIpcMemHandle_t* handle, void* pointer);

@@ -172,8 +172,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return Call([=](Runtime& runtime) { return runtime.PointerAttributes(attributes, pointer); });
 }
 
-cudaError_t cudaHostRegister(void* base, size_t bytes, unsigned int) {
-  return Call([=](Runtime& runtime) { return runtime.RegisterHost(base, bytes); });
+cudaError_t cudaHostRegister(void* base, size_t bytes, unsigned int flags) {
+  const bool read_only = (flags & cudaHostRegisterReadOnly) != 0;
+  return Call([=](Runtime& runtime) { return runtime.RegisterHost(base, bytes, read_only); });
 }
 
 cudaError_t cudaHostUnregister(void* base) {
