@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "python/src/put_tensors.h"
@@ -51,7 +52,9 @@ bool IsGpu(std::string_view location) { return location.starts_with("gpu"); }
 // What was put or got stays, where that is asked for.
 absl::Status PinIf(bool pin, const Connection& connection, const RequestContext& context,
                    const std::string& replica_id) {
-  return pin ? connection.plain().SetPinned(context, replica_id, true) : absl::OkStatus();
+  if (!pin) return absl::OkStatus();
+  return Annotate(connection.plain().SetPinned(context, replica_id, true),
+                  absl::StrCat("replica ", replica_id, " is there, and is not pinned"));
 }
 
 Call Get(const Client& client, const std::string& artifact, client::GetOptions get, bool pin,

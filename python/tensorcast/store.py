@@ -258,7 +258,8 @@ class Store(Administration):
             another.
         durable: packed to disk before this returns.
         verify: read the files twice; AbortedError when something wrote to them meanwhile.
-        pin: keep it on this node also when nobody uses it, until it is unpinned.
+        pin: keep it on this node also when nobody uses it, until it is unpinned. A call of its own, once it is
+            stored: the error of that one says so, and the model is there.
 
         InvalidArgumentError names the tensor, or the file, that cannot be stored; PermissionDeniedError for
         a path that is not below the daemon's import roots.
