@@ -2,19 +2,25 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/testing/temp_folder.h"
 #include "core/memory/host_pool.h"
+#include "daemon/keeper/attachments.h"
 #include "daemon/keeper/kept_record.h"
+#include "daemon/keeper/unserved_segments.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -86,6 +92,85 @@ TEST_F(Keeper, HearsOutADaemonThatIsStillConnectedWhenTheNextOneComes) {
   const auto kept = next.Open();
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_EQ(kept->size(), 50u);
+}
+
+// A process that is attached until it is told to end.
+class Client {
+ public:
+  Client() : pid_(fork()) {
+    if (pid_ == 0) {
+      pause();
+      _exit(0);
+    }
+  }
+  ~Client() { End(); }
+  void End() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, -1), nullptr, 0);
+  }
+  Attachment AttachTo(std::vector<std::string> segments) const {
+    return {.id = "1",
+            .pid = pid_,
+            .artifact_id = "a",
+            .segments = std::move(segments),
+            .process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)))};
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST_F(Keeper, HasWhoIsAttachedUntilThatProcessEnds) {
+  Client client;
+  KeeperClient before = NewDaemon();
+  ASSERT_TRUE(before.Open().ok());
+  NoteAttachment(before, client.AttachTo({"s1", "s2"}));
+  for (const std::string artifact_id : {"a", ""}) {
+    KeeperClient next = NewDaemon();
+    auto kept = next.Open();
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    std::vector<Attachment> found = TakeAttachments(*kept);
+    EXPECT_THAT(*kept, IsEmpty());
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].artifact_id, artifact_id);
+    EXPECT_EQ(found[0].pid, client.AttachTo({}).pid);
+    EXPECT_EQ(found[0].segments, (std::vector<std::string>{"s1", "s2"}));
+    NoteUnserved(next, found[0]);
+  }
+  client.End();
+  KeeperClient next = NewDaemon();
+  auto kept = next.Open();
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_THAT(TakeAttachments(*kept), IsEmpty());
+}
+
+TEST_F(Keeper, ASegmentThatAProcessMapsElsewhereTakesRoomFromThePoolUntilThatProcessEnds) {
+  Client client;
+  KeeperClient daemon = NewDaemon();
+  ASSERT_TRUE(daemon.Open().ok());
+  daemon.Put(SegmentName("elsewhere"), File(5));
+  HostPool::Options options{.bytes = 6 * kGranuleBytes, .segment_bytes = 2 * kGranuleBytes};
+  options.kept.push_back({"room", UniqueFd()});
+  const auto pool = HostPool::Create(std::move(options));
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  std::vector<HostAllocation> room;
+  const std::vector<NamedExtent> whole = {{0, "room", 0, 2 * kGranuleBytes}};
+  room.push_back(*(*pool)->Adopt(2 * kGranuleBytes, whole));
+
+  UnservedSegments unserved(&daemon);
+  unserved.Open(pool->get(), {{"elsewhere", 5}}, std::move(room));
+  unserved.Add(client.AttachTo({"elsewhere"}));
+  unserved.DropEnded();
+  EXPECT_EQ(unserved.stats().bytes, 5u);
+  EXPECT_EQ((*pool)->stats().used_bytes, 2 * kGranuleBytes);
+  client.End();
+  unserved.DropEnded();
+  EXPECT_EQ(unserved.stats().bytes, 0u);
+  EXPECT_EQ(unserved.stats().holders, 0u);
+  EXPECT_EQ((*pool)->stats().used_bytes, 0u);
+  KeeperClient next = NewDaemon();
+  EXPECT_THAT(*next.Open(), IsEmpty());
 }
 
 KeptRecord SomeRecord() {
