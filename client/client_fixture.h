@@ -22,6 +22,7 @@ class StubDevices final : public DeviceRuntime {
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int) const override { return absl::OkStatus(); }
   bool Reaches(int, int) override { return false; }
+  absl::Status MakeCurrent(int) override { return absl::UnimplementedError("stub"); }
   absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return absl::UnimplementedError("stub"); }
   absl::Status Free(DevicePtr) override { return absl::UnimplementedError("stub"); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {

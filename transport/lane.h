@@ -38,6 +38,8 @@ struct LaneConfig {
   Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
   bool ucx_over_tcp = false;    // and not over RDMA devices: for tests and comparison
   bool trusted_fabric = false;  // a lane that knows no certificates may be opened
+  // The GPUs whose memory a lane may read and write where it is; null: none. Must outlive the transports.
+  DeviceRuntime* devices = nullptr;
 };
 
 // Something in a configuration that a start refuses: the key, and what is wrong with its value and what to

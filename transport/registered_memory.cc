@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "core/replica/availability.h"
 
 namespace tensorcast::transport {
@@ -18,25 +19,54 @@ bool Holds(const std::byte* base, uint64_t bytes, ConstHostSpan span) {
 
 }  // namespace
 
-absl::StatusOr<size_t> RegisteredMemory::Add(const std::byte* base, uint64_t bytes) {
+absl::Status RegisteredMemory::CheckNew(const std::byte* base, uint64_t bytes) const {
   if (base == nullptr || bytes == 0) {
     return absl::InvalidArgumentError("cannot register an empty memory region");
   }
-  absl::MutexLock lock(&mutex_);
   for (const Region& region : regions_) {
-    if (base < region.base + region.bytes && region.base < base + bytes) {
+    if (region.users > 0 && base < region.base + region.bytes && region.base < base + bytes) {
       return absl::InvalidArgumentError("memory is registered already: each pool is registered once");
     }
   }
-  regions_.push_back({base, bytes});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> RegisteredMemory::Add(const std::byte* base, uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  TC_RETURN_IF_ERROR(CheckNew(base, bytes));
+  regions_.push_back({.base = base, .bytes = bytes});
   return regions_.size() - 1;
+}
+
+absl::StatusOr<RegisteredMemory::AddedDevice> RegisteredMemory::AddDevice(DevicePtr base, uint64_t bytes) {
+  const HostSpan added = AddressesOf(base, bytes);
+  absl::MutexLock lock(&mutex_);
+  size_t free = regions_.size();
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    Region& region = regions_[i];
+    if (region.users == 0) {
+      free = i;
+    } else if (region.base == added.data() && region.bytes == bytes) {
+      ++region.users;
+      return AddedDevice{.region = i, .is_new = false};
+    }
+  }
+  TC_RETURN_IF_ERROR(CheckNew(added.data(), bytes));
+  if (free == regions_.size()) regions_.emplace_back();
+  regions_[free] = {.base = added.data(), .bytes = bytes};
+  return AddedDevice{.region = free, .is_new = true};
+}
+
+bool RegisteredMemory::RemoveDevice(size_t region) {
+  absl::MutexLock lock(&mutex_);
+  return --regions_[region].users == 0;
 }
 
 std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
   if (bytes.empty()) return 0;
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < regions_.size(); ++i) {
-    if (Holds(regions_[i].base, regions_[i].bytes, bytes)) return i;
+    if (regions_[i].users > 0 && Holds(regions_[i].base, regions_[i].bytes, bytes)) return i;
   }
   return std::nullopt;
 }

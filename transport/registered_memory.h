@@ -21,17 +21,35 @@ class RegisteredMemory {
   // INVALID_ARGUMENT for an empty region or one that overlaps another.
   absl::StatusOr<size_t> Add(const std::byte* base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Memory of a GPU, by its address, which no host memory has; it may go again. Added several times it goes
+  // with the last removal. The region's index, which may have been that of one that went.
+  struct AddedDevice {
+    size_t region = 0;
+    bool is_new = false;
+  };
+  absl::StatusOr<AddedDevice> AddDevice(DevicePtr base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether that was the last one. REQUIRES: it was added.
+  bool RemoveDevice(size_t region) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The region that holds all of `bytes`; an empty span is in region 0.
   std::optional<size_t> RegionOf(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Region {
-    const std::byte* base;
-    uint64_t bytes;
+    const std::byte* base = nullptr;
+    uint64_t bytes = 0;
+    int users = 1;  // 0: it has gone, and its place is free
   };
+  // INVALID_ARGUMENT for an empty region or one that overlaps another.
+  absl::Status CheckNew(const std::byte* base, uint64_t bytes) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   mutable absl::Mutex mutex_;
   std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A place in a GPU's memory as the checks and a network library take it: never read or written through.
+inline HostSpan AddressesOf(DevicePtr base, uint64_t bytes) {
+  return {reinterpret_cast<std::byte*>(base.address), bytes};  // NOLINT(performance-no-int-to-ptr)
+}
 
 // The bytes that a fetch asks for. INVALID_ARGUMENT when it reaches past the image or its destination is not
 // registered.

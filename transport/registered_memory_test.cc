@@ -32,6 +32,24 @@ TEST_F(RegisteredMemoryTest, RefusesEmptyAndOverlappingRegions) {
   EXPECT_TRUE(memory_.Add(&bytes_[200], 10).ok());
 }
 
+TEST_F(RegisteredMemoryTest, ADevicesMemoryGoesWithItsLastUserAndLeavesItsNumber) {
+  const DevicePtr first{.device = 0, .address = 0x5000'0000'0000};
+  const DevicePtr second{.device = 1, .address = 0x6000'0000'0000};
+  ASSERT_EQ(*memory_.Add(&bytes_[0], 256), 0u);
+  const auto added = memory_.AddDevice(first, 4096);
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_EQ(added->region, 1u);
+  EXPECT_TRUE(added->is_new);
+  EXPECT_FALSE(memory_.AddDevice(first, 4096)->is_new);
+  EXPECT_EQ(memory_.AddDevice(first + 1, 4096).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(memory_.RemoveDevice(1));
+  EXPECT_EQ(memory_.RegionOf(AddressesOf(first + 4095, 1)), 1u);
+  EXPECT_TRUE(memory_.RemoveDevice(1));
+  EXPECT_EQ(memory_.RegionOf(AddressesOf(first, 1)), std::nullopt);
+  EXPECT_EQ(memory_.AddDevice(second, 4096)->region, 1u);
+  EXPECT_EQ(*memory_.Add(&bytes_[512], 512), 2u);
+}
+
 TEST_F(RegisteredMemoryTest, AFetchMustStayInsideTheImageAndTheRegion) {
   ASSERT_TRUE(memory_.Add(&bytes_[0], 512).ok());
   EXPECT_EQ(*CheckFetch(memory_, 100, 40, {Span(0, 20), Span(100, 40)}), 60u);

@@ -1,4 +1,5 @@
-// Moving image bytes between hosts. A transport registers the host pool once, serves replicas to pulls that
+// Moving image bytes between hosts. A transport registers the host pool once (and replicas on GPUs while they
+// move, where it reaches those), serves replicas to pulls that
 // the daemon has authorised, and pulls ranges of a peer's replica into registered memory.
 //
 // The receiver drives: it asks for ranges, and that bounds what is in flight. Every operation has a deadline,
@@ -24,6 +25,7 @@
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/artifact/digest.h"
+#include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
@@ -31,6 +33,15 @@ class Availability;
 }
 
 namespace tensorcast::transport {
+
+// Which memory a lane reads and writes where it is. What a lane does not reach is staged: it goes through
+// host memory on its way.
+enum class LaneMemory : uint8_t { kHost, kHostAndDevice };
+
+// For people: "host", "host+device".
+inline std::string_view LaneMemoryName(LaneMemory memory) {
+  return memory == LaneMemory::kHost ? "host" : "host+device";
+}
 
 // Image bytes in registered memory, held in place while this lives.
 struct ServedPiece {
@@ -52,6 +63,9 @@ class ServedImage {
   // in_place() (a copy from a GPU or a disk read into a staging buffer), and then is called on a serving
   // thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
+  // Where the image is, if that is memory of a GPU, all in one piece, which stays: a lane that reaches it
+  // reads it there, and never calls Read. Else none.
+  virtual DevicePtr device_image() const { return {}; }
   // Which chunks there are, of an image that is served while it fills; null: everything is there. Only what
   // it has is read, in place or by Read, and receivers are told as it grows (Pull::availability). When it
   // ends with an error the servings of the image end, and their pulls break with that error.
@@ -99,6 +113,14 @@ class Pull {
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
+  // The same into memory of a GPU, which lies in what the transport's RegisterDevice was given; such bytes
+  // come without a digest. INVALID_ARGUMENT where they do not lie there.
+  virtual FetchId FetchToDevice(uint64_t /*offset*/, DevicePtr /*destination*/, uint64_t /*bytes*/,
+                                SteadyTime /*deadline*/, FetchDone done) {
+    done(absl::InvalidArgumentError("this lane writes to host memory only"));
+    return 0;
+  }
+
   // Takes one fetch back: it completes soon, with CANCELLED unless it did already. One that is over is left
   // alone.
   virtual void CancelFetch(FetchId fetch) = 0;
@@ -140,6 +162,14 @@ class Transport {
 
   // Registers memory that pulls write to and servings read from. Once a pool, before anything else.
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
+
+  virtual LaneMemory memory() const { return LaneMemory::kHost; }
+  // Registers memory of a GPU, a replica's, for fetches into it; a serving registers its own. It stays so,
+  // and stays there, until what is given is gone, at which no fetch into it is under way. The same memory may
+  // be registered several times. UNIMPLEMENTED where the lane does not reach GPUs.
+  virtual absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr /*base*/, uint64_t /*bytes*/) {
+    return absl::UnimplementedError("this lane reads and writes host memory only");
+  }
 
   // Offers an image to whoever has the descriptor, until the Serving is destroyed. `receiver` is the node
   // that the descriptor is meant for, by its name: a lane whose receivers show certificates refuses all

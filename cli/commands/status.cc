@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "cli/output/output.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
+#include "transport/transport.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -39,6 +41,17 @@ std::string DeviceText(const v1::DeviceStatus& device) {
     absl::StrAppend(&text, ", nearest to ", absl::StrJoin(device.nearest_nics(), " "));
   }
   return text;
+}
+
+// With the memory that each reads and writes where it is.
+std::string LanesText(const v1::Node& node) {
+  std::vector<std::string> texts;
+  for (const std::string& lane : node.lanes()) {
+    const bool device = std::ranges::find(node.device_lanes(), lane) != node.device_lanes().end();
+    const auto memory = device ? transport::LaneMemory::kHostAndDevice : transport::LaneMemory::kHost;
+    texts.push_back(absl::StrCat(lane, " (", transport::LaneMemoryName(memory), ")"));
+  }
+  return absl::StrJoin(texts, ", ");
 }
 
 std::string LabelsOf(const v1::Node& node) {
@@ -106,7 +119,7 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   if (status.has_kept_pool()) std::printf("  kept       %s\n", KeptText(status.kept_pool()).c_str());
   std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
               status.active_transfers(), status.active_servings());
-  std::printf("  lanes      %s\n", absl::StrJoin(status.node().lanes(), ", ").c_str());
+  std::printf("  lanes      %s\n", LanesText(status.node()).c_str());
   const v1::Node& node = status.node();
   std::printf("  nccl       %s\n",
               node.nccl_version().empty()

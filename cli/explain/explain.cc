@@ -136,6 +136,12 @@ std::string Kind(const SourceReport& source) {
   return source.filling ? "filling" : "ready";
 }
 
+// To a GPU, with the memory that its bytes came through.
+std::string LaneText(const TransferReport& report, const SourceReport& source) {
+  if (report.destination.kind != LocationKind::kGpu) return source.source.lane;
+  return absl::StrCat(source.source.lane, source.direct ? " (host+device)" : " (host)");
+}
+
 // Side by side, in the order in which they came.
 std::string Sources(const TransferReport& report) {
   uint64_t bytes = 0;
@@ -149,9 +155,9 @@ std::string Sources(const TransferReport& report) {
     if (source.loss == SourceLoss::kNotOpened) continue;
     const bool in_use = source.left == SteadyTime::InfiniteFuture();
     const double used = absl::ToDoubleSeconds((in_use ? report.end : source.left) - source.joined);
-    table.Add({Short(source.source.name), source.source.lane, Kind(source), Clock(report, source.joined),
-               in_use ? "-" : Clock(report, source.left), FormatBytes(source.bytes),
-               part(static_cast<double>(source.bytes), static_cast<double>(bytes)),
+    table.Add({Short(source.source.name), LaneText(report, source), Kind(source),
+               Clock(report, source.joined), in_use ? "-" : Clock(report, source.left),
+               FormatBytes(source.bytes), part(static_cast<double>(source.bytes), static_cast<double>(bytes)),
                absl::StrCat(source.chunks),
                FormatRate(used > 0 ? static_cast<double>(source.bytes) / used : 0.0),
                part(absl::ToDoubleSeconds(source.asked), used), absl::StrCat(source.reassigned_chunks),

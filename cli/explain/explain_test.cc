@@ -36,6 +36,16 @@ Bounded by fetch: fetch took 75 % of the busy time, with 2.5 chunks in it at onc
 )");
 }
 
+TEST(ExplainTransfer, SaysWhichMemoryTheBytesForAGpuCameThrough) {
+  TransferReport report = MakeReport();
+  report.sources = {{.source = {.type = SourceType::kRemote, .lane = "ucx-rma", .name = "a"}, .direct = true},
+                    {.source = {.type = SourceType::kRemote, .lane = "tcp", .name = "b"}}};
+  EXPECT_THAT(ExplainTransfer(report),
+              AllOf(HasSubstr("ucx-rma (host+device)  "), HasSubstr("tcp (host)  ")));
+  report.destination = {LocationKind::kCpu, 0};
+  EXPECT_THAT(ExplainTransfer(report), Not(HasSubstr("(host")));
+}
+
 TEST(ExplainTransfer, NamesSourcesThatWereGivenUp) {
   TransferReport report = MakeReport();
   report.refetched_chunks = 2;

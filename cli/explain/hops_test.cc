@@ -153,9 +153,9 @@ TEST(ExplainTransfer, ShowsItsSourcesSideBySideAndWhyEachWent) {
   const std::string text = ExplainTransfer(report, {.way = {.hops = {HopTo("node-1", report.sources)}}});
   EXPECT_THAT(text,
               AllOf(HasSubstr("0 fetched again, 2 taken back from sources that were slow\n"), HasSubstr(R"(
-source  lane  was       came   went      bytes  share  chunks       rate  busy  taken back  lost
-node-0  tcp   ready    0.020      -  45.78 MiB   75 %       4  0.60 GB/s  75 %           2     0
-node-2  tcp   filling  0.020  0.045  15.26 MiB   25 %       4  0.64 GB/s  80 %           0     3
+source  lane        was       came   went      bytes  share  chunks       rate  busy  taken back  lost
+node-0  tcp (host)  ready    0.020      -  45.78 MiB   75 %       4  0.60 GB/s  75 %           2     0
+node-2  tcp (host)  filling  0.020  0.045  15.26 MiB   25 %       4  0.64 GB/s  80 %           0     3
 
 after 0.020 s tcp node-3 could not be opened: UNAVAILABLE: connection refused
 after 0.045 s tcp node-2 was given up for wrong bytes: DATA_LOSS: chunk 3 has another digest

@@ -76,6 +76,11 @@ class CudaRuntime final : public DeviceRuntime {
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int device) const override { return BrokenContexts::OfProcess().Check(device); }
   bool Reaches(int device, int other) override { return shared_.peers.Enable(device, other); }
+  absl::Status MakeCurrent(int device) override {
+    TC_RETURN_IF_ERROR(CheckDevice(device));
+    // From CUDA 12 on that makes its primary context current, too.
+    return CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
+  }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));

@@ -16,6 +16,7 @@ class NullRuntime final : public DeviceRuntime {
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
   absl::Status CheckHealth(int) const override { return NoDevice("a device's health"); }
   bool Reaches(int, int) override { return false; }
+  absl::Status MakeCurrent(int) override { return NoDevice("making a device current"); }
 
   absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return NoDevice("device allocation"); }
   absl::Status Free(DevicePtr) override { return NoDevice("device free"); }

@@ -117,6 +117,9 @@ class DeviceRuntime {
   // Whether what runs on `device` reaches memory of `other` straight: its own, or a peer's. Else copies from
   // there go through the host.
   virtual bool Reaches(int device, int other) = 0;
+  // For a library on this thread that uses the vendor's driver by itself (UCX): makes the device the thread's
+  // current one, with its primary context, and leaves it so.
+  virtual absl::Status MakeCurrent(int device) = 0;
 
   // RESOURCE_EXHAUSTED when the device is full. REQUIRES for Free: no stream still uses the memory and no
   // importer has it open.

@@ -228,6 +228,7 @@ class FakeRuntime final : public DeviceRuntime {
     return hooks_ == nullptr ? absl::OkStatus() : hooks_->CheckHealth(device);
   }
   bool Reaches(int, int) override { return true; }
+  absl::Status MakeCurrent(int device) override { return CheckDevice(device); }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));

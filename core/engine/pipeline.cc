@@ -283,8 +283,8 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
   auto source = std::make_unique<SourceInUse>();
   source->max_fetches = std::max(1, opened->max_concurrency());
   source->blocks = opened->blocks();
-  source->direct = TakesDirectly(*opened);
-  if (source->direct) {
+  source->direct = WayOf(*opened);
+  if (source->direct == Directly::kCopied) {
     source->max_fetches = std::max(source->max_fetches, DirectCopies::kAtOnce);
     source->blocks = false;
   }
@@ -305,10 +305,17 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
 }
 
 // Nothing is compared but XXH3, which a GPU digests.
-bool IngestPipeline::TakesDirectly(const ChunkSource& source) const {
-  const DevicePtr image = source.device_image();
-  if (!image || plan_.expected == nullptr || !plan_.destination->TakesFrom(image.device)) return false;
-  return !plan_.distrust_other_hosts || source.info().type != SourceType::kRemote;
+Directly IngestPipeline::WayOf(ChunkSource& source) const {
+  const std::shared_ptr<const DeviceBlock> place = plan_.destination->memory().device;
+  const bool distrusted = plan_.distrust_other_hosts && source.info().type == SourceType::kRemote;
+  if (place == nullptr || plan_.expected == nullptr || distrusted) return Directly::kNot;
+  const DevicePtr to = place->pointer();
+  if (const DevicePtr from = source.device_image()) {
+    return plan_.destination->TakesFrom(from.device) ? Directly::kCopied : Directly::kNot;
+  }
+  if (!plan_.destination->TakesFrom(to.device)) return Directly::kNot;  // it could not digest it
+  const absl::Status ready = source.PrepareDevice(to, plan_.layout->image_bytes);
+  return ready.ok() ? Directly::kWritten : Directly::kNot;
 }
 
 int IngestPipeline::SlotsWanted() const {

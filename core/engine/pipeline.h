@@ -15,8 +15,9 @@
 // of a staging ring, held until the chunk is in its place; a replica's own memory is always there), then it
 // is asked for. So a slow device or disk stops the fetches for it, and nobody holds a buffer who waits for
 // bytes that no source has. Bytes that a source has in page-locked memory are verified there and copied from
-// there, without a buffer; those that it has on a GPU come straight to a GPU, and are digested there. One
-// slot at a time waits for a buffer: the others place what arrives, which is what gives buffers back.
+// there, without a buffer; those that it has on a GPU come straight to a GPU, and so do those that it writes
+// there from another host: they are digested in their place. One slot at a time waits for a buffer: the
+// others place what arrives, which is what gives buffers back.
 //
 // A chunk is asked of one source at a time, so its place has one writer. A fetch has a cancellation of its
 // own; it ends, cancelled or not, before its chunk is asked of another. A source that fails, or whose bytes
@@ -143,9 +144,12 @@ class IngestPipeline {
   void Begin(const FetchPtr& fetch);
   void NoteFetched(ChunkFetch& fetch);
   void PassOn(const FetchPtr& fetch);
-  bool TakesDirectly(const ChunkSource& source) const;
+  Directly WayOf(ChunkSource& source) const;
   bool BeginDirect(const FetchPtr& fetch);  // whether it is on the way to its place, and never in the host
-  bool AcceptDirect(ChunkFetch& fetch);     // whether it is in its place, and right, or else missing again
+  void FetchInto(const FetchPtr& fetch);    // what its request names
+  void ArrivedDirect(const FetchPtr& fetch);
+  bool PlaceDirect(ChunkFetch& fetch, DevicePtr source);  // whether it is on the way, and digested at its end
+  bool AcceptDirect(ChunkFetch& fetch);  // whether it is in its place, and right, or else missing again
   void StopDirect(ChunkFetch& fetch, const absl::Status& why);
   bool FindInHost(ChunkFetch& fetch);  // whether its source has it where it can be placed from
   void StopAcquiring();

@@ -17,8 +17,8 @@ constexpr int kMaxRefusals = 16;
 }  // namespace
 
 FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
-  const bool any_direct =
-      std::ranges::any_of(sources_.sources(), [](const auto& source) { return source->direct; });
+  const bool any_direct = std::ranges::any_of(
+      sources_.sources(), [](const auto& source) { return source->direct != Directly::kNot; });
   const int most = std::max(plan_.destination->max_chunks(), any_direct ? DirectCopies::kAtOnce : 0);
   if (sources_.under_way() >= most) return nullptr;
   if (plan_.destination->places()) {
@@ -41,7 +41,12 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   request.blake3 = verifier_.WantsBlake3(fetch->source->source->info().type, request.chunk);
   fetch->context = plan_.context();
   fetch->context.cancellation = fetch->cancellation;
-  if (fetch->direct && BeginDirect(fetch)) return;
+  if (fetch->direct == Directly::kCopied && BeginDirect(fetch)) return;
+  if (fetch->direct == Directly::kWritten) {
+    request.device = plan_.destination->memory().device->pointer() + request.range.offset;
+    StopAcquiring();
+    return FetchInto(fetch);
+  }
   if (FindInHost(*fetch)) {
     StopAcquiring();
     return Arrived(fetch);
@@ -55,19 +60,23 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
     fetch->digests = buffer.status();
     return Arrived(fetch);
   }
-  fetch->acquired = true;
   fetch->buffer = *std::move(buffer);
   fetch->bytes.assign(fetch->buffer.spans.begin(), fetch->buffer.spans.end());
   request.destination = fetch->buffer.spans;
+  FetchInto(fetch);
+}
+
+void IngestPipeline::FetchInto(const FetchPtr& fetch) {
+  fetch->acquired = true;
   fetch->start = SteadyNow();
   plan_.progress->Asked(*fetch->source->clock);
   ChunkSource& source = *fetch->source->source;
   if (fetch->source->blocks) {
-    fetch->digests = source.Fetch(fetch->context, request);
+    fetch->digests = source.Fetch(fetch->context, fetch->request);
     NoteFetched(*fetch);
     return Arrived(fetch);
   }
-  source.StartFetch(fetch->context, request,
+  source.StartFetch(fetch->context, fetch->request,
                     [this, fetch](absl::StatusOr<std::optional<ChunkDigests>> digests) {
                       fetch->digests = std::move(digests);
                       NoteFetched(*fetch);
@@ -82,20 +91,13 @@ bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
   const ByteRange range = fetch->request.range;
   const Availability* const has = fetch->source->availability.get();
   // The source says so itself when it is asked for one that it does not have.
-  fetch->direct = has == nullptr || has->HasRange(range.offset, range.bytes);
-  if (!fetch->direct) return false;
-  fetch->start = SteadyNow();
-  const bool compared =
-      IsCompared(plan_.device_verification, plan_.seed, fetch->request.chunk, plan_.layout->chunk_count());
-  absl::StatusOr<AwaitDigested> placing = plan_.destination->PlaceFrom(
-      range, fetch->source->source->device_image() + range.offset, /*digest=*/compared);
-  if (!placing.ok()) {
-    StopDirect(*fetch, placing.status());
+  if (has != nullptr && !has->HasRange(range.offset, range.bytes)) {
+    fetch->direct = Directly::kNot;
     return false;
   }
+  fetch->start = SteadyNow();
+  if (!PlaceDirect(*fetch, fetch->source->source->device_image() + range.offset)) return false;
   fetch->acquired = true;
-  fetch->compared = compared;
-  fetch->await_digested = *std::move(placing);
   plan_.progress->Asked(*fetch->source->clock);
   absl::MutexLock lock(&mutex_);
   acquiring_ = false;
@@ -104,30 +106,62 @@ bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
   return true;
 }
 
+// It is in its place, and has yet to be digested.
+void IngestPipeline::ArrivedDirect(const FetchPtr& fetch) {
+  const bool digesting = PlaceDirect(*fetch, fetch->request.device);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (digesting) {
+      placing_.push_back(fetch);
+      slots_wake_ = true;
+    } else {
+      sources_.PutBack(*fetch);
+    }
+  }
+  if (!digesting) Finish(*fetch, /*placed=*/false);
+}
+
+bool IngestPipeline::PlaceDirect(ChunkFetch& fetch, DevicePtr source) {
+  fetch.compared =
+      IsCompared(plan_.device_verification, plan_.seed, fetch.request.chunk, plan_.layout->chunk_count());
+  absl::StatusOr<AwaitDigested> placing =
+      plan_.destination->PlaceFrom(fetch.request.range, source, /*digest=*/fetch.compared);
+  if (!placing.ok()) {
+    fetch.compared = true;
+    StopDirect(fetch, placing.status());
+    return false;
+  }
+  fetch.await_digested = *std::move(placing);
+  return true;
+}
+
 // Through the host it shows at which end the fault is.
 void IngestPipeline::StopDirect(ChunkFetch& fetch, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
-  fetch.direct = false;
-  LOG_IF(WARNING, fetch.source->direct) << what_ << ": what " << fetch.source->source->info().name
-                                        << " has goes through the host from here on: " << why;
-  fetch.source->direct = false;
+  fetch.direct = Directly::kNot;
+  LOG_IF(WARNING, fetch.source->direct != Directly::kNot)
+      << what_ << ": what " << fetch.source->source->info().name
+      << " has goes through the host from here on: " << why;
+  fetch.source->direct = Directly::kNot;
 }
 
 bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
+  const bool copied = fetch.direct == Directly::kCopied;  // and so it was not fetched before
   const absl::StatusOr<Digest> digest = fetch.await_digested();
   if (!digest.ok()) {
-    plan_.progress->Answered(*fetch.source->clock);
+    if (copied) plan_.progress->Answered(*fetch.source->clock);
     StopDirect(fetch, digest.status());
     absl::MutexLock lock(&mutex_);
     sources_.PutBack(fetch);
     return false;
   }
   fetch.digests = ChunkDigests{.xxh3 = *digest, .blake3 = std::nullopt};
-  NoteFetched(fetch);
+  if (copied) NoteFetched(fetch);
   if (absl::Status verified = fetch.compared ? Verify(fetch) : absl::OkStatus(); !verified.ok()) {
     PutBackWrong(fetch, std::move(verified));
     return false;
   }
+  fetch.source->clock->CameDirectly();
   return Placed(fetch);
 }
 
@@ -153,7 +187,7 @@ void IngestPipeline::StopAcquiring() {
 void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
   plan_.progress->Answered(*fetch.source->clock);
   if (!fetch.digests.ok()) return;
-  const bool moved = fetch.direct || !fetch.buffer.spans.empty();
+  const bool moved = fetch.direct != Directly::kNot || !fetch.buffer.spans.empty();
   fetch.source->clock->Passed(Stage::kFetch, fetch.start, moved ? fetch.request.range.bytes : 0);
   const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
@@ -170,6 +204,7 @@ void IngestPipeline::PassOn(const FetchPtr& fetch) {
 }
 
 void IngestPipeline::Arrived(const FetchPtr& fetch) {
+  if (fetch->direct == Directly::kWritten && fetch->digests.ok()) return ArrivedDirect(fetch);
   if (!Accept(*fetch)) return Finish(*fetch, /*placed=*/false);
   if (fetch->await_placed == nullptr) return Finish(*fetch, Placed(*fetch));
   absl::MutexLock lock(&mutex_);
@@ -178,7 +213,7 @@ void IngestPipeline::Arrived(const FetchPtr& fetch) {
 }
 
 void IngestPipeline::AwaitPlace(const FetchPtr& fetch) {
-  const bool placed = fetch->direct ? AcceptDirect(*fetch) : Placed(*fetch);
+  const bool placed = fetch->direct != Directly::kNot ? AcceptDirect(*fetch) : Placed(*fetch);
   {
     absl::MutexLock lock(&mutex_);
     awaiting_place_ = false;

@@ -81,6 +81,11 @@ void StageClock::Reassigned() {
   ++source_.reassigned_chunks;
 }
 
+void StageClock::CameDirectly() {
+  absl::MutexLock lock(&mutex_);
+  source_.direct = true;
+}
+
 void StageClock::Leave(std::optional<SourceLoss> loss, const absl::Status& status, uint32_t lost_chunks) {
   absl::MutexLock lock(&mutex_);
   if (source_.left != SteadyTime::InfiniteFuture()) return;

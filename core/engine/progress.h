@@ -50,6 +50,8 @@ class StageClock {
   void Placed(uint64_t bytes);
   // A chunk was taken back from it because it was slow.
   void Reassigned();
+  // A chunk of it came into a GPU's memory without the host's.
+  void CameDirectly();
   // It goes now; with a `loss` it is given up, for that reason. Only the first time counts.
   void Leave(std::optional<SourceLoss> loss, const absl::Status& status, uint32_t lost_chunks);
 

@@ -29,6 +29,13 @@ namespace tensorcast {
 
 struct SourceInUse;
 
+// How chunks come to a GPU without the host's memory, to be digested in their place.
+enum class Directly : uint8_t {
+  kNot,
+  kCopied,   // from memory of a GPU that this process reaches
+  kWritten,  // by the source, from elsewhere
+};
+
 // One chunk from when it is taken to its end.
 struct ChunkFetch {
   SourceInUse* source = nullptr;  // outlives the fetch
@@ -42,9 +49,9 @@ struct ChunkFetch {
   SteadyTime start;
   SteadyTime placing_since;
   AwaitPlaced await_placed;      // null: there is nothing to wait for
-  AwaitDigested await_digested;  // of a direct one
+  AwaitDigested await_digested;  // of a direct one that is in its place, or on the way there
   absl::StatusOr<std::optional<ChunkDigests>> digests;
-  bool direct = false;   // it goes from GPU to GPU
+  Directly direct = Directly::kNot;
   bool compared = true;  // with the manifest, of a known artifact
   // Under the pipeline's mutex.
   bool taken_back = false;  // because another source gives it sooner
@@ -60,7 +67,7 @@ struct SourceInUse {
   int max_fetches = 1;
   bool blocks = true;     // a fetch takes a slot
   bool end_seen = false;  // of the availability
-  bool direct = false;    // the destination takes its chunks from GPU to GPU
+  Directly direct = Directly::kNot;
   // The set's.
   int index = 0;  // in the picker
   std::vector<FetchPtr> under_way;

@@ -85,6 +85,7 @@ struct SourceReport {
   absl::Duration asked;            // the time with at least one chunk asked of it that had not come
   uint32_t reassigned_chunks = 0;  // taken back from it because it was slow
   uint32_t lost_chunks = 0;        // that it had begun and did not deliver when it was given up
+  bool direct = false;             // its bytes came into a GPU's memory without the host's
   std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not
   absl::Status status;             // likewise
 };

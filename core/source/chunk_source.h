@@ -27,6 +27,7 @@ struct ChunkRequest {
   uint32_t chunk = 0;
   ByteRange range;                        // of the image
   std::span<const HostSpan> destination;  // pool memory, together range.bytes long
+  DevicePtr device = {};                  // where to instead, in memory that PrepareDevice was given
   bool blake3 = false;                    // whoever digests on the way is to compute BLAKE3 as well
 };
 
@@ -68,6 +69,12 @@ class ChunkSource {
   // Where its image is, if that is memory of a GPU which this process reaches: chunks that it has stay there
   // as long as the source, and who copies them to a GPU needs no fetch. Else none.
   virtual DevicePtr device_image() const { return {}; }
+  // Readies memory of a GPU of this process, where the image is to come, for as long as the source lives: OK,
+  // and its fetches may go there, by StartFetch and with no digests. UNIMPLEMENTED: it writes to host memory
+  // alone. Any other error: it cannot here and now, and has said so. Not while a fetch is under way.
+  virtual absl::Status PrepareDevice(DevicePtr /*image*/, uint64_t /*bytes*/) {
+    return absl::UnimplementedError("it writes to host memory");
+  }
   // Whether what it has is in the very memory of the replica that is being made: a fetch reads it from there,
   // and when it has been verified it is in its place.
   virtual bool in_place() const { return false; }

@@ -103,7 +103,12 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
   node.set_host_id(options.host_id);
   // Without it nobody attaches, and the global store grants no local lane.
   node.set_handle_socket(options.local_lane ? options.handle_socket : "");
-  for (const auto& lane : transports) node.add_lanes(std::string(lane->name()));
+  for (const auto& lane : transports) {
+    node.add_lanes(std::string(lane->name()));
+    if (lane->memory() == transport::LaneMemory::kHostAndDevice) {
+      node.add_device_lanes(std::string(lane->name()));
+    }
+  }
   for (const DeviceInfo& info : devices.devices()) {
     v1::Device* device = node.add_devices();
     device->set_ordinal(info.ordinal);
@@ -410,7 +415,7 @@ absl::Status DaemonServer::Parts::OpenNode() {
   }
   if (!options.keeper.empty()) OpenKeeper();
   TC_ASSIGN_OR_RETURN(storage, Storage::Open(options, devices, kept.get()));
-  TC_ASSIGN_OR_RETURN(transports, OpenLanes(options, storage->pool()));
+  TC_ASSIGN_OR_RETURN(transports, OpenLanes(options, devices, storage->pool()));
   node.emplace(DescribeNode(options, *state, *devices, transports));
   return absl::OkStatus();
 }

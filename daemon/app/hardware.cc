@@ -22,8 +22,9 @@ namespace {
 constexpr size_t kFewestForBroadcast = 3;
 
 // Lanes show the certificate that this process's servers show.
-transport::LaneConfig ConfigOf(const DaemonOptions& options) {
+transport::LaneConfig ConfigOf(const DaemonOptions& options, DeviceRuntime* devices) {
   transport::LaneConfig config = options.lane_config;
+  config.devices = devices;
   if (options.credentials != nullptr) {
     config.identity = {options.credentials, &options.credentials->identity()};
   }
@@ -31,6 +32,7 @@ transport::LaneConfig ConfigOf(const DaemonOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptions& options,
+                                                               DeviceRuntime* devices,
                                                                const std::string& name) {
   if (options.make_transport) return options.make_transport(name);
   const transport::Lane* lane = transport::FindLane(name);
@@ -38,7 +40,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptio
     return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
                                                    absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
-  return lane->make(ConfigOf(options));
+  return lane->make(ConfigOf(options, devices));
 }
 
 // "" where it cannot be told.
@@ -82,10 +84,10 @@ std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options,
                                                                 .progress_timeout = options.peer_timeout});
 }
 
-absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool) {
+absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime* devices, HostPool& pool) {
   Transports transports;
   for (const std::string& name : options.lanes) {
-    absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, name);
+    absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, devices, name);
     if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
     // The whole pool, once: replicas come and go in it, and registering memory is slow. That it is several
     // mappings side by side is nothing to a network card's registration, which goes by pages.

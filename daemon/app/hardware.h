@@ -25,10 +25,10 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& 
 // trusted. `devices` must outlive it.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
-// The transports of `lanes`, in their order, with the pool registered: it must outlive them. INVALID_ARGUMENT
-// when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.
+// The transports of `lanes`, in their order, with the pool registered: it and `devices` must outlive them.
+// INVALID_ARGUMENT when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
-absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, HostPool& pool);
+absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime* devices, HostPool& pool);
 
 // How fast the links are over which other hosts reach this node, in Mbit/s each way: of the interfaces that
 // have its advertised addresses, as their driver says below `sysfs`, but no more than the options let it

@@ -64,7 +64,7 @@ TEST_F(Lanes, AreOpenedInTheOrderOfTheOptions) {
     asked.emplace_back(lane);
     return transport::NewLoopbackTransport();
   };
-  const auto lanes = OpenLanes(options, *pool_);
+  const auto lanes = OpenLanes(options, /*devices=*/nullptr, *pool_);
   ASSERT_TRUE(lanes.ok()) << lanes.status();
   EXPECT_EQ(lanes->size(), 2u);
   EXPECT_THAT(asked, ::testing::ElementsAre("b", "a"));
@@ -72,7 +72,7 @@ TEST_F(Lanes, AreOpenedInTheOrderOfTheOptions) {
 
 TEST_F(Lanes, OneThatIsNoTransportIsRefusedByName) {
   for (const char* name : {"warp", "local"}) {
-    const absl::Status refused = OpenLanes({.lanes = {name}}, *pool_).status();
+    const absl::Status refused = OpenLanes({.lanes = {name}}, /*devices=*/nullptr, *pool_).status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
     EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("lane ", name, ": ")));
   }
@@ -83,7 +83,7 @@ TEST_F(Lanes, AnErrorOfOneEndsTheStartAndNamesIt) {
   options.make_transport = [](std::string_view) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
     return absl::UnavailableError("no cable");
   };
-  const absl::Status refused = OpenLanes(options, *pool_).status();
+  const absl::Status refused = OpenLanes(options, /*devices=*/nullptr, *pool_).status();
   EXPECT_TRUE(absl::IsUnavailable(refused));
   EXPECT_EQ(refused.message(), "lane a: no cable");
 }

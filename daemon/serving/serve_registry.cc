@@ -82,7 +82,6 @@ ServeReport ServeRegistry::Served::Report() const {
   report.requests = stats.requests;
   report.first_request = stats.first_request;
   report.last_completion = stats.last_completion;
-  report.in_place = image_->in_place();
   report.reading = image_->reading();
   return report;
 }
@@ -124,6 +123,7 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
                                                       opening.artifact_id));
   }
   const LocationKind location = lease->location().kind;
+  const bool reached = transport->memory() == transport::LaneMemory::kHostAndDevice;
   TraceContext made_by = lease->made_by();
   TC_ASSIGN_OR_RETURN(
       std::shared_ptr<ServedReplica> image,
@@ -138,7 +138,8 @@ absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(cons
                     .replica_id = opening.replica_id,
                     .receiver_node_id = opening.receiver_node_id,
                     .lane = opening.lane,
-                    .opened = SteadyNow()};
+                    .opened = SteadyNow(),
+                    .in_place = image->in_place() || (reached && image->device_image())};
   return std::make_unique<Served>(location, std::move(made_by), std::move(image), *std::move(serving),
                                   ServeRecord(trace, opening.lane, opening.grant_id, opening.artifact_id),
                                   std::move(asked), &ended_);

@@ -92,6 +92,7 @@ class DeviceImage final : public StagedImage {
         copies_(devices, image_.device) {}
 
   void Release() override { lease_.reset(); }
+  DevicePtr device_image() const override { return image_; }
 
  private:
   absl::Status Fill(uint64_t offset, HostSpan destination) override {

@@ -69,7 +69,10 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
                   .replica_id = grant.replica().replica_id(),
                   .share = grant.share(),
                   .shares = std::max(1u, grant.shares())};
-  return MakePullSource(std::move(info), std::move(pull), revoked, options_.peer_timeout);
+  return MakePullSource(std::move(info), transport, std::move(pull), revoked, options_.peer_timeout,
+                        [this, peer = grant.source().name(), lane](const absl::Status& ready) {
+                          NoteDevice(peer, lane, ready);
+                        });
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
@@ -105,6 +108,18 @@ void GrantedSourceOpener::NoteLane(const std::string& peer, const GrantOpening& 
   if (!warned_.insert({peer, faster.source.lane}).second) return;
   LOG(WARNING) << "What comes from " << peer << " comes by the lane " << lane << ": both nodes have "
                << faster.source.lane << ", which is faster, but it failed: " << faster.status;
+}
+
+void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string& lane,
+                                     const absl::Status& ready) const {
+  const std::pair<std::string, std::string> way(peer, absl::StrCat(lane, " to a GPU"));
+  absl::MutexLock lock(&mutex_);
+  if (ready.ok()) {
+    warned_.erase(way);
+  } else if (warned_.insert(way).second) {
+    LOG(WARNING) << "What comes from " << peer << " to a GPU goes through host memory, though the lane "
+                 << lane << " reaches GPUs' memory: " << ready;
+  }
 }
 
 GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::TransportGrant& grant,

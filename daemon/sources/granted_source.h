@@ -39,6 +39,7 @@ class GrantedSourceOpener {
     absl::Duration peer_timeout = absl::Seconds(10);  // for an answer, and for bytes of a pull
   };
 
+  // Must outlive its sources.
   explicit GrantedSourceOpener(Options options) : options_(std::move(options)) {}
 
   // Tries the grant's lane and then, unless `forced_lane` is given, the others that both nodes have and that
@@ -62,9 +63,12 @@ class GrantedSourceOpener {
   // A source of this peer was opened: perhaps not by the lane that was tried first.
   void NoteLane(const std::string& peer, const GrantOpening& opening) const;
 
+  // Whether a pull of that lane could be readied to write into a GPU's memory.
+  void NoteDevice(const std::string& peer, const std::string& lane, const absl::Status& ready) const;
+
   const Options options_;
   mutable absl::Mutex mutex_;
-  // Of these, by the peer's name and the lane that failed.
+  // Of these, by the peer's name and the lane that failed, or its way to GPUs.
   mutable std::set<std::pair<std::string, std::string>> warned_ ABSL_GUARDED_BY(mutex_);
 };
 

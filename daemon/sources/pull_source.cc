@@ -18,9 +18,13 @@ constexpr int kFetchesInFlight = 4;
 
 class PullSource : public ChunkSource {
  public:
-  PullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull, const Cancellation& revoked,
-             absl::Duration peer_timeout)
-      : info_(std::move(info)), pull_(std::move(pull)), on_revoked_(revoked.OnCancel([this] {
+  PullSource(SourceInfo info, transport::Transport* lane, std::unique_ptr<transport::Pull> pull,
+             const Cancellation& revoked, absl::Duration peer_timeout, DeviceObserver on_device)
+      : info_(std::move(info)),
+        lane_(lane),
+        on_device_(std::move(on_device)),
+        pull_(std::move(pull)),
+        on_revoked_(revoked.OnCancel([this] {
           revoked_ = true;
           pull_->Cancel();
         })) {
@@ -31,6 +35,15 @@ class PullSource : public ChunkSource {
   int max_concurrency() const override { return kFetchesInFlight; }
   bool blocks() const override { return false; }
   std::shared_ptr<const Availability> availability() const override { return pull_->availability(); }
+
+  absl::Status PrepareDevice(DevicePtr image, uint64_t bytes) override {
+    if (lane_->memory() == transport::LaneMemory::kHost) return ChunkSource::PrepareDevice(image, bytes);
+    absl::StatusOr<std::shared_ptr<void>> registered = lane_->RegisterDevice(image, bytes);
+    on_device_(registered.status());
+    TC_RETURN_IF_ERROR(registered.status());
+    registered_ = *std::move(registered);
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
@@ -49,12 +62,16 @@ class PullSource : public ChunkSource {
                   const ChunkDone& done) override {
     if (absl::Status wanted = context.Check("pull of a chunk"); !wanted.ok()) return done(std::move(wanted));
     const auto fetch = std::make_shared<RunningFetch>();
+    transport::FetchDone ended = [this, context, done, fetch](const transport::FetchResult& result) {
+      fetch->End();
+      done(DigestsOf(context, result));
+    };
+    const ByteRange& range = request.range;
     const transport::FetchId id =
-        pull_->Fetch(request.range.offset, {request.destination.begin(), request.destination.end()},
-                     context.deadline, [this, context, done, fetch](const transport::FetchResult& result) {
-                       fetch->End();
-                       done(DigestsOf(context, result));
-                     });
+        request.device ? pull_->FetchToDevice(range.offset, request.device, range.bytes, context.deadline,
+                                              std::move(ended))
+                       : pull_->Fetch(range.offset, {request.destination.begin(), request.destination.end()},
+                                      context.deadline, std::move(ended));
     fetch->CancelWith(context.cancellation.OnCancel([this, id] { pull_->CancelFetch(id); }));
   }
 
@@ -95,15 +112,21 @@ class PullSource : public ChunkSource {
 
   const SourceInfo info_;
   std::atomic<bool> revoked_ = false;
+  transport::Transport* const lane_;
+  const DeviceObserver on_device_;
+  std::shared_ptr<void> registered_;  // what PrepareDevice was given; goes when the pull writes no more
   std::unique_ptr<transport::Pull> pull_;
   Cancellation::Registration on_revoked_;  // destroyed before the pull that its callback uses
 };
 
 }  // namespace
 
-std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, std::unique_ptr<transport::Pull> pull,
-                                            const Cancellation& revoked, absl::Duration peer_timeout) {
-  return std::make_unique<PullSource>(std::move(info), std::move(pull), revoked, peer_timeout);
+std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, transport::Transport* lane,
+                                            std::unique_ptr<transport::Pull> pull,
+                                            const Cancellation& revoked, absl::Duration peer_timeout,
+                                            DeviceObserver on_device) {
+  return std::make_unique<PullSource>(std::move(info), lane, std::move(pull), revoked, peer_timeout,
+                                      std::move(on_device));
 }
 
 }  // namespace tensorcast::daemon

@@ -28,6 +28,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // An image in the test's own memory, served over loopback.
+// What becomes of the registration of a GPU's memory.
+absl::Status NoRegistrations() { return absl::ResourceExhaustedError("no registration is left"); }
+
 class PlainImage : public transport::ServedImage {
  public:
   explicit PlainImage(ConstHostSpan bytes, std::shared_ptr<const Availability> availability = nullptr)
@@ -49,7 +52,11 @@ class PlainImage : public transport::ServedImage {
 
 class ProviderTest : public ::testing::Test {
  protected:
-  ProviderTest() : link_(Options()), devices_(CreateNullRuntime()), lane_(transport::NewLoopbackTransport()) {
+  ProviderTest()
+      : link_(Options()),
+        devices_(CreateNullRuntime()),
+        lane_(transport::NewLoopbackTransport(
+            {.devices = devices_.get(), .before_register_device = [] { return NoRegistrations(); }})) {
     memory_.resize(2 * artifact_.image.size());
     std::copy(artifact_.image.begin(), artifact_.image.end(), memory_.begin());
     EXPECT_TRUE(lane_->RegisterMemory(memory_.data(), memory_.size()).ok());
@@ -244,6 +251,19 @@ TEST_F(ProviderTest, APeerWhoseFasterLaneFailsIsWarnedAboutOnce) {
   EXPECT_THAT(warnings.lines,
               ElementsAre(AllOf(HasSubstr("source of t1 comes by the lane loopback: both nodes have local"),
                                 HasSubstr("nobody answers"))));
+}
+
+TEST_F(ProviderTest, APeerWhoseBytesCannotGoStraightToAGpuIsWarnedAboutOnce) {
+  const Warnings warnings;
+  for (int i = 0; i < 2; ++i) {
+    Offer("t1");
+    const auto source = testing::NextOf(*Provider(), context_);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->PrepareDevice({.device = 0, .address = 0x1000}, 4096), NoRegistrations());
+  }
+  EXPECT_THAT(warnings.lines,
+              ElementsAre(AllOf(HasSubstr("from source of t1 to a GPU goes through host memory"),
+                                HasSubstr("the lane loopback"), HasSubstr("no registration is left"))));
 }
 
 TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {

@@ -55,6 +55,7 @@ struct NodeFacts {
   std::string grpc_address;
   std::string handle_socket;  // empty: other daemons of the host cannot attach, so no local lane
   std::vector<std::string> lanes;
+  std::vector<std::string> device_lanes = {};  // those of them that reach its GPUs' memory
   std::vector<DeviceFacts> devices;
   Labels labels;
   uint32_t protocol_version = 0;  // as it says; calls of another than ours are refused before they come here

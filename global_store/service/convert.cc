@@ -37,6 +37,7 @@ NodeFacts FromProto(const v1::Node& node) {
                   .grpc_address = node.grpc_address(),
                   .handle_socket = node.handle_socket(),
                   .lanes = {node.lanes().begin(), node.lanes().end()},
+                  .device_lanes = {node.device_lanes().begin(), node.device_lanes().end()},
                   .devices = {},
                   .labels = {node.labels().begin(), node.labels().end()},
                   .protocol_version = node.protocol_version(),
@@ -122,6 +123,7 @@ v1::Node ToProto(const NodeView& node) {
   message.set_grpc_address(node.facts.grpc_address);
   message.set_handle_socket(node.facts.handle_socket);
   for (const std::string& lane : node.facts.lanes) message.add_lanes(lane);
+  for (const std::string& lane : node.facts.device_lanes) message.add_device_lanes(lane);
   for (const DeviceFacts& device : node.facts.devices) {
     v1::Device* added = message.add_devices();
     added->set_ordinal(device.ordinal);

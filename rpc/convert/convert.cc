@@ -108,6 +108,7 @@ v1::SourceReport ToProto(const SourceReport& report) {
   *message.mutable_asked() = rpc::ToProto(report.asked);
   message.set_reassigned_chunks(report.reassigned_chunks);
   message.set_lost_chunks(report.lost_chunks);
+  message.set_direct(report.direct);
   if (report.loss.has_value()) message.set_loss(std::string(SourceLossName(*report.loss)));
   if (!report.status.ok()) *message.mutable_error() = rpc::ToProto(report.status);
   return message;
@@ -126,6 +127,7 @@ SourceReport FromProto(const v1::SourceReport& message) {
   report.asked = rpc::FromProto(message.asked());
   report.reassigned_chunks = message.reassigned_chunks();
   report.lost_chunks = message.lost_chunks();
+  report.direct = message.direct();
   // A reason that is unknown here (a newer daemon's) is one all the same.
   if (!message.loss().empty()) report.loss = ParseSourceLoss(message.loss()).value_or(SourceLoss::kDied);
   report.status = rpc::FromProto(message.error());

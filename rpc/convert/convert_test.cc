@@ -117,6 +117,7 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
                      .asked = absl::Milliseconds(11),
                      .reassigned_chunks = 12,
                      .lost_chunks = 13,
+                     .direct = true,
                      .loss = SourceLoss::kBadDigest,
                      .status = absl::DataLossError("wrong")},
                     {.source = {SourceType::kLocal, "local", "b"}}};

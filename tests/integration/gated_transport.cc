@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/steady_time.h"
-#include "transport/loopback/loopback_transport.h"
 
 namespace tensorcast::testing {
 namespace {
@@ -19,6 +18,14 @@ class GatedPull : public transport::Pull {
     const transport::FetchId id = ++fetches_made_;
     gate_->Enter([this, offset, destination = std::move(destination), deadline, done = std::move(done)] {
       pull_->Fetch(offset, destination, deadline, done);
+    });
+    return id;
+  }
+  transport::FetchId FetchToDevice(uint64_t offset, DevicePtr destination, uint64_t bytes,
+                                   SteadyTime deadline, transport::FetchDone done) override {
+    const transport::FetchId id = ++fetches_made_;
+    gate_->Enter([this, offset, destination, bytes, deadline, done = std::move(done)] {
+      pull_->FetchToDevice(offset, destination, bytes, deadline, done);
     });
     return id;
   }
@@ -38,11 +45,16 @@ class GatedPull : public transport::Pull {
 
 class GatedTransport : public transport::Transport {
  public:
-  explicit GatedTransport(Gate* gate) : gate_(gate), transport_(transport::NewLoopbackTransport()) {}
+  GatedTransport(Gate* gate, const transport::LoopbackOptions& options)
+      : gate_(gate), transport_(transport::NewLoopbackTransport(options)) {}
 
   std::string_view name() const override { return transport_->name(); }
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
     return transport_->RegisterMemory(base, bytes);
+  }
+  transport::LaneMemory memory() const override { return transport_->memory(); }
+  absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr base, uint64_t bytes) override {
+    return transport_->RegisterDevice(base, bytes);
   }
   absl::StatusOr<std::unique_ptr<transport::Serving>> Serve(std::shared_ptr<transport::ServedImage> image,
                                                             std::string_view receiver) override {
@@ -98,8 +110,9 @@ void Gate::Enter(std::function<void()> fetch) {
   fetch();
 }
 
-std::unique_ptr<transport::Transport> NewGatedTransport(Gate* gate) {
-  return std::make_unique<GatedTransport>(gate);
+std::unique_ptr<transport::Transport> NewGatedTransport(Gate* gate,
+                                                        const transport::LoopbackOptions& options) {
+  return std::make_unique<GatedTransport>(gate, options);
 }
 
 }  // namespace tensorcast::testing

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "transport/loopback/loopback_transport.h"
 #include "transport/transport.h"
 
 namespace tensorcast::testing {
@@ -33,6 +34,7 @@ class Gate {
 };
 
 // `gate` must outlive it.
-std::unique_ptr<transport::Transport> NewGatedTransport(Gate* gate);
+std::unique_ptr<transport::Transport> NewGatedTransport(Gate* gate,
+                                                        const transport::LoopbackOptions& options = {});
 
 }  // namespace tensorcast::testing

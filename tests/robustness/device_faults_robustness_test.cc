@@ -1,4 +1,4 @@
-// Devices that run out of memory or whose copies fail, under real daemons: the fake ones, switched from here.
+// Devices that run out of memory or whose copies fail, under real daemons: switched from here.
 #include <gmock/gmock.h>
 
 #include <csignal>

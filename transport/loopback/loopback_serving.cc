@@ -28,8 +28,11 @@ Registry& GlobalRegistry() {
 
 class LoopbackServing : public Serving {
  public:
-  explicit LoopbackServing(std::shared_ptr<LoopbackSource> source)
-      : id_(NewPullId()), descriptor_(EncodeLoopbackDescriptor(id_)), source_(std::move(source)) {
+  LoopbackServing(std::shared_ptr<LoopbackSource> source, std::shared_ptr<void> hold)
+      : id_(NewPullId()),
+        descriptor_(EncodeLoopbackDescriptor(id_)),
+        hold_(std::move(hold)),
+        source_(std::move(source)) {
     Registry& registry = GlobalRegistry();
     absl::MutexLock lock(&registry.mutex);
     registry.sources.emplace(id_, source_);
@@ -51,16 +54,20 @@ class LoopbackServing : public Serving {
  private:
   const PullId id_;
   const std::string descriptor_;
+  const std::shared_ptr<void> hold_;  // of the image's memory
   const std::shared_ptr<LoopbackSource> source_;
 };
 
 }  // namespace
 
-LoopbackSource::LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads)
+LoopbackSource::LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads,
+                               DeviceRuntime* devices)
     : image_(std::move(image)),
       threads_(threads),
       image_bytes_(image_->image_bytes()),
       in_place_(image_->in_place()),
+      devices_(devices),
+      device_image_(devices == nullptr ? DevicePtr() : image_->device_image()),
       availability_(image_->availability()) {
   if (availability_ != nullptr) watch_ = availability_->OnChange([this] { TellFollowers(); });
 }
@@ -116,12 +123,14 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
   });
 }
 
-// Blocks until nobody reads the image: after this the lease may end.
+// Blocks until nobody reads the image: after this the lease may end. Pulls that are left keep nothing of it.
 void LoopbackSource::Revoke() {
+  std::shared_ptr<ServedImage> image;  // goes after the lock
   absl::MutexLock lock(&mutex_);
   revoked_ = true;
   for (const auto& [id, changed] : followers_) changed();
   mutex_.Await(absl::Condition(this, &LoopbackSource::Unused));
+  image = std::move(image_);
 }
 
 std::string EncodeLoopbackDescriptor(const PullId& id) {
@@ -143,8 +152,9 @@ absl::StatusOr<PullId> DecodeLoopbackDescriptor(std::string_view bytes) {
   return PullIdFromBytes(id);
 }
 
-std::unique_ptr<Serving> RegisterLoopbackServing(std::shared_ptr<LoopbackSource> source) {
-  return std::make_unique<LoopbackServing>(std::move(source));
+std::unique_ptr<Serving> RegisterLoopbackServing(std::shared_ptr<LoopbackSource> source,
+                                                 std::shared_ptr<void> hold) {
+  return std::make_unique<LoopbackServing>(std::move(source), std::move(hold));
 }
 
 std::shared_ptr<LoopbackSource> FindLoopbackSource(const PullId& id) {

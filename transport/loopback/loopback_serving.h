@@ -23,8 +23,9 @@ namespace tensorcast::transport {
 // EndUse. Thread-safe.
 class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
  public:
-  // `threads` must outlive Revoke().
-  LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads);
+  // `threads` must outlive Revoke(). `devices`: whose memory the image is read from where it lies there;
+  // null: it is read as if there were none.
+  LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads, DeviceRuntime* devices);
 
   uint64_t image_bytes() const { return image_bytes_; }
   bool in_place() const { return in_place_; }
@@ -36,6 +37,10 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
 
   // REQUIRES: in_place(), and in use.
   ConstHostSpan InPlace(uint64_t offset, uint64_t bytes) const;
+
+  // Where it is on a GPU, and how to copy from there; none: it is read otherwise. REQUIRES of a copy: in use.
+  DevicePtr device_image() const { return device_image_; }
+  DeviceRuntime* devices() const { return devices_; }
 
   // Of an image that fills; null: everything is there.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
@@ -57,10 +62,12 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
   void TellFollowers() ABSL_LOCKS_EXCLUDED(mutex_);
   bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return users_ == 0; }
 
-  const std::shared_ptr<ServedImage> image_;
+  std::shared_ptr<ServedImage> image_;  // null once revoked; read in use only
   ServingThreads* const threads_;
   const uint64_t image_bytes_;
   const bool in_place_;
+  DeviceRuntime* const devices_;
+  const DevicePtr device_image_;
   const std::shared_ptr<const Availability> availability_;
   ServeCounter counter_;
   absl::Mutex mutex_;
@@ -76,8 +83,9 @@ std::string EncodeLoopbackDescriptor(const PullId& id);
 // INVALID_ARGUMENT for bytes that are none, FAILED_PRECONDITION for those of another version.
 absl::StatusOr<PullId> DecodeLoopbackDescriptor(std::string_view bytes);
 
-// The process's servings. The source is found as long as the Serving lives.
-std::unique_ptr<Serving> RegisterLoopbackServing(std::shared_ptr<LoopbackSource> source);
+// The process's servings. The source is found as long as the Serving lives, and so long `hold` is kept.
+std::unique_ptr<Serving> RegisterLoopbackServing(std::shared_ptr<LoopbackSource> source,
+                                                 std::shared_ptr<void> hold);
 // nullptr when there is none.
 std::shared_ptr<LoopbackSource> FindLoopbackSource(const PullId& id);
 

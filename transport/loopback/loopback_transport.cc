@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -27,6 +29,7 @@ struct LoopbackFetch {
   uint64_t left = 0;
   std::vector<HostSpan> destination;  // what is still to be written
   size_t span = 0;                    // the first of those that is not full
+  DevicePtr device_destination;       // where to instead
   FetchDone done;
   DigestBuilder digest;  // of what is copied
   TaskQueue::TimerId timer = TaskQueue::kNoTimer;
@@ -36,8 +39,8 @@ struct LoopbackFetch {
 class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
  public:
   LoopbackFetches(std::shared_ptr<LoopbackSource> source, std::shared_ptr<EventLoop> loop,
-                  const RegisteredMemory* memory)
-      : source_(std::move(source)), loop_(std::move(loop)), memory_(memory) {
+                  const RegisteredMemory* memory, DeviceRuntime* devices)
+      : source_(std::move(source)), loop_(std::move(loop)), memory_(memory), devices_(devices) {
     if (const auto& served = source_->availability(); served != nullptr && !served->complete()) {
       mirror_ = std::make_shared<Availability>(served->image_bytes(), served->chunk_bytes());
     }
@@ -127,14 +130,20 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     if (it == fetches_.end()) return;
     LoopbackFetch& fetch = it->second;
     if (fetch.left == 0) {
-      Finish(it, fetch.digest.Finish());
+      Finish(it, fetch.device_destination ? std::nullopt : std::make_optional(fetch.digest.Finish()));
+    } else if (source_->device_image()) {
+      if (source_->BeginUse()) {
+        CopyFromDevice(id, fetch);
+        source_->EndUse();
+      } else {
+        Break(absl::UnavailableError("the source revoked the pull"));
+      }
     } else if (!source_->in_place()) {
       StartRead(id, fetch);
     } else if (source_->BeginUse()) {
       // Between BeginUse and EndUse a revocation waits.
-      Copy(fetch, source_->InPlace(fetch.offset, std::min(fetch.left, kStepBytes)));
+      Copy(id, fetch, source_->InPlace(fetch.offset, std::min(fetch.left, kStepBytes)));
       source_->EndUse();
-      PostStep(id);
     } else {
       Break(absl::UnavailableError("the source revoked the pull"));
     }
@@ -157,9 +166,8 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     } else if (!source_->BeginUse()) {
       Break(absl::UnavailableError("the source revoked the pull"));
     } else {
-      Copy(it->second, piece->bytes);
+      Copy(id, it->second, piece->bytes);
       source_->EndUse();
-      PostStep(id);
     }
   }
 
@@ -168,19 +176,53 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
         absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))));
   }
 
-  void Copy(LoopbackFetch& fetch, ConstHostSpan bytes) {
-    silence_.BytesArrived();
-    source_->counter().AddBytes(bytes.size());
-    fetch.offset += bytes.size();
-    fetch.left -= bytes.size();
+  // The next bytes of the fetch, from host memory; then it goes on. One that fails breaks the pull.
+  void Copy(FetchId id, LoopbackFetch& fetch, ConstHostSpan bytes) {
+    if (fetch.device_destination) {
+      GoOn(id, fetch, bytes.size(), OnDevice(*devices_, fetch.device_destination.device, [&](Stream& stream) {
+             return stream.CopyToDevice(fetch.device_destination, bytes.data(), bytes.size());
+           }));
+      return;
+    }
+    const uint64_t count = bytes.size();
     while (!bytes.empty()) {
       HostSpan& to = fetch.destination[fetch.span];
-      const size_t count = std::min(to.size(), bytes.size());
-      fetch.digest.UpdateAndCopy(to.data(), bytes.first(count));
-      to = to.subspan(count);
-      bytes = bytes.subspan(count);
+      const size_t part = std::min(to.size(), bytes.size());
+      fetch.digest.UpdateAndCopy(to.data(), bytes.first(part));
+      to = to.subspan(part);
+      bytes = bytes.subspan(part);
       if (to.empty()) ++fetch.span;
     }
+    GoOn(id, fetch, count, absl::OkStatus());
+  }
+
+  // Likewise, from the GPU that has the image: the two ends may know the devices of one host each.
+  void CopyFromDevice(FetchId id, LoopbackFetch& fetch) {
+    wire_.resize(std::min(fetch.left, kStepBytes));
+    const DevicePtr from = source_->device_image() + fetch.offset;
+    const absl::Status read = OnDevice(*source_->devices(), from.device, [&](Stream& stream) {
+      return stream.CopyToHost(wire_.data(), from, wire_.size());
+    });
+    if (!read.ok()) return Break(read);
+    Copy(id, fetch, wire_);
+  }
+
+  static absl::Status OnDevice(DeviceRuntime& devices, int device,
+                               absl::FunctionRef<absl::Status(Stream&)> copy) {
+    TC_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, devices.CreateStream(device));
+    TC_RETURN_IF_ERROR(copy(*stream));
+    return stream->Synchronize();
+  }
+
+  // So many bytes more are in their place, unless copying them failed.
+  void GoOn(FetchId id, LoopbackFetch& fetch, uint64_t bytes, const absl::Status& copied) {
+    if (!copied.ok()) return Break(copied);
+    silence_.BytesArrived();
+    source_->counter().AddBytes(bytes);
+    fetch.offset += bytes;
+    fetch.left -= bytes;
+    if (fetch.device_destination) fetch.device_destination = fetch.device_destination + bytes;
+    PostStep(id);
   }
 
   void Finish(std::map<FetchId, LoopbackFetch>::iterator it, const FetchResult& result) {
@@ -212,6 +254,8 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
   const std::shared_ptr<LoopbackSource> source_;
   const std::shared_ptr<EventLoop> loop_;
   const RegisteredMemory* const memory_;
+  DeviceRuntime* const devices_;          // the receiver's; null: it has none
+  std::vector<std::byte> wire_;           // what is on its way from a GPU
   std::shared_ptr<Availability> mirror_;  // of what the source has; null: everything
   uint64_t follower_ = 0;
   std::atomic<bool> follow_up_posted_ = false;
@@ -234,11 +278,17 @@ class LoopbackPull : public Pull {
     fetch.offset = offset;
     fetch.destination = std::move(destination);
     fetch.done = std::move(done);
-    const FetchId id = ++fetches_made_;
-    core_->loop().Post([core = core_, id, fetch = std::move(fetch), deadline]() mutable {
-      core->Start(id, std::move(fetch), deadline);
-    });
-    return id;
+    return Post(std::move(fetch), deadline);
+  }
+
+  FetchId FetchToDevice(uint64_t offset, DevicePtr destination, uint64_t bytes, SteadyTime deadline,
+                        FetchDone done) override {
+    LoopbackFetch fetch;
+    fetch.offset = offset;
+    fetch.destination = {AddressesOf(destination, bytes)};
+    fetch.device_destination = destination;
+    fetch.done = std::move(done);
+    return Post(std::move(fetch), deadline);
   }
 
   void CancelFetch(FetchId fetch) override {
@@ -256,6 +306,14 @@ class LoopbackPull : public Pull {
   std::shared_ptr<const Availability> availability() const override { return core_->mirror(); }
 
  private:
+  FetchId Post(LoopbackFetch fetch, SteadyTime deadline) {
+    const FetchId id = ++fetches_made_;
+    core_->loop().Post([core = core_, id, fetch = std::move(fetch), deadline]() mutable {
+      core->Start(id, std::move(fetch), deadline);
+    });
+    return id;
+  }
+
   const std::shared_ptr<LoopbackFetches> core_;
   std::atomic<FetchId> fetches_made_ = 0;
 };
@@ -263,7 +321,7 @@ class LoopbackPull : public Pull {
 class LoopbackTransport : public Transport {
  public:
   explicit LoopbackTransport(const LoopbackOptions& options)
-      : threads_(options.serving_threads), loop_(std::make_shared<EventLoop>()) {}
+      : options_(options), threads_(options.serving_threads), loop_(std::make_shared<EventLoop>()) {}
   ~LoopbackTransport() override { loop_->Stop(); }
 
   std::string_view name() const override { return "loopback"; }
@@ -272,10 +330,26 @@ class LoopbackTransport : public Transport {
     return memory_.Add(base, bytes).status();
   }
 
+  LaneMemory memory() const override {
+    return options_.devices == nullptr ? LaneMemory::kHost : LaneMemory::kHostAndDevice;
+  }
+
+  absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr base, uint64_t bytes) override {
+    if (options_.devices == nullptr) return Transport::RegisterDevice(base, bytes);
+    if (options_.before_register_device) TC_RETURN_IF_ERROR(options_.before_register_device());
+    TC_ASSIGN_OR_RETURN(const RegisteredMemory::AddedDevice added, memory_.AddDevice(base, bytes));
+    return std::shared_ptr<void>(nullptr, [this, added](void*) { memory_.RemoveDevice(added.region); });
+  }
+
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                  std::string_view /*receiver*/) override {
     TC_RETURN_IF_ERROR(CheckInPlace(memory_, *image));
-    return RegisterLoopbackServing(std::make_shared<LoopbackSource>(std::move(image), &threads_));
+    std::shared_ptr<void> hold;
+    if (const DevicePtr on_device = image->device_image(); on_device && options_.devices != nullptr) {
+      TC_ASSIGN_OR_RETURN(hold, RegisterDevice(on_device, image->image_bytes()));
+    }
+    return RegisterLoopbackServing(
+        std::make_shared<LoopbackSource>(std::move(image), &threads_, options_.devices), std::move(hold));
   }
 
   absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
@@ -289,10 +363,11 @@ class LoopbackTransport : public Transport {
     }
     source->counter().SetReceiverTrace(context.trace);
     return std::make_unique<LoopbackPull>(
-        std::make_shared<LoopbackFetches>(std::move(source), loop_, &memory_));
+        std::make_shared<LoopbackFetches>(std::move(source), loop_, &memory_, options_.devices));
   }
 
  private:
+  const LoopbackOptions options_;
   RegisteredMemory memory_;
   ServingThreads threads_;
   // Shared with reads that a pull gave up, which may end later than this transport.

@@ -6,6 +6,7 @@
 // source's serving threads. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "transport/transport.h"
@@ -14,6 +15,11 @@ namespace tensorcast::transport {
 
 struct LoopbackOptions {
   int serving_threads = 2;
+  // Whose memory it reads and writes where it is, as a network card does that reaches GPUs; null: host memory
+  // only.
+  DeviceRuntime* devices = nullptr;
+  // Of each registration of device memory; may be null. An error is its end.
+  std::function<absl::Status()> before_register_device;
 };
 
 // REQUIRES: its pulls and servings are destroyed before it.

@@ -12,9 +12,10 @@ namespace {
 void UseMemory(const UcxWorker& worker, const std::byte* memory, ucp_request_param_t& param) {
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
-  if (ucp_mem_h handle = worker.FindMemory(memory); handle != nullptr) {
+  if (const UcxWorker::Region* region = worker.FindMemory(memory); region != nullptr) {
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    param.memh = handle;
+    param.memh = region->handle;
+    param.memory_type = region->type;
   }
 }
 

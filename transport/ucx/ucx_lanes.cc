@@ -19,8 +19,11 @@ constexpr uint32_t kDataPorts = 8;
 constexpr uint32_t kMostPort = 65535;
 
 absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& config) {
-  UcxOptions options{
-      .lane = lane, .listen = "", .advertise_host = config.advertise_host, .over_tcp = config.ucx_over_tcp};
+  UcxOptions options{.lane = lane,
+                     .listen = "",
+                     .advertise_host = config.advertise_host,
+                     .over_tcp = config.ucx_over_tcp,
+                     .devices = config.devices};
   const bool rma = lane == UcxLane::kRma;
   if (!config.ucx_listen.empty()) {
     TC_ASSIGN_OR_RETURN(UcxPorts ports, UcxPortsOf(config));

@@ -64,8 +64,12 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> CreateWorker(UcxWorker::Options optio
 class UcxServing : public Serving {
  public:
   UcxServing(UcxSource* source, UcxWorker* worker, std::shared_ptr<SourceServing> serving,
-             std::string descriptor)
-      : source_(source), worker_(worker), serving_(std::move(serving)), descriptor_(std::move(descriptor)) {}
+             std::string descriptor, std::shared_ptr<void> hold)
+      : source_(source),
+        worker_(worker),
+        hold_(std::move(hold)),
+        serving_(std::move(serving)),
+        descriptor_(std::move(descriptor)) {}
 
   ~UcxServing() override {
     CHECK(!worker_->OnThread()) << "a serving was destroyed in a transport callback, which must not block";
@@ -81,6 +85,7 @@ class UcxServing : public Serving {
  private:
   UcxSource* const source_;
   UcxWorker* const worker_;
+  const std::shared_ptr<void> hold_;  // of the image's memory: goes when nothing reads it any more
   const std::shared_ptr<SourceServing> serving_;
   const std::string descriptor_;
 };
@@ -105,6 +110,7 @@ struct UcxTransport::State {
 
   absl::Status Listen();
   absl::Status DescribeMemory(const std::vector<ConstHostSpan>& segments, UcxDescriptor& descriptor);
+  absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr base, uint64_t bytes);
   std::shared_ptr<UcxPullCore> NewPull(UcxDescriptor descriptor, const SocketAddress& peer,
                                        std::string traceparent);
 };
@@ -123,23 +129,41 @@ absl::Status UcxTransport::State::Listen() {
 
 absl::Status UcxTransport::State::DescribeMemory(const std::vector<ConstHostSpan>& segments,
                                                  UcxDescriptor& descriptor) {
-  absl::Status status;
+  std::vector<size_t> regions;  // of each remote key
   for (const ConstHostSpan& segment : segments) {
     const size_t region = *memory.RegionOf(segment);
-    // Remote keys by the regions' numbers, as the segments name them.
-    while (status.ok() && descriptor.rkeys.size() <= region) {
-      worker->Run([&] {
-        absl::StatusOr<std::string> packed = worker->PackRemoteKey(descriptor.rkeys.size());
-        status = packed.status();
-        descriptor.rkeys.push_back(packed.ok() ? *std::move(packed) : "");
-      });
+    size_t rkey = std::ranges::find(regions, region) - regions.begin();
+    if (rkey == regions.size()) {
+      absl::StatusOr<std::string> packed;
+      worker->Run([&] { packed = worker->PackRemoteKey(region); });
+      if (!packed.ok()) return packed.status();
+      regions.push_back(region);
+      descriptor.rkeys.push_back(*std::move(packed));
     }
-    TC_RETURN_IF_ERROR(status);
-    descriptor.segments.push_back({.rkey = static_cast<uint8_t>(region),
+    descriptor.segments.push_back({.rkey = static_cast<uint8_t>(rkey),
                                    .address = reinterpret_cast<uint64_t>(segment.data()),
                                    .bytes = segment.size()});
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<void>> UcxTransport::State::RegisterDevice(DevicePtr base, uint64_t bytes) {
+  TC_RETURN_IF_ERROR(options.devices->MakeCurrent(base.device));
+  TC_ASSIGN_OR_RETURN(const RegisteredMemory::AddedDevice added, memory.AddDevice(base, bytes));
+  if (added.is_new) {
+    const HostSpan addresses = AddressesOf(base, bytes);
+    const absl::Status mapped =
+        worker->MapMemory(added.region, addresses.data(), bytes, UCS_MEMORY_TYPE_CUDA);
+    if (!mapped.ok()) {
+      memory.RemoveDevice(added.region);
+      return mapped;
+    }
+  }
+  return std::shared_ptr<void>(nullptr, [this, region = added.region](void*) {
+    worker->Run([this, region] {
+      if (memory.RemoveDevice(region)) worker->UnmapMemory(region);
+    });
+  });
 }
 
 std::shared_ptr<UcxPullCore> UcxTransport::State::NewPull(UcxDescriptor descriptor, const SocketAddress& peer,
@@ -166,6 +190,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   const bool tcp = options.over_tcp;
   UcxWorker::Options worker_options{.tls = kTcp, .net_devices = {}, .rma = rma};
   if (!tcp) {
+    // A small message is copied by this process, which cannot touch a GPU's memory: one-sided reads alone.
+    worker_options.devices = rma && options.devices != nullptr && options.devices->backend() == "cuda";
     // Asked before UCX is, which complains on its log about networks that a host does not have.
     TC_RETURN_IF_ERROR(RequireRdmaDevice());
     worker_options.tls = kRdma;
@@ -237,9 +263,23 @@ absl::Status UcxTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
   absl::Status status;
   state_->worker->Run([&] {
     const absl::StatusOr<size_t> region = state_->memory.Add(base, bytes);
-    status = region.ok() ? state_->worker->MapMemory(base, bytes) : region.status();
+    status =
+        region.ok() ? state_->worker->MapMemory(*region, base, bytes, UCS_MEMORY_TYPE_HOST) : region.status();
   });
   return status;
+}
+
+LaneMemory UcxTransport::memory() const {
+  return state_->worker->reaches_devices() ? LaneMemory::kHostAndDevice : LaneMemory::kHost;
+}
+
+// On the progress thread, which is the only one to touch UCX, and needs the device's context for what UCX
+// does with its memory.
+absl::StatusOr<std::shared_ptr<void>> UcxTransport::RegisterDevice(DevicePtr base, uint64_t bytes) {
+  if (!state_->worker->reaches_devices()) return Transport::RegisterDevice(base, bytes);
+  absl::StatusOr<std::shared_ptr<void>> registered;
+  state_->worker->Run([&] { registered = state_->RegisterDevice(base, bytes); });
+  return registered;
 }
 
 absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<ServedImage> image,
@@ -254,12 +294,17 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
   auto serving = std::make_shared<SourceServing>();
   serving->id = NewPullId();
   serving->image_bytes = image->image_bytes();
-  serving->in_place = image->in_place();
+  const DevicePtr on_device = memory() == LaneMemory::kHost ? DevicePtr() : image->device_image();
+  serving->in_place = image->in_place() || on_device;
   UcxDescriptor descriptor{.lane = state_->options.lane,
                            .pull_id = serving->id,
                            .address = state_->address,
                            .image_bytes = serving->image_bytes};
-  if (serving->in_place) {
+  std::shared_ptr<void> hold;
+  if (on_device) {
+    TC_ASSIGN_OR_RETURN(hold, RegisterDevice(on_device, serving->image_bytes));
+    serving->segments = {AddressesOf(on_device, serving->image_bytes)};
+  } else if (serving->in_place) {
     serving->segments = image->Segments(0, serving->image_bytes);
     TC_RETURN_IF_ERROR(CheckSegments(state_->memory, serving->image_bytes, serving->segments));
   }
@@ -273,7 +318,7 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
   serving->image = std::move(image);
   state_->worker->Run([&] { state_->source->Add(serving); });
   return std::make_unique<UcxServing>(state_->source.get(), state_->worker.get(), std::move(serving),
-                                      std::move(bytes));
+                                      std::move(bytes), std::move(hold));
 }
 
 absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext& context,

@@ -39,6 +39,9 @@ struct UcxOptions {
   // the first port of these that is free; first 0: on any. One alone may be too few: UCX does not reuse an
   // address, so a port on which this host closed connections stays taken for a minute.
   Ports data_ports;
+  // Whose GPUs' memory the one-sided lane reads and writes where it is, if UCX reaches it; null: none. Must
+  // outlive the transport.
+  DeviceRuntime* devices = nullptr;
   // Threads on which images that are not in place are read.
   int serving_threads = 4;
   // How long the end of a pull waits for what is on its way before it closes the connection by force.
@@ -60,6 +63,8 @@ class UcxTransport : public Transport {
 
   std::string_view name() const override;
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override;
+  LaneMemory memory() const override;
+  absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr base, uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                  std::string_view receiver) override;
   absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,

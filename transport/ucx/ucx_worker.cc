@@ -69,8 +69,50 @@ std::string TransportOption(const char* name) {
   return major == 1 && minor < 15 ? name : absl::StrCat("TCP_", name);
 }
 
+// UCX's components, as the libraries that it found make them.
+struct Components {
+  Components() = default;
+  Components(const Components&) = delete;
+  Components& operator=(const Components&) = delete;
+  ~Components() {
+    if (all != nullptr) uct_release_component_list(all);
+  }
+  absl::Status Query() {
+    return UcxStatus(uct_query_components(&all, &count), "asking UCX for its components");
+  }
+  // Of that name, with all of these flags; null: there is none.
+  uct_component_h Find(std::string_view name, uint64_t flags) const {
+    const auto found = std::find_if(all, all + count, [&](uct_component_h component) {
+      uct_component_attr_t attributes{};
+      attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME | UCT_COMPONENT_ATTR_FIELD_FLAGS;
+      return uct_component_query(component, &attributes) == UCS_OK && name == attributes.name &&
+             (attributes.flags & flags) == flags;
+    });
+    return found == all + count ? nullptr : *found;
+  }
+
+  uct_component_h* all = nullptr;
+  unsigned count = 0;
+};
+
+// The transports by which UCX knows CUDA's memory, to be added to a list of others: those that are installed,
+// since it complains on its log about names that it does not have.
+absl::StatusOr<std::string> DeviceTransports() {
+  Components components;
+  TC_RETURN_IF_ERROR(components.Query());
+  std::string names;
+  if (components.Find("cuda_cpy", 0) != nullptr) absl::StrAppend(&names, ",cuda_copy");
+  if (components.Find("gdr_copy", 0) != nullptr) absl::StrAppend(&names, ",gdr_copy");
+  return names;
+}
+
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
-  TC_RETURN_IF_ERROR(Modify(config, "TLS", options.tls));
+  std::string tls = options.tls;
+  if (options.devices) {
+    TC_ASSIGN_OR_RETURN(const std::string names, DeviceTransports());
+    tls += names;
+  }
+  TC_RETURN_IF_ERROR(Modify(config, "TLS", tls));
   if (!options.connection_manager.empty()) {
     TC_RETURN_IF_ERROR(Modify(config, "SOCKADDR_TLS_PRIORITY", options.connection_manager));
   }
@@ -94,17 +136,10 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
 // Whether UCX can listen and connect by this connection manager. Asked before a worker is made with it alone:
 // one without any aborts the process when it is to listen (ucp_listen, from 1.13 to today).
 absl::Status RequireConnectionManager(const std::string& name) {
-  uct_component_h* components = nullptr;
-  unsigned count = 0;
-  TC_RETURN_IF_ERROR(UcxStatus(uct_query_components(&components, &count), "asking UCX for its components"));
-  const auto release = absl::MakeCleanup([components] { uct_release_component_list(components); });
-  const auto found = std::find_if(components, components + count, [&name](uct_component_h component) {
-    uct_component_attr_t attributes{};
-    attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME | UCT_COMPONENT_ATTR_FIELD_FLAGS;
-    return uct_component_query(component, &attributes) == UCS_OK && name == attributes.name &&
-           (attributes.flags & UCT_COMPONENT_FLAG_CM) != 0;
-  });
-  if (found == components + count) {
+  Components components;
+  TC_RETURN_IF_ERROR(components.Query());
+  const uct_component_h found = components.Find(name, UCT_COMPONENT_FLAG_CM);
+  if (found == nullptr) {
     return absl::UnavailableError(absl::StrCat("UCX has no connection manager '", name,
                                                "' here; for rdmacm install librdmacm (package rdma-core)"));
   }
@@ -116,10 +151,10 @@ absl::Status RequireConnectionManager(const std::string& name) {
   const auto destroy_worker = absl::MakeCleanup([worker] { uct_worker_destroy(worker); });
   uct_cm_config_t* config = nullptr;
   TC_RETURN_IF_ERROR(
-      UcxStatus(uct_cm_config_read(*found, nullptr, nullptr, &config), "reading UCX's configuration"));
+      UcxStatus(uct_cm_config_read(found, nullptr, nullptr, &config), "reading UCX's configuration"));
   const auto release_config = absl::MakeCleanup([config] { uct_config_release(config); });
   uct_cm_h manager = nullptr;
-  if (const ucs_status_t status = uct_cm_open(*found, worker, config, &manager); status != UCS_OK) {
+  if (const ucs_status_t status = uct_cm_open(found, worker, config, &manager); status != UCS_OK) {
     return absl::UnavailableError(absl::StrCat("UCX's connection manager '", name,
                                                "' cannot be opened: ", ucs_status_string(status),
                                                "; for rdmacm load the kernel's module rdma_ucm"));
@@ -160,6 +195,13 @@ absl::Status UcxWorker::Init(const Options& options) {
   params.name = "tensorcast";
   TC_RETURN_IF_ERROR(UcxStatus(ucp_init(&params, config, &context_),
                                absl::StrCat("starting UCX with the transports '", options.tls, "'")));
+  if (options.devices) {
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    TC_RETURN_IF_ERROR(
+        UcxStatus(ucp_context_query(context_, &attributes), "asking UCX which memory it knows"));
+    reaches_devices_ = (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+  }
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -192,7 +234,7 @@ UcxWorker::~UcxWorker() {
   }
   queue_.Close();
   CHECK_EQ(open_endpoints_, 0) << "a UCX worker was destroyed before its endpoints";
-  for (const Region& region : regions_) ucp_mem_unmap(context_, region.handle);
+  for (size_t i = 0; i < regions_.size(); ++i) UnmapMemory(i);
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }
@@ -205,25 +247,34 @@ void UcxWorker::Run(absl::FunctionRef<void()> task) {
   }
 }
 
-absl::Status UcxWorker::MapMemory(std::byte* base, uint64_t bytes) {
+absl::Status UcxWorker::MapMemory(size_t region, std::byte* base, uint64_t bytes, ucs_memory_type_t type) {
   ucp_mem_map_params_t params{};
-  params.field_mask =
-      UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT;
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_PROT | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
   params.address = base;
   params.length = bytes;
-  // Peers may read the pool, where they were handed a remote key; nobody writes it from outside.
+  params.memory_type = type;
+  // Peers may read it, where they were handed a remote key; nobody writes it from outside.
   params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
   ucp_mem_h handle = nullptr;
-  TC_RETURN_IF_ERROR(
-      UcxStatus(ucp_mem_map(context_, &params, &handle),
-                absl::StrCat("registering ", bytes, " bytes with UCX (is the memlock limit too low?)")));
-  regions_.push_back({base, bytes, handle});
+  const std::string_view advice = type == UCS_MEMORY_TYPE_HOST
+                                      ? "is the memlock limit too low?"
+                                      : "of a GPU: is the kernel's module nvidia_peermem loaded?";
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_mem_map(context_, &params, &handle),
+                               absl::StrCat("registering ", bytes, " bytes with UCX (", advice, ")")));
+  if (regions_.size() <= region) regions_.resize(region + 1);
+  regions_[region] = {.base = base, .bytes = bytes, .handle = handle, .type = type};
   return absl::OkStatus();
 }
 
-ucp_mem_h UcxWorker::FindMemory(const std::byte* address) const {
+void UcxWorker::UnmapMemory(size_t region) {
+  const Region gone = std::exchange(regions_[region], {});
+  if (gone.bytes > 0) ucp_mem_unmap(context_, gone.handle);
+}
+
+const UcxWorker::Region* UcxWorker::FindMemory(const std::byte* address) const {
   for (const Region& region : regions_) {
-    if (address >= region.base && address < region.base + region.bytes) return region.handle;
+    if (address >= region.base && address < region.base + region.bytes) return &region;
   }
   return nullptr;
 }

@@ -36,6 +36,7 @@ class UcxWorker {
     std::string connection_manager;  // UCX's name of the only one that listens; empty: all that there are
     std::string net_devices;         // empty: all
     bool rma = false;                // also one-sided reads
+    bool devices = false;            // also memory of CUDA's devices, where UCX can: reaches_devices
     uint64_t tcp_segment_bytes = 0;  // of TCP's send and receive buffers; 0: UCX's own choice
     uint16_t tcp_data_port = 0;      // that UCX listens on for data, on each interface; 0: a free one
     // Pieces from this size on go by rendezvous, smaller ones in messages that carry them.
@@ -61,12 +62,21 @@ class UcxWorker {
   ucp_context_h context() const { return context_; }
   ucp_worker_h worker() const { return worker_; }
   uint64_t rendezvous_bytes() const { return rendezvous_bytes_; }
+  bool reaches_devices() const { return reaches_devices_; }
   TaskQueue& queue() { return queue_; }
 
-  // Maps memory for remote reading and local use; unmapped with the worker.
-  absl::Status MapMemory(std::byte* base, uint64_t bytes);
-  // Of the region that holds `address`; nullptr when none does.
-  ucp_mem_h FindMemory(const std::byte* address) const;
+  struct Region {
+    const std::byte* base = nullptr;
+    uint64_t bytes = 0;  // 0: nothing is mapped
+    ucp_mem_h handle = nullptr;
+    ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
+  };
+  // Maps memory for remote reading and local use, as the n-th region; it is unmapped with the worker, or
+  // before. REQUIRES for a device's: its context is current. REQUIRES for unmapping: nothing uses it.
+  absl::Status MapMemory(size_t region, std::byte* base, uint64_t bytes, ucs_memory_type_t type);
+  void UnmapMemory(size_t region);
+  // The region that holds `address`; nullptr when none does.
+  const Region* FindMemory(const std::byte* address) const;
   // The key with which a peer reads the n-th mapped region.
   absl::StatusOr<std::string> PackRemoteKey(size_t region) const;
 
@@ -105,11 +115,7 @@ class UcxWorker {
   int idle_rounds_ = 0;
   int open_endpoints_ = 0;
   std::function<void()> on_no_endpoints_;  // set by WaitForEndpoints
-  struct Region {
-    const std::byte* base;
-    uint64_t bytes;
-    ucp_mem_h handle;
-  };
+  bool reaches_devices_ = false;
   std::vector<Region> regions_;
   absl::flat_hash_map<ucp_ep_h, std::shared_ptr<UcxEndpoint>> endpoints_;
   std::atomic<bool> stop_ = false;

@@ -262,6 +262,15 @@ TEST_P(DeviceContract, RefusesDevicesThatAreNotThereAndEmptyAllocations) {
   EXPECT_EQ(runtime_->Allocate(0, 0).status().code(), kInvalid);
 }
 
+TEST_P(DeviceContract, MakesOnlyItsOwnDevicesCurrent) {
+  for (const DeviceInfo& device : runtime_->devices()) {
+    EXPECT_TRUE(runtime_->MakeCurrent(device.ordinal).ok());
+  }
+  for (const int device : {-1, static_cast<int>(runtime_->devices().size())}) {
+    EXPECT_EQ(runtime_->MakeCurrent(device).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_P(DeviceContract, FreesOnlyWhatItAllocatedAndOnce) {
   const DevicePtr memory = MustAllocate(kMiB);
   EXPECT_EQ(runtime_->Free(memory + 4096).code(), kInvalid);
