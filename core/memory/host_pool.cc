@@ -177,6 +177,7 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
   if (options.use_huge_pages && new_bytes > 0 && new_bytes <= FreeHugePageBytes()) {
     // Set aside already, so neither counted as available nor taken from anybody.
     std::vector<SharedRegion::Place> copies;
+    copies.reserve(kept.size());
     for (const auto& [fd, empty] : kept) {
       copies.push_back({UniqueFd(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1), empty});
     }
@@ -385,6 +386,7 @@ absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(Options options) {
   std::vector<KeptSegment> places =
       PlaceKept(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes, std::move(options.kept));
   std::vector<bool> stays_empty;
+  stays_empty.reserve(places.size());
   for (const KeptSegment& place : places) stays_empty.push_back(!place.name.empty() && !place.fd);
   TC_ASSIGN_OR_RETURN(SharedRegion region, MakeRegion(options, places, stays_empty));
   return std::unique_ptr<HostPool>(

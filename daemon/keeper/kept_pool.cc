@@ -152,8 +152,8 @@ void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
                           const std::string& gone_name) {
   keeper_.Drop(SegmentName(gone_name));
   absl::StatusOr<UniqueFd> fd = Duplicate(made.fd);
-  if (fd.ok()) keeper_.Put(SegmentName(made_name), *std::move(fd));
   LOG_IF(WARNING, !fd.ok()) << fd.status();
+  if (fd.ok()) keeper_.Put(SegmentName(made_name), *std::move(fd));
 }
 
 void KeptPool::Attach(HostPool* pool) {
@@ -174,8 +174,8 @@ void KeptPool::Attach(HostPool* pool) {
     stay.insert(SegmentName(pool->segment_name(i)));
     if (pool->kind(i) != SegmentKind::kOwn) continue;
     absl::StatusOr<UniqueFd> fd = Duplicate(pool->segments()[i].fd);
-    if (fd.ok()) keeper_.Put(SegmentName(pool->segment_name(i)), *std::move(fd));
     LOG_IF(WARNING, !fd.ok()) << fd.status();
+    if (fd.ok()) keeper_.Put(SegmentName(pool->segment_name(i)), *std::move(fd));
   }
   AttachHolders(stay);
   for (const std::string& name : names_) {
@@ -363,8 +363,8 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
   if (!lease.ok() || replica.image_bytes == 0) return;  // it is on its way out; or there is nothing to keep
   absl::StatusOr<UniqueFd> fd = WriteKept(
       EncodeRecord({.manifest = manifest.bytes(), .extents = pool_->Named(*(*lease)->memory().host)}));
-  if (fd.ok()) keeper_.Put(ReplicaName(manifest.id()), *std::move(fd));
   LOG_IF(WARNING, !fd.ok()) << fd.status();
+  if (fd.ok()) keeper_.Put(ReplicaName(manifest.id()), *std::move(fd));
 }
 
 }  // namespace tensorcast::daemon
