@@ -156,7 +156,8 @@ absl::StatusOr<std::shared_ptr<void>> UcxTransport::State::RegisterDevice(Device
         worker->MapMemory(added.region, addresses.data(), bytes, UCS_MEMORY_TYPE_CUDA);
     if (!mapped.ok()) {
       memory.RemoveDevice(added.region);
-      return mapped;
+      // Whatever UCX called it: no peer is away, and other lanes may do.
+      return absl::ResourceExhaustedError(mapped.message());
     }
   }
   return std::shared_ptr<void>(nullptr, [this, region = added.region](void*) {

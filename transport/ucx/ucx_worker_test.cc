@@ -46,5 +46,22 @@ TEST(UcxWorker, OfRdmaHasNoTcpInPlaceOfRdma) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
 }
 
+// UCX is asked for the memory of GPUs with those of its modules that are there, perhaps none.
+TEST(UcxWorker, StartsWithoutUcxsModulesForCuda) {
+  const auto asked = UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = true, .devices = true});
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  const auto not_asked = UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = true});
+  ASSERT_TRUE(not_asked.ok()) << not_asked.status();
+  EXPECT_FALSE((*not_asked)->reaches_devices());
+}
+
+TEST(UcxTransport, OverTcpReachesHostMemoryAlone) {
+  const auto transport = UcxTransport::Create({.lane = UcxLane::kRma, .over_tcp = true});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  EXPECT_EQ((*transport)->memory(), LaneMemory::kHost);
+  EXPECT_EQ((*transport)->RegisterDevice({.device = 0, .address = 0x1000}, 4096).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 }  // namespace
 }  // namespace tensorcast::transport
