@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -117,7 +118,8 @@ class Pull {
   // come without a digest. INVALID_ARGUMENT where they do not lie there.
   virtual FetchId FetchToDevice(uint64_t /*offset*/, DevicePtr /*destination*/, uint64_t /*bytes*/,
                                 SteadyTime /*deadline*/, FetchDone done) {
-    done(absl::InvalidArgumentError("this lane writes to host memory only"));
+    const FetchDone told = std::move(done);
+    told(absl::InvalidArgumentError("this lane writes to host memory only"));
     return 0;
   }
 
