@@ -9,7 +9,9 @@
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/slice.h>
 #include <netdb.h>
+#include <sys/socket.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,27 +45,12 @@ std::string FormatNumeric(const SocketAddress& address) {
 
 bool IsSeveral(std::string_view address) { return absl::StrContains(address, ','); }
 
-// As gRPC takes them: "ipv4:10.0.0.1:7000,10.0.0.2:7000". Of one family, that of the first; names that nobody
-// knows now are left out.
+// As gRPC takes it: several are "ipv4:10.0.0.1:7000,10.0.0.2:7000".
 std::string TargetOf(const std::string& address) {
   if (!IsSeveral(address)) return address;
-  std::vector<std::string> found;
-  std::string_view family;
-  for (const std::string_view one : absl::StrSplit(address, ',')) {
-    const absl::StatusOr<HostPort> name = ParseHostPort(one);
-    if (!name.ok()) continue;
-    const absl::StatusOr<std::vector<SocketAddress>> resolved = ResolveAddresses(*name);
-    if (!resolved.ok()) {
-      LOG(WARNING) << one << " is not known: " << resolved.status();
-      continue;
-    }
-    for (const SocketAddress& socket : *resolved) {
-      const std::string_view its = socket.storage.ss_family == AF_INET ? "ipv4:" : "ipv6:";
-      if (family.empty()) family = its;
-      if (its == family) found.push_back(FormatNumeric(socket));
-    }
-  }
-  return absl::StrCat(family, absl::StrJoin(found, ","));
+  const std::string found = LookUpNames(address);
+  if (found.empty()) return address.substr(0, address.find(','));  // which gRPC looks up itself
+  return absl::StrCat(absl::StartsWith(found, "[") ? "ipv6:" : "ipv4:", found);
 }
 
 grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
@@ -96,11 +83,32 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& addr
 
 }  // namespace
 
+std::string LookUpNames(const std::string& address) {
+  if (!IsSeveral(address)) return address;
+  std::vector<std::string> found;
+  std::optional<sa_family_t> family;
+  for (const std::string_view one : absl::StrSplit(address, ',')) {
+    const absl::StatusOr<HostPort> name = ParseHostPort(one);
+    if (!name.ok()) continue;
+    const absl::StatusOr<std::vector<SocketAddress>> resolved = ResolveAddresses(*name);
+    if (!resolved.ok()) {
+      LOG(WARNING) << one << " is not known: " << resolved.status();
+      continue;
+    }
+    for (const SocketAddress& socket : *resolved) {
+      const sa_family_t its = socket.storage.ss_family;
+      if (!family.has_value()) family = its;
+      if (its == *family) found.push_back(FormatNumeric(socket));
+    }
+  }
+  return absl::StrJoin(found, ",");
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
   ChannelOptions own = options;
-  if (IsSeveral(address)) {
+  if (IsSeveral(address) || options.stands_by) {
     own.keepalive_interval = own.keepalive_timeout = kSeveralPing;
     own.max_reconnect_backoff = kSeveralBackoff;
   }

@@ -32,15 +32,21 @@ struct ChannelOptions {
       security::Only(security::Role::kNode) | security::Only(security::Role::kGlobalStore);
   std::string server_name;  // its name in that role; empty: any
   std::string session_id;   // told to the server with each call, for its spans; empty: none
+  bool stands_by = false;   // others may take its place: as with several addresses
 };
+
+// Of several host:port, with commas between: what they mean now, as numbers, likewise; of one family, that of
+// the first that is known. Those that nobody knows are left out, with a warning; empty: all of them. One
+// alone stays as it is: gRPC looks its name up again whenever it connects. Blocks.
+std::string LookUpNames(const std::string& address);
 
 // `address` is host:port or unix:/path. Never fails and does not wait: a bad or silent address shows as
 // UNAVAILABLE when it is called. Thread-safe, as the stubs made on it are. HTTP proxies from the environment
 // are not used.
 //
 // Several of host:port, with commas between, are those of one service that one of them gives at a time: the
-// first that listens is called, and another as soon as it does not answer any more. Their names are resolved
-// here and now, which may block.
+// first that listens is called, and another as soon as it does not answer any more. Their names are looked
+// up here and now, which may block, and not again (LookUpNames).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
 
 // Asks by the standard health service. Connects to `address` anew, whatever connections to it exist, and

@@ -19,6 +19,7 @@
 #include "daemon/app/node_gauges.h"
 #include "daemon/app/storage.h"
 #include "daemon/global_store_link/eviction_guard.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "daemon/global_store_link/own_port.h"
 #include "daemon/keeper/kept_pool.h"
 #include "daemon/node/node_state.h"
@@ -141,16 +142,17 @@ ReplicaFeed::TransferSink TellOfTransfersTo(TransferLog* log) {
 // The global store, as this node deals with it.
 struct GlobalStoreSide {
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage)
-      : channel(rpc::MakeChannel(
+      : channel(std::make_shared<GlobalStoreChannel>(
             options.global_store,
-            {.credentials = options.credentials, .servers = security::Only(security::Role::kGlobalStore)})),
-        client(MakeGlobalStoreClient(channel, options.global_store)),
+            rpc::ChannelOptions{.credentials = options.credentials,
+                                .servers = security::Only(security::Role::kGlobalStore)})),
+        client(MakeGlobalStoreClient(channel)),
         known_keys(client.get(), absl::StrCat(options.state_dir, "/known_keys")),
         link({.node = node, .client = client.get(), .feed = &feed, .on_replaced = options.on_replaced}),
         guard(client.get(), &link,
               [storage](const ReplicaInfo& replica) { return storage->HasPacked(replica); }) {}
 
-  const std::shared_ptr<grpc::Channel> channel;
+  const std::shared_ptr<GlobalStoreChannel> channel;
   const std::unique_ptr<GlobalStoreClient> client;
   KnownKeys known_keys;
   TransferLog transfers;

@@ -1,7 +1,5 @@
 #include "daemon/global_store_link/global_store_client.h"
 
-#include <grpcpp/channel.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "proto/global_store.grpc.pb.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "rpc/call.h"
 #include "rpc/pieces.h"
 #include "rpc/retry.h"
@@ -19,7 +17,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-using Stub = v1::GlobalStore::Stub;
+using Stub = GlobalStoreChannel::Stub;
 
 // A call that was given less may end without an answer though the global store is well.
 constexpr absl::Duration kLongEnoughToAnswer = absl::Milliseconds(200);
@@ -28,19 +26,19 @@ constexpr int32_t kArtifactsInAPage = 1000;
 
 class GrpcGlobalStoreClient : public GlobalStoreClient {
  public:
-  GrpcGlobalStoreClient(std::shared_ptr<grpc::Channel> channel, std::string address)
-      : stub_(v1::GlobalStore::NewStub(std::move(channel))),
-        address_(std::move(address)),
+  explicit GrpcGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel)
+      : channel_(std::move(channel)),
+        address_(channel_->address()),
         short_absence_(absl::StrContains(address_, ',') ? kTakeOver : kShortAbsence) {}
 
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
                                                         const v1::RegisterNodeRequest& request) override {
-    return Call(&Stub::RegisterNode, context, request, Once());
+    return LookingAgain(Call(&Stub::RegisterNode, context, request, Once()));
   }
 
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
                                                   const v1::HeartbeatRequest& request) override {
-    return Call(&Stub::Heartbeat, context, request, Once());
+    return LookingAgain(Call(&Stub::Heartbeat, context, request, Once()));
   }
 
   absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(
@@ -89,7 +87,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     Timeout timeout = Timeout::kMeansSilence;
     const SteadyTime began = SteadyNow();
     const absl::Status fetched = rpc::CallServerStream(
-        *stub_, &Stub::DescribeArtifact, UnlessAway(context), request,
+        *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
         [&](v1::DescribeArtifactResponse&& response) {
           timeout = Timeout::kMeansNothing;
           return joiner.Add(response.manifest_piece());
@@ -196,6 +194,13 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return call;
   }
 
+  // Whoever is away for long may have moved. On the link's own thread, which has nothing better to do then.
+  template <class Response>
+  absl::StatusOr<Response> LookingAgain(absl::StatusOr<Response> answer) {
+    if (!answer.ok() && IsAway()) channel_->LookUpAgain();
+    return answer;
+  }
+
   rpc::CallOptions TriedFor(absl::Duration retry_for) {
     return {.retry_for = retry_for, .what = "call of the global store", .fence = &fence_};
   }
@@ -209,7 +214,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
                                 const RequestContext& context, const std::type_identity_t<Request>& request,
                                 const rpc::CallOptions& options, Timeout timeout = Timeout::kMeansSilence) {
     const SteadyTime began = SteadyNow();
-    absl::StatusOr<Response> response = rpc::CallUnary(*stub_, method, context, request, options);
+    absl::StatusOr<Response> response = rpc::CallUnary(*channel_->stub(), method, context, request, options);
     TC_RETURN_IF_ERROR(Noted(response.status(), began, timeout));
     return response;
   }
@@ -221,12 +226,12 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       const rpc::CallOptions& options) {
     const SteadyTime began = SteadyNow();
     absl::StatusOr<Response> response =
-        rpc::CallClientStream(*stub_, method, context, count, make_request, options);
+        rpc::CallClientStream(*channel_->stub(), method, context, count, make_request, options);
     TC_RETURN_IF_ERROR(Noted(response.status(), began, Timeout::kMeansSilence));
     return response;
   }
 
-  const std::unique_ptr<Stub> stub_;
+  const std::shared_ptr<GlobalStoreChannel> channel_;
   const std::string address_;
   const absl::Duration short_absence_;
   rpc::EpochFence fence_;
@@ -237,9 +242,8 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
 
 }  // namespace
 
-std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel,
-                                                         std::string address) {
-  return std::make_unique<GrpcGlobalStoreClient>(std::move(channel), std::move(address));
+std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel) {
+  return std::make_unique<GrpcGlobalStoreClient>(std::move(channel));
 }
 
 }  // namespace tensorcast::daemon

@@ -23,11 +23,9 @@
 #include "proto/global_store.pb.h"
 #include "rpc/epoch.h"
 
-namespace grpc {
-class Channel;
-}
-
 namespace tensorcast::daemon {
+
+class GlobalStoreChannel;
 
 // What it says of the global store that the time of a call ran out.
 enum class Timeout : uint8_t {
@@ -94,8 +92,8 @@ inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
 // of two (global_store/metadata/etcd).
 inline constexpr absl::Duration kTakeOver = absl::Seconds(8);
 
-// `address` names the global store in errors.
-std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<grpc::Channel> channel,
-                                                         std::string address);
+// Errors name the channel's address. While the global store is away, the calls that register the node and
+// report it have its names looked up again.
+std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel);
 
 }  // namespace tensorcast::daemon

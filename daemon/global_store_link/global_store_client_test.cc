@@ -1,6 +1,7 @@
 // What a node concludes of the global store from how its calls end, over real sockets.
 #include "daemon/global_store_link/global_store_client.h"
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -8,6 +9,8 @@
 #include "absl/log/check.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/global_store.grpc.pb.h"
@@ -65,12 +68,14 @@ class GlobalStoreClientTest : public ::testing::Test {
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
     address_ = server_->addresses().front();
-    client_ = MakeGlobalStoreClient(rpc::MakeChannel(address_), address_);
+    client_ = MakeGlobalStoreClient(std::make_shared<GlobalStoreChannel>(address_));
   }
 
   absl::Status Resolve(const std::string& key, absl::Duration time) {
     return client_->ResolveKey(RequestContext::Background(time), key).status();
   }
+
+  static RequestContext Context() { return RequestContext::Background(absl::Seconds(60)); }
 
   rpc::Executor executor_;
   BusyStore service_{&executor_};
@@ -117,6 +122,25 @@ TEST_F(GlobalStoreClientTest, ThatWhichIsAwayForLongIsNotToBeAskedAgain) {
   const absl::Status silent = client_->Noted(ended, SteadyNow() - kShortAbsence, Timeout::kMeansSilence);
   EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
   EXPECT_FALSE(rpc::IsWorthRetrying(silent));
+}
+
+// As when the global stores were started anew on other hosts, or were not known yet.
+TEST_F(GlobalStoreClientTest, OneThatIsAwayForLongIsLookedUpAgain) {
+  std::atomic<bool> moved = false;
+  const auto look_up = [&](const std::string& names) -> std::string {
+    EXPECT_EQ(names, "store:7000");
+    return moved.load() ? address_ : "127.0.0.1:1";
+  };
+  const auto client = MakeGlobalStoreClient(
+      std::make_shared<GlobalStoreChannel>("store:7000", rpc::ChannelOptions(), look_up));
+  EXPECT_TRUE(absl::IsUnavailable(client->Heartbeat(Context(), {}).status()));
+  moved = true;
+  // This one has no heartbeats, but it answers.
+  EXPECT_TRUE(
+      testing::Eventually([&] { return absl::IsUnimplemented(client->Heartbeat(Context(), {}).status()); }));
+  moved = false;
+  EXPECT_TRUE(absl::IsUnimplemented(client->Heartbeat(Context(), {}).status()))
+      << "nobody looks while it answers";
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 #include "daemon/service/global_store_proxy.h"
 
-#include <grpcpp/channel.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "proto/global_store.grpc.pb.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "rpc/call.h"
 #include "rpc/call_contexts.h"
 #include "rpc/handlers.h"
@@ -15,7 +13,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-using Stub = v1::GlobalStore::Stub;
+using Stub = GlobalStoreChannel::Stub;
 
 // A client retries what is UNAVAILABLE; twice retried would be retried too long.
 // The global store is told who asked: a node's own certificate does not give it a client's rights.
@@ -28,9 +26,9 @@ rpc::CallOptions OnceFor(const grpc::CallbackServerContext& call, rpc::EpochFenc
 
 class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
  public:
-  GlobalStoreProxy(std::shared_ptr<grpc::Channel> channel, GlobalStoreClient* client, KnownKeys* known_keys,
-                   rpc::Executor* quick, rpc::Executor* waiting)
-      : stub_(v1::GlobalStore::NewStub(std::move(channel))),
+  GlobalStoreProxy(std::shared_ptr<GlobalStoreChannel> channel, GlobalStoreClient* client,
+                   KnownKeys* known_keys, rpc::Executor* quick, rpc::Executor* waiting)
+      : channel_(std::move(channel)),
         client_(*client),
         known_keys_(*known_keys),
         quick_(*quick),
@@ -127,7 +125,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
         [this, method, request, response, timeout, on_answer,
          options = OnceFor(*call, client_.fence())](const RequestContext& context) -> absl::Status {
           const SteadyTime asked = SteadyNow();
-          absl::StatusOr<Response> answer = rpc::CallUnary(*stub_, method, context, *request, options);
+          absl::StatusOr<Response> answer =
+              rpc::CallUnary(*channel_->stub(), method, context, *request, options);
           TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
           *response = *std::move(answer);
           on_answer(asked);
@@ -148,7 +147,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
           Timeout timeout =
               Timeout::kMeansSilence;  // until it says something: a watch lasts as long as wanted
           const absl::Status ended = rpc::CallServerStream(
-              *stub_, method, context, *request,
+              *channel_->stub(), method, context, *request,
               [&](Response&& response) {
                 timeout = Timeout::kMeansNothing;
                 return pass_on(std::move(response), writer);
@@ -158,7 +157,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
         });
   }
 
-  const std::unique_ptr<Stub> stub_;
+  const std::shared_ptr<GlobalStoreChannel> channel_;
   GlobalStoreClient& client_;
   KnownKeys& known_keys_;
   rpc::Executor& quick_;
@@ -167,7 +166,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<grpc::Channel> channel,
+std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                     GlobalStoreClient* client, KnownKeys* known_keys,
                                                     rpc::Executor* quick, rpc::Executor* waiting) {
   return std::make_unique<GlobalStoreProxy>(std::move(channel), client, known_keys, quick, waiting);

@@ -11,15 +11,14 @@
 #include "rpc/executor.h"
 
 namespace grpc {
-class Channel;
 class Service;
-}  // namespace grpc
+}
 
 namespace tensorcast::daemon {
 
 // `quick` runs single calls, `waiting` watches. `client` is one on the same channel.
 // All must outlive the server that the service is registered with.
-std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<grpc::Channel> channel,
+std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                     GlobalStoreClient* client, KnownKeys* known_keys,
                                                     rpc::Executor* quick, rpc::Executor* waiting);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
@@ -29,8 +30,8 @@ class OutOfTurn : public ::testing::Test {
     auto put = a_->client().Import(Soon(), cluster_.WriteModel("model", artifact_), {.key = "k"});
     ASSERT_TRUE(put.ok()) << put.status();
     put_ = *put;
-    global_store_ = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()),
-                                                  cluster_.global_store().address());
+    global_store_ = daemon::MakeGlobalStoreClient(
+        std::make_shared<daemon::GlobalStoreChannel>(cluster_.global_store().address()));
     peer_ = daemon::MakePeerClient(
         [](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
   }

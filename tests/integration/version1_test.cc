@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/artifact/test_util.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,8 +25,8 @@ class Version1 : public ::testing::Test {
     const auto manifest =
         Manifest::Decode(EncodeVersion1Manifest(layout, DigestsOf(layout, artifact.image), {}));
     EXPECT_TRUE(manifest.ok()) << manifest.status();
-    const auto store = daemon::MakeGlobalStoreClient(rpc::MakeChannel(cluster_.global_store().address()),
-                                                     cluster_.global_store().address());
+    const auto store = daemon::MakeGlobalStoreClient(
+        std::make_shared<daemon::GlobalStoreChannel>(cluster_.global_store().address()));
     v1::RegisterNodeRequest registration;
     registration.mutable_node()->set_node_id("old");
     registration.mutable_node()->set_name("old");

@@ -18,6 +18,7 @@
 #include "base/steady_time.h"
 #include "core/artifact/tensor_selection.h"
 #include "core/handles/codec.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
@@ -87,7 +88,8 @@ class FakeSource final : public v1::StoreDaemon::Service {
 
   absl::Status Start(const std::string& global_store, const std::string& artifact_id) {
     TC_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {this}}));
-    const auto store = daemon::MakeGlobalStoreClient(rpc::MakeChannel(global_store), global_store);
+    const auto store =
+        daemon::MakeGlobalStoreClient(std::make_shared<daemon::GlobalStoreChannel>(global_store));
     const RequestContext context = RequestContext::Background(kStepTimeout);
     v1::RegisterNodeRequest node;
     node.mutable_node()->set_node_id(kName);

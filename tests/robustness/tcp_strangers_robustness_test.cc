@@ -20,6 +20,7 @@
 #include "base/posix/process_limits.h"
 #include "base/posix/unique_fd.h"
 #include "base/testing/eventually.h"
+#include "daemon/global_store_link/global_store_channel.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
@@ -186,7 +187,9 @@ class TcpStrangers : public RobustnessTest {
   // As a node "receiver" that registers, asks for a grant and opens its pull, and says no more.
   absl::StatusOr<OpenedPull> OpenAsReceiver() const {
     const std::string& address = cluster_->global_store_address();
-    const auto store = daemon::MakeGlobalStoreClient(ChannelAs("node/receiver", address), address);
+    const auto store = daemon::MakeGlobalStoreClient(std::make_shared<daemon::GlobalStoreChannel>(
+        address, rpc::ChannelOptions{
+                     .credentials = std::make_shared<rpc::Credentials>(authority_.Load("node/receiver"))}));
     v1::RegisterNodeRequest node;
     node.mutable_node()->set_node_id(kReceiver);
     node.mutable_node()->set_name(kReceiver);

@@ -1,0 +1,43 @@
+#include "daemon/global_store_link/global_store_channel.h"
+
+#include <grpcpp/channel.h>
+
+#include <string_view>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+
+namespace tensorcast::daemon {
+
+namespace {
+
+rpc::ChannelOptions OptionsFor(std::string_view address, rpc::ChannelOptions options) {
+  options.stands_by = absl::StrContains(address, ',');
+  return options;
+}
+
+}  // namespace
+
+GlobalStoreChannel::GlobalStoreChannel(std::string address, rpc::ChannelOptions options, LookUp look_up)
+    : address_(std::move(address)),
+      options_(OptionsFor(address_, std::move(options))),
+      look_up_(std::move(look_up)),
+      found_(look_up_(address_)),
+      stub_(v1::GlobalStore::NewStub(rpc::MakeChannel(found_.empty() ? address_ : found_, options_))) {}
+
+std::shared_ptr<GlobalStoreChannel::Stub> GlobalStoreChannel::stub() const {
+  absl::MutexLock lock(&mutex_);
+  return stub_;
+}
+
+void GlobalStoreChannel::LookUpAgain() {
+  std::string found = look_up_(address_);
+  absl::MutexLock lock(&mutex_);
+  if (found.empty() || found == found_) return;
+  LOG(INFO) << "the global stores " << address_ << " are at " << found << " now";
+  stub_ = v1::GlobalStore::NewStub(rpc::MakeChannel(found, options_));
+  found_ = std::move(found);
+}
+
+}  // namespace tensorcast::daemon
