@@ -22,7 +22,7 @@ constexpr Location kGpu{LocationKind::kGpu, 0};
 class DirectLane : public ::testing::Test {
  protected:
   // Nodes whose lane reaches their GPUs. `registering` is asked before any of a GPU's memory is registered.
-  TestNode& AddNode(const std::string& name, std::function<absl::Status()> registering = nullptr) {
+  TestNode& AddNode(const std::string& name, const std::function<absl::Status()>& registering = nullptr) {
     return cluster_.AddNode(name, [this, registering](daemon::DaemonOptions& options) {
       OnItsOwnHost(options);
       options.make_transport = [gate = &gate_, registering, devices = options.devices](std::string_view) {

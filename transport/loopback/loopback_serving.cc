@@ -123,14 +123,15 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
   });
 }
 
-// Blocks until nobody reads the image: after this the lease may end. Pulls that are left keep nothing of it.
+// Blocks until nobody reads the image: after this the lease may end. Pulls that are left
+// keep nothing of one on a GPU; pieces that they read of another may be on their way yet.
 void LoopbackSource::Revoke() {
   std::shared_ptr<ServedImage> image;  // goes after the lock
   absl::MutexLock lock(&mutex_);
   revoked_ = true;
   for (const auto& [id, changed] : followers_) changed();
   mutex_.Await(absl::Condition(this, &LoopbackSource::Unused));
-  image = std::move(image_);
+  if (device_image_) image = std::move(image_);
 }
 
 std::string EncodeLoopbackDescriptor(const PullId& id) {

@@ -62,7 +62,7 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
   void TellFollowers() ABSL_LOCKS_EXCLUDED(mutex_);
   bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return users_ == 0; }
 
-  std::shared_ptr<ServedImage> image_;  // null once revoked; read in use only
+  std::shared_ptr<ServedImage> image_;  // read in use only; one on a GPU goes when revoked
   ServingThreads* const threads_;
   const uint64_t image_bytes_;
   const bool in_place_;
