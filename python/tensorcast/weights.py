@@ -76,7 +76,9 @@ class Weights(Mapping[str, _native.Array]):
         """All of them as torch.Tensor.
 
         torch has no read-only tensors: what is written takes a page of this process's own, is seen by whatever
-        was made of these weights, and by nobody else.
+        was made of these weights, and by nobody else. Where the daemon's pool is of huge pages that were set
+        aside (vm.nr_hugepages), that is one of those: a write when none is free ends the process by SIGBUS, so
+        set aside more than the pool takes, or clone what is to be written.
         """
         self._open()
         return {name: arrays.to_torch(tensor) for name, tensor in self._tensors.items()}
