@@ -27,8 +27,8 @@ struct ChunkRequest {
   uint32_t chunk = 0;
   ByteRange range;                        // of the image
   std::span<const HostSpan> destination;  // pool memory, together range.bytes long
-  DevicePtr device = {};                  // where to instead, in memory that PrepareDevice was given
   bool blake3 = false;                    // whoever digests on the way is to compute BLAKE3 as well
+  DevicePtr device = {};                  // where to, instead, in memory that PrepareDevice was given
 };
 
 // Told once how a fetch ended, perhaps on a thread of the source, on which it must not block.

@@ -254,7 +254,7 @@ TEST_F(Failures, WithoutItsGlobalStoreAKnownKeyStillGivesWhatIsHereAndIsMarkedAs
   TC_ASSERT_OK(Compare(*again, model).status());
 
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
-  TC_ASSERT_OK(AwaitReplicas(0, 3));  // with the one that fills
+  TC_ASSERT_OK(AwaitReplicas(0, 2));
   TC_ASSERT_OK_AND_ASSIGN(const auto back, restarted->Get(Context(), "m", {}));
   EXPECT_FALSE(back->key_unconfirmed());
 }
