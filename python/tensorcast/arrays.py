@@ -161,6 +161,8 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
     for name, tensor in tensors.items():
         if not isinstance(name, str):
             raise InvalidArgumentError(f"the name of a tensor is a str, not {name!r}")
+        if name == "__metadata__":
+            raise InvalidArgumentError("no tensor can be called __metadata__: a safetensors file has something else there")
         if isinstance(tensor, _native.Array):
             source = tensor.raw if tensor.device == "cpu" else tensor
             listed.append((name, tensor.dtype, tensor.shape, source))

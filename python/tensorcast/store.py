@@ -154,6 +154,8 @@ class Store(Administration):
 
     def options(self, timeout: float | None) -> _native.CallOptions:
         """What each call of the native connection is given."""
+        if timeout is not None and not timeout >= 0:
+            raise InvalidArgumentError(f"timeout: {timeout} is no number of seconds, 0 or more; None waits for good")
         return _native.CallOptions(timeout=timeout, traceparent=tracing.current_traceparent() or "")
 
     # Getting.
@@ -233,6 +235,9 @@ class Store(Administration):
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("verify is for files: what is in memory is read once anyway")
+            for name, text in (metadata or {}).items():
+                if not isinstance(name, str) or not isinstance(text, str):
+                    raise InvalidArgumentError(f"metadata is str to str, not {name!r} to {text!r}")
             return self.native.put(arrays.to_put(source), metadata=dict(metadata or {}), key=key,
                                    expected_revision=expected_revision, durable=durable,
                                    location=location_of(device), wait_for_space=wait_for_space,

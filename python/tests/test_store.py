@@ -139,6 +139,19 @@ def test_some_tensors_alone_can_be_got(store):
         store.get("core/part", tensors=["c*"])
 
 
+@pytest.mark.parametrize("call, what", [
+    (lambda store: store.put({1: np.ones(1)}), "is a str, not 1"),
+    (lambda store: store.put({"__metadata__": np.ones(1)}), "__metadata__"),
+    (lambda store: store.put({"x": np.ones(1)}, metadata={"step": 1}), "not 'step' to 1"),
+    (lambda store: store.put({"x": np.ones(1, complex), "y": np.array(["text"])}), "no name for the dtype"),
+    (lambda store: store.put({"x": np.ones(1)}, timeout=-1), "timeout: -1"),
+    (lambda store: store.get("core/none", timeout=float("nan")), "timeout: nan"),
+])
+def test_what_makes_no_sense_is_refused_with_what_it_is(store, call, what):
+    with pytest.raises(tc.InvalidArgumentError, match=what):
+        call(store)
+
+
 def test_several_places_are_got_at_once(store):
     store.put({"x": np.arange(3)}, key="core/places")
     with store.get_at("core/places", ["cpu"])["cpu"] as weights:
