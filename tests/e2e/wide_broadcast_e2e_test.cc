@@ -112,6 +112,15 @@ class WideBroadcast : public E2eTest {
       TC_ASSERT_OK(Compare(*replica, model_).status());
     }
   }
+  // All GPUs have it, and all but the root by the broadcast.
+  void ExpectBroadcast() {
+    uint64_t broadcast = 0;
+    for (int node = 0; node < kNodes; ++node) {
+      ExpectThere(node);
+      broadcast += BroadcastAt(node);
+    }
+    EXPECT_GE(broadcast, (kNodes * kGpus - 1) * kModelBytes);
+  }
   // The memory can go: nobody has it open, or the stand-in would have ended the daemon.
   void ExpectNothingLeft() {
     const auto removed = RunCommand({"rm", "m", "--force", "--daemon", cluster_->addresses(0).unix_socket});
@@ -137,12 +146,7 @@ TEST_F(WideBroadcast, AllGpusOfFourNodesTakeItByOneBroadcast) {
   if (HasFatalFailure()) return;
   const CommandResult result = Replicate("nccl");
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  uint64_t broadcast = 0;
-  for (int node = 0; node < kNodes; ++node) {
-    ExpectThere(node);
-    broadcast += BroadcastAt(node);
-  }
-  EXPECT_GE(broadcast, (kNodes * kGpus - 1) * kModelBytes) << "all but the root";
+  ExpectBroadcast();
   ExpectNothingLeft();
 }
 
@@ -152,12 +156,7 @@ TEST_F(WideBroadcast, AllNodesAndGpusTakeALargeOneSoWithoutBeingAskedTo) {
   const CommandResult result = RunCommand({"replicate", "m", "--all", "--device", "gpu:all", "--daemon",
                                            cluster_->addresses(kNodes).unix_socket});
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  uint64_t broadcast = 0;
-  for (int node = 0; node < kNodes; ++node) {
-    ExpectThere(node);
-    broadcast += BroadcastAt(node);
-  }
-  EXPECT_GE(broadcast, (kNodes * kGpus - 1) * kModelBytes) << "all but the root";
+  ExpectBroadcast();
   ExpectNothingLeft();
 }
 
