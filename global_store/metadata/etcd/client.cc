@@ -78,10 +78,12 @@ bool Passes(const grpc::Status& status) {
   }
 }
 
-// Its tokens end, and are not known to a member that started again.
+// Its tokens end, are not known to a member that started again, and those of before a change of users or
+// roles are refused (by their words, since that is an INVALID_ARGUMENT); such a call changed nothing.
 bool WantsToken(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
-         absl::StrContains(status.error_message(), "invalid auth token");
+         absl::StrContains(status.error_message(), "invalid auth token") ||
+         absl::StrContains(status.error_message(), "revision of auth store is old");
 }
 
 }  // namespace

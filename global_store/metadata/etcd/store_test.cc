@@ -2,16 +2,19 @@
 #include "global_store/metadata/etcd/store.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "etcd/rpc.grpc.pb.h"
 #include "global_store/metadata/copy.h"
 #include "global_store/metadata/etcd/records.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
@@ -22,6 +25,8 @@ namespace {
 
 using tensorcast::testing::Eventually;
 using ::testing::HasSubstr;
+
+namespace pb = etcdserverpb;
 
 constexpr char kPrefix[] = "tensorcast";
 
@@ -35,9 +40,10 @@ struct Member {
 
 // The lease is long where none is to end, however busy the machine is.
 std::shared_ptr<Member> Lead(std::shared_ptr<EtcdCluster> cluster, const std::string& name = "a",
-                             absl::Duration ttl = absl::Minutes(1)) {
+                             absl::Duration ttl = absl::Minutes(1), ClientOptions login = {}) {
   auto member = std::make_shared<Member>();
-  auto client = Client::Create({.endpoints = cluster->endpoints()});
+  login.endpoints = cluster->endpoints();
+  auto client = Client::Create(login);
   EXPECT_TRUE(client.ok()) << client.status();
   member->cluster = std::move(cluster);
   member->client = *std::move(client);
@@ -235,6 +241,90 @@ TEST_F(EtcdStore, IsCopiedFromAndTo) {
   EXPECT_EQ(back->written, 0) << "they hold the same";
   EXPECT_EQ(RevisionOf(*leader->store, "k39"), 3u);
   EXPECT_EQ(*leader->store->ReadManifest("a39"), manifest);
+}
+
+// Etcd's own calls, as its administrator makes them.
+class Administrator {
+ public:
+  explicit Administrator(const std::string& endpoint)
+      : auth_(pb::Auth::NewStub(grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))) {}
+
+  void AddUser(const std::string& name, const std::string& password, const std::string& role) {
+    pb::AuthUserAddRequest user;
+    user.set_name(name);
+    user.set_password(password);
+    Call(&pb::Auth::Stub::UserAdd, user);
+    pb::AuthRoleAddRequest added;
+    added.set_name(role);
+    Call(&pb::Auth::Stub::RoleAdd, added);
+    pb::AuthUserGrantRoleRequest granted;
+    granted.set_user(name);
+    granted.set_role(role);
+    Call(&pb::Auth::Stub::UserGrantRole, granted);
+  }
+  // To read and write what begins so.
+  void Allow(const std::string& role, const std::string& prefix) {
+    pb::AuthRoleGrantPermissionRequest request;
+    request.set_name(role);
+    request.mutable_perm()->set_permtype(authpb::Permission::READWRITE);
+    request.mutable_perm()->set_key(prefix);
+    request.mutable_perm()->set_range_end(prefix.substr(0, prefix.size() - 1) +
+                                          static_cast<char>(prefix.back() + 1));
+    Call(&pb::Auth::Stub::RoleGrantPermission, request);
+  }
+  void Enable(const std::string& name, const std::string& password) {
+    Call(&pb::Auth::Stub::AuthEnable, pb::AuthEnableRequest());
+    pb::AuthenticateRequest request;
+    request.set_name(name);
+    request.set_password(password);
+    token_ = Call(&pb::Auth::Stub::Authenticate, request).token();
+  }
+
+ private:
+  template <class Request, class Response>
+  Response Call(grpc::Status (pb::Auth::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                const Request& request) {
+    grpc::ClientContext context;
+    if (!token_.empty()) context.AddMetadata("token", token_);
+    Response response;
+    const grpc::Status status = ((*auth_).*method)(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+
+  const std::unique_ptr<pb::Auth::Stub> auth_;
+  std::string token_;
+};
+
+TEST_F(EtcdStore, AUserOfThePrefixAloneLeadsThoughRolesChange) {
+  // With these tokens a change of roles is noticed at each call; with etcd's simple ones, at those that it
+  // overtakes.
+  const std::string key = absl::StrCat(folder_.path(), "/key");
+  std::ofstream(key) << "any bytes will do";
+  Start(3, {absl::StrCat("--auth-token=jwt,sign-method=HS256,ttl=10m,priv-key=", key)});
+  ASSERT_NE(cluster_, nullptr);
+  Administrator administrator(cluster_->endpoints().front());
+  administrator.AddUser("root", "secret", "root");
+  administrator.AddUser("store", "password", "stores");
+  administrator.Allow("stores", absl::StrCat(kPrefix, "/"));
+  administrator.Enable("root", "secret");
+  const auto leader = Lead(cluster_, "a", absl::Minutes(1), {.user = "store", .password = "password"});
+  ASSERT_NE(leader, nullptr);
+  ASSERT_TRUE(leader->store->Commit(Bind("k", 1)).ok());
+  // Tokens that were given before are worth nothing from here on.
+  administrator.Allow("stores", "elsewhere/");
+  const absl::Status changed = leader->store->Commit(Bind("k", 2));
+  EXPECT_TRUE(changed.ok()) << changed;
+  EXPECT_EQ(RevisionOf(*leader->store, "k"), 2u);
+
+  const auto other =
+      Client::Create({.endpoints = cluster_->endpoints(), .user = "store", .password = "a guess"});
+  ASSERT_TRUE(other.ok());
+  const absl::Status refused =
+      Leadership::Campaign(other->get(), {.prefix = kPrefix, .name = "b", .address = "b:1"},
+                           RequestContext::Background(absl::Minutes(1)), [](const StoreAddress&) {})
+          .status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("user store")) << refused;
 }
 
 TEST_F(EtcdStore, AnotherFormatIsLeftAlone) {
