@@ -86,13 +86,14 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& addr
 std::string LookUpNames(const std::string& address) {
   if (!IsSeveral(address)) return address;
   std::vector<std::string> found;
+  std::string unknown;
   std::optional<sa_family_t> family;
   for (const std::string_view one : absl::StrSplit(address, ',')) {
     const absl::StatusOr<HostPort> name = ParseHostPort(one);
     if (!name.ok()) continue;
     const absl::StatusOr<std::vector<SocketAddress>> resolved = ResolveAddresses(*name);
     if (!resolved.ok()) {
-      LOG(WARNING) << one << " is not known: " << resolved.status();
+      absl::StrAppend(&unknown, unknown.empty() ? "" : "; ", resolved.status().message());
       continue;
     }
     for (const SocketAddress& socket : *resolved) {
@@ -101,6 +102,8 @@ std::string LookUpNames(const std::string& address) {
       if (its == *family) found.push_back(FormatNumeric(socket));
     }
   }
+  // Whoever waits for one of them asks every few seconds.
+  if (!unknown.empty()) LOG_EVERY_N_SEC(WARNING, 30) << "of " << address << ": " << unknown;
   return absl::StrJoin(found, ",");
 }
 

@@ -107,7 +107,7 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
   for (const v1::Node& node : cluster.nodes()) {
     if (node.draining() || !HasLabels({node.labels().begin(), node.labels().end()}, *wanted)) continue;
     fitting = true;
-    if (flags.device == kAllGpus && node.devices().empty()) continue;  // all of none
+    if (flags.device == kAllGpus && node.devices().empty()) continue;  // it has none to name
     TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node.node_id(), flags.device, targets), "--device"));
   }
   if (!targets->empty()) return absl::OkStatus();

@@ -46,6 +46,15 @@ class DeviceContract : public ::testing::TestWithParam<const char*> {
     return *std::move(stream);
   }
 
+  // What is there arrives on a device.
+  void ExpectCopied(const std::byte* host, const std::vector<std::byte>& sent) {
+    const DevicePtr memory = MustAllocate(sent.size());
+    const auto stream = MustCreateStream();
+    ASSERT_TRUE(stream->CopyToDevice(memory, host, sent.size()).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+    EXPECT_EQ(Download(*runtime_, memory, sent.size()).value_or(std::vector<std::byte>{}), sent);
+  }
+
   std::unique_ptr<DeviceRuntime> runtime_;
 };
 
@@ -309,11 +318,7 @@ TEST_P(DeviceContract, HostMemoryIsRegisteredOnce) {
 
   const std::vector<std::byte> sent = Pattern(6, bytes);
   std::memcpy(host, sent.data(), bytes);
-  const DevicePtr memory = MustAllocate(bytes);
-  const auto stream = MustCreateStream();
-  ASSERT_TRUE(stream->CopyToDevice(memory, host, bytes).ok());
-  ASSERT_TRUE(stream->Synchronize().ok());
-  EXPECT_EQ(Download(*runtime_, memory, bytes).value_or(std::vector<std::byte>{}), sent);
+  ExpectCopied(host, sent);
 
   EXPECT_TRUE(runtime_->UnregisterHost(host).ok());
   EXPECT_EQ(runtime_->UnregisterHost(host).code(), absl::StatusCode::kNotFound);
@@ -331,11 +336,7 @@ TEST_P(DeviceContract, HostMemoryThatCanBeReadOnlyIsRegisteredAsSuch) {
   std::memcpy(host, sent.data(), bytes);
   ASSERT_EQ(mprotect(host, bytes, PROT_READ), 0);
   ASSERT_TRUE(runtime_->RegisterHost(host, bytes, HostAccess::kReadOnly).ok());
-  const DevicePtr memory = MustAllocate(bytes);
-  const auto stream = MustCreateStream();
-  ASSERT_TRUE(stream->CopyToDevice(memory, host, bytes).ok());
-  ASSERT_TRUE(stream->Synchronize().ok());
-  EXPECT_EQ(Download(*runtime_, memory, bytes).value_or(std::vector<std::byte>{}), sent);
+  ExpectCopied(host, sent);
   EXPECT_TRUE(runtime_->UnregisterHost(host).ok());
   munmap(host, bytes);
 }
