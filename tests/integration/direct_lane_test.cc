@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/test_cluster.h"
+#include "transport/loopback/loopback_transport.h"
 
 namespace tensorcast::testing {
 namespace {
@@ -147,6 +148,39 @@ TEST_F(DirectLane, WhatCannotBeRegisteredGoesThroughTheHost) {
   EXPECT_EQ(asked, 1);
   EXPECT_THAT(DirectOf(LastOf(b)), ElementsAre(false));
   EXPECT_TRUE(Staged(LastOf(b)));
+}
+
+// The daemon knows lanes by their names: these stand in for two that follow each other.
+TEST_F(DirectLane, WhatItsSourceCannotRegisterComesByTheNextLane) {
+  std::atomic<int> asked = 0;
+  const auto add = [&](const std::string& name,
+                       const std::function<absl::Status()>& registering) -> TestNode& {
+    return cluster_.AddNode(name, [registering](daemon::DaemonOptions& options) {
+      OnItsOwnHost(options);
+      options.lanes = {"ucx-rma", "tcp"};
+      options.make_transport = [registering, devices = options.devices](std::string_view lane) {
+        return lane == "tcp" ? transport::NewLoopbackTransport({.name = "tcp"})
+                             : transport::NewLoopbackTransport({.name = std::string(lane),
+                                                                .devices = devices,
+                                                                .before_register_device = registering});
+      };
+    });
+  };
+  TestNode& a = add("a", [&asked] {
+    ++asked;
+    return absl::ResourceExhaustedError("no more registrations");
+  });
+  TestNode& b = add("b", nullptr);
+  Import(a, {.location = "gpu:0"});
+  ASSERT_TRUE(GetOnGpu(b, id_).ok());
+  ExpectRight(b);
+  EXPECT_EQ(asked, 1);
+  const v1::TransferReport report = LastOf(b);
+  ASSERT_EQ(report.sources_size(), 2);
+  EXPECT_EQ(report.sources(0).lane(), "tcp");
+  EXPECT_FALSE(report.sources(0).direct());
+  EXPECT_EQ(report.sources(1).lane(), "ucx-rma");
+  EXPECT_EQ(report.sources(1).loss(), "not_opened");
 }
 
 TEST_F(DirectLane, OneThatReachesHostMemoryAloneIsStaged) {

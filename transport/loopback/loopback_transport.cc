@@ -324,7 +324,7 @@ class LoopbackTransport : public Transport {
       : options_(options), threads_(options.serving_threads), loop_(std::make_shared<EventLoop>()) {}
   ~LoopbackTransport() override { loop_->Stop(); }
 
-  std::string_view name() const override { return "loopback"; }
+  std::string_view name() const override { return options_.name; }
 
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
     return memory_.Add(base, bytes).status();

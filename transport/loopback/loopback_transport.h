@@ -8,12 +8,14 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "transport/transport.h"
 
 namespace tensorcast::transport {
 
 struct LoopbackOptions {
+  std::string name = "loopback";  // or that of a lane which it stands in for
   int serving_threads = 2;
   // Whose memory it reads and writes where it is, as a network card does that reaches GPUs; null: host memory
   // only.
