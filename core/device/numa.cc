@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -46,6 +47,12 @@ NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sy
     if (place.numa_node.has_value()) nodes[device.ordinal] = *place.numa_node;
   }
   return nodes;
+}
+
+std::vector<int> DistinctNodes(const NumaNodes& nodes) {
+  std::set<int> distinct;
+  for (const auto& [device, node] : nodes) distinct.insert(node);
+  return {distinct.begin(), distinct.end()};
 }
 
 NearNumaNode::NearNumaNode(std::optional<int> node, const std::string& sysfs) {

@@ -1,5 +1,5 @@
-// Threads near the NUMA node of a device (sched_setaffinity(2); sysfs says which CPUs a node has). A wish:
-// where the host has one node, or nothing is known, everything works as without.
+// Threads and memory near the NUMA node of a device (sched_setaffinity(2); sysfs says which CPUs a node has).
+// A wish: where the host has one node, or nothing is known, everything works as without.
 #pragma once
 
 #include <sched.h>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/device/device_runtime.h"
 
@@ -18,6 +19,9 @@ using NumaNodes = std::map<int, int>;
 
 // As `sysfs` says; empty on a host that has one node. Thread-safe.
 NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sysfs = "/sys");
+
+// Each node once, in ascending order.
+std::vector<int> DistinctNodes(const NumaNodes& nodes);
 
 // While it lives, its thread runs on the CPUs of a node, of those on which it was to run. Where there are
 // none nothing changes. Threads that are started meanwhile inherit it for good: only for threads that start

@@ -45,6 +45,11 @@ TEST_F(Numa, NodesAreThoseOfTheDevicesThatHaveOneOnAHostThatHasSeveral) {
   }
 }
 
+TEST_F(Numa, DistinctNodesNamesEachOnce) {
+  EXPECT_EQ(DistinctNodes({{0, 1}, {1, 1}, {2, 0}, {5, 3}}), (std::vector<int>{0, 1, 3}));
+  EXPECT_EQ(DistinctNodes({}), std::vector<int>());
+}
+
 TEST_F(Numa, AThreadRunsOnTheNodesCpusForAsLongAsAsked) {
   const cpu_set_t all = OwnCpus();
   if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU has no choice";

@@ -1,6 +1,7 @@
 #include "core/engine/destination.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,8 +42,8 @@ class HostDestination final : public Destination {
 // The staging buffer travels with its chunk and goes back to the ring when the chunk is placed or given up;
 // that is what bounds the chunks under way.
 absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestContext& context,
-                                          ByteRange range) {
-  TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging->Acquire(context));
+                                          ByteRange range, std::optional<int> device = {}) {
+  TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging->Acquire(context, device));
   std::vector<HostSpan> spans = buffer.Spans(range.bytes);
   return ChunkBuffer{std::move(spans), std::move(buffer)};
 }
@@ -59,7 +60,7 @@ class DeviceDestination final : public Destination {
   bool places() const override { return true; }
 
   absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
-    return AcquireStaged(staging_, context, range);
+    return AcquireStaged(staging_, context, range, memory_->pointer().device);
   }
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {

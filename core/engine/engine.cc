@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/device/direct_copies.h"
-#include "core/device/numa.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/evicting_allocator.h"
@@ -50,22 +49,21 @@ struct StoreEngine::Parts {
         kept(&table, CopyThreads(options)),
         fan_out(&table, options.broadcaster),
         wide_broadcasts(&table, options.broadcaster, options.peer_timeout / 2),
-        runner(
-            {.table = &table,
-             .allocator = &allocator,
-             .kept = &kept,
-             .staging = staging.get(),
-             .devices = options.devices,
-             .direct = &direct,
-             .artifact_store = options.artifact_store,
-             .disk_names = &disk_names,
-             .fan_out = &fan_out,
-             .wide_broadcasts = &wide_broadcasts,
-             .copy_threads = CopyThreads(options),
-             .numa_nodes = options.devices == nullptr ? NumaNodes() : NumaNodesOf(options.devices->devices()),
-             .device_verification = options.device_verification,
-             .distrust_other_hosts = options.distrust_other_hosts,
-             .peer_timeout = options.peer_timeout}),
+        runner({.table = &table,
+                .allocator = &allocator,
+                .kept = &kept,
+                .staging = staging.get(),
+                .devices = options.devices,
+                .direct = &direct,
+                .artifact_store = options.artifact_store,
+                .disk_names = &disk_names,
+                .fan_out = &fan_out,
+                .wide_broadcasts = &wide_broadcasts,
+                .copy_threads = CopyThreads(options),
+                .numa_nodes = options.numa_nodes,
+                .device_verification = options.device_verification,
+                .distrust_other_hosts = options.distrust_other_hosts,
+                .peer_timeout = options.peer_timeout}),
         queue(&table, &runner, &removal, notifier.get(), options.max_concurrent_ingests) {}
 
   const std::unique_ptr<StagingRing> staging;
@@ -92,7 +90,7 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
                       (options.devices != nullptr && !options.devices->devices().empty());
   TC_ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging,
                       StagingRing::Create(options.host_pool, stages ? options.staging_buffers : 0,
-                                          options.staging_buffer_bytes));
+                                          options.staging_buffer_bytes, options.numa_nodes));
   auto parts = std::make_unique<Parts>(options, std::move(staging));
   if (options.artifact_store != nullptr) {
     for (std::shared_ptr<PackedFile>& file : options.artifact_store->List()) {

@@ -18,6 +18,7 @@
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
+#include "core/device/numa.h"
 #include "core/engine/callbacks.h"
 #include "core/engine/device_verification.h"
 #include "core/engine/ingest_request.h"
@@ -46,6 +47,7 @@ struct EngineOptions {
   int copy_threads = 0;                      // slots of one ingest from memory; 0: one a core, at most 4
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
+  NumaNodes numa_nodes = {};                       // of the devices
   // Of what comes from GPU to GPU. A replica that is not verified whole serves nobody but those who lease it
   // for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;

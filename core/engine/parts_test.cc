@@ -1,11 +1,14 @@
 // The engine's parts that need no engine.
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "core/device/testing/fault_hooks.h"
 #include "core/engine/device_pool.h"
 #include "core/engine/staging_ring.h"
+#include "core/memory/numa_policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -52,6 +55,33 @@ TEST(StagingRing, SaysThatItDoesNotFit) {
   EXPECT_EQ(ring.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(ring.status().message(), HasSubstr("2 staging buffers"));
   EXPECT_EQ(pool->stats().used_bytes, 0u);
+}
+
+TEST(StagingRing, GivesABufferNearTheDeviceWhileThereIsOne) {
+  // Two segments: one near node 0, one near none, since no host has that node.
+  constexpr int kAbsent = 1000;
+  auto pool = HostPool::Create({.bytes = 4 * kGranuleBytes,
+                                .segment_bytes = 2 * kGranuleBytes,
+                                .use_huge_pages = false,
+                                .prefault_threads = 0,
+                                .numa_nodes = {0, kAbsent}});
+  ASSERT_TRUE(pool.ok());
+  if (PreferredNumaNode((*pool)->base()) != 0) GTEST_SKIP() << "this process may place no memory";
+  auto ring = StagingRing::Create(pool->get(), 4, 4096, {{5, 0}, {6, kAbsent}});
+  ASSERT_TRUE(ring.ok());
+  const auto is_near = [](const StagingBuffer& buffer) {
+    return PreferredNumaNode(buffer.Spans(1).front().data()) == 0;
+  };
+  std::vector<StagingBuffer> held;
+  for (const bool near : {true, true, false}) {
+    held.push_back(*(*ring)->Acquire(RequestContext(), 5));
+    EXPECT_EQ(is_near(held.back()), near);
+  }
+  held.erase(held.begin());
+  // The one that came back last is for whoever has no device; then none near it is left.
+  held.push_back(*(*ring)->Acquire(RequestContext()));
+  EXPECT_TRUE(is_near(held.back()));
+  EXPECT_FALSE(is_near(*(*ring)->Acquire(RequestContext(), 5)));
 }
 
 TEST(DevicePool, KeepsToItsBudgetInWholeGranules) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -27,44 +28,36 @@ void StagingBuffer::Reset() {
 }
 
 absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool, int buffers,
-                                                                 uint64_t buffer_bytes) {
-  std::unique_ptr<StagingRing> ring(new StagingRing(buffer_bytes));
-  for (int i = 0; i < buffers; ++i) {
-    absl::StatusOr<HostAllocation> memory = pool->Allocate(buffer_bytes);
-    if (!memory.ok()) {
-      return Annotate(memory.status(),
-                      absl::StrCat(buffers, " staging buffers of ", buffer_bytes,
-                                   " bytes do not fit in the host pool; enlarge it or take fewer"));
-    }
-    ring->memory_.push_back(*std::move(memory));
+                                                                 uint64_t buffer_bytes,
+                                                                 const NumaNodes& numa_nodes) {
+  absl::StatusOr<StagingMemory> memory = StagingMemory::Create(pool, buffers, buffer_bytes, numa_nodes);
+  if (!memory.ok()) {
+    return Annotate(memory.status(),
+                    absl::StrCat(buffers, " staging buffers of ", buffer_bytes,
+                                 " bytes do not fit in the host pool; enlarge it or take fewer"));
   }
-  absl::MutexLock lock(&ring->mutex_);
-  // Only when all are there: `free_` points into `memory_`, which grows no more.
-  for (const HostAllocation& memory : ring->memory_) ring->free_.push_back(&memory);
-  return ring;
+  return absl::WrapUnique(new StagingRing(buffer_bytes, *std::move(memory)));
 }
 
-absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context) {
+absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context, std::optional<int> device) {
   // Taking the lock is what makes a waiter look at its condition again.
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   absl::MutexLock lock(&mutex_);
   auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return !free_.empty() || context.cancellation.IsCancelled();
+    return memory_.has_free() || context.cancellation.IsCancelled();
   };
   mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   TC_RETURN_IF_ERROR(context.Check("waiting for a staging buffer"));
-  if (free_.empty()) {
+  if (!memory_.has_free()) {
     return absl::DeadlineExceededError("waiting for a staging buffer: none became free in time");
   }
-  const HostAllocation* memory = free_.back();
-  free_.pop_back();
-  return StagingBuffer(this, memory);
+  return StagingBuffer(this, memory_.Take(device));
 }
 
 void StagingRing::GiveBack(const HostAllocation* memory) {
   absl::MutexLock lock(&mutex_);
-  free_.push_back(memory);
+  memory_.GiveBack(memory);
 }
 
 }  // namespace tensorcast

@@ -6,12 +6,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
+#include "core/device/numa.h"
+#include "core/engine/staging_memory.h"
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
@@ -42,23 +46,26 @@ class StagingRing {
  public:
   // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED when they do not fit in the pool.
   static absl::StatusOr<std::unique_ptr<StagingRing>> Create(HostPool* pool, int buffers,
-                                                             uint64_t buffer_bytes);
+                                                             uint64_t buffer_bytes,
+                                                             const NumaNodes& numa_nodes = {});
 
-  // Blocks until a buffer is free; CANCELLED or DEADLINE_EXCEEDED when the context ends first.
-  absl::StatusOr<StagingBuffer> Acquire(const RequestContext& context);
+  // Blocks until a buffer is free; CANCELLED or DEADLINE_EXCEEDED when the context ends first. One near the
+  // device that the bytes go to, if any is free.
+  absl::StatusOr<StagingBuffer> Acquire(const RequestContext& context, std::optional<int> device = {});
 
-  int buffers() const { return static_cast<int>(memory_.size()); }
+  int buffers() const { return buffers_; }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
   friend class StagingBuffer;
-  explicit StagingRing(uint64_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
+  StagingRing(uint64_t buffer_bytes, StagingMemory memory)
+      : buffer_bytes_(buffer_bytes), buffers_(memory.count()), memory_(std::move(memory)) {}
   void GiveBack(const HostAllocation* memory);
 
   const uint64_t buffer_bytes_;
-  std::vector<HostAllocation> memory_;  // fixed once created
+  const int buffers_;
   absl::Mutex mutex_;
-  std::vector<const HostAllocation*> free_ ABSL_GUARDED_BY(mutex_);
+  StagingMemory memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

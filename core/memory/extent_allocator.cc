@@ -32,6 +32,15 @@ std::optional<std::vector<GranuleRange>> ExtentAllocator::Allocate(uint64_t coun
   return taken;
 }
 
+std::optional<GranuleRange> ExtentAllocator::AllocateWhere(uint64_t count,
+                                                           absl::FunctionRef<bool(uint64_t segment)> suits) {
+  for (auto fit = by_count_.lower_bound({count, 0}); fit != by_count_.end(); ++fit) {
+    const uint64_t segment = fit->second / segment_granules_;
+    if (suits(segment)) return TakeFrom(fit->second, count, segment);
+  }
+  return std::nullopt;
+}
+
 uint64_t ExtentAllocator::ChooseSegment(uint64_t count) const {
   uint64_t best = 0;
   for (uint64_t segment = 1; segment < free_in_segment_.size(); ++segment) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+
 namespace tensorcast {
 
 struct GranuleRange {
@@ -27,6 +29,9 @@ class ExtentAllocator {
   // that large ones stay whole); else the fewest pieces in one segment, the fullest that has enough; else all
   // of the emptiest segment and so on with the rest. nullopt when fewer are free, and only then.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
+  // In the smallest free range that is large enough, of a segment that suits; nullopt when there is none.
+  // REQUIRES: count > 0.
+  std::optional<GranuleRange> AllocateWhere(uint64_t count, absl::FunctionRef<bool(uint64_t segment)> suits);
 
   // REQUIRES: handed out, not yet given back. Joins free neighbours of one segment.
   void Free(GranuleRange range);

@@ -99,6 +99,18 @@ TEST(ExtentAllocator, WhatNoSegmentHasTakesTheFewestOfThem) {
   EXPECT_EQ(allocator.Allocate(9), (Ranges{{0, 6}, {8, 3}}));
 }
 
+TEST(ExtentAllocator, TakesTheSmallestRangeOfTheSegmentsThatSuit) {
+  ExtentAllocator allocator(32, 8);
+  ASSERT_TRUE(allocator.Allocate(32).has_value());
+  for (const GranuleRange& range : {GranuleRange{0, 3}, {8, 6}, {17, 2}, {24, 4}}) allocator.Free(range);
+  const auto odd = [](uint64_t segment) { return segment % 2 == 1; };
+  EXPECT_EQ(allocator.AllocateWhere(2, odd), (GranuleRange{24, 2}));
+  EXPECT_EQ(allocator.AllocateWhere(2, odd), (GranuleRange{26, 2}));
+  EXPECT_EQ(allocator.AllocateWhere(6, odd), (GranuleRange{8, 6}));
+  EXPECT_EQ(allocator.AllocateWhere(1, odd), std::nullopt);
+  EXPECT_EQ(allocator.free_granules(), 5u);
+}
+
 TEST(ExtentAllocatorDeathTest, GivingBackTwiceIsCaught) {
   ExtentAllocator allocator(8, 8);
   ASSERT_TRUE(allocator.Allocate(8).has_value());

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "core/memory/extent_allocator.h"
 #include "core/memory/host_limits.h"
+#include "core/memory/numa_policy.h"
 #include "core/memory/shared_region.h"
 
 namespace tensorcast {
@@ -182,7 +183,7 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
       copies.push_back({UniqueFd(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1), empty});
     }
     auto region = SharedRegion::Create(bytes, options.segment_bytes, SharedRegion::Pages::kHugeSetAside,
-                                       std::move(copies));
+                                       std::move(copies), options.numa_nodes);
     if (region.ok()) return region;
     LOG(WARNING) << "host pool: ordinary pages, though huge ones seemed free: " << region.status().message();
   }
@@ -191,7 +192,7 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
   return SharedRegion::Create(
       bytes, options.segment_bytes,
       options.use_huge_pages ? SharedRegion::Pages::kHugeWhereMade : SharedRegion::Pages::kOrdinary,
-      std::move(kept));
+      std::move(kept), options.numa_nodes);
 }
 
 }  // namespace
@@ -249,6 +250,9 @@ struct HostPool::State {
   // So many granules that nobody has, with one reference. `wanted_bytes`: for the message.
   absl::StatusOr<std::vector<GranuleRange>> Take(uint64_t granules, uint64_t wanted_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void NoteUse() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    high_water_bytes = std::max(high_water_bytes, used_bytes());
+  }
   void AddReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Gives back the granules that nobody names any more; those of a kept segment all at once, when it is
   // replaced. True when that is due.
@@ -265,7 +269,7 @@ absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granule
         "the host pool is full: wanted ", wanted_bytes, " bytes, free ", free_bytes(), " of ", region.bytes(),
         " (in granules of ", kGranuleBytes, "); release or evict replicas, or enlarge the pool"));
   }
-  high_water_bytes = std::max(high_water_bytes, used_bytes());
+  NoteUse();
   return *std::move(ranges);
 }
 
@@ -407,6 +411,21 @@ HostPool::~HostPool() {
 
 absl::StatusOr<HostAllocation> HostPool::Allocate(uint64_t bytes) {
   return Add(bytes, {}, {{0, GranulesFor(bytes)}}, bytes);
+}
+
+absl::StatusOr<HostAllocation> HostPool::AllocateNear(uint64_t bytes, int numa_node) {
+  if (const uint64_t granules = GranulesFor(bytes); granules > 0) {
+    absl::MutexLock lock(&state_->mutex);
+    const std::optional<GranuleRange> taken =
+        state_->allocator.AllocateWhere(granules, [this, numa_node](uint64_t segment) {
+          return PreferredNumaNode(base() + state_->segments[segment].offset) == numa_node;
+        });
+    if (taken.has_value()) {
+      state_->NoteUse();
+      return HostAllocation(this, bytes, Lay({{0, granules}}, {*taken}));
+    }
+  }
+  return Allocate(bytes);
 }
 
 absl::StatusOr<HostAllocation> HostPool::Allocate(uint64_t image_bytes, std::span<const ByteRange> ranges) {

@@ -127,6 +127,8 @@ class HostPool {
     // pre-faulted; 4 KiB pages where it makes none.
     bool use_huge_pages = true;
     int prefault_threads = 1;  // 0: pages appear at first touch
+    // Of a host with several: new segments come from them in turn. Empty: from where the kernel likes.
+    std::vector<int> numa_nodes = {};
     // Of a pool of before. Each takes the place of a new one of its size, is read only and all used until the
     // last allocation in it goes; then a new one, whose pages appear at first touch, takes its place. Those
     // that fit no place, or are not sealed as they should be, are let go. The place of one without a
@@ -151,6 +153,8 @@ class HostPool {
   // Memory for all of an image. RESOURCE_EXHAUSTED, naming what is free, when fewer granules are. `bytes`
   // may be 0.
   absl::StatusOr<HostAllocation> Allocate(uint64_t bytes);
+  // The same, in one piece and near a NUMA node of Options::numa_nodes if such memory is free.
+  absl::StatusOr<HostAllocation> AllocateNear(uint64_t bytes, int numa_node);
   // For the granules of an image that hold bytes of the ranges, and no others. The ranges may overlap and
   // come in any order. RESOURCE_EXHAUSTED as above. REQUIRES: they lie in the image.
   absl::StatusOr<HostAllocation> Allocate(uint64_t image_bytes, std::span<const ByteRange> ranges);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "core/memory/huge_pages.h"
+#include "core/memory/numa_policy.h"
 
 namespace tensorcast {
 namespace {
@@ -29,9 +30,9 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 }  // namespace
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                                  std::vector<Place> places) {
+                                                  std::vector<Place> places, std::vector<int> numa_nodes) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
-  SharedRegion region(std::move(mapping), segment_bytes, pages);
+  SharedRegion region(std::move(mapping), segment_bytes, pages, std::move(numa_nodes));
   places.resize((bytes + segment_bytes - 1) / segment_bytes);
   for (size_t segment = 0; segment < places.size(); ++segment) {
     UniqueFd fd = std::move(places[segment].kept);
@@ -64,6 +65,9 @@ absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_asid
   }
   TC_RETURN_IF_ERROR(
       mapping_.Map(segment * segment_bytes_, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
+  if (!numa_nodes_.empty()) {
+    PreferNumaNode(base() + segment * segment_bytes_, bytes, numa_nodes_[segment % numa_nodes_.size()]);
+  }
   if (fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0) {
     return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }

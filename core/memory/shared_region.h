@@ -41,9 +41,11 @@ class SharedRegion {
 
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
   // reserved here, or this fails.
-  // `places`: one for each segment; shorter, the rest is new.
+  // `places`: one for each segment; shorter, the rest is new. `numa_nodes`: new segments come from them in
+  // turn; empty, from where the kernel likes.
   static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                             std::vector<Place> places = {});
+                                             std::vector<Place> places = {},
+                                             std::vector<int> numa_nodes = {});
 
   // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
   // and names the new one. REQUIRES: nobody reads that place. May be called beside any other call.
@@ -60,14 +62,18 @@ class SharedRegion {
   bool is_prefaulted(size_t segment) const { return is_prefaulted_[segment]; }
 
  private:
-  SharedRegion(ReservedRange mapping, uint64_t segment_bytes, Pages pages)
-      : mapping_(std::move(mapping)), segment_bytes_(segment_bytes), pages_(pages) {}
+  SharedRegion(ReservedRange mapping, uint64_t segment_bytes, Pages pages, std::vector<int> numa_nodes)
+      : mapping_(std::move(mapping)),
+        segment_bytes_(segment_bytes),
+        pages_(pages),
+        numa_nodes_(std::move(numa_nodes)) {}
   uint64_t BytesAt(size_t segment) const;
   absl::StatusOr<UniqueFd> MakeSegment(size_t segment, bool set_aside);
 
   ReservedRange mapping_;
   uint64_t segment_bytes_;
   Pages pages_;
+  std::vector<int> numa_nodes_;
   std::vector<UniqueFd> fds_;
   std::vector<bool> is_prefaulted_;
 };

@@ -229,6 +229,7 @@ struct EngineSide {
                                              .copy_threads = options.copy_threads,
                                              .staging_buffers = options.staging_buffers,
                                              .staging_buffer_bytes = options.staging_buffer_bytes,
+                                             .numa_nodes = storage.numa_nodes(),
                                              .device_verification = options.device_verification,
                                              .distrust_other_hosts = options.credentials != nullptr,
                                              .peer_timeout = options.peer_timeout}));
@@ -246,8 +247,9 @@ struct EngineSide {
                                                             .max_connections = options.max_connections}));
     side->sessions.emplace(side->handles.get(), &storage.pool(), devices);
     const bool stages = storage.artifacts() != nullptr || !devices->devices().empty();
-    TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers> staging,
-                        StagingBuffers::Create(&storage.pool(), stages ? options.serving_buffers : 0));
+    TC_ASSIGN_OR_RETURN(
+        std::shared_ptr<StagingBuffers> staging,
+        StagingBuffers::Create(&storage.pool(), stages ? options.serving_buffers : 0, storage.numa_nodes()));
     side->servings.emplace(ServeRegistry::Options{.engine = side->engine.get(),
                                                   .devices = devices,
                                                   .transports = std::move(transports),

@@ -82,7 +82,8 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   std::unique_ptr<Storage> storage(new Storage(devices));
   HostPool::Options pool{.bytes = options.host_pool_bytes,
                          .use_huge_pages = options.huge_pages,
-                         .prefault_threads = options.prefault_threads};
+                         .prefault_threads = options.prefault_threads,
+                         .numa_nodes = DistinctNodes(storage->numa_nodes_)};
   if (kept != nullptr) {
     pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
     pool.kept =

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/device/device_runtime.h"
+#include "core/device/numa.h"
 #include "core/disk/artifact_store.h"
 #include "core/disk/import_roots.h"
 #include "core/memory/host_pool.h"
@@ -31,19 +32,23 @@ class Storage {
   HostPool& pool() const { return *pool_; }
   ArtifactStore* artifacts() const { return artifacts_.get(); }  // null: no disk tier
   const ImportRoots& import_roots() const { return import_roots_; }
+  // Of the devices; the pool lies near them.
+  const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
   // Whether another replica of this one's artifact is a packed file here, looked at just now. An error when
   // the file is listed, but is not what it should be.
   absl::StatusOr<bool> HasPacked(const ReplicaInfo& replica) const;
 
  private:
-  explicit Storage(DeviceRuntime* devices) : devices_(devices) {}
+  explicit Storage(DeviceRuntime* devices)
+      : devices_(devices), numa_nodes_(NumaNodesOf(devices->devices())) {}
 
   absl::Status PageLock(std::byte* begin, uint64_t bytes, HostAccess access);
   absl::Status PageLockAll();
   void Unlock(std::byte* begin);
 
   DeviceRuntime* const devices_;
+  const NumaNodes numa_nodes_;
   absl::Mutex mutex_;
   std::set<std::byte*> page_locked_ ABSL_GUARDED_BY(mutex_);  // segments of the pool
   std::unique_ptr<HostPool> pool_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,8 +53,13 @@ class HostImage : public ServedReplica {
 // reads several pieces at once, so one is on its way into a buffer while others are sent.
 class StagedImage : public ServedReplica {
  public:
-  StagedImage(uint64_t image_bytes, std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
-      : image_bytes_(image_bytes), staging_(std::move(staging)), staging_wait_(staging_wait) {}
+  // `device`: the one that is read, if it is one.
+  StagedImage(uint64_t image_bytes, std::optional<int> device, std::shared_ptr<StagingBuffers> staging,
+              absl::Duration staging_wait)
+      : image_bytes_(image_bytes),
+        device_(device),
+        staging_(std::move(staging)),
+        staging_wait_(staging_wait) {}
 
   uint64_t image_bytes() const override { return image_bytes_; }
   bool in_place() const override { return false; }
@@ -61,7 +67,8 @@ class StagedImage : public ServedReplica {
 
   absl::StatusOr<transport::ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
     if (offset >= image_bytes_) return PastTheEnd(offset, image_bytes_);
-    TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer, staging_->Acquire(staging_wait_));
+    TC_ASSIGN_OR_RETURN(std::shared_ptr<StagingBuffers::Buffer> buffer,
+                        staging_->Acquire(staging_wait_, device_));
     const uint64_t length = std::min({bytes, image_bytes_ - offset, uint64_t{buffer->bytes().size()}});
     const HostSpan destination = buffer->bytes().first(length);
     const SteadyTime start = SteadyNow();
@@ -76,6 +83,7 @@ class StagedImage : public ServedReplica {
   virtual absl::Status Fill(uint64_t offset, HostSpan destination) = 0;
 
   const uint64_t image_bytes_;
+  const std::optional<int> device_;
   const std::shared_ptr<StagingBuffers> staging_;
   const absl::Duration staging_wait_;
   std::atomic<int64_t> reading_ns_ = 0;
@@ -86,7 +94,8 @@ class DeviceImage final : public StagedImage {
  public:
   DeviceImage(std::shared_ptr<ReplicaLease> lease, DeviceRuntime* devices,
               std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
-      : StagedImage(lease->manifest()->layout().image_bytes, std::move(staging), staging_wait),
+      : StagedImage(lease->manifest()->layout().image_bytes, lease->memory().device.device,
+                    std::move(staging), staging_wait),
         image_(lease->memory().device),
         lease_(std::move(lease)),
         copies_(devices, image_.device) {}
@@ -109,7 +118,7 @@ class FileImage final : public StagedImage {
  public:
   FileImage(std::unique_ptr<ChunkSource> source, const ImageLayout& layout,
             std::shared_ptr<StagingBuffers> staging, absl::Duration staging_wait)
-      : StagedImage(layout.image_bytes, std::move(staging), staging_wait),
+      : StagedImage(layout.image_bytes, std::nullopt, std::move(staging), staging_wait),
         chunk_bytes_(layout.chunk_bytes),
         source_(std::move(source)) {}
 
@@ -129,29 +138,26 @@ class FileImage final : public StagedImage {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<StagingBuffers>> StagingBuffers::Create(HostPool* pool, int count) {
-  absl::StatusOr<HostAllocation> memory = pool->Allocate(kGranuleBytes * count);
+absl::StatusOr<std::shared_ptr<StagingBuffers>> StagingBuffers::Create(HostPool* pool, int count,
+                                                                       const NumaNodes& numa_nodes) {
+  absl::StatusOr<StagingMemory> memory = StagingMemory::Create(pool, count, kGranuleBytes, numa_nodes);
   if (!memory.ok()) {
     return Annotate(memory.status(),
                     "buffers to serve replicas on GPUs and disks from; make host_pool larger");
   }
-  std::shared_ptr<StagingBuffers> buffers(new StagingBuffers(*std::move(memory)));
-  absl::MutexLock lock(&buffers->mutex_);
-  for (int i = 0; i < count; ++i) {
-    buffers->free_.push_back(buffers->memory_.Spans(kGranuleBytes * i, kGranuleBytes).front());
-  }
-  return buffers;
+  return std::shared_ptr<StagingBuffers>(new StagingBuffers(*std::move(memory)));
 }
 
-StagingBuffers::Buffer::~Buffer() { owner_->GiveBack(bytes_); }
+StagingBuffers::Buffer::~Buffer() { owner_->GiveBack(memory_); }
 
-absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(absl::Duration patience) {
-  HostSpan bytes;
+absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(absl::Duration patience,
+                                                                                std::optional<int> device) {
+  const HostAllocation* memory = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     // The patience begins anew whenever any buffer comes back: many pulls that share few buffers are slow,
     // which is no failure; only when none moves is one.
-    while (free_.empty()) {
+    while (!memory_.has_free()) {
       const uint64_t before = given_back_;
       const auto moved = [this, before]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return given_back_ != before; };
@@ -161,15 +167,14 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
                                                         ": the pulls that have them all stand still"));
       }
     }
-    bytes = free_.back();
-    free_.pop_back();
+    memory = memory_.Take(device);
   }
-  return std::make_shared<Buffer>(shared_from_this(), bytes);
+  return std::make_shared<Buffer>(shared_from_this(), memory);
 }
 
-void StagingBuffers::GiveBack(HostSpan bytes) {
+void StagingBuffers::GiveBack(const HostAllocation* memory) {
   absl::MutexLock lock(&mutex_);
-  free_.push_back(bytes);
+  memory_.GiveBack(memory);
   ++given_back_;
 }
 

@@ -4,14 +4,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
+#include "core/device/numa.h"
 #include "core/engine/replica_lease.h"
+#include "core/engine/staging_memory.h"
 #include "core/memory/host_pool.h"
 #include "transport/transport.h"
 
@@ -23,33 +26,34 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
  public:
   // A buffer is one granule, so that it is contiguous whatever the pool's fragmentation. RESOURCE_EXHAUSTED
   // when they do not fit. The pool must outlive every buffer.
-  static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(HostPool* pool, int count);
+  static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(HostPool* pool, int count,
+                                                                const NumaNodes& numa_nodes = {});
 
   // Goes back when the last reference to it does.
   class Buffer {
    public:
-    Buffer(std::shared_ptr<StagingBuffers> owner, HostSpan bytes) : owner_(std::move(owner)), bytes_(bytes) {}
+    Buffer(std::shared_ptr<StagingBuffers> owner, const HostAllocation* memory)
+        : owner_(std::move(owner)), memory_(memory) {}
     ~Buffer();
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
-    HostSpan bytes() const { return bytes_; }
+    HostSpan bytes() const { return memory_->Spans(0, kGranuleBytes).front(); }
 
    private:
     const std::shared_ptr<StagingBuffers> owner_;
-    const HostSpan bytes_;
+    const HostAllocation* const memory_;
   };
 
   // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back for so long, to whomever it then goes:
-  // being one of many who wait is no failure.
-  absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience);
+  // being one of many who wait is no failure. One near the device that is read, if any is free.
+  absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience, std::optional<int> device = {});
 
  private:
-  explicit StagingBuffers(HostAllocation memory) : memory_(std::move(memory)) {}
-  void GiveBack(HostSpan bytes);
+  explicit StagingBuffers(StagingMemory memory) : memory_(std::move(memory)) {}
+  void GiveBack(const HostAllocation* memory);
 
-  const HostAllocation memory_;
   absl::Mutex mutex_;
-  std::vector<HostSpan> free_ ABSL_GUARDED_BY(mutex_);
+  StagingMemory memory_ ABSL_GUARDED_BY(mutex_);
   uint64_t given_back_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
