@@ -96,6 +96,23 @@ TEST_F(ClientTest, UnavailableIsTriedAgainAndOtherErrorsAreNot) {
   EXPECT_THAT(missing.status().message(), HasSubstr("get no-such-key"));
 }
 
+TEST_F(ClientTest, AnErrorSaysOnceWhatWasAskedFor) {
+  RequestContext late = Context();
+  late.deadline = SteadyNow();
+  const PutTensor tensors[] = {{"a", DType::kU8, {1}, Bytes("1")}};
+  for (const auto& [status, what] : {std::pair(client_->Get(late, "k", {}).status(), "get k: "),
+                                     std::pair(client_->Import(late, "/m", {}).status(), "import /m: ")}) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+    EXPECT_TRUE(status.message().starts_with(what)) << status;
+    EXPECT_EQ(status.message().find(what, 1), std::string_view::npos) << status;
+  }
+  daemon_->unavailable_puts = 1000;
+  late.deadline = SteadyNow() + absl::Milliseconds(100);
+  const absl::Status put = client_->Put(late, tensors, {}, {}).status();
+  EXPECT_TRUE(put.message().starts_with("put: ")) << put;
+  EXPECT_EQ(put.message().find("put: ", 1), std::string_view::npos) << put;
+}
+
 TEST_F(ClientTest, AManifestThatIsNotTheArtifactsOwnIsDataLoss) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& conte
   absl::Status status =
       // The get as a whole is tried again, never one step of it: a ticket or a replica id means nothing to a
       // daemon that was restarted between the steps.
-      rpc::RetryUnavailable(operation, {.what = what.c_str()}, [&](const rpc::Attempt& attempt) {
+      rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
         rpc::NoteRetry(span, attempt);
         auto got = GetOnce(operation, artifact, options);
         if (got.ok()) replica = *std::move(got);

@@ -110,7 +110,7 @@ absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const Req
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
 
   ResultCollector collector(options);
-  absl::Status status = rpc::RetryUnavailable(operation, {.what = "put"}, [&](const rpc::Attempt& attempt) {
+  absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
     rpc::NoteRetry(span, attempt);
     return PutOnce(*session.link, operation, image, requests, collector);
   });
@@ -129,14 +129,13 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
 
   ResultCollector collector(options);
-  absl::Status status =
-      rpc::RetryUnavailable(operation, {.what = "import"}, [&](const rpc::Attempt& attempt) {
-        rpc::NoteRetry(span, attempt);
-        return rpc::CallServerStream(
-            link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, operation, request,
-            [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
-            {.retry_for = absl::ZeroDuration(), .what = "importing"});
-      });
+  absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
+    rpc::NoteRetry(span, attempt);
+    return rpc::CallServerStream(
+        link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, operation, request,
+        [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
+        {.retry_for = absl::ZeroDuration(), .what = "importing"});
+  });
   if (!status.ok()) return Annotate(status, absl::StrCat("import ", path));
   return collector.Result();
 }

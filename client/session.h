@@ -11,6 +11,9 @@
 
 namespace tensorcast::client {
 
+// What a get or a put does in its tries, in messages that have it in front already.
+inline constexpr char kAsking[] = "asking the daemon";
+
 // Held by the client and by each get of it that runs in the background.
 struct Session {
   Session(std::unique_ptr<DaemonLink> link_to_daemon, const ClientOptions& options)
